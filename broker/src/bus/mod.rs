@@ -1,0 +1,173 @@
+//! The message bus: durable queues with confirms and manual acks, in memory or on RabbitMQ.
+//!
+//! Both implementations keep one contract, which `contract.rs` runs over both:
+//! a publish that returns `Ok` is in its queue; a delivery that is not acked comes again, in its old place; an ack that
+//! returns `false` proves nothing; a consumer never has more than `prefetch` deliveries out; a full queue refuses.
+
+pub mod memory;
+
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::protocol::Kind;
+use crate::topology::{Address, Queue, Topology};
+use configs::AgentName;
+
+/// A message on its way out.
+#[derive(Debug, Clone)]
+pub struct Outgoing {
+    pub to: Address,
+    pub kind: Kind,
+    /// Follows from the ids of its content: the same on every resend.
+    pub message_id: String,
+    pub correlation_id: Option<String>,
+    /// Headers for people: run, conversation, turn, agent, weights, and the reason of a dead letter.
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+    /// `true`: persistent, must reach a queue, confirmed. `false` (heartbeats, shared turns): gone if nobody listens.
+    pub durable: bool,
+}
+
+/// Why a publish did not happen.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PublishError {
+    #[error("no queue takes messages for {0}: its owner is gone")]
+    Unroutable(String),
+    #[error("the queue for {0} is full")]
+    Full(String),
+    /// It may or may not have arrived: send the same message again.
+    #[error("the broker did not confirm in time")]
+    Unknown,
+    #[error("the bus is closed")]
+    Closed,
+}
+
+/// Why the bus cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BusError {
+    #[error("cannot reach RabbitMQ at {url}: {reason}")]
+    Connect { url: String, reason: String },
+    #[error("cannot declare {what}: {reason}")]
+    Declare { what: String, reason: String },
+    #[error("{url} is no broker URL: {reason}")]
+    Url { url: String, reason: String },
+    #[error("the bus is closed")]
+    Closed,
+}
+
+/// What a delivery is answered with, once.
+#[async_trait]
+pub trait Acker: Send + Sync + fmt::Debug {
+    /// The effect is durable. `false`: the channel is gone, the delivery will come again.
+    async fn ack(&self) -> bool;
+    /// Gives it back: to its old place (`requeue`), or to the dead letters.
+    async fn reject(&self, requeue: bool) -> bool;
+}
+
+/// A message that has arrived and must be answered.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    pub kind: Option<Kind>,
+    pub message_id: Option<String>,
+    pub correlation_id: Option<String>,
+    pub headers: Vec<(String, String)>,
+    pub body: Bytes,
+    /// `true`: perhaps seen before. `false`: certainly not.
+    pub redelivered: bool,
+    /// The queue it came from.
+    pub queue: Arc<str>,
+    pub acker: Arc<dyn Acker>,
+}
+
+impl Delivery {
+    pub async fn ack(&self) -> bool {
+        self.acker.ack().await
+    }
+
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers
+            .iter()
+            .find(|(key, _)| key == name)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+/// A stream of deliveries. It outlives lost connections: the bus reconnects and consumes again.
+#[async_trait]
+pub trait Consumer: Send {
+    /// The next delivery; `None` only when the bus is closed.
+    async fn next(&mut self) -> Option<Delivery>;
+}
+
+/// State of the connection, for health and for `dyad status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BusHealth {
+    Up,
+    /// Connected, but the broker takes no publishes (memory or disk alarm).
+    Blocked(String),
+    /// Not connected; being tried again.
+    Down(String),
+}
+
+/// Durable queues with confirms.
+#[async_trait]
+pub trait Bus: Send + Sync {
+    /// Declares everything that a run needs; repeats are harmless.
+    async fn declare(&self, topology: &Topology, agents: &[AgentName]) -> Result<(), BusError>;
+    /// Declares one more queue (results of an incarnation, a listener).
+    async fn declare_queue(&self, queue: &Queue) -> Result<(), BusError>;
+    /// Returns when the message is in its queue (durable), or was handed over (not durable).
+    async fn publish(&self, message: Outgoing) -> Result<(), PublishError>;
+    /// Takes deliveries from a declared queue.
+    async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError>;
+    /// Messages ready in a queue, as far as known.
+    async fn depth(&self, queue: &Queue) -> Option<u64>;
+    fn health(&self) -> BusHealth;
+    /// Ends all consumers and connections. What is unconfirmed or unacked stays so.
+    async fn close(&self);
+}
+
+/// Header that says why a message lies in the dead letters.
+pub const HEADER_REASON: &str = "dyad-reason";
+/// Header that says which queue it came from.
+pub const HEADER_QUEUE: &str = "dyad-queue";
+/// Header that keeps its `type`.
+pub const HEADER_TYPE: &str = "dyad-type";
+
+/// Moves a delivery to the dead letters, byte-exact, with its reason: published with a confirm, then acked. On failure it
+/// stays unacked and comes again.
+pub async fn dead_letter(
+    bus: &dyn Bus,
+    topology: &Topology,
+    delivery: &Delivery,
+    reason: &str,
+) -> Result<(), PublishError> {
+    let dead = topology.dead();
+    let mut headers = delivery.headers.clone();
+    headers.retain(|(key, _)| key != HEADER_REASON && key != HEADER_QUEUE && key != HEADER_TYPE);
+    headers.push((HEADER_REASON.into(), reason.chars().take(1000).collect()));
+    headers.push((HEADER_QUEUE.into(), delivery.queue.to_string()));
+    if let Some(kind) = delivery.kind {
+        headers.push((HEADER_TYPE.into(), kind.to_string()));
+    }
+    let message_id = delivery
+        .message_id
+        .clone()
+        .unwrap_or_else(|| crate::ids::Digest::of(&delivery.body).to_string());
+    bus.publish(Outgoing {
+        to: topology.to(&dead),
+        kind: delivery.kind.unwrap_or(Kind::Task),
+        message_id,
+        correlation_id: delivery.correlation_id.clone(),
+        headers,
+        body: delivery.body.clone(),
+        durable: true,
+    })
+    .await?;
+    delivery.ack().await;
+    Ok(())
+}

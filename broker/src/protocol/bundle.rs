@@ -1,0 +1,92 @@
+//! Bundles: all samples of one group for one agent, on their way to its buffer.
+
+use bincode::{Decode, Encode};
+
+use super::turn::VersionSpan;
+use crate::ids::{Attempt, Digest, GroupId, WeightVersion};
+
+/// How a conversation ended, as far as training cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum SampleStatus {
+    Completed,
+    /// Some generation of this sample reached its token limit.
+    Truncated,
+}
+
+/// One trained stretch of a row: tokens `start..start + len` of its ids were sampled in one turn.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Segment {
+    pub start: u32,
+    pub len: u32,
+    pub temperature: f32,
+    /// Offsets count from the segment's start.
+    pub spans: Vec<VersionSpan>,
+    pub oldest_kv: WeightVersion,
+}
+
+/// One generation, or a chain of turns in which each prompt's ids extend the ids before.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Row {
+    pub ids: Vec<u32>,
+    /// In order and without overlap. Only these tokens are trained, each exactly once.
+    pub segments: Vec<Segment>,
+    /// Behaviour log-probs of the trained tokens, segment by segment.
+    pub logprobs: Vec<f32>,
+}
+
+impl Row {
+    /// Tokens that are trained on.
+    #[must_use]
+    pub fn trained_tokens(&self) -> usize {
+        self.segments.iter().map(|s| s.len as usize).sum()
+    }
+}
+
+/// A named part of a reward with its value before weighting.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct RewardPart {
+    pub name: String,
+    pub value: f32,
+}
+
+/// What one agent trains on from one conversation, role and seat.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Sample {
+    pub member: u16,
+    pub role: String,
+    pub seat: u16,
+    /// Refines the advantage key (group, agent, role), never coarsens it; empty for most workflows.
+    pub subkey: String,
+    pub status: SampleStatus,
+    /// The weighted sum of the parts.
+    pub reward: f32,
+    pub parts: Vec<RewardPart>,
+    pub rows: Vec<Row>,
+}
+
+/// What a bundle brings.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum BundleContent {
+    Samples(Vec<Sample>),
+    /// The group closes without anything to train on: too few valid conversations, or a dead task.
+    Empty {
+        reason: String,
+    },
+}
+
+/// One part of all samples of one group for one agent.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Bundle {
+    pub group: GroupId,
+    pub task: String,
+    /// Order of admission of its task, for sorting.
+    pub order: u64,
+    pub attempt: Attempt,
+    /// Of the whole content, all parts together.
+    pub digest: Digest,
+    pub part: u16,
+    pub parts: u16,
+    /// Conversations of the group that are valid: the denominator of `conversation` aggregation and of success rates.
+    pub conversations: u16,
+    pub content: BundleContent,
+}

@@ -1,0 +1,79 @@
+//! What travels between processes.
+//!
+//! JSON where people or other languages take part ([`task`], [`control`], dead letters); bincode, led by a schema version,
+//! for tokens and log-probs ([`turn`], [`bundle`], [`reserve`], [`inference`] stays JSON for onlookers). Every change of a
+//! binary type is a new schema version; the golden files in `broker/golden/` hold the bytes.
+
+pub mod bundle;
+pub mod control;
+pub mod inference;
+pub mod reserve;
+pub mod task;
+pub mod train;
+pub mod turn;
+
+use std::fmt;
+
+/// The `type` property of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    Task,
+    Reserve,
+    ReserveAnswer,
+    TurnRequest,
+    TurnResult,
+    Bundle,
+    Inference,
+    Heartbeat,
+    Command,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 9] = [
+        Kind::Task,
+        Kind::Reserve,
+        Kind::ReserveAnswer,
+        Kind::TurnRequest,
+        Kind::TurnResult,
+        Kind::Bundle,
+        Kind::Inference,
+        Kind::Heartbeat,
+        Kind::Command,
+    ];
+
+    /// The name on the wire.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Task => "task.v1",
+            Kind::Reserve => "group.reserve.v1",
+            Kind::ReserveAnswer => "group.reserved.v1",
+            Kind::TurnRequest => "turn.requested.v1",
+            Kind::TurnResult => "turn.finished.v1",
+            Kind::Bundle => "samples.bundle.v1",
+            Kind::Inference => "inference.shared.v1",
+            Kind::Heartbeat => "agent.heartbeat.v1",
+            Kind::Command => "run.command.v1",
+        }
+    }
+
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// Whether the body is JSON (else bincode).
+    #[must_use]
+    pub fn is_json(self) -> bool {
+        matches!(
+            self,
+            Kind::Task | Kind::Inference | Kind::Heartbeat | Kind::Command
+        )
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

@@ -1,0 +1,47 @@
+//! Reservations: an agent's ledger takes custody of a group before anything is generated for it.
+
+use bincode::{Decode, Encode};
+
+use crate::ids::{Attempt, Digest, GroupId};
+
+/// Asks an agent to write the group into its ledger.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Reserve {
+    pub group: GroupId,
+    pub task: String,
+    pub order: u64,
+    /// The task as it was published.
+    pub body: Vec<u8>,
+}
+
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ReserveFrame {
+    /// The coordinator's incarnation.
+    pub reply_to: String,
+    pub requests: Vec<Reserve>,
+}
+
+/// What the ledger says of a group.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum ReserveVerdict {
+    /// The row is on disk.
+    Granted,
+    /// No room now.
+    Later,
+    /// The group has been closed by this attempt.
+    Closed { attempt: Attempt, digest: Digest },
+    /// The group is dead.
+    Dead { reason: String },
+}
+
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ReserveAnswer {
+    pub group: GroupId,
+    pub verdict: ReserveVerdict,
+}
+
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ReserveAnswerFrame {
+    pub agent: String,
+    pub answers: Vec<ReserveAnswer>,
+}

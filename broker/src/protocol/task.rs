@@ -1,0 +1,100 @@
+//! Tasks: the public JSON that anyone may publish.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::turn::Message;
+
+/// Longest task id, in bytes.
+pub const MAX_TASK_ID: usize = 200;
+
+/// The prompt of a task: text, or a list of `{role, content}` messages.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Prompt {
+    Text(String),
+    Messages(Vec<Message>),
+}
+
+impl Prompt {
+    /// The text of the last message, or the text itself.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        match self {
+            Prompt::Text(text) => text,
+            Prompt::Messages(messages) => messages.last().map_or("", |m| m.content.as_str()),
+        }
+    }
+}
+
+/// One unit of input.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Names the task within the run; the same id is done once. Without one, the AMQP `message_id` or else the body's
+    /// hash is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The workflow it is meant for. If given, it must be the run's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<String>,
+    pub prompt: Prompt,
+    /// What the graders compare with; its type is the workflow's business.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub label: Value,
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub metadata: Map<String, Value>,
+}
+
+/// Why a task was refused, in words for the person who published it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TaskError {
+    #[error(
+        "the body is {size} bytes and the limit is {limit}: shorten the prompt or raise run.message_cap"
+    )]
+    Oversize { size: usize, limit: usize },
+    #[error("the body is not UTF-8")]
+    NotUtf8,
+    #[error("the body is not a task: {0}")]
+    Json(String),
+    #[error("the task's id has {0} bytes and the limit is {MAX_TASK_ID}")]
+    LongId(usize),
+    #[error("the task's id is empty or has control characters")]
+    BadId,
+    #[error("the task asks for workflow {asked:?} and this run plays {plays:?}")]
+    Workflow { asked: String, plays: String },
+    #[error("the workflow cannot use this task: {0}")]
+    Content(String),
+}
+
+impl Task {
+    /// Reads a body. `limit` is in bytes.
+    pub fn parse(body: &[u8], limit: usize) -> Result<Self, TaskError> {
+        if body.len() > limit {
+            return Err(TaskError::Oversize {
+                size: body.len(),
+                limit,
+            });
+        }
+        let text = std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
+        let task: Task = serde_json::from_str(text).map_err(|e| TaskError::Json(e.to_string()))?;
+        match &task.id {
+            Some(id) if id.len() > MAX_TASK_ID => Err(TaskError::LongId(id.len())),
+            Some(id) if id.is_empty() || id.chars().any(char::is_control) => Err(TaskError::BadId),
+            _ => Ok(task),
+        }
+    }
+
+    /// The task's id: its own, or the message's, or the hash of its body.
+    #[must_use]
+    pub fn resolve_id(&self, message_id: Option<&str>, body: &[u8]) -> String {
+        let usable = |id: &&str| {
+            !id.is_empty() && id.len() <= MAX_TASK_ID && !id.chars().any(char::is_control)
+        };
+        match (&self.id, message_id.filter(usable)) {
+            (Some(id), _) => id.clone(),
+            (None, Some(id)) => id.to_owned(),
+            (None, None) => blake3::hash(body).to_hex()[..32].to_owned(),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! Turns: what is asked of an agent and what it answers.
+
+use bincode::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
+use configs::RoleName;
+
+/// One message of a chat.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Message {
+    /// `system`, `user`, `assistant` or `tool`.
+    pub role: String,
+    pub content: String,
+}
+
+impl Message {
+    #[must_use]
+    pub fn user(content: impl Into<String>) -> Self {
+        Self {
+            role: "user".into(),
+            content: content.into(),
+        }
+    }
+
+    #[must_use]
+    pub fn system(content: impl Into<String>) -> Self {
+        Self {
+            role: "system".into(),
+            content: content.into(),
+        }
+    }
+}
+
+/// What a generation starts from: the agent's own ids so far, never re-tokenised, and what was said to it since.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+pub struct Prompt {
+    /// Prompt and output ids of this seat's turn before, as that turn's result gave them; empty at its first turn.
+    pub held: Vec<u32>,
+    /// Messages that are new since then.
+    pub messages: Vec<Message>,
+}
+
+/// How to sample.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Sampling {
+    /// 0 is greedy.
+    pub temperature: f32,
+    pub top_p: f32,
+    pub top_k: u32,
+    pub min_p: f32,
+    pub max_new_tokens: u32,
+    /// Texts that end the generation.
+    pub stop: Vec<String>,
+}
+
+/// One generation asked for. Several share one prompt, so the prompt stands beside them in the frame.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct TurnRequest {
+    pub request: RequestId,
+    pub group: GroupId,
+    pub attempt: Attempt,
+    pub member: u16,
+    pub role: String,
+    pub seat: u16,
+    pub turn: u16,
+    /// Index into the frame's prompts.
+    pub prompt: u32,
+    /// Index into the frame's samplings.
+    pub sampling: u32,
+    /// Seed of this generation's random numbers.
+    pub seed: u64,
+    /// Its place in a synchronous wave: waves are computed in this order, never in the order of arrival.
+    pub order: u64,
+}
+
+/// A synchronous wave: an engine begins when it holds all `total` requests of the wave, whatever frames they came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Encode, Decode)]
+pub struct Wave {
+    pub id: u64,
+    /// Requests of this wave for this agent.
+    pub total: u32,
+}
+
+/// Requests for one agent from one coordinator.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct TurnFrame {
+    /// The coordinator's incarnation: where the results go.
+    pub reply_to: String,
+    pub wave: Option<Wave>,
+    pub prompts: Vec<Prompt>,
+    pub samplings: Vec<Sampling>,
+    pub requests: Vec<TurnRequest>,
+}
+
+/// Why a generation ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// An end-of-turn token or a stop text.
+    Stop,
+    /// The token limit or the end of the context.
+    Length,
+}
+
+/// Output tokens `start..end` were sampled by weights `version`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct VersionSpan {
+    pub version: WeightVersion,
+    pub start: u32,
+    pub end: u32,
+}
+
+/// One finished generation, token-in and token-out.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Generation {
+    /// What the model saw: held ids and bridge ids.
+    pub prompt_ids: Vec<u32>,
+    /// What it sampled, the end-of-turn token included if it was sampled.
+    pub output_ids: Vec<u32>,
+    /// f32 log-softmax(logits / temperature) over the full vocabulary, one per output id.
+    pub logprobs: Vec<f32>,
+    /// Covers the output without gaps.
+    pub spans: Vec<VersionSpan>,
+    /// The oldest weights that computed any part of the KV cache it was sampled from.
+    pub oldest_kv: WeightVersion,
+    pub temperature: f32,
+    pub finish: Finish,
+    /// The output as a partner sees it: without reasoning, without control tokens.
+    pub text: String,
+}
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum TurnOutcome {
+    Done(Generation),
+    /// The machinery failed. Never an answer, never a reward: the coordinator asks again or gives the conversation up.
+    Failed {
+        reason: String,
+        retry: bool,
+    },
+}
+
+/// The answer to one request.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct TurnResult {
+    pub request: RequestId,
+    pub group: GroupId,
+    pub attempt: Attempt,
+    pub member: u16,
+    pub role: String,
+    pub seat: u16,
+    pub turn: u16,
+    pub outcome: TurnOutcome,
+}
+
+/// Results for one coordinator from one agent.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct ResultFrame {
+    pub agent: String,
+    /// As the requests' frame said, so that the coordinator knows a wave is whole.
+    pub wave: Option<Wave>,
+    pub results: Vec<TurnResult>,
+}
+
+/// The turn that a request or result belongs to; `None` if its role is no name.
+#[must_use]
+pub fn turn_key(member: u16, role: &str, seat: u16, turn: u16) -> Option<TurnKey> {
+    RoleName::new(role).ok().map(|role| TurnKey {
+        member,
+        role,
+        seat,
+        turn,
+    })
+}

@@ -1,0 +1,290 @@
+//! Every queue, exchange and routing key by name. Nothing else in the project spells one.
+//!
+//! | plane | exchange | queue | routing key |
+//! |---|---|---|---|
+//! | tasks | `dyad.<run>.tasks` | `dyad.<run>.tasks.v1` | `<run>.any.task.published` |
+//! | reserve | `dyad.<run>.reserve` | `dyad.<run>.<agent>.reserve.v1` | `<run>.<agent>.group.reserve` |
+//! | turns | `dyad.<run>.turns` | `dyad.<run>.<agent>.turns.v1` | `<run>.<agent>.turn.requested` |
+//! | results | `dyad.<run>.results` | `dyad.<run>.<incarnation>.results.v1` (expires) | `<run>.<incarnation>.turn.finished` |
+//! | samples | `dyad.<run>.samples` | `dyad.<run>.<agent>.samples.v1` | `<run>.<agent>.samples.bundle` |
+//! | reclaim | `dyad.<run>.tasks` | `dyad.<run>.reclaim.v1` | `<run>.any.task.reclaim` |
+//! | inference | `dyad.<run>.inference` (topic) | by whoever listens | `<run>.<agent>.<role>.turn` |
+//! | control | `dyad.<run>.control` (fanout) | exclusive, by each process | - |
+//! | dead | `dyad.<run>.dead` | `dyad.<run>.dead.v1` | `<run>.any.dead.<plane>` |
+
+use crate::ids::RunId;
+use configs::AgentName;
+
+/// Part of a queue's name: its arguments are immutable, so another set needs another name.
+pub const VERSION: &str = "v1";
+/// Deliveries after which RabbitMQ itself gives a message up. Ours gives up after 3 crashes; this is the backstop.
+pub const DELIVERY_LIMIT: i64 = 50;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Plane {
+    Tasks,
+    Reclaim,
+    Reserve,
+    Turns,
+    Results,
+    Samples,
+    Inference,
+    Control,
+    Dead,
+}
+
+impl Plane {
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Plane::Tasks => "tasks",
+            Plane::Reclaim => "reclaim",
+            Plane::Reserve => "reserve",
+            Plane::Turns => "turns",
+            Plane::Results => "results",
+            Plane::Samples => "samples",
+            Plane::Inference => "inference",
+            Plane::Control => "control",
+            Plane::Dead => "dead",
+        }
+    }
+}
+
+/// How an exchange routes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExchangeKind {
+    Direct,
+    Topic,
+    Fanout,
+}
+
+/// An exchange to declare.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    pub name: String,
+    pub kind: ExchangeKind,
+}
+
+/// What kind of queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QueueKind {
+    /// Quorum queue, dead-lettering at least once, refusing publishes when full.
+    Durable {
+        single_active_consumer: bool,
+        expires_after_seconds: Option<u32>,
+    },
+    /// The dead-letter queue itself: quorum, no limit, nothing behind it.
+    DeadLetters,
+    /// Exclusive to its connection and gone with it; for heartbeats and onlookers. Old messages fall out of it.
+    Exclusive,
+}
+
+/// A queue to declare, with its binding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Queue {
+    pub name: String,
+    pub kind: QueueKind,
+    pub exchange: Exchange,
+    pub routing_key: String,
+    /// Bytes it holds before it refuses (durable) or forgets its oldest (exclusive).
+    pub max_bytes: u64,
+}
+
+/// Where a message goes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Address {
+    pub exchange: String,
+    pub routing_key: String,
+}
+
+/// All names of one run.
+#[derive(Debug, Clone)]
+pub struct Topology {
+    run: RunId,
+}
+
+const MIB: u64 = 1 << 20;
+
+impl Topology {
+    #[must_use]
+    pub fn new(run: RunId) -> Self {
+        Self { run }
+    }
+
+    #[must_use]
+    pub fn run(&self) -> &RunId {
+        &self.run
+    }
+
+    fn exchange(&self, plane: Plane) -> Exchange {
+        let kind = match plane {
+            Plane::Inference => ExchangeKind::Topic,
+            Plane::Control => ExchangeKind::Fanout,
+            _ => ExchangeKind::Direct,
+        };
+        let plane = if plane == Plane::Reclaim {
+            Plane::Tasks
+        } else {
+            plane
+        };
+        Exchange {
+            name: format!("dyad.{}.{}", self.run, plane.as_str()),
+            kind,
+        }
+    }
+
+    fn key(&self, plane: Plane, owner: &str) -> String {
+        let event = match plane {
+            Plane::Tasks => "task.published",
+            Plane::Reclaim => "task.reclaim",
+            Plane::Reserve => "group.reserve",
+            Plane::Turns => "turn.requested",
+            Plane::Results => "turn.finished",
+            Plane::Samples => "samples.bundle",
+            Plane::Inference => "turn",
+            Plane::Control => "control",
+            Plane::Dead => "dead",
+        };
+        format!("{}.{owner}.{event}", self.run)
+    }
+
+    fn queue(&self, plane: Plane, owner: Option<&str>, kind: QueueKind, max_bytes: u64) -> Queue {
+        let name = match owner {
+            Some(owner) => format!("dyad.{}.{owner}.{}.{VERSION}", self.run, plane.as_str()),
+            None => format!("dyad.{}.{}.{VERSION}", self.run, plane.as_str()),
+        };
+        let routing_key = self.key(plane, owner.unwrap_or("any"));
+        Queue {
+            name,
+            kind,
+            exchange: self.exchange(plane),
+            routing_key,
+            max_bytes,
+        }
+    }
+
+    const DURABLE: QueueKind = QueueKind::Durable {
+        single_active_consumer: false,
+        expires_after_seconds: None,
+    };
+    const SINGLE: QueueKind = QueueKind::Durable {
+        single_active_consumer: true,
+        expires_after_seconds: None,
+    };
+
+    #[must_use]
+    pub fn tasks(&self) -> Queue {
+        self.queue(Plane::Tasks, None, Self::DURABLE, 1024 * MIB)
+    }
+
+    #[must_use]
+    pub fn reclaim(&self) -> Queue {
+        self.queue(Plane::Reclaim, None, Self::DURABLE, 1024 * MIB)
+    }
+
+    #[must_use]
+    pub fn reserve(&self, agent: &AgentName) -> Queue {
+        self.queue(
+            Plane::Reserve,
+            Some(agent.as_str()),
+            Self::SINGLE,
+            256 * MIB,
+        )
+    }
+
+    #[must_use]
+    pub fn turns(&self, agent: &AgentName) -> Queue {
+        self.queue(Plane::Turns, Some(agent.as_str()), Self::DURABLE, 512 * MIB)
+    }
+
+    /// `incarnation` names one start of one coordinator; the queue expires when nobody has listened for ten minutes.
+    #[must_use]
+    pub fn results(&self, incarnation: &str) -> Queue {
+        let kind = QueueKind::Durable {
+            single_active_consumer: false,
+            expires_after_seconds: Some(600),
+        };
+        self.queue(Plane::Results, Some(incarnation), kind, 512 * MIB)
+    }
+
+    #[must_use]
+    pub fn samples(&self, agent: &AgentName) -> Queue {
+        self.queue(
+            Plane::Samples,
+            Some(agent.as_str()),
+            Self::SINGLE,
+            1024 * MIB,
+        )
+    }
+
+    /// `listener` must differ for every process.
+    #[must_use]
+    pub fn control(&self, listener: &str) -> Queue {
+        self.queue(
+            Plane::Control,
+            Some(listener),
+            QueueKind::Exclusive,
+            4 * MIB,
+        )
+    }
+
+    /// All shared turns of the run, for an onlooker.
+    #[must_use]
+    pub fn inference(&self, listener: &str) -> Queue {
+        let mut queue = self.queue(
+            Plane::Inference,
+            Some(listener),
+            QueueKind::Exclusive,
+            16 * MIB,
+        );
+        queue.routing_key = format!("{}.#", self.run);
+        queue
+    }
+
+    #[must_use]
+    pub fn dead(&self) -> Queue {
+        self.queue(Plane::Dead, None, QueueKind::DeadLetters, 1024 * MIB)
+    }
+
+    #[must_use]
+    pub fn to(&self, queue: &Queue) -> Address {
+        Address {
+            exchange: queue.exchange.name.clone(),
+            routing_key: queue.routing_key.clone(),
+        }
+    }
+
+    #[must_use]
+    pub fn to_inference(&self, agent: &AgentName, role: &str) -> Address {
+        Address {
+            exchange: self.exchange(Plane::Inference).name,
+            routing_key: format!("{}.{agent}.{role}.turn", self.run),
+        }
+    }
+
+    #[must_use]
+    pub fn to_control(&self) -> Address {
+        Address {
+            exchange: self.exchange(Plane::Control).name,
+            routing_key: self.key(Plane::Control, "all"),
+        }
+    }
+
+    /// What exists for the whole run, dead-letter side first: a queue whose dead-letter exchange is missing drops silently.
+    #[must_use]
+    pub fn durable_queues(&self, agents: &[AgentName]) -> Vec<Queue> {
+        let shared = [self.dead(), self.tasks(), self.reclaim()];
+        let own = agents
+            .iter()
+            .flat_map(|a| [self.reserve(a), self.turns(a), self.samples(a)]);
+        shared.into_iter().chain(own).collect()
+    }
+
+    /// Exchanges without a durable queue of their own.
+    #[must_use]
+    pub fn other_exchanges(&self) -> Vec<Exchange> {
+        [Plane::Results, Plane::Inference, Plane::Control]
+            .map(|plane| self.exchange(plane))
+            .to_vec()
+    }
+}

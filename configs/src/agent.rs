@@ -1,0 +1,179 @@
+//! `[agents.NAME]`: one trainable policy.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::train::TrainConfig;
+
+/// One agent: its model, how it samples, serves and trains.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentConfig {
+    pub model: ModelConfig,
+    #[serde(default)]
+    pub history: History,
+    #[serde(default)]
+    pub sampling: SamplingConfig,
+    #[serde(default)]
+    pub engine: EngineConfig,
+    /// Settings of training; `train.enabled = false` makes a frozen partner.
+    #[serde(default)]
+    pub train: TrainConfig,
+}
+
+/// Where the policy's weights and tokenizer come from.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum ModelConfig {
+    /// A Hugging Face folder.
+    Path(PathBuf),
+    /// A Qwen3-shaped decoder of random weights, for demos and tests.
+    Random(RandomModel),
+}
+
+/// The shape of a random Qwen3-shaped decoder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomModel {
+    pub layers: usize,
+    pub hidden: usize,
+    pub heads: usize,
+    /// Key/value heads (grouped-query attention); as many as `heads` if not given.
+    #[serde(default)]
+    pub kv_heads: Option<usize>,
+    /// `hidden / heads` if not given.
+    #[serde(default)]
+    pub head_dim: Option<usize>,
+    /// Width of the SwiGLU layer; 4 x hidden if not given.
+    #[serde(default)]
+    pub intermediate: Option<usize>,
+    #[serde(default)]
+    pub tied: bool,
+    #[serde(default = "default_context")]
+    pub max_context: usize,
+    pub tokenizer: TokenizerConfig,
+    /// Standard deviation of the embedding's random weights. It decides whether a tiny model learns at all: 1.0 does,
+    /// 0.02 to 0.05 left a referential game at chance.
+    #[serde(default = "default_embedding_std")]
+    pub embedding_std: f64,
+    /// Standard deviation of every matrix, the head included.
+    #[serde(default = "default_matrix_std")]
+    pub matrix_std: f64,
+    #[serde(default)]
+    pub rope_theta: Option<f64>,
+}
+
+fn default_context() -> usize {
+    512
+}
+fn default_embedding_std() -> f64 {
+    1.0
+}
+fn default_matrix_std() -> f64 {
+    0.2
+}
+
+/// A tokenizer made on the spot, saved in Hugging Face's format.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+pub enum TokenizerConfig {
+    /// One token per byte, and the control tokens of the chat template.
+    Bytes,
+    /// One token per listed word (split at white space), and the control tokens.
+    Words(Vec<String>),
+}
+
+/// What an agent sees of its own earlier turns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum History {
+    /// All of it, its own reasoning too: one row per conversation.
+    #[default]
+    Keep,
+    /// Without the reasoning of earlier turns: each turn is a new row.
+    StripReasoning,
+}
+
+/// How training roles sample. Truncation (`top_p`, `top_k`, `min_p`) would make the recorded log-probs those of another
+/// distribution, so it is refused for agents that train.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplingConfig {
+    #[serde(default = "one")]
+    pub temperature: f32,
+    #[serde(default = "one")]
+    pub top_p: f32,
+    #[serde(default)]
+    pub top_k: u32,
+    #[serde(default)]
+    pub min_p: f32,
+    #[serde(default = "default_max_new_tokens")]
+    pub max_new_tokens: u32,
+}
+
+fn one() -> f32 {
+    1.0
+}
+fn default_max_new_tokens() -> u32 {
+    256
+}
+
+impl Default for SamplingConfig {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            max_new_tokens: default_max_new_tokens(),
+        }
+    }
+}
+
+/// What happens to generations under way when new weights arrive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Swap {
+    /// They go on with their cache; each token records the version that made it.
+    #[default]
+    InPlace,
+    /// Their cache is computed anew with the new weights.
+    Retract,
+    /// They finish first.
+    Drain,
+}
+
+/// Which engine generates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EngineKind {
+    /// libtorch in the agent's own process.
+    #[default]
+    Embedded,
+    /// Answers made from the request's seed without a model, to measure everything else.
+    Scripted,
+}
+
+/// `engine`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EngineConfig {
+    pub kind: EngineKind,
+    pub swap: Swap,
+    /// Generations decoded together.
+    pub slots: usize,
+    /// Prompt tokens computed in one step at most, so that long prompts do not hold up decoding.
+    pub prefill_tokens: usize,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            kind: EngineKind::Embedded,
+            swap: Swap::InPlace,
+            slots: 256,
+            prefill_tokens: 4096,
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Typed configuration of a run.
+//!
+//! A run is one TOML file. [`RunConfig::load`] reads it, merges `[defaults.agent]` under every `[agents.NAME]`, and
+//! answers with the typed configuration or with *all* its problems at once ([`ConfigError`]), each with its key path.
+//! The shipped configurations lie beside this crate's sources, in `configs/*.toml`.
+
+pub mod agent;
+pub mod check;
+pub mod names;
+pub mod run;
+pub mod train;
+pub mod units;
+pub mod workflow;
+
+pub use agent::{
+    AgentConfig, EngineConfig, EngineKind, History, ModelConfig, RandomModel, SamplingConfig, Swap,
+    TokenizerConfig,
+};
+pub use names::{AgentName, NameError, RoleName};
+pub use run::{
+    ConfigError, EvalConfig, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,
+};
+pub use train::{
+    Advantage, Aggregation, KlConfig, LossConfig, LossKind, OptimizerConfig, Schedule, Stale,
+    TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
+};
+pub use units::{ByteSize, HumanDuration};
+pub use workflow::{GraderConfig, WorkflowConfig};

@@ -1,0 +1,221 @@
+//! The whole configuration of a run and how it is read.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{AgentConfig, AgentName, ByteSize, GraderConfig, HumanDuration, WorkflowConfig};
+
+/// One run, as resolved: every default is filled in.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunConfig {
+    pub run: RunSection,
+    pub tasks: TasksConfig,
+    pub workflow: WorkflowConfig,
+    #[serde(default)]
+    pub graders: BTreeMap<String, GraderConfig>,
+    /// Every agent, `[defaults.agent]` already merged under it. The order of names is the order in which an agent is asked
+    /// for room, the same everywhere, so that no circular wait forms.
+    pub agents: BTreeMap<AgentName, AgentConfig>,
+    #[serde(default)]
+    pub eval: EvalConfig,
+}
+
+/// How rounds are run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Rounds with a barrier: the same seed gives the same run, bit for bit on one machine (embedded).
+    Sync,
+    /// Agents generate and train as work arrives, bounded by `max_staleness`.
+    Async,
+}
+
+/// `[run]`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RunSection {
+    /// The run's name; the run id is this name and eight random characters.
+    pub name: String,
+    #[serde(default)]
+    pub seed: u64,
+    #[serde(default = "default_mode")]
+    pub mode: Mode,
+    /// Optimizer batches of the lead agent after which the run ends.
+    pub train_steps: u64,
+    /// The agent whose steps are counted; the first by name if not given.
+    #[serde(default)]
+    pub lead: Option<AgentName>,
+    /// `memory:` (one process), `local:` (a private server is started) or `amqp://user:password@host:port/vhost`.
+    #[serde(default = "default_memory")]
+    pub broker: String,
+    /// `memory:`, `local:` or `redis://[user:password@]host:port/db`.
+    #[serde(default = "default_memory")]
+    pub state: String,
+    /// Where run folders are made.
+    #[serde(default = "default_folder")]
+    pub folder: PathBuf,
+    /// Largest message on the wire; tasks above it are refused with a reason.
+    #[serde(default = "default_message_cap")]
+    pub message_cap: ByteSize,
+    #[serde(default)]
+    pub transcripts: TranscriptPolicy,
+    /// After how long without a sign of life an agent or coordinator counts as away.
+    #[serde(default = "default_lease")]
+    pub lease: HumanDuration,
+}
+
+/// Which conversations are written to `transcripts/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TranscriptPolicy {
+    #[default]
+    All,
+    /// The first member of every group.
+    First,
+    None,
+}
+
+fn default_mode() -> Mode {
+    Mode::Async
+}
+fn default_memory() -> String {
+    "memory:".into()
+}
+fn default_folder() -> PathBuf {
+    "runs".into()
+}
+fn default_message_cap() -> ByteSize {
+    ByteSize(1 << 20)
+}
+fn default_lease() -> HumanDuration {
+    HumanDuration::from_secs(15)
+}
+
+/// `[tasks]`: where the run's own tasks come from. Tasks published by others are always taken too.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TasksConfig {
+    /// `jsonl:PATH`, `generator:KIND` (the workflow's own generator), or `queue` (only what others publish).
+    pub source: String,
+    /// The key of the prompt in each JSON line: text, or a list of `{role, content}` messages. Dots go into objects.
+    #[serde(default = "default_prompt_key")]
+    pub prompt: String,
+    /// The key of the label.
+    #[serde(default = "default_label_key")]
+    pub label: String,
+    /// The key of the task's id; `source/pass/index` if not given.
+    #[serde(default)]
+    pub id: Option<String>,
+    #[serde(default)]
+    pub shuffle: bool,
+    /// Passes over the source; 0 means without end.
+    #[serde(default)]
+    pub epochs: u32,
+    /// Lines used per pass, all if not given.
+    #[serde(default)]
+    pub limit: Option<u64>,
+    /// Settings of a generator.
+    #[serde(default)]
+    pub params: toml::Table,
+}
+
+fn default_prompt_key() -> String {
+    "prompt".into()
+}
+fn default_label_key() -> String {
+    "label".into()
+}
+
+/// `[eval]`: greedy conversations on held-out tasks, never trained on.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvalConfig {
+    /// Lead steps between evaluations; 0 means never. One is made before the first and after the last step as well.
+    #[serde(default)]
+    pub every: u64,
+    /// Where its tasks come from, as `tasks.source`; the workflow's generator decides what `generator:` means here.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Tasks per evaluation.
+    #[serde(default)]
+    pub tasks: Option<u64>,
+    #[serde(default)]
+    pub params: toml::Table,
+}
+
+/// One thing wrong in a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// Dotted key path, such as `agents.a.train.batch_groups`.
+    pub path: String,
+    /// What is wrong there and what to write instead.
+    pub message: String,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read {path}")]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{path} is not TOML: {message}")]
+    Syntax { path: PathBuf, message: String },
+    #[error("{path} has {} problem(s):{}", .problems.len(), list(.problems))]
+    Invalid {
+        path: PathBuf,
+        problems: Vec<Problem>,
+    },
+}
+
+fn list(problems: &[Problem]) -> String {
+    problems
+        .iter()
+        .map(|p| format!("\n  {}: {}", p.path, p.message))
+        .collect()
+}
+
+impl RunConfig {
+    /// Reads, merges and checks the file at `path`.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.into(),
+            source,
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// As [`RunConfig::load`], from text; `path` is only named in errors.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let table: toml::Table =
+            text.parse()
+                .map_err(|e: toml::de::Error| ConfigError::Syntax {
+                    path: path.into(),
+                    message: e.to_string(),
+                })?;
+        crate::check::resolve(table).map_err(|problems| ConfigError::Invalid {
+            path: path.into(),
+            problems,
+        })
+    }
+
+    /// The agent whose steps end the run.
+    #[must_use]
+    pub fn lead(&self) -> Option<&AgentName> {
+        self.run.lead.as_ref().or_else(|| self.agents.keys().next())
+    }
+
+    /// Agents that play some role of the workflow, in the order in which they are asked for room.
+    #[must_use]
+    pub fn participants(&self) -> Vec<AgentName> {
+        self.agents
+            .keys()
+            .filter(|name| self.workflow.roles.values().any(|agent| agent == *name))
+            .cloned()
+            .collect()
+    }
+}

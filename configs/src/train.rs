@@ -1,0 +1,217 @@
+//! `train` of an agent: batches, loss, optimizer, checkpoints.
+
+use serde::{Deserialize, Serialize};
+
+/// How an agent trains. See ARCHITECTURE.md, "What is trained", for the formulas.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TrainConfig {
+    /// `false`: a frozen partner, without buffer or trainer.
+    pub enabled: bool,
+    /// Whole groups per batch.
+    pub batch_groups: usize,
+    /// Optimizer steps a batch is split into, by group, seeded.
+    pub minibatches: usize,
+    /// Passes over a batch.
+    pub epochs: usize,
+    /// Tokens computed at once at most. Changes memory, never the result.
+    pub micro_batch_tokens: usize,
+    /// Trainer steps a token may be older than the weights it trains; older ones are masked and counted.
+    pub max_staleness: u64,
+    pub stale: Stale,
+    pub advantage: Advantage,
+    pub zero_advantage: ZeroAdvantage,
+    /// What a conversation that reached its token limit does: trained (`keep`) or only part of the baseline (`mask`).
+    pub truncated: Truncated,
+    pub loss: LossConfig,
+    pub kl: KlConfig,
+    /// Entropy bonus per token.
+    pub entropy: f64,
+    pub optimizer: OptimizerConfig,
+    pub warm_start: Option<WarmStartConfig>,
+    /// Steps between checkpoints; 0 means only at the end.
+    pub checkpoint_every: u64,
+    pub keep_checkpoints: usize,
+    /// Weight of a role's tokens in the loss, 1 if not listed.
+    pub role_weights: std::collections::BTreeMap<crate::RoleName, f64>,
+}
+
+impl Default for TrainConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            batch_groups: 16,
+            minibatches: 1,
+            epochs: 1,
+            micro_batch_tokens: 16384,
+            max_staleness: 1,
+            stale: Stale::Mask,
+            advantage: Advantage::Loo,
+            zero_advantage: ZeroAdvantage::Keep,
+            truncated: Truncated::Keep,
+            loss: LossConfig::default(),
+            kl: KlConfig::default(),
+            entropy: 0.0,
+            optimizer: OptimizerConfig::default(),
+            warm_start: None,
+            checkpoint_every: 0,
+            keep_checkpoints: 2,
+            role_weights: std::collections::BTreeMap::new(),
+        }
+    }
+}
+
+/// The baseline of a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Advantage {
+    /// Leave-one-out: `A = r - mean of the other conversations`.
+    #[default]
+    Loo,
+    /// `A = (r - mean) / (std + 1e-6)`, unbiased std (DeepSeekMath, arXiv:2402.03300).
+    Grpo,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ZeroAdvantage {
+    /// Groups without a difference in reward stay in the batch.
+    #[default]
+    Keep,
+    /// They are not computed; denominators count them. The same result unless KL or entropy is on.
+    Skip,
+    /// More groups are drawn in their place, up to a cap (dynamic sampling, DAPO, arXiv:2503.14476).
+    Refill,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stale {
+    #[default]
+    Mask,
+    DropSample,
+    Keep,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Truncated {
+    #[default]
+    Keep,
+    Mask,
+}
+
+/// How token losses are added up. D is fixed before any mask by staleness.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Aggregation {
+    /// u = 1, D = trained tokens.
+    #[default]
+    Token,
+    /// u = 1/|s|, D = samples.
+    Sequence,
+    /// u = 1 / (tokens of its conversation's samples of this agent), D = conversations.
+    Conversation,
+    /// u = 1/max_new_tokens, D = samples.
+    Constant,
+}
+
+/// The policy-gradient loss: clipped importance-weighted (PPO, arXiv:1707.06347; asymmetric clip of DAPO).
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LossConfig {
+    pub kind: LossKind,
+    /// The ratio is clipped to `1 - clip_low ..= 1 + clip_high`.
+    pub clip_low: f64,
+    pub clip_high: f64,
+    pub agg: Aggregation,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKind {
+    /// Clipped ratio times advantage.
+    #[default]
+    Grpo,
+    /// Log-likelihood, for warm starts.
+    CrossEntropy,
+}
+
+impl Default for LossConfig {
+    fn default() -> Self {
+        Self {
+            kind: LossKind::Grpo,
+            clip_low: 0.2,
+            clip_high: 0.2,
+            agg: Aggregation::Token,
+        }
+    }
+}
+
+/// KL to the policy as it was when the run began, `k3 = exp(ref - lp) - (ref - lp) - 1`
+/// (Schulman, "Approximating KL divergence", 2020).
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KlConfig {
+    pub coef: f64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Schedule {
+    #[default]
+    Constant,
+    Linear,
+    Cosine,
+}
+
+/// AdamW (arXiv:1711.05101).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OptimizerConfig {
+    pub lr: f64,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+    /// Largest global gradient norm; 0 means no clipping.
+    pub clip_norm: f64,
+    pub warmup_steps: u64,
+    pub schedule: Schedule,
+    /// Steps over which `linear` and `cosine` fall to zero; the run's `train_steps` if 0.
+    pub decay_steps: u64,
+}
+
+impl Default for OptimizerConfig {
+    fn default() -> Self {
+        Self {
+            lr: 3e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            clip_norm: 1.0,
+            warmup_steps: 0,
+            schedule: Schedule::Constant,
+            decay_steps: 0,
+        }
+    }
+}
+
+/// Cross-entropy on known answers before version 0 is published.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WarmStartConfig {
+    /// `jsonl:PATH` (lines of `{messages: [...]}` whose last message is the answer) or `generator:KIND`.
+    pub source: String,
+    pub steps: u64,
+    pub batch: usize,
+    #[serde(default = "default_warm_lr")]
+    pub lr: f64,
+    #[serde(default)]
+    pub params: toml::Table,
+}
+
+fn default_warm_lr() -> f64 {
+    1e-3
+}

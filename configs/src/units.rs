@@ -1,0 +1,132 @@
+//! Values a person writes with a unit: `"30s"`, `"256 KiB"`.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+/// A length of time, written as `"250ms"`, `"30s"`, `"5m"` or `"2h"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct HumanDuration(pub Duration);
+
+impl HumanDuration {
+    #[must_use]
+    pub const fn from_secs(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (number, unit) = split(text)?;
+        let seconds = match unit {
+            "ms" => number / 1e3,
+            "s" => number,
+            "m" | "min" => number * 60.0,
+            "h" => number * 3600.0,
+            _ => return None,
+        };
+        Duration::try_from_secs_f64(seconds).ok().map(Self)
+    }
+}
+
+impl fmt::Display for HumanDuration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = self.0.as_millis();
+        if milliseconds % 1000 == 0 {
+            write!(f, "{}s", milliseconds / 1000)
+        } else {
+            write!(f, "{milliseconds}ms")
+        }
+    }
+}
+
+/// A size in bytes, written as `"512"`, `"64 KiB"`, `"1 MiB"` or `"2 GiB"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ByteSize(pub u64);
+
+impl ByteSize {
+    fn parse(text: &str) -> Option<Self> {
+        let (number, unit) = split(text)?;
+        let factor: u64 = match unit {
+            "" | "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            _ => return None,
+        };
+        Some(Self((number * factor as f64) as u64))
+    }
+}
+
+impl fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
+        match units
+            .iter()
+            .find(|(size, _)| self.0 >= *size && self.0 % size == 0)
+        {
+            Some((size, unit)) => write!(f, "{} {unit}", self.0 / size),
+            None => write!(f, "{}", self.0),
+        }
+    }
+}
+
+macro_rules! serde_as_text {
+    ($name:ident, $example:literal) => {
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                Self::parse(&text).ok_or_else(|| {
+                    serde::de::Error::custom(format!(
+                        "{text:?} is not understood: write for example {}",
+                        $example
+                    ))
+                })
+            }
+        }
+    };
+}
+
+serde_as_text!(HumanDuration, "\"30s\"");
+serde_as_text!(ByteSize, "\"1 MiB\"");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_round_trip() {
+        for (text, seconds) in [
+            ("250ms", 0.25),
+            ("30s", 30.0),
+            ("1.5 m", 90.0),
+            ("2h", 7200.0),
+        ] {
+            assert_eq!(
+                HumanDuration::parse(text),
+                Some(HumanDuration(Duration::from_secs_f64(seconds))),
+                "{text}"
+            );
+        }
+        for (text, bytes) in [("12", 12), ("64 KiB", 65536), ("1MiB", 1 << 20)] {
+            assert_eq!(ByteSize::parse(text), Some(ByteSize(bytes)), "{text}");
+        }
+        assert_eq!(ByteSize(65536).to_string(), "64 KiB");
+        assert_eq!(HumanDuration::parse("30"), None);
+        assert_eq!(ByteSize::parse("1 furlong"), None);
+    }
+}

@@ -1,0 +1,6 @@
+//! Pure logic of conversations and learning: workflows, credit, graders, text, buffer rules, router policy.
+//!
+//! Nothing here does IO (but reading task and template files that the caller names), and clock and randomness are
+//! arguments.
+
+pub mod workflow;

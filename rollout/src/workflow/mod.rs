@@ -1,0 +1,89 @@
+//! Workflows: who speaks when, on what prompt, until when, and what each side earns.
+//!
+//! A workflow is a total, pure function of (task, seed, events so far). It keeps no state: the coordinator commits each
+//! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
+//! same with the same events and gets the same answer.
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::{Finish, Message};
+
+/// A committed generation, as everyone in the conversation may see it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub role: RoleName,
+    pub seat: u16,
+    /// Counts this seat's generations from 0.
+    pub turn: u16,
+    /// What a partner reads: no reasoning, no control tokens.
+    pub text: String,
+    pub finish: Finish,
+    /// Tokens sampled.
+    pub tokens: u32,
+}
+
+/// A generation wanted next.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    pub role: RoleName,
+    pub seat: u16,
+    pub turn: u16,
+    /// What is new to this seat since its last turn; at its first turn, its whole prompt.
+    pub messages: Vec<Message>,
+    /// Below the agent's own limit, if given.
+    pub max_new_tokens: Option<u32>,
+    /// Texts that end the generation.
+    pub stop: Vec<String>,
+}
+
+/// A named part of a reward, before its weight.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    pub name: &'static str,
+    pub value: f32,
+}
+
+/// What one seat earned.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeatReward {
+    pub role: RoleName,
+    pub seat: u16,
+    /// Refines the advantage key (group, agent, role); empty for most workflows.
+    pub subkey: String,
+    pub parts: Vec<Part>,
+}
+
+/// How a conversation ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// One entry for every seat that spoke and is to be trained.
+    pub rewards: Vec<SeatReward>,
+    /// Named figures for metrics and reports, such as `success`; `success` is what `dyad` shows of a workflow.
+    pub metrics: Vec<(&'static str, f64)>,
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Every generation that is wanted now and has no event yet, those already asked for included. Never empty.
+    Ask(Vec<Ask>),
+    Done(Outcome),
+}
+
+/// A role that a workflow has.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RoleSpec {
+    pub name: RoleName,
+    /// Names of its reward parts with the weights they have if the config gives none.
+    pub parts: Vec<(&'static str, f64)>,
+}
+
+/// An interaction protocol.
+pub trait Workflow: Send + Sync {
+    fn kind(&self) -> &'static str;
+    fn roles(&self) -> Vec<RoleSpec>;
+    /// Whether this task can be played; the error is for the person who published it.
+    fn check_task(&self, task: &Task) -> Result<(), String>;
+    /// Total: any list of events gets an answer, and nothing panics. `seed` is the conversation's own.
+    fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step;
+}

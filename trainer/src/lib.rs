@@ -1,0 +1,1 @@
+//! Everything that needs libtorch: model, engine, losses, optimizer, checkpoints.
