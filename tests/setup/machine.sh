@@ -1,0 +1,117 @@
+#!/usr/bin/env bash
+# Sees that the machine has what dyad needs, and installs what is missing where it may.
+#
+#   machine.sh rust        the Rust toolchain (only said, never installed)
+#   machine.sh build       a C++ compiler and Python with pip or venv
+#   machine.sh servers     RabbitMQ and Redis, whose binaries dyad starts privately
+#   machine.sh clients     Python's pika in tests/.venv, for the tests that publish from Python
+#
+# Several may be given. Nothing is done, and nothing said, when nothing is missing. As root or with password-less sudo
+# packages are installed with apt-get; otherwise the command to run is printed and the exit status is 1.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+say() { printf 'machine: %s\n' "$*" >&2; }
+have() { command -v "$1" >/dev/null 2>&1 || [ -x "/usr/sbin/$1" ] || [ -x "/usr/lib/rabbitmq/bin/$1" ]; }
+
+need_rust() {
+    if ! have cargo; then
+        say "Rust is missing. Install rustup as https://rustup.rs says (one command, no root needed), open a new shell,"
+        say "and call this again. The toolchain that rust-toolchain.toml names is then fetched by itself."
+        exit 1
+    fi
+    local version
+    if ! version=$(rustc --version); then
+        say "the Rust toolchain of rust-toolchain.toml is not installed; with rustup: rustup toolchain install"
+        exit 1
+    fi
+    local minor=${version#rustc 1.}
+    if [ "${minor%%.*}" -lt 95 ]; then
+        say "$version is too old: dyad needs 1.95. With rustup it is chosen by itself (https://rustup.rs)."
+        exit 1
+    fi
+}
+
+wanted=()
+need_build() {
+    have g++ || wanted+=(g++)
+    have python3 || wanted+=(python3)
+    if [ ! -d .libtorch/view ] && [ -z "${LIBTORCH:-}" ]; then
+        python3 -m pip --version >/dev/null 2>&1 || python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-pip)
+        [ -e /etc/ssl/certs/ca-certificates.crt ] || wanted+=(ca-certificates)
+    fi
+}
+
+servers=()
+need_servers() {
+    have rabbitmq-server || servers+=(rabbitmq-server)
+    have redis-server || servers+=(redis-server)
+    wanted+=("${servers[@]}")
+}
+
+need_clients() {
+    [ -x tests/.venv/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
+}
+
+make_clients() {
+    local stamp=tests/.venv/.made-from
+    cmp -s tests/setup/requirements.txt "$stamp" && return
+    say "making tests/.venv with the Python clients of the tests"
+    rm -rf tests/.venv
+    python3 -m venv tests/.venv
+    tests/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/setup/requirements.txt
+    cp tests/setup/requirements.txt "$stamp"
+}
+
+install_packages() {
+    local as_root=()
+    local command="apt-get install --no-install-recommends ${wanted[*]}"
+    if ! have apt-get; then
+        say "missing: ${wanted[*]} (Debian's names). This is not Debian or Ubuntu: install them your way, then call this again."
+        exit 1
+    fi
+    if [ "$(id -u)" != 0 ]; then
+        if have sudo && sudo -n true 2>/dev/null; then
+            as_root=(sudo -n)
+        else
+            say "missing: ${wanted[*]}. This needs root; run it and call this again:"
+            printf '    sudo %s\n' "$command" >&2
+            exit 1
+        fi
+    fi
+    say "installing ${wanted[*]}"
+    # Debian starts a server when it is installed, on the default ports. dyad starts its own on ports of its own, so
+    # the installed ones stay off: now (policy-rc.d, taken away again) and at the next boot.
+    local policy=/usr/sbin/policy-rc.d ours=
+    if [ ! -e "$policy" ]; then
+        ours=1
+        printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee "$policy" >/dev/null
+        "${as_root[@]}" chmod 755 "$policy"
+    fi
+    local status=0
+    apt_get() { "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq "$@" </dev/null >&2; }
+    local install=(install -y --no-install-recommends "${wanted[@]}")
+    apt_get "${install[@]}" 2>/dev/null || { apt_get update && apt_get "${install[@]}"; } || status=$?
+    [ -z "$ours" ] || "${as_root[@]}" rm -f "$policy"
+    if [ "$status" != 0 ]; then
+        say "apt-get failed; what it says is above. The command was: $command"
+        exit 1
+    fi
+    if [ -d /run/systemd/system ]; then
+        for unit in "${servers[@]}"; do
+            say "$unit: not started, and disabled at boot (systemctl enable --now $unit undoes it)"
+            "${as_root[@]}" systemctl disable "$unit" >/dev/null 2>&1 || true
+        done
+    fi
+}
+
+for need in "$@"; do
+    case $need in
+        rust | build | servers | clients) "need_$need" ;;
+        *) say "unknown: $need" && exit 2 ;;
+    esac
+done
+if [ ${#wanted[@]} -gt 0 ]; then install_packages; fi
+for need in "$@"; do
+    if [ "$need" = clients ]; then make_clients; fi
+done
