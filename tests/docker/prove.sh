@@ -1,0 +1,174 @@
+#!/usr/bin/env bash
+# Proves compose.yaml on this machine: the images come up, turn healthy, log, and a killed agent comes back.
+#
+#   tests/docker/prove.sh            the image around target/debug/dyad (make build); DYAD_BINARY=path for another
+#   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
+#   KEEP=1 tests/docker/prove.sh     leave everything running to look at
+#
+# Where a tag (debian, rabbitmq, redis, rust) is not on this machine, an image made from Debian packages stands in for it,
+# so no registry is needed. Needs root, a Docker engine, docker compose and debootstrap.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+work=$(mktemp -d)
+project=dyad-proof-$$
+full=
+[ "${1:-}" != --full ] || full=1
+
+say() { printf 'docker: %s\n' "$*" >&2; }
+fail() {
+    say "FAILED: $*"
+    exit 1
+}
+
+if docker compose version >/dev/null 2>&1; then compose=(docker compose); else compose=(docker-compose); fi
+for tool in docker "${compose[0]}"; do
+    command -v "$tool" >/dev/null || fail "$tool is missing (apt-get install docker.io docker-compose)"
+done
+docker info >/dev/null 2>&1 || fail "no Docker engine answers"
+
+compose() { "${compose[@]}" --project-directory "$root" --env-file "$work/env" -p "$project" -f "$root/compose.yaml" "$@"; }
+container() { docker ps -aq --filter "label=com.docker.compose.project=$project" --filter "label=com.docker.compose.service=$1"; }
+health() { docker inspect -f '{{.State.Health.Status}}' "$(container "$1")" 2>/dev/null || echo missing; }
+
+started=
+finish() {
+    local status=$?
+    if [ -n "$started" ]; then
+        if [ "$status" != 0 ]; then compose logs --tail 30 >&2 || true; fi
+        if [ -n "${KEEP:-}" ]; then say "left running as project $project"; return; fi
+        compose down -v --timeout 10 >/dev/null 2>&1 || true
+    fi
+    rm -rf "$work"
+}
+trap finish EXIT
+
+have_image() { docker image inspect "$1" >/dev/null 2>&1; }
+
+build() { # build TAG FOLDER: with the classic builder, which asks no registry for an image that is here
+    DOCKER_BUILDKIT=0 docker build --network host -t "$1" "$2" >"$work/build.log" 2>&1 || {
+        tail -20 "$work/build.log" >&2
+        fail "docker build of $1"
+    }
+}
+
+stand_in_debian() {
+    have_image debian:bookworm-slim && return
+    command -v debootstrap >/dev/null || fail "debootstrap is missing (apt-get install debootstrap)"
+    say "debian:bookworm-slim is made with debootstrap (about a minute)"
+    debootstrap --variant=minbase bookworm "$work/debian" >"$work/debootstrap.log" 2>&1 || fail "$(tail -3 "$work/debootstrap.log")"
+    tar -C "$work/debian" --one-file-system -c . \
+        | docker import --change 'CMD ["bash"]' --change 'LABEL dyad.stand-in=debian' - debian:bookworm-slim >/dev/null
+    rm -rf "$work/debian"
+}
+
+stand_in() { # stand_in TAG FOLDER
+    have_image "$1" && return
+    stand_in_debian
+    say "$1 is made from Debian packages"
+    build "$1" "$here/$2"
+}
+
+stand_in_rust() { # this machine's toolchain, where the official image has its own
+    have_image rust:1.95.0-bookworm && return
+    stand_in_debian
+    say "rust:1.95.0-bookworm is made from this machine's toolchain"
+    mkdir "$work/rust"
+    cp -a "$(rustc +1.95.0 --print sysroot)" "$work/rust/toolchain"
+    rm -rf "$work/rust/toolchain/share/doc"
+    cat >"$work/rust/Dockerfile" <<'END'
+FROM debian:bookworm-slim
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+COPY toolchain /usr/local/
+LABEL dyad.stand-in=rust
+END
+    build rust:1.95.0-bookworm "$work/rust"
+    rm -rf "$work/rust"
+}
+
+image_of_dyad() {
+    if [ -n "$full" ]; then
+        stand_in_rust
+        say "dyad:cpu is built by the Dockerfile"
+        build dyad:cpu "$root"
+        return
+    fi
+    local binary=${DYAD_BINARY:-$root/target/debug/dyad}
+    [ -x "$binary" ] || fail "$binary is missing: make build"
+    say "dyad:cpu is the Dockerfile's last stage around $binary"
+    local context=$work/context
+    mkdir -p "$context/out/bin" "$context/out/lib/dyad" "$context/out/gpu" "$context/agents"
+    cp "$binary" "$context/out/bin/dyad"
+    cp -P "${LIBTORCH:-$root/.libtorch/view}"/lib/*.so* "$context/out/lib/dyad/"
+    rm -f "$context/out/lib/dyad/libtorch.so"
+    cp -r "$root/agents/container" "$context/agents/"
+    cp -r "$root/configs" "$context/"
+    sed -e '/^# --- built from source/,/^# --- what runs/d' -e 's|COPY --from=build /out|COPY out|' "$root/Dockerfile" >"$context/Dockerfile"
+    build dyad:cpu "$context"
+    rm -rf "$context"
+}
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+wait_healthy() { # wait_healthy SECONDS SERVICE...
+    local until=$((SECONDS + $1)) all service
+    shift
+    while :; do
+        all=1
+        for service in "$@"; do [ "$(health "$service")" = healthy ] || all=; done
+        [ -z "$all" ] || return 0
+        if [ "$SECONDS" -gt "$until" ]; then
+            for service in "$@"; do say "$service: $(health "$service")"; done
+            fail "not all are healthy"
+        fi
+        sleep 1
+    done
+}
+
+stand_in rabbitmq:4.2-management rabbitmq
+stand_in redis:7.2 redis
+stand_in_debian
+image_of_dyad
+
+rabbitmq_port=$(free_port)
+cat >"$work/env" <<END
+RABBITMQ_USER=dyad
+RABBITMQ_PASSWORD=proof$RANDOM$RANDOM
+REDIS_PASSWORD=proof$RANDOM$RANDOM
+RABBITMQ_PORT=$rabbitmq_port
+RABBITMQ_CONSOLE_PORT=$(free_port)
+REDIS_PORT=$(free_port)
+DYAD_RUN=proof$$
+END
+
+say "docker compose up"
+started=1
+begun=$SECONDS
+compose up -d --no-build >"$work/up.log" 2>&1 || { cat "$work/up.log" >&2; fail "compose up"; }
+wait_healthy 180 rabbitmq redis coordinator agent-a agent-b
+say "all five healthy after $((SECONDS - begun)) s"
+
+for service in coordinator agent-a agent-b; do
+    lines=$(compose logs --no-color "$service" | wc -l)
+    [ "$lines" -gt 1 ] || fail "$service logs nothing"
+    say "$service: $lines lines of log"
+done
+
+[ "$(docker exec "$(container agent-a)" id -u)" != 0 ] || fail "agent-a runs as root"
+if docker exec "$(container rabbitmq)" rabbitmqctl -q list_users | grep -q '^guest'; then fail "RabbitMQ has the user guest"; fi
+published=$(docker port "$(container rabbitmq)" 5672)
+case $published in 127.0.0.1:*) ;; *) fail "RabbitMQ is published on $published" ;; esac
+say "not root, no guest, published on $published only"
+
+say "kill -9 of agent-b"
+restarts() { docker inspect -f '{{.RestartCount}}' "$(container agent-b)"; }
+before=$(restarts)
+docker exec "$(container agent-b)" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
+until=$((SECONDS + 60))
+until [ "$(restarts)" -gt "$before" ]; do
+    [ "$SECONDS" -lt "$until" ] || fail "agent-b was not started anew"
+    sleep 0.5
+done
+wait_healthy 120 agent-b agent-a coordinator
+say "agent-b came back and is healthy"
+say "passed"
