@@ -90,6 +90,20 @@ pub struct Queue {
     pub max_bytes: u64,
 }
 
+impl Queue {
+    /// Where the broker puts what this queue gives up; `None` for queues that have nothing behind them.
+    #[must_use]
+    pub fn dead_letters(&self) -> Option<Address> {
+        // Neither run names nor planes contain a dot.
+        let run = match self.kind {
+            QueueKind::Durable { .. } => self.exchange.name.split('.').nth(1)?,
+            QueueKind::DeadLetters | QueueKind::Exclusive => return None,
+        };
+        let topology = Topology::new(RunId::new(run)?);
+        Some(topology.to(&topology.dead()))
+    }
+}
+
 /// Where a message goes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Address {

@@ -1,1 +1,483 @@
-//! The bus in memory.
+//! The bus in memory: the same contract as RabbitMQ's, inside one process, without a server.
+//!
+//! A [`MemoryBus`] is one handle, as a connection is; [`MemoryBus::peer`] makes another one to the same queues. Nothing
+//! polls: a publish or an answer wakes whoever can take. Queues that expire do not expire here, since all that could stop
+//! listening to them ends with the process.
+
+mod queue;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+
+use async_trait::async_trait;
+use tokio::sync::Notify;
+
+use self::queue::{QueueCell, Rejected, Stored, Taken};
+use super::{
+    Acker, Bus, BusError, BusHealth, Consumer, Delivery, HEADER_QUEUE, HEADER_REASON, Outgoing, PublishError, route,
+};
+use crate::topology::{Address, Exchange, ExchangeKind, Queue, Topology};
+use configs::AgentName;
+
+/// A handle to queues inside this process.
+#[derive(Debug)]
+pub struct MemoryBus {
+    broker: Arc<Broker>,
+    /// Which handle: exclusive queues and consumers belong to one.
+    id: u64,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Broker {
+    routes: RwLock<Routes>,
+    next_id: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Routes {
+    exchanges: HashMap<String, Bindings>,
+    queues: HashMap<String, Arc<QueueCell>>,
+}
+
+#[derive(Debug)]
+struct Bindings {
+    kind: ExchangeKind,
+    queues: Vec<(String, Arc<QueueCell>)>,
+}
+
+impl Routes {
+    fn exchange(&mut self, exchange: &Exchange) -> Result<&mut Bindings, BusError> {
+        let bindings = self.exchanges.entry(exchange.name.clone()).or_insert_with(|| Bindings {
+            kind: exchange.kind,
+            queues: Vec::new(),
+        });
+        if bindings.kind == exchange.kind {
+            return Ok(bindings);
+        }
+        Err(BusError::Declare {
+            what: format!("exchange {}", exchange.name),
+            reason: format!("it exists as {:?}, not {:?}", bindings.kind, exchange.kind),
+        })
+    }
+
+    fn targets(&self, to: &Address) -> Vec<Arc<QueueCell>> {
+        let Some(exchange) = self.exchanges.get(&to.exchange) else {
+            return Vec::new();
+        };
+        let taking = |(binding, _): &&(String, _)| route::matches(exchange.kind, binding, &to.routing_key);
+        exchange
+            .queues
+            .iter()
+            .filter(taking)
+            .map(|(_, queue)| queue.clone())
+            .collect()
+    }
+
+    fn remove(&mut self, name: &str) {
+        self.queues.remove(name);
+        for exchange in self.exchanges.values_mut() {
+            exchange.queues.retain(|(_, queue)| *queue.name != *name);
+        }
+    }
+}
+
+impl Broker {
+    fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn read<T>(&self, f: impl FnOnce(&Routes) -> T) -> T {
+        f(&self.routes.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, f: impl FnOnce(&mut Routes) -> T) -> T {
+        f(&mut self.routes.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Dead-letters what a queue gave up. `false`: there is no dead-letter queue, the message stays with the caller.
+    fn bury(&self, queue: &QueueCell, message: &Stored, reason: &str) -> bool {
+        let Some(to) = &queue.dead_letters else {
+            return false;
+        };
+        let targets = self.read(|routes| routes.targets(to));
+        let mut dead = message.clone();
+        if !dead.headers.iter().any(|(key, _)| key == HEADER_REASON) {
+            dead.headers.push((HEADER_REASON.into(), reason.into()));
+            dead.headers.push((HEADER_QUEUE.into(), queue.name.to_string()));
+        }
+        for target in &targets {
+            // Forced, so it cannot be full.
+            let _ = target.push(dead.clone(), true);
+        }
+        !targets.is_empty()
+    }
+
+    /// As RabbitMQ retains a message whose dead-letter queue is missing: back to the queue, at its end.
+    fn give_up(&self, queue: &QueueCell, message: Stored, reason: &str) {
+        if !self.bury(queue, &message, reason) {
+            tracing::warn!(queue = %queue.name, reason, "no dead-letter queue takes a given-up message; it stays in its queue");
+            let _ = queue.push(message, true);
+        }
+    }
+
+    fn leave(&self, queue: &Arc<QueueCell>, leaving: impl Fn(u64, u64) -> bool) {
+        for message in queue.remove_takers(leaving) {
+            self.give_up(queue, message, "delivery_limit");
+        }
+    }
+
+    fn end_queue(&self, queue: &QueueCell) {
+        self.write(|routes| routes.remove(&queue.name));
+        queue.end();
+    }
+}
+
+impl MemoryBus {
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Self::handle(Arc::new(Broker::default()))
+    }
+
+    /// Another handle to the same queues, as another process would have: closing one leaves the other.
+    #[must_use]
+    pub fn peer(&self) -> Arc<Self> {
+        Self::handle(self.broker.clone())
+    }
+
+    fn handle(broker: Arc<Broker>) -> Arc<Self> {
+        let id = broker.new_id();
+        Arc::new(Self {
+            broker,
+            id,
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    fn open(&self) -> Result<(), BusError> {
+        if self.is_closed() {
+            Err(BusError::Closed)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn declare_one(&self, queue: &Queue) -> Result<(), BusError> {
+        self.open()?;
+        self.broker.write(|routes| {
+            let cell = match routes.queues.get(&queue.name) {
+                Some(cell) => {
+                    self.same(cell, queue)?;
+                    cell.clone()
+                }
+                None => Arc::new(QueueCell::new(queue, self.id)),
+            };
+            let bindings = &mut routes.exchange(&queue.exchange)?.queues;
+            if !bindings
+                .iter()
+                .any(|(key, bound)| *key == queue.routing_key && *bound.name == *queue.name)
+            {
+                bindings.push((queue.routing_key.clone(), cell.clone()));
+            }
+            routes.queues.insert(queue.name.clone(), cell);
+            Ok(())
+        })
+    }
+
+    fn same(&self, cell: &QueueCell, queue: &Queue) -> Result<(), BusError> {
+        let refuse = |reason: String| {
+            Err(BusError::Declare {
+                what: format!("queue {}", queue.name),
+                reason,
+            })
+        };
+        if cell.is_exclusive() && cell.owner != self.id {
+            return refuse("it belongs to another process".into());
+        }
+        if cell.kind != queue.kind {
+            return refuse(format!("it exists as {:?}, not {:?}", cell.kind, queue.kind));
+        }
+        Ok(())
+    }
+
+    fn end(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let queues: Vec<_> = self.broker.read(|routes| routes.queues.values().cloned().collect());
+        for queue in queues {
+            self.broker.leave(&queue, |_, handle| handle == self.id);
+            if queue.is_exclusive() && queue.owner == self.id {
+                self.broker.end_queue(&queue);
+            }
+        }
+    }
+}
+
+impl Drop for MemoryBus {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn deliver(queues: &[Arc<QueueCell>], message: Outgoing) -> Result<(), PublishError> {
+    let Outgoing {
+        to,
+        kind,
+        message_id,
+        correlation_id,
+        headers,
+        body,
+        durable,
+    } = message;
+    let stored = Stored {
+        kind: Some(kind),
+        message_id: Some(message_id),
+        correlation_id,
+        headers,
+        body,
+    };
+    let full = |_| PublishError::Full(to.routing_key.clone());
+    let Some((last, others)) = queues.split_last() else {
+        return if durable {
+            Err(PublishError::Unroutable(to.routing_key))
+        } else {
+            Ok(())
+        };
+    };
+    let mut outcome = Ok(());
+    for queue in others {
+        outcome = outcome.and(queue.push(stored.clone(), false).map_err(full));
+    }
+    outcome = outcome.and(last.push(stored, false).map_err(full));
+    if durable { outcome } else { Ok(()) }
+}
+
+#[async_trait]
+impl Bus for MemoryBus {
+    async fn declare(&self, topology: &Topology, agents: &[AgentName]) -> Result<(), BusError> {
+        for queue in topology.durable_queues(agents) {
+            self.declare_one(&queue)?;
+        }
+        for exchange in topology.other_exchanges() {
+            self.broker.write(|routes| routes.exchange(&exchange).map(|_| ()))?;
+        }
+        Ok(())
+    }
+
+    async fn declare_queue(&self, queue: &Queue) -> Result<(), BusError> {
+        self.declare_one(queue)
+    }
+
+    async fn publish(&self, message: Outgoing) -> Result<(), PublishError> {
+        // Nothing below waits: without this a busy publisher would never let another task run.
+        tokio::task::coop::consume_budget().await;
+        if self.is_closed() {
+            return Err(PublishError::Closed);
+        }
+        let queues = self.broker.read(|routes| routes.targets(&message.to));
+        deliver(&queues, message)
+    }
+
+    async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError> {
+        self.open()?;
+        let cell = self
+            .broker
+            .read(|routes| routes.queues.get(&queue.name).cloned())
+            .ok_or_else(|| BusError::Declare {
+                what: format!("a consumer of {}", queue.name),
+                reason: "there is no such queue".into(),
+            })?;
+        self.same(&cell, queue)?;
+        let id = self.broker.new_id();
+        let wake = cell.add_taker(id, self.id, prefetch);
+        let consumer = Box::new(MemoryConsumer {
+            id,
+            wake,
+            queue: cell,
+            broker: self.broker.clone(),
+        });
+        // A close that ran in between has not seen this consumer: dropping it here takes it out again.
+        self.open()?;
+        Ok(consumer)
+    }
+
+    async fn depth(&self, queue: &Queue) -> Option<u64> {
+        self.broker
+            .read(|routes| routes.queues.get(&queue.name).map(|cell| cell.ready()))
+    }
+
+    fn health(&self) -> BusHealth {
+        if self.is_closed() {
+            BusHealth::Down("closed".into())
+        } else {
+            BusHealth::Up
+        }
+    }
+
+    async fn close(&self) {
+        self.end();
+    }
+}
+
+struct MemoryConsumer {
+    id: u64,
+    wake: Arc<Notify>,
+    queue: Arc<QueueCell>,
+    broker: Arc<Broker>,
+}
+
+#[async_trait]
+impl Consumer for MemoryConsumer {
+    async fn next(&mut self) -> Option<Delivery> {
+        tokio::task::coop::consume_budget().await;
+        loop {
+            match self.queue.take(self.id) {
+                Taken::Gone => return None,
+                Taken::Nothing => self.wake.notified().await,
+                Taken::Message {
+                    tag,
+                    message,
+                    redelivered,
+                } => return Some(self.delivery(tag, message, redelivered)),
+            }
+        }
+    }
+}
+
+impl MemoryConsumer {
+    fn delivery(&self, tag: u64, message: Stored, redelivered: bool) -> Delivery {
+        Delivery {
+            kind: message.kind,
+            message_id: message.message_id,
+            correlation_id: message.correlation_id,
+            headers: message.headers,
+            body: message.body,
+            redelivered,
+            queue: self.queue.name.clone(),
+            acker: Arc::new(MemoryAcker {
+                tag,
+                queue: self.queue.clone(),
+                broker: Arc::downgrade(&self.broker),
+            }),
+        }
+    }
+}
+
+impl Drop for MemoryConsumer {
+    fn drop(&mut self) {
+        self.broker.leave(&self.queue, |id, _| id == self.id);
+        if self.queue.is_exclusive() {
+            self.broker.end_queue(&self.queue);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct MemoryAcker {
+    tag: u64,
+    queue: Arc<QueueCell>,
+    broker: Weak<Broker>,
+}
+
+#[async_trait]
+impl Acker for MemoryAcker {
+    async fn ack(&self) -> bool {
+        self.queue.ack(self.tag)
+    }
+
+    async fn reject(&self, requeue: bool) -> bool {
+        match self.queue.reject(self.tag, requeue) {
+            Rejected::Unknown => return false,
+            Rejected::Requeued => {}
+            Rejected::Dead(message, reason) => {
+                if let Some(broker) = self.broker.upgrade() {
+                    broker.give_up(&self.queue, message, reason);
+                }
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::RunId;
+    use crate::protocol::Kind;
+    use bytes::Bytes;
+    use std::task::{Context, Waker};
+
+    fn task(topology: &Topology, id: u32) -> Outgoing {
+        Outgoing {
+            to: topology.to(&topology.tasks()),
+            kind: Kind::Task,
+            message_id: id.to_string(),
+            correlation_id: None,
+            headers: vec![],
+            body: Bytes::from_static(b"body"),
+            durable: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cancelled_wait_loses_no_message() {
+        let topology = Topology::new(RunId::new("r").unwrap());
+        let bus = MemoryBus::new();
+        bus.declare(&topology, &[]).await.unwrap();
+        let mut one = bus.consume(&topology.tasks(), 1).await.unwrap();
+        let mut two = bus.consume(&topology.tasks(), 1).await.unwrap();
+        for id in 0..200 {
+            // `one` waits, is woken by the publish, and its wait is dropped before it runs.
+            let mut waiting = one.next();
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(waiting.as_mut().poll(&mut context).is_pending());
+            bus.publish(task(&topology, id)).await.unwrap();
+            drop(waiting);
+            let delivery = two.next().await.unwrap();
+            assert_eq!(delivery.message_id, Some(id.to_string()));
+            assert!(delivery.ack().await);
+            assert!(!delivery.ack().await, "a second ack proves nothing");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_message_that_always_comes_back_is_given_up() {
+        let topology = Topology::new(RunId::new("r").unwrap());
+        let bus = MemoryBus::new();
+        bus.declare(&topology, &[]).await.unwrap();
+        bus.publish(task(&topology, 7)).await.unwrap();
+        let mut consumer = bus.consume(&topology.tasks(), 1).await.unwrap();
+        for _ in 0..=crate::topology::DELIVERY_LIMIT {
+            assert!(consumer.next().await.unwrap().acker.reject(true).await);
+        }
+        let dead = bus.consume(&topology.dead(), 1).await.unwrap().next().await.unwrap();
+        assert_eq!(dead.header(HEADER_REASON), Some("delivery_limit"));
+        assert_eq!(bus.depth(&topology.tasks()).await, Some(0));
+    }
+
+    #[tokio::test]
+    async fn closing_one_handle_gives_its_deliveries_to_the_other() {
+        let topology = Topology::new(RunId::new("r").unwrap());
+        let (bus, listener) = (MemoryBus::new(), topology.control("x"));
+        let peer = bus.peer();
+        bus.declare(&topology, &[]).await.unwrap();
+        bus.declare_queue(&listener).await.unwrap();
+        assert!(peer.consume(&listener, 1).await.is_err(), "exclusive");
+        bus.publish(task(&topology, 1)).await.unwrap();
+        let mut consumer = bus.consume(&topology.tasks(), 9).await.unwrap();
+        let held = consumer.next().await.unwrap();
+        bus.close().await;
+        assert!(consumer.next().await.is_none());
+        assert!(!held.ack().await);
+        assert_eq!(bus.publish(task(&topology, 2)).await, Err(PublishError::Closed));
+        assert_eq!(peer.depth(&listener).await, None);
+        let again = peer.consume(&topology.tasks(), 9).await.unwrap().next().await.unwrap();
+        assert!(again.redelivered);
+    }
+}

@@ -5,6 +5,7 @@
 //! returns `false` proves nothing; a consumer never has more than `prefetch` deliveries out; a full queue refuses.
 
 pub mod memory;
+mod route;
 
 use std::fmt;
 use std::sync::Arc;
