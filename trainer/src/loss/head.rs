@@ -1,0 +1,163 @@
+//! The output matrix and the loss in one pass, in chunks, without a graph through the vocabulary.
+//!
+//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy `H = -sum p log p`:
+//!
+//! ```text
+//! d log p_y / d z = onehot(y) - p          d H / d z = -p (log p + H)
+//! ```
+//!
+//! so a loss with derivatives `g = dL/d log p_y` and `e = dL/dH` has `dL/dz = g onehot(y) - p (g + e (log p + H))`, from
+//! which `dL/dh = W^T dL/dz / T` and `dL/dW = sum dL/dz h^T / T`. Only one chunk of logits exists at a time, which is what
+//! keeps the memory of a large vocabulary bounded.
+
+use tch::{Kind, TchError, Tensor};
+
+/// Elements of one chunk of logits at most (128 MiB in f32).
+const CHUNK_ELEMENTS: i64 = 1 << 25;
+
+/// The tokens whose losses are taken.
+#[derive(Debug)]
+pub struct HeadInput<'a> {
+    /// `[N, hidden]`, the states that predict the tokens; no gradient is recorded through them.
+    pub hidden: &'a Tensor,
+    /// `[vocab, hidden]`.
+    pub matrix: &'a Tensor,
+    /// The tokens that were drawn, each below `vocab`; N of them.
+    pub targets: &'a [i64],
+    /// Divides the logits; N of them, each above 0.
+    pub temperatures: &'a [f32],
+}
+
+/// How much the whole loss moves with one token's log-prob and entropy, weights included.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Slope {
+    pub d_logprob: f64,
+    pub d_entropy: f64,
+}
+
+/// Log-prob and entropy of every token, in nats.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct HeadValues {
+    pub logprobs: Vec<f32>,
+    pub entropies: Vec<f32>,
+}
+
+/// Log-prob and entropy of every token, nothing else.
+pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
+    let mut all = HeadValues::default();
+    for_chunks(input, |chunk| {
+        let (logprobs, entropies) = chunk.host_values()?;
+        all.logprobs.extend(logprobs);
+        all.entropies.extend(entropies);
+        Ok(())
+    })?;
+    Ok(all)
+}
+
+/// Gradients of a loss that `slope(n, logprob, entropy)` describes token by token, called once for each in order.
+///
+/// Adds the output matrix's gradient to `d_matrix` (`[vocab, hidden]`) and returns that of the hidden states (`[N, hidden]`).
+pub fn gradients(
+    input: &HeadInput<'_>,
+    d_matrix: &mut Tensor,
+    mut slope: impl FnMut(usize, f32, f32) -> Slope,
+) -> Result<Tensor, TchError> {
+    let mut d_hidden = Vec::new();
+    for_chunks(input, |chunk| {
+        let (logprobs, entropies) = chunk.host_values()?;
+        let slopes: Vec<Slope> = (0..logprobs.len())
+            .map(|i| slope(chunk.start + i, logprobs[i], entropies[i]))
+            .collect();
+        let d_logits = chunk.d_logits(&slopes, &entropies)?;
+        d_hidden.push(d_logits.f_matmul(input.matrix)?);
+        let _ = d_matrix.f_addmm_(&d_logits.f_tr()?, &chunk.hidden)?;
+        Ok(())
+    })?;
+    if d_hidden.len() == 1 {
+        return d_hidden.pop().ok_or_else(|| TchError::Torch("no chunk".into()));
+    }
+    Tensor::f_cat(&d_hidden, 0)
+}
+
+/// One chunk's forward values.
+struct Chunk<'a> {
+    start: usize,
+    hidden: Tensor,
+    targets: Tensor,
+    temperatures: &'a [f32],
+    /// `[n, vocab]`
+    logprobs: Tensor,
+    probs: Tensor,
+}
+
+fn for_chunks(input: &HeadInput<'_>, mut visit: impl FnMut(Chunk<'_>) -> Result<(), TchError>) -> Result<(), TchError> {
+    let _no_grad = tch::no_grad_guard();
+    let vocab = input.matrix.size()[0];
+    let total = input.targets.len();
+    let rows = usize::try_from((CHUNK_ELEMENTS / vocab.max(1)).max(1)).unwrap_or(1);
+    let device = input.hidden.device();
+    let hidden = input.hidden.f_detach()?;
+    let matrix = input.matrix.f_detach()?;
+    for start in (0..total).step_by(rows) {
+        let count = rows.min(total - start);
+        let hidden = hidden.f_narrow(0, start as i64, count as i64)?;
+        let temperatures = &input.temperatures[start..start + count];
+        let mut logits = hidden.f_matmul(&matrix.f_tr()?)?;
+        if temperatures.iter().any(|t| *t != 1.0) {
+            let divisors = Tensor::f_from_slice(temperatures)?.f_to_device(device)?;
+            let _ = logits.f_div_(&divisors.f_unsqueeze(1)?)?;
+        }
+        let logprobs = logits.f_log_softmax(-1, Kind::Float)?;
+        let probs = logprobs.f_exp()?;
+        let targets = Tensor::f_from_slice(&input.targets[start..start + count])?
+            .f_to_device(device)?
+            .f_unsqueeze(1)?;
+        visit(Chunk {
+            start,
+            hidden,
+            targets,
+            temperatures,
+            logprobs,
+            probs,
+        })?;
+    }
+    Ok(())
+}
+
+impl Chunk<'_> {
+    fn host_values(&self) -> Result<(Vec<f32>, Vec<f32>), TchError> {
+        let picked = self.logprobs.f_gather(1, &self.targets, false)?.f_squeeze_dim(1)?;
+        let entropy = self
+            .probs
+            .f_mul(&self.logprobs)?
+            .f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?
+            .f_neg()?;
+        Ok((host(&picked)?, host(&entropy)?))
+    }
+
+    /// `[n, vocab]`: the formula at the top of this file, divided by the temperature.
+    fn d_logits(&self, slopes: &[Slope], entropies: &[f32]) -> Result<Tensor, TchError> {
+        let device = self.probs.device();
+        let column = |values: Vec<f32>| Tensor::f_from_slice(&values)?.f_to_device(device)?.f_unsqueeze(1);
+        let scaled = |i: usize, value: f64| (value / f64::from(self.temperatures[i])) as f32;
+        let each = |f: &dyn Fn(usize, &Slope) -> f64| -> Vec<f32> {
+            slopes.iter().enumerate().map(|(i, s)| scaled(i, f(i, s))).collect()
+        };
+        let constant = column(each(&|i, s| -s.d_logprob - s.d_entropy * f64::from(entropies[i])))?;
+        let mut d_logits = if slopes.iter().any(|s| s.d_entropy != 0.0) {
+            let per_logprob = column(each(&|_, s| -s.d_entropy))?;
+            let mut d = self.logprobs.f_mul(&per_logprob)?;
+            let _ = d.f_add_(&constant)?;
+            let _ = d.f_mul_(&self.probs)?;
+            d
+        } else {
+            self.probs.f_mul(&constant)?
+        };
+        let at_target = column(each(&|_, s| s.d_logprob))?;
+        d_logits.f_scatter_add_(1, &self.targets, &at_target)
+    }
+}
+
+fn host(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
+    Vec::<f32>::try_from(tensor.f_contiguous()?)
+}

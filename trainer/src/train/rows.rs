@@ -1,0 +1,283 @@
+//! The forest of a batch as rows that share nothing: one per leaf, each trained token in exactly one of them.
+
+use broker::protocol::train::{Span, TrainBatch};
+
+/// What a model can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    pub vocab: usize,
+    /// Tokens of a row at most.
+    pub context: usize,
+}
+
+/// One root-to-leaf path, cut after its last trained token.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Row {
+    pub ids: Vec<i64>,
+    pub trained: Vec<Trained>,
+}
+
+/// One trained token of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trained {
+    /// Where it stands in the row, at least 1: the state before it predicts it.
+    pub position: usize,
+    /// Where its log-probs and advantage stand: span, and offset in the span.
+    pub span: usize,
+    pub offset: usize,
+}
+
+/// Why a batch cannot be trained on.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BatchError {
+    #[error("span {span} has {found} {what} for {ids} ids: give one for each")]
+    Length {
+        span: usize,
+        what: &'static str,
+        found: usize,
+        ids: usize,
+    },
+    #[error("span {span} names span {parent} as its parent: a parent stands earlier in the batch")]
+    Parent { span: usize, parent: u32 },
+    #[error("span {span} holds token {id}, the model knows 0 to {}: is it another agent's tokenizer?", vocab - 1)]
+    Vocabulary { span: usize, id: u32, vocab: usize },
+    #[error("span {span} trains its first token without any context: put the prompt before it")]
+    NoContext { span: usize },
+    #[error(
+        "the row that ends in span {span} has {length} tokens, the model's context is {context}: shorten or drop it"
+    )]
+    TooLong { span: usize, length: usize, context: usize },
+    #[error("span {span} has {what} {value}: it must be {rule}")]
+    Value {
+        span: usize,
+        what: &'static str,
+        value: f32,
+        rule: &'static str,
+    },
+}
+
+/// Checks the batch and lays out its rows, in the order of their leaves. A trained token of an inner span belongs to the
+/// first row that passes through it; rows without trained tokens of their own are left out.
+pub fn flatten(batch: &TrainBatch, limits: Limits) -> Result<Vec<Row>, BatchError> {
+    let spans = &batch.spans;
+    let mut leaf = vec![true; spans.len()];
+    for (index, span) in spans.iter().enumerate() {
+        check_span(index, span, limits)?;
+        if let Some(parent) = span.parent {
+            leaf[parent as usize] = false;
+        }
+    }
+    let mut placed = vec![false; spans.len()];
+    let mut rows = Vec::new();
+    for (index, _) in leaf.iter().enumerate().filter(|(_, leaf)| **leaf) {
+        let row = row(spans, index, &mut placed)?;
+        if row.trained.is_empty() {
+            continue;
+        }
+        if row.ids.len() > limits.context {
+            return Err(BatchError::TooLong {
+                span: index,
+                length: row.ids.len(),
+                context: limits.context,
+            });
+        }
+        rows.push(row);
+    }
+    Ok(rows)
+}
+
+fn row(spans: &[Span], leaf: usize, placed: &mut [bool]) -> Result<Row, BatchError> {
+    let mut path = vec![leaf];
+    while let Some(parent) = spans[path[path.len() - 1]].parent {
+        path.push(parent as usize);
+    }
+    let mut row = Row::default();
+    for index in path.into_iter().rev() {
+        let start = row.ids.len();
+        row.ids.extend(spans[index].ids.iter().map(|id| i64::from(*id)));
+        if std::mem::replace(&mut placed[index], true) {
+            continue;
+        }
+        for (offset, _) in spans[index].mask.iter().enumerate().filter(|(_, trained)| **trained) {
+            if start + offset == 0 {
+                return Err(BatchError::NoContext { span: index });
+            }
+            row.trained.push(Trained {
+                position: start + offset,
+                span: index,
+                offset,
+            });
+        }
+    }
+    row.ids.truncate(row.trained.last().map_or(0, |last| last.position + 1));
+    Ok(row)
+}
+
+fn check_span(index: usize, span: &Span, limits: Limits) -> Result<(), BatchError> {
+    let ids = span.ids.len();
+    let lengths = [
+        ("mask entries", span.mask.len(), false),
+        ("behaviour log-probs", span.behaviour_lp.len(), false),
+        ("old log-probs", span.old_lp.len(), true),
+    ];
+    for (what, found, may_be_empty) in lengths {
+        if found != ids && !(may_be_empty && found == 0) {
+            return Err(BatchError::Length {
+                span: index,
+                what,
+                found,
+                ids,
+            });
+        }
+    }
+    if let Some(parent) = span.parent.filter(|parent| *parent as usize >= index) {
+        return Err(BatchError::Parent { span: index, parent });
+    }
+    if let Some(id) = span.ids.iter().find(|id| **id as usize >= limits.vocab) {
+        return Err(BatchError::Vocabulary {
+            span: index,
+            id: *id,
+            vocab: limits.vocab,
+        });
+    }
+    if span.mask.contains(&true) {
+        check_values(index, span)
+    } else {
+        Ok(())
+    }
+}
+
+fn check_values(index: usize, span: &Span) -> Result<(), BatchError> {
+    let value = |what, value: f32, rule| BatchError::Value {
+        span: index,
+        what,
+        value,
+        rule,
+    };
+    if !(span.temperature.is_finite() && span.temperature > 0.0) {
+        return Err(value("temperature", span.temperature, "finite and above 0"));
+    }
+    for (what, number) in [("advantage", span.advantage), ("weight", span.weight)] {
+        if !number.is_finite() {
+            return Err(value(what, number, "finite"));
+        }
+    }
+    let trained = span.mask.iter().enumerate().filter(|(_, trained)| **trained);
+    for (offset, _) in trained {
+        let lps = [Some(&span.behaviour_lp[offset]), span.old_lp.get(offset)];
+        for lp in lps.into_iter().flatten() {
+            if !lp.is_finite() || *lp > 1e-3 {
+                return Err(value("a log-prob of", *lp, "finite and at most 0"));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LIMITS: Limits = Limits {
+        vocab: 100,
+        context: 64,
+    };
+
+    fn span(parent: Option<u32>, ids: &[u32], mask: &[bool]) -> Span {
+        Span {
+            parent,
+            ids: ids.to_vec(),
+            mask: mask.to_vec(),
+            behaviour_lp: vec![-1.0; ids.len()],
+            temperature: 1.0,
+            weight: 1.0,
+            ..Span::default()
+        }
+    }
+
+    fn batch(spans: Vec<Span>) -> TrainBatch {
+        TrainBatch { spans, tokens: 0 }
+    }
+
+    #[test]
+    fn a_prompt_is_repeated_and_its_own_trained_tokens_are_not() {
+        let spans = vec![
+            span(None, &[1, 2], &[false, true]),
+            span(Some(0), &[3, 4], &[true, false]),
+            span(Some(0), &[5], &[true]),
+            span(Some(0), &[6], &[false]),
+        ];
+        let rows = flatten(&batch(spans), LIMITS).unwrap();
+        assert_eq!(rows.len(), 2, "a row that trains nothing is left out");
+        assert_eq!(rows[0].ids, [1, 2, 3], "cut after the last trained token");
+        let at = |row: &Row| {
+            row.trained
+                .iter()
+                .map(|t| (t.position, t.span, t.offset))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(at(&rows[0]), [(1, 0, 1), (2, 1, 0)]);
+        assert_eq!((rows[1].ids.clone(), at(&rows[1])), (vec![1, 2, 5], vec![(2, 2, 0)]));
+    }
+
+    #[test]
+    fn bad_batches_are_named() {
+        let mut short = span(None, &[1, 2], &[false, true]);
+        short.behaviour_lp.pop();
+        let mut cold = span(None, &[1, 2], &[false, true]);
+        cold.temperature = 0.0;
+        let mut nan = span(None, &[1, 2], &[false, true]);
+        nan.behaviour_lp[1] = f32::NAN;
+        let long = span(None, &[1; 65], &[&[false; 64][..], &[true]].concat());
+        let cases = [
+            (short, "1 behaviour log-probs for 2 ids"),
+            (cold, "temperature 0"),
+            (nan, "log-prob of NaN"),
+            (long, "65 tokens"),
+            (span(Some(0), &[1], &[false]), "parent"),
+            (span(None, &[100], &[false]), "token 100"),
+            (span(None, &[1], &[true]), "without any context"),
+        ];
+        for (span, reason) in cases {
+            let error = flatten(&batch(vec![span]), LIMITS).unwrap_err().to_string();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    proptest! {
+        /// Every trained token is in exactly one row, at the place where its own context ends.
+        #[test]
+        fn each_trained_token_once(shape in prop::collection::vec((any::<u32>(), 1usize..4, any::<u8>()), 1..12)) {
+            let mut spans = Vec::new();
+            for (index, (parent, length, mask)) in shape.iter().enumerate() {
+                let parent = (index > 0 && parent % 5 != 0).then(|| parent % index as u32);
+                let ids: Vec<u32> = (0..*length).map(|k| (index * 4 + k) as u32).collect();
+                let mask: Vec<bool> = (0..*length).map(|k| mask >> k & 1 == 1 && (parent.is_some() || k > 0)).collect();
+                spans.push(span(parent, &ids, &mask));
+            }
+            let rows = flatten(&batch(spans.clone()), LIMITS).unwrap();
+            let mut seen: Vec<(usize, usize)> = Vec::new();
+            for row in &rows {
+                for token in &row.trained {
+                    prop_assert_eq!(row.ids[token.position], i64::from(spans[token.span].ids[token.offset]));
+                    let mut context = 0;
+                    let mut up = spans[token.span].parent;
+                    while let Some(parent) = up {
+                        context += spans[parent as usize].ids.len();
+                        up = spans[parent as usize].parent;
+                    }
+                    prop_assert_eq!(token.position, context + token.offset);
+                    seen.push((token.span, token.offset));
+                }
+            }
+            seen.sort_unstable();
+            let expected: Vec<(usize, usize)> = spans
+                .iter()
+                .enumerate()
+                .flat_map(|(i, s)| s.mask.iter().enumerate().filter(|(_, m)| **m).map(move |(k, _)| (i, k)))
+                .collect();
+            prop_assert_eq!(seen, expected);
+        }
+    }
+}
