@@ -2,7 +2,7 @@
 """Put libtorch where cargo finds it: `.libtorch/view/{include,lib}` at the root of the repository.
 
     python3 trainer/libtorch/setup.py          the CPU libraries (545 MB to fetch, 0.5 GB on disk)
-    python3 trainer/libtorch/setup.py --gpu    the CUDA libraries too (2.3 GB more to fetch)
+    python3 trainer/libtorch/setup.py --gpu    the CUDA libraries too (2 GB more to fetch, 3 GB on disk)
     python3 trainer/libtorch/setup.py --check  say whether it is there; change nothing
 
 libtorch comes as the official Python wheels, named with their digests in wheels.lock. They are fetched with pip,
@@ -281,13 +281,16 @@ def make_view(wheels):
 
 
 def make_gpu(wheels):
-    """The shared libraries as they lie in a Python environment: their own search paths then find each other."""
+    """The CUDA half as it lies in a Python environment: its own search paths then find each other."""
     temporary = HOME / f"tmp-{os.getpid()}"
     for path in wheels:
         with zipfile.ZipFile(path) as archive:
             for name in archive.namelist():
-                in_lib = name.startswith(("torch/lib/", "nvidia/")) and "/lib/" in name
-                if in_lib and ".so" in name.rsplit("/", 1)[1] and "python" not in name:
+                file = name.rsplit("/", 1)[1]
+                cuda = name.startswith("nvidia/") and "/lib/" in name
+                torch = name.startswith("torch/lib/") and ("cuda" in file or "nv" in file)
+                # What is in the view is loaded from there: libtorch_cuda finds it by name in the process.
+                if (cuda or torch) and ".so" in file and name not in VIEW_FILES:
                     copy_member(archive, name, temporary / name)
     if not (temporary / "torch/lib/libtorch_cuda.so").is_file():
         stop("the wheels lack torch/lib/libtorch_cuda.so: is wheels.lock right?")
@@ -344,6 +347,7 @@ def main():
         install({"cpu"}, VIEW, make_view, wheels, lock, "the CPU libraries")
         if options.gpu:
             install({"cpu", "gpu"}, GPU, make_gpu, wheels, lock, "the CUDA libraries")
+        if is_made(GPU):
             # Where the program finds what it opens at run time (relative to the view).
             (VIEW / "cuda-path").write_text("../gpu/torch/lib/libtorch_cuda.so\n")
         shutil.rmtree(DOWNLOAD, ignore_errors=True)  # only after a good unpack
