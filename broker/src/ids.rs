@@ -194,6 +194,15 @@ pub fn seed(run_seed: u64, task: &str, key: &TurnKey) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// The seed of one conversation's own choices (shuffles, seats): the same for the same run seed, task and member.
+#[must_use]
+pub fn conversation_seed(run_seed: u64, task: &str, member: u16) -> u64 {
+    let parts = [&run_seed.to_le_bytes()[..], task.as_bytes(), &member.to_le_bytes()];
+    let mut bytes = [0u8; 8];
+    bytes.copy_from_slice(&hash("dyad conversation seed v1", &parts).as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
 /// Which weights: the lineage that every trainer start begins anew, and the batches published since step 0 of the run.
 #[derive(
     Debug,

@@ -3,4 +3,6 @@
 //! Nothing here does IO (but reading task and template files that the caller names), and clock and randomness are
 //! arguments.
 
+pub mod group;
+pub mod sample;
 pub mod workflow;

@@ -1,0 +1,352 @@
+//! From the finished conversations of one group to one bundle for each agent that trains.
+//!
+//! Failed conversations, and seats whose reward is missing, leave all statistics. A group trains if, for every role, at
+//! least `ceil(min_group * n)` of its n conversations are valid; a conversation that never came to a role is valid for it.
+//! Otherwise the group closes empty for all agents with one reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use broker::ids::{Attempt, Digest, GroupId, TurnKey};
+use broker::protocol::bundle::{Bundle, BundleContent, Sample, SampleStatus};
+use broker::protocol::turn::{Finish, Generation};
+use broker::{AgentName, RoleName};
+use configs::WorkflowConfig;
+
+use super::parts::{digest, reward_parts};
+use crate::sample;
+use crate::workflow::{Outcome, RoleSpec, SeatReward};
+
+/// What became of one conversation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum MemberEnd {
+    /// It came to its end. `turns` are its generations, in any order.
+    Ended {
+        outcome: Outcome,
+        turns: Vec<(TurnKey, Generation)>,
+    },
+    /// The machinery failed it: no answer, no reward.
+    Failed { reason: String },
+}
+
+/// What decides how a group is assembled: the same for all groups of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rules {
+    /// Which agent plays which role.
+    pub roles: BTreeMap<RoleName, AgentName>,
+    /// Agents that train: the others get no bundle.
+    pub training: BTreeSet<AgentName>,
+    /// Weight of each reward part, by role: the config's, else the workflow's own.
+    pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
+    /// Conversations of a group that must be valid, for every role.
+    pub min_valid: usize,
+}
+
+impl Rules {
+    /// `specs` are the workflow's roles. A part that the config does not name keeps the workflow's weight.
+    #[must_use]
+    pub fn new(config: &WorkflowConfig, specs: &[RoleSpec], training: BTreeSet<AgentName>) -> Self {
+        let mut weights: BTreeMap<RoleName, BTreeMap<String, f64>> = BTreeMap::new();
+        for spec in specs {
+            let own = spec.parts.iter().map(|(name, weight)| ((*name).to_owned(), *weight));
+            weights.entry(spec.name.clone()).or_default().extend(own);
+        }
+        for (role, given) in &config.reward {
+            let given = given.iter().map(|(name, weight)| (name.clone(), *weight));
+            weights.entry(role.clone()).or_default().extend(given);
+        }
+        let least = (config.min_group * f64::from(config.group_size)).ceil().max(1.0);
+        Self {
+            roles: config.roles.clone(),
+            training,
+            weights,
+            min_valid: least as usize,
+        }
+    }
+
+    /// The weighted sum of a seat's parts, in f64 and in the order of the parts. A part without a weight counts fully.
+    #[must_use]
+    pub fn reward(&self, seat: &SeatReward) -> f64 {
+        let weights = self.weights.get(&seat.role);
+        let weight = |name: &str| weights.and_then(|w| w.get(name)).copied().unwrap_or(1.0);
+        seat.parts
+            .iter()
+            .map(|part| weight(part.name) * f64::from(part.value))
+            .sum()
+    }
+}
+
+/// What a group came to, for metrics and reports.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GroupSummary {
+    pub conversations: usize,
+    /// Conversations in which every seat that is to be trained counts.
+    pub valid: usize,
+    /// Conversations and seats that left the statistics, by reason.
+    pub failed: BTreeMap<String, usize>,
+    /// Trained seats with a generation that reached its token limit.
+    pub truncated: usize,
+    /// Mean weighted reward of the seats that count.
+    pub rewards: BTreeMap<RoleName, f64>,
+    /// Means over the conversations that ended and have the metric.
+    pub metrics: BTreeMap<&'static str, f64>,
+    /// Sampled tokens of the seats that count.
+    pub tokens: u64,
+    /// Why the group closes empty, if it does.
+    pub empty: Option<String>,
+}
+
+/// A decided group: what every training agent's buffer gets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Assembled {
+    /// One whole bundle (part 0 of 1) for each agent that plays a role and trains.
+    pub bundles: BTreeMap<AgentName, Bundle>,
+    pub summary: GroupSummary,
+}
+
+/// Where a group's bundles come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupHead {
+    pub group: GroupId,
+    pub attempt: Attempt,
+    pub task: String,
+    /// Order of admission of its task.
+    pub order: u64,
+}
+
+impl GroupHead {
+    /// A whole bundle of this group with its digest.
+    #[must_use]
+    pub fn bundle(&self, conversations: u16, content: BundleContent) -> Bundle {
+        let mut bundle = Bundle {
+            group: self.group,
+            task: self.task.clone(),
+            order: self.order,
+            attempt: self.attempt,
+            digest: Digest([0; 16]),
+            part: 0,
+            parts: 1,
+            conversations,
+            content,
+        };
+        bundle.digest = digest(&bundle);
+        bundle
+    }
+}
+
+/// Assembles a group from its conversations, given in the order of their members. Total and deterministic: the same
+/// conversations give the same digests, wherever and however often they are assembled.
+#[must_use]
+pub fn assemble(head: &GroupHead, rules: &Rules, members: &[MemberEnd]) -> Assembled {
+    let judged: Vec<Judged> = members
+        .iter()
+        .enumerate()
+        .map(|(member, end)| Judged::of(member as u16, end, rules))
+        .collect();
+    let mut summary = summarise(&judged, members);
+    summary.empty = too_few(rules, &judged);
+    let agents: BTreeSet<&AgentName> = rules.roles.values().filter(|a| rules.training.contains(*a)).collect();
+    let bundle = |agent: &AgentName| match &summary.empty {
+        Some(reason) => head.bundle(0, BundleContent::Empty { reason: reason.clone() }),
+        None => bundle_of(head, rules, agent, &judged),
+    };
+    let bundles = agents.into_iter().map(|agent| (agent.clone(), bundle(agent))).collect();
+    Assembled { bundles, summary }
+}
+
+fn bundle_of(head: &GroupHead, rules: &Rules, agent: &AgentName, judged: &[Judged]) -> Bundle {
+    let plays = |role: &RoleName| rules.roles.get(role) == Some(agent);
+    let mut samples = Vec::new();
+    let mut conversations = 0;
+    for conversation in judged.iter().filter(|c| c.failed.is_none()) {
+        let before = samples.len();
+        samples.extend(
+            conversation
+                .seats
+                .iter()
+                .filter(|s| plays(&s.role))
+                .filter_map(|s| s.sample.clone().ok()),
+        );
+        let lost = conversation.seats.iter().any(|s| plays(&s.role) && s.sample.is_err());
+        conversations += u16::from(samples.len() > before || !lost);
+    }
+    if samples.is_empty() {
+        let reason = "no seat of this agent has anything to train on".to_owned();
+        return head.bundle(0, BundleContent::Empty { reason });
+    }
+    head.bundle(conversations, BundleContent::Samples(samples))
+}
+
+/// One conversation, seat by seat.
+struct Judged {
+    failed: Option<String>,
+    /// In the order of (role, seat).
+    seats: Vec<JudgedSeat>,
+}
+
+struct JudgedSeat {
+    role: RoleName,
+    /// The sample, or why the seat leaves all statistics.
+    sample: Result<Sample, String>,
+}
+
+impl Judged {
+    fn of(member: u16, end: &MemberEnd, rules: &Rules) -> Self {
+        let (outcome, turns) = match end {
+            MemberEnd::Failed { reason } => {
+                return Self {
+                    failed: Some(reason.clone()),
+                    seats: Vec::new(),
+                };
+            }
+            MemberEnd::Ended { outcome, turns } => (outcome, turns),
+        };
+        let mut spoke: BTreeMap<(&RoleName, u16), BTreeMap<u16, &Generation>> = BTreeMap::new();
+        for (key, generation) in turns {
+            spoke
+                .entry((&key.role, key.seat))
+                .or_default()
+                .insert(key.turn, generation);
+        }
+        let mut rewards: Vec<&SeatReward> = outcome.rewards.iter().collect();
+        rewards.sort_by(|a, b| (&a.role, a.seat).cmp(&(&b.role, b.seat)));
+        let twice = |reward: &SeatReward| {
+            rewards
+                .iter()
+                .filter(|r| (&r.role, r.seat) == (&reward.role, reward.seat))
+                .count()
+                > 1
+        };
+        let judge = |reward: &&SeatReward| {
+            let turns = spoke.get(&(&reward.role, reward.seat));
+            let sample = match twice(reward) {
+                true => Err("the workflow rewarded one seat twice".to_owned()),
+                false => judge_seat(member, reward, turns, rules),
+            };
+            JudgedSeat {
+                role: reward.role.clone(),
+                sample,
+            }
+        };
+        Self {
+            failed: None,
+            seats: rewards.iter().map(judge).collect(),
+        }
+    }
+
+    fn valid_for(&self, role: &RoleName) -> bool {
+        self.failed.is_none() && self.seats.iter().all(|s| s.role != *role || s.sample.is_ok())
+    }
+
+    fn valid(&self) -> bool {
+        self.failed.is_none() && self.seats.iter().all(|s| s.sample.is_ok())
+    }
+}
+
+fn judge_seat(
+    member: u16,
+    reward: &SeatReward,
+    turns: Option<&BTreeMap<u16, &Generation>>,
+    rules: &Rules,
+) -> Result<Sample, String> {
+    let turns = turns.ok_or("a seat was rewarded that never spoke")?;
+    let value = rules.reward(reward) as f32;
+    if !value.is_finite() || reward.parts.is_empty() {
+        return Err("its reward is missing".into());
+    }
+    for generation in turns.values() {
+        sample::check(generation).map_err(|error| format!("a generation is broken: {error}"))?;
+        if generation.temperature == 0.0 {
+            return Err("it was sampled greedily".into());
+        }
+    }
+    let truncated = turns.values().any(|g| g.finish == Finish::Length);
+    Ok(Sample {
+        member,
+        role: reward.role.as_str().to_owned(),
+        seat: reward.seat,
+        subkey: reward.subkey.clone(),
+        status: if truncated {
+            SampleStatus::Truncated
+        } else {
+            SampleStatus::Completed
+        },
+        reward: value,
+        parts: reward_parts(&reward.parts),
+        rows: sample::rows(turns.values().copied()),
+    })
+}
+
+/// Why too few conversations are valid, if they are.
+fn too_few(rules: &Rules, judged: &[Judged]) -> Option<String> {
+    let short = rules.roles.keys().find_map(|role| {
+        let valid = judged.iter().filter(|c| c.valid_for(role)).count();
+        (valid < rules.min_valid).then_some((role, valid))
+    });
+    let (role, valid) = short?;
+    let first = judged.iter().find_map(|c| {
+        let seat = c
+            .seats
+            .iter()
+            .find(|s| s.role == *role)
+            .and_then(|s| s.sample.as_ref().err());
+        c.failed.as_ref().or(seat)
+    });
+    let because = first.map_or_else(String::new, |reason| format!("; first failure: {reason}"));
+    Some(format!(
+        "{valid} of {} conversations are valid for role {role}, {} are needed{because}",
+        judged.len(),
+        rules.min_valid
+    ))
+}
+
+fn summarise(judged: &[Judged], members: &[MemberEnd]) -> GroupSummary {
+    let mut summary = GroupSummary {
+        conversations: judged.len(),
+        valid: judged.iter().filter(|c| c.valid()).count(),
+        ..GroupSummary::default()
+    };
+    let mut rewards: BTreeMap<RoleName, (f64, f64)> = BTreeMap::new();
+    for reason in judged.iter().filter_map(|c| c.failed.as_ref()) {
+        *summary.failed.entry(reason.clone()).or_default() += 1;
+    }
+    for seat in judged.iter().flat_map(|c| &c.seats) {
+        match &seat.sample {
+            Err(reason) => *summary.failed.entry(reason.clone()).or_default() += 1,
+            Ok(sample) => {
+                summary.truncated += usize::from(sample.status == SampleStatus::Truncated);
+                summary.tokens += sample.rows.iter().map(|r| r.trained_tokens() as u64).sum::<u64>();
+                let (sum, count) = rewards.entry(seat.role.clone()).or_default();
+                *sum += f64::from(sample.reward);
+                *count += 1.0;
+            }
+        }
+    }
+    summary.rewards = rewards
+        .into_iter()
+        .map(|(role, (sum, count))| (role, sum / count))
+        .collect();
+    summary.metrics = metric_means(members);
+    summary
+}
+
+fn metric_means(members: &[MemberEnd]) -> BTreeMap<&'static str, f64> {
+    let mut metrics: BTreeMap<&'static str, (f64, f64)> = BTreeMap::new();
+    for end in members {
+        let MemberEnd::Ended { outcome, .. } = end else {
+            continue;
+        };
+        for (name, value) in &outcome.metrics {
+            let (sum, count) = metrics.entry(name).or_default();
+            *sum += value;
+            *count += 1.0;
+        }
+    }
+    metrics
+        .into_iter()
+        .map(|(name, (sum, count))| (name, sum / count))
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "assemble_tests.rs"]
+mod tests;

@@ -1,0 +1,255 @@
+use super::*;
+use crate::sample::tests::generation;
+use crate::workflow::Part;
+
+fn role(name: &str) -> RoleName {
+    RoleName::new(name).unwrap()
+}
+
+fn agent(name: &str) -> AgentName {
+    AgentName::new(name).unwrap()
+}
+
+fn key(member: u16, name: &str, turn: u16) -> TurnKey {
+    TurnKey {
+        member,
+        role: role(name),
+        seat: 0,
+        turn,
+    }
+}
+
+fn seat(name: &str, parts: &[(&'static str, f32)]) -> SeatReward {
+    let parts = parts.iter().map(|(name, value)| Part { name, value: *value }).collect();
+    SeatReward {
+        role: role(name),
+        seat: 0,
+        subkey: String::new(),
+        parts,
+    }
+}
+
+/// Solver and verifier speak once each; the verifier's `gain` has weight 0.5.
+fn rules(min_group: f64) -> Rules {
+    let config: WorkflowConfig = serde_json::from_value(serde_json::json!({
+        "kind": "solve-verify", "group_size": 4, "min_group": min_group,
+        "roles": {"solver": "a", "retry": "a", "verifier": "b", "judge": "c"},
+        "reward": {"verifier": {"gain": 0.5}},
+    }))
+    .unwrap();
+    let spec = |name, parts: &[(&'static str, f64)]| RoleSpec {
+        name: role(name),
+        parts: parts.to_vec(),
+    };
+    let specs = [
+        spec("solver", &[("correct", 2.0)]),
+        spec("retry", &[("correct", 1.0)]),
+        spec("verifier", &[("verdict", 1.0), ("gain", 0.0)]),
+    ];
+    Rules::new(&config, &specs, BTreeSet::from([agent("a"), agent("b")]))
+}
+
+fn head() -> GroupHead {
+    GroupHead {
+        group: GroupId([7; 16]),
+        attempt: Attempt([1; 16]),
+        task: "t".into(),
+        order: 3,
+    }
+}
+
+fn ended(member: u16, correct: f32) -> MemberEnd {
+    MemberEnd::Ended {
+        outcome: Outcome {
+            rewards: vec![
+                seat("verifier", &[("verdict", 1.0), ("gain", correct)]),
+                seat("solver", &[("correct", correct)]),
+            ],
+            metrics: vec![("success", f64::from(correct))],
+        },
+        turns: vec![
+            (key(member, "verifier", 0), generation(&[5], &[6])),
+            (key(member, "solver", 0), generation(&[1, 2], &[3, 4])),
+        ],
+    }
+}
+
+fn failed() -> MemberEnd {
+    MemberEnd::Failed {
+        reason: "the engine is gone".into(),
+    }
+}
+
+fn samples(bundle: &Bundle) -> &[Sample] {
+    match &bundle.content {
+        BundleContent::Samples(samples) => samples,
+        BundleContent::Empty { reason } => panic!("empty: {reason}"),
+    }
+}
+
+fn change(end: &mut MemberEnd, change: impl FnOnce(&mut Outcome, &mut Vec<(TurnKey, Generation)>)) {
+    match end {
+        MemberEnd::Ended { outcome, turns } => change(outcome, turns),
+        MemberEnd::Failed { .. } => panic!("failed"),
+    }
+}
+
+#[test]
+fn each_training_agent_gets_its_own_seats_with_weighted_rewards() {
+    let members = [ended(0, 1.0), ended(1, 0.0), failed(), ended(3, 1.0)];
+    let Assembled { bundles, summary } = assemble(&head(), &rules(0.75), &members);
+    // `judge` is played by c, which is frozen: no bundle.
+    assert_eq!(bundles.keys().cloned().collect::<Vec<_>>(), [agent("a"), agent("b")]);
+    let a = &bundles[&agent("a")];
+    let of = |bundle| {
+        samples(bundle)
+            .iter()
+            .map(|s| (s.member, s.role.clone(), s.reward))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        of(a),
+        [
+            (0, "solver".into(), 2.0),
+            (1, "solver".into(), 0.0),
+            (3, "solver".into(), 2.0)
+        ]
+    );
+    assert_eq!(
+        of(&bundles[&agent("b")]),
+        [
+            (0, "verifier".into(), 1.5),
+            (1, "verifier".into(), 1.0),
+            (3, "verifier".into(), 1.5)
+        ]
+    );
+    assert_eq!((a.conversations, a.part, a.parts, a.order), (3, 0, 1, 3));
+    assert_eq!(a.digest, digest(a));
+    assert_eq!((summary.conversations, summary.valid, summary.tokens), (4, 3, 9));
+    assert_eq!(summary.failed, BTreeMap::from([("the engine is gone".into(), 1)]));
+    assert!((summary.rewards[&role("verifier")] - 4.0 / 3.0).abs() < 1e-12);
+    assert!((summary.metrics["success"] - 2.0 / 3.0).abs() < 1e-12);
+}
+
+#[test]
+fn a_group_below_its_least_closes_empty_for_all_with_one_reason() {
+    let members = [ended(0, 1.0), ended(1, 0.0), failed(), failed()];
+    let Assembled { bundles, summary } = assemble(&head(), &rules(0.75), &members);
+    let reason = summary.empty.unwrap();
+    assert!(
+        reason.contains("2 of 4") && reason.contains("the engine is gone"),
+        "{reason}"
+    );
+    for bundle in bundles.values() {
+        assert_eq!(bundle.content, BundleContent::Empty { reason: reason.clone() });
+    }
+    // ceil(0.5 * 4) = 2 are enough.
+    assert_eq!(assemble(&head(), &rules(0.5), &members).summary.empty, None);
+}
+
+#[test]
+fn a_missing_reward_takes_its_seat_out_and_no_other() {
+    let mut members = [ended(0, 1.0), ended(1, 0.0), ended(2, 0.0), ended(3, 1.0)];
+    change(&mut members[1], |outcome, _| {
+        outcome.rewards[0].parts[0].value = f32::NAN
+    });
+    let Assembled { bundles, summary } = assemble(&head(), &rules(0.75), &members);
+    let members_of = |agent| samples(&bundles[&agent]).iter().map(|s| s.member).collect::<Vec<_>>();
+    assert_eq!(members_of(agent("a")), [0, 1, 2, 3]);
+    assert_eq!(members_of(agent("b")), [0, 2, 3]);
+    assert_eq!(
+        (bundles[&agent("a")].conversations, bundles[&agent("b")].conversations),
+        (4, 3)
+    );
+    assert_eq!((summary.valid, summary.failed["its reward is missing"]), (3, 1));
+    change(&mut members[2], |_, turns| turns[0].1.logprobs[0] = f32::NAN);
+    let empty = assemble(&head(), &rules(0.75), &members).summary.empty.unwrap();
+    assert!(
+        empty.contains("role verifier") && empty.contains("reward is missing"),
+        "{empty}"
+    );
+}
+
+#[test]
+fn a_role_that_was_never_reached_makes_nothing_invalid() {
+    // Retry is played in conversation 2 only.
+    let mut members = [ended(0, 1.0), ended(1, 1.0), ended(2, 0.0), ended(3, 1.0)];
+    change(&mut members[2], |outcome, turns| {
+        outcome.rewards.push(seat("retry", &[("correct", 1.0)]));
+        turns.push((key(2, "retry", 0), generation(&[1, 2], &[9])));
+    });
+    let Assembled { bundles, summary } = assemble(&head(), &rules(1.0), &members);
+    assert_eq!(summary.empty, None);
+    let roles: Vec<_> = samples(&bundles[&agent("a")])
+        .iter()
+        .map(|s| (s.member, s.role.as_str()))
+        .collect();
+    assert_eq!(
+        roles,
+        [(0, "solver"), (1, "solver"), (2, "retry"), (2, "solver"), (3, "solver")]
+    );
+}
+
+#[test]
+fn an_agent_without_seats_gets_an_empty_bundle_and_the_others_train() {
+    let mut members = [ended(0, 1.0), ended(1, 1.0), ended(2, 0.0), ended(3, 1.0)];
+    for member in &mut members {
+        change(member, |outcome, _| drop(outcome.rewards.remove(0)));
+    }
+    let Assembled { bundles, summary } = assemble(&head(), &rules(1.0), &members);
+    assert_eq!(summary.empty, None);
+    assert_eq!(samples(&bundles[&agent("a")]).len(), 4);
+    assert!(matches!(bundles[&agent("b")].content, BundleContent::Empty { .. }));
+}
+
+#[test]
+fn what_a_workflow_gets_wrong_is_not_trained() {
+    let mut members = [ended(0, 1.0), ended(1, 1.0), ended(2, 0.0), ended(3, 1.0)];
+    change(&mut members[0], |outcome, _| {
+        let twice = outcome.rewards[0].clone();
+        outcome.rewards.push(twice);
+    });
+    change(&mut members[1], |_, turns| drop(turns.remove(0)));
+    let summary = assemble(&head(), &rules(0.5), &members).summary;
+    assert_eq!(summary.failed["the workflow rewarded one seat twice"], 2);
+    assert_eq!(summary.failed["a seat was rewarded that never spoke"], 1);
+    assert_eq!(summary.valid, 2);
+}
+
+#[test]
+fn the_order_of_turns_and_rewards_does_not_reach_the_digest() {
+    let members = [ended(0, 1.0), ended(1, 0.0), ended(2, 0.0), ended(3, 1.0)];
+    let mut shuffled = members.clone();
+    for member in &mut shuffled {
+        change(member, |outcome, turns| {
+            outcome.rewards.reverse();
+            turns.reverse();
+        });
+    }
+    let digests = |members| {
+        let bundles = assemble(&head(), &rules(0.75), members).bundles;
+        bundles.into_values().map(|b| b.digest).collect::<Vec<_>>()
+    };
+    assert_eq!(digests(&members), digests(&shuffled));
+    let another = GroupHead {
+        attempt: Attempt([2; 16]),
+        order: 9,
+        ..head()
+    };
+    let again = assemble(&another, &rules(0.75), &members).bundles;
+    assert_eq!(
+        digests(&members),
+        again.into_values().map(|b| b.digest).collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_turn_at_its_token_limit_marks_its_sample_truncated() {
+    let mut members = [ended(0, 1.0), ended(1, 0.0), ended(2, 0.0), ended(3, 1.0)];
+    change(&mut members[2], |_, turns| turns[1].1.finish = Finish::Length);
+    let Assembled { bundles, summary } = assemble(&head(), &rules(0.75), &members);
+    let statuses: Vec<_> = samples(&bundles[&agent("a")]).iter().map(|s| s.status).collect();
+    use SampleStatus::{Completed, Truncated};
+    assert_eq!(statuses, [Completed, Completed, Truncated, Completed]);
+    assert_eq!(summary.truncated, 1);
+}
