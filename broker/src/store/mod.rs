@@ -4,6 +4,8 @@
 //! one atomic step; a write whose (attempt, fence) is not exactly the stored one is refused as [`StoreError::Stale`].
 
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -59,11 +61,7 @@ pub enum Claim {
     /// It is ours: new, or taken over from a silent owner with fence + 1.
     Ours(Claimed),
     /// Another owner holds it; `beat` moves while it lives.
-    Theirs {
-        owner: String,
-        beat: u64,
-        fence: u64,
-    },
+    Theirs { owner: String, beat: u64, fence: u64 },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,11 +77,16 @@ pub enum StoreError {
 }
 
 /// Progress of open groups.
+///
+/// A lease holds while attempt and fence are the stored ones and the group is neither released nor finished. Every call may
+/// be repeated after [`StoreError::Unknown`]: it then changes nothing and answers what it would have answered, but that a
+/// group finished or released in between answers [`StoreError::Stale`] to writes.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Takes a group. Creates it with `fresh` as its attempt and fence 1 if it is not there. If another owner holds it, it
     /// is taken over only when `silent` names that owner's `(beat, fence)` and they still stand: the caller has watched the
-    /// beat not move for a lease on its own clock.
+    /// beat not move for a lease on its own clock. `owner` is an incarnation, new at each process start: a claim by the
+    /// owner that holds the group is answered with the same lease again. A released or finished group is free to anyone.
     async fn claim(
         &self,
         group: GroupId,
@@ -91,17 +94,18 @@ pub trait Store: Send + Sync {
         fresh: Attempt,
         silent: Option<(u64, u64)>,
     ) -> Result<Claim, StoreError>;
-    /// Moves the beat of each lease; answers which still stand.
+    /// Moves the beat of each lease; answers which still stand. One round trip for all.
     async fn beat(&self, leases: &[Lease]) -> Result<Vec<bool>, StoreError>;
-    /// Commits records, each at most once, in order, all or none of the call.
+    /// Commits records, each at most once, in order, all or none of the call. One round trip for all.
     async fn commit(&self, lease: Lease, records: &[Record]) -> Result<Vec<Committed>, StoreError>;
-    /// Writes the outcome if none is written; answers the one that stands.
+    /// Writes the outcome if none is written; answers the one that stands. It outlives takeovers.
     async fn decide(&self, lease: Lease, outcome: Bytes) -> Result<Bytes, StoreError>;
-    /// The bundles are confirmed: the group may be forgotten after a while.
+    /// The bundles are confirmed: the group may be forgotten after a while. Until then a claim finds it with its outcome,
+    /// so that lost bundles can be sent again.
     async fn finish(&self, lease: Lease) -> Result<(), StoreError>;
     /// Gives the group up at once, so that another need not wait for the lease (tidy stop).
     async fn release(&self, lease: Lease) -> Result<(), StoreError>;
-    /// Forgets the group: the next claim begins a new attempt.
+    /// Forgets the group: the next claim begins a new attempt. A group that is gone already is no error.
     async fn void(&self, lease: Lease) -> Result<(), StoreError>;
     /// Whether it answers, and which settings endanger what it keeps (persistence, eviction).
     async fn check(&self) -> Result<Vec<String>, StoreError>;

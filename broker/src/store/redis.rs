@@ -1,0 +1,302 @@
+//! The store in Redis: one hash per group, one Lua script per transition.
+//!
+//! Key `dyad:{RUN}:group:HEX`, with the fields `attempt`, `fence`, `owner` (absent: released), `beat`, `n` (records),
+//! `decided`, and `r:KEY` = `ORDER:PAYLOAD` for each record. An open group has no TTL; having one is what makes a group
+//! finished. Every script reads and validates first and writes last, so that an error leaves nothing half done, and may be
+//! run again: a call that timed out may have happened.
+
+mod error;
+mod health;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::io::tcp::TcpSettings;
+use redis::{FromRedisValue, IntoConnectionInfo, Script, ScriptInvocation, Value};
+
+use super::{Claim, Claimed, Committed, Lease, Record, Store, StoreError};
+use crate::ids::{Attempt, GroupId, RunId};
+
+/// Leases moved by one script call: it keeps the server's other clients waiting for a fraction of a millisecond.
+const BEATS_PER_CALL: usize = 1024;
+
+/// How a [`RedisStore`] waits and forgets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RedisOptions {
+    /// Until a connection is made.
+    pub connect_timeout: Duration,
+    /// Until a command is answered; beyond it the answer is [`StoreError::Unknown`].
+    pub response_timeout: Duration,
+    /// How long a finished group is kept.
+    pub keep_finished: Duration,
+}
+
+impl Default for RedisOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(2),
+            // With appendfsync everysec, Redis itself may hold a write back for two seconds.
+            response_timeout: Duration::from_secs(5),
+            keep_finished: Duration::from_secs(600),
+        }
+    }
+}
+
+/// The store in Redis. Reconnects by itself; while it cannot, calls answer [`StoreError::Unknown`].
+pub struct RedisStore {
+    connection: ConnectionManager,
+    scripts: Scripts,
+    /// `dyad:{RUN}:group:`
+    prefix: String,
+    /// Without its password.
+    url: String,
+    /// Bounds a call whatever the connection does.
+    deadline: Duration,
+    keep_finished_ms: u64,
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RedisStore({}, {}*)", self.url, self.prefix)
+    }
+}
+
+struct Scripts {
+    claim: Script,
+    beat: Script,
+    commit: Script,
+    decide: Script,
+    finish: Script,
+    release: Script,
+    void: Script,
+}
+
+impl Scripts {
+    fn new() -> Self {
+        let held = |body: &str| Script::new(&format!("{}{body}", include_str!("redis/held.lua")));
+        Self {
+            claim: Script::new(include_str!("redis/claim.lua")),
+            beat: held(include_str!("redis/beat.lua")),
+            commit: held(include_str!("redis/commit.lua")),
+            decide: held(include_str!("redis/decide.lua")),
+            finish: Script::new(include_str!("redis/finish.lua")),
+            release: Script::new(include_str!("redis/release.lua")),
+            void: held(include_str!("redis/void.lua")),
+        }
+    }
+}
+
+impl RedisStore {
+    /// Connects to `redis://[user:password@]host:port/db`.
+    ///
+    /// # Errors
+    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Unusable`] if the URL, the password or
+    /// the server itself must be changed. Neither names the password.
+    pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
+        let shown = error::redact(url);
+        // A peer that vanished without a word is noticed by unacknowledged data, not by a silent socket.
+        let tcp = TcpSettings::default()
+            .set_nodelay(true)
+            .set_user_timeout(options.response_timeout * 2);
+        let info = url
+            .into_connection_info()
+            .map_err(|e| error::bad_url(&shown, &e))?
+            .set_tcp_settings(tcp);
+        let client = redis::Client::open(info).map_err(|e| error::bad_url(&shown, &e))?;
+        let config = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(options.connect_timeout))
+            .set_response_timeout(Some(options.response_timeout))
+            .set_pipeline_buffer_size(1024)
+            .set_number_of_retries(2)
+            .set_min_delay(Duration::from_millis(50))
+            .set_max_delay(Duration::from_millis(500));
+        let deadline = options.response_timeout + options.connect_timeout;
+        let connecting = ConnectionManager::new_with_config(client, config);
+        let connection = tokio::time::timeout(deadline * 2, connecting)
+            .await
+            .map_err(|_| error::silent(&shown, deadline * 2))?
+            .map_err(|e| error::of(&shown, &e))?;
+        Ok(Arc::new(Self {
+            connection,
+            scripts: Scripts::new(),
+            prefix: format!("dyad:{{{run}}}:group:"),
+            url: shown,
+            deadline,
+            keep_finished_ms: u64::try_from(options.keep_finished.as_millis())
+                .unwrap_or(u64::MAX)
+                .max(1),
+        }))
+    }
+
+    fn key(&self, group: GroupId) -> String {
+        format!("{}{group}", self.prefix)
+    }
+
+    /// A script on the key of one lease, with the lease's attempt and fence as its first arguments.
+    fn on<'a>(&self, script: &'a Script, lease: Lease) -> ScriptInvocation<'a> {
+        let mut call = script.key(self.key(lease.group));
+        call.arg(lease.attempt.to_string()).arg(lease.fence);
+        call
+    }
+
+    async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
+        let mut connection = self.connection.clone();
+        self.within(call.invoke_async(&mut connection)).await
+    }
+
+    async fn within<T>(&self, call: impl Future<Output = redis::RedisResult<T>>) -> Result<T, StoreError> {
+        tokio::time::timeout(self.deadline, call)
+            .await
+            .map_err(|_| error::silent(&self.url, self.deadline))?
+            .map_err(|e| error::of(&self.url, &e))
+    }
+
+    /// Runs a script that answers nil when the lease does not hold.
+    async fn held<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
+        self.run::<Option<T>>(call).await?.ok_or(StoreError::Stale)
+    }
+
+    fn strange(&self, answer: &str) -> StoreError {
+        StoreError::Unusable(format!(
+            "{}: {answer}; something else writes to the keys {}*, which are dyad's own",
+            self.url, self.prefix
+        ))
+    }
+
+    fn claimed(&self, group: GroupId, fields: Vec<(Bytes, Bytes)>) -> Result<Claimed, StoreError> {
+        let (mut attempt, mut fence, mut decided) = (None, None, None);
+        let mut records = Vec::with_capacity(fields.len().saturating_sub(5));
+        for (name, value) in fields {
+            match &name[..] {
+                b"attempt" => attempt = text(&value).and_then(Attempt::from_hex),
+                b"fence" => fence = number(&value),
+                b"decided" => decided = Some(value),
+                field => {
+                    if let Some(key) = field.strip_prefix(b"r:") {
+                        let record = ordered(key, &value);
+                        records.push(record.ok_or_else(|| self.strange("a record is not readable"))?);
+                    }
+                }
+            }
+        }
+        records.sort_unstable_by_key(|(order, _)| *order);
+        let (Some(attempt), Some(fence)) = (attempt, fence) else {
+            return Err(self.strange("a group has no readable attempt and fence"));
+        };
+        let lease = Lease { group, attempt, fence };
+        let records = records.into_iter().map(|(_, record)| record).collect();
+        Ok(Claimed {
+            lease,
+            records,
+            decided,
+        })
+    }
+}
+
+fn text(bytes: &[u8]) -> Option<&str> {
+    std::str::from_utf8(bytes).ok()
+}
+
+fn number(bytes: &[u8]) -> Option<u64> {
+    text(bytes)?.parse().ok()
+}
+
+/// A record and its place, from the field `r:KEY` = `ORDER:PAYLOAD`.
+fn ordered(key: &[u8], value: &Bytes) -> Option<(u64, Record)> {
+    let colon = value.iter().position(|&b| b == b':')?;
+    let record = Record {
+        key: text(key)?.to_owned(),
+        payload: value.slice(colon + 1..),
+    };
+    Some((number(&value[..colon])?, record))
+}
+
+fn committed(code: u8) -> Committed {
+    match code {
+        0 => Committed::New,
+        1 => Committed::Duplicate,
+        _ => Committed::Conflict,
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn claim(
+        &self,
+        group: GroupId,
+        owner: &str,
+        fresh: Attempt,
+        silent: Option<(u64, u64)>,
+    ) -> Result<Claim, StoreError> {
+        let (beat, fence) = silent.map_or((String::new(), String::new()), |(b, f)| (b.to_string(), f.to_string()));
+        let mut call = self.scripts.claim.key(self.key(group));
+        call.arg(owner).arg(fresh.to_string()).arg(beat).arg(fence);
+        let answer: Vec<Value> = self.run(&call).await?;
+        let unreadable = |_| self.strange("a claim's answer is not readable");
+        let mut parts = answer.into_iter();
+        match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some(Value::Int(1)), Some(fields), None, None) => {
+                let fields: Vec<(Bytes, Bytes)> = redis::from_redis_value(fields).map_err(unreadable)?;
+                Ok(Claim::Ours(self.claimed(group, fields)?))
+            }
+            (Some(Value::Int(0)), Some(owner), Some(beat), Some(fence)) => Ok(Claim::Theirs {
+                owner: redis::from_redis_value(owner).map_err(unreadable)?,
+                beat: redis::from_redis_value(beat).map_err(unreadable)?,
+                fence: redis::from_redis_value(fence).map_err(unreadable)?,
+            }),
+            _ => Err(self.strange("a claim's answer is not readable")),
+        }
+    }
+
+    async fn beat(&self, leases: &[Lease]) -> Result<Vec<bool>, StoreError> {
+        let mut stand = Vec::with_capacity(leases.len());
+        for some in leases.chunks(BEATS_PER_CALL) {
+            let mut call = self.scripts.beat.prepare_invoke();
+            for lease in some {
+                call.key(self.key(lease.group))
+                    .arg(lease.attempt.to_string())
+                    .arg(lease.fence);
+            }
+            stand.extend(self.run::<Vec<bool>>(&call).await?);
+        }
+        Ok(stand)
+    }
+
+    async fn commit(&self, lease: Lease, records: &[Record]) -> Result<Vec<Committed>, StoreError> {
+        let mut call = self.on(&self.scripts.commit, lease);
+        for record in records {
+            call.arg(&record.key).arg(&record.payload[..]);
+        }
+        let codes: Vec<i64> = self.held(&call).await?;
+        Ok(codes.into_iter().map(|code| committed(code as u8)).collect())
+    }
+
+    async fn decide(&self, lease: Lease, outcome: Bytes) -> Result<Bytes, StoreError> {
+        let mut call = self.on(&self.scripts.decide, lease);
+        call.arg(&outcome[..]);
+        let stood: Vec<Bytes> = self.held(&call).await?;
+        Ok(stood.into_iter().next().unwrap_or(outcome))
+    }
+
+    async fn finish(&self, lease: Lease) -> Result<(), StoreError> {
+        let mut call = self.on(&self.scripts.finish, lease);
+        call.arg(self.keep_finished_ms);
+        self.held::<i64>(&call).await.map(drop)
+    }
+
+    async fn release(&self, lease: Lease) -> Result<(), StoreError> {
+        self.held::<i64>(&self.on(&self.scripts.release, lease)).await.map(drop)
+    }
+
+    async fn void(&self, lease: Lease) -> Result<(), StoreError> {
+        self.held::<i64>(&self.on(&self.scripts.void, lease)).await.map(drop)
+    }
+
+    async fn check(&self) -> Result<Vec<String>, StoreError> {
+        Ok(self.settings().await?.warnings())
+    }
+}

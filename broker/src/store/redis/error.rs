@@ -1,0 +1,126 @@
+//! What an error of Redis means: unknown (repeat it) or unusable (a person must change something).
+
+use std::time::Duration;
+
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use super::StoreError;
+
+/// The URL without its password.
+pub(super) fn redact(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return "(not a URL)".into();
+    };
+    match rest.rsplit_once('@') {
+        Some((credentials, place)) => {
+            let user = credentials.split_once(':').map_or("", |(user, _)| user);
+            format!("{scheme}://{user}:***@{place}")
+        }
+        None => url.into(),
+    }
+}
+
+pub(super) fn bad_url(shown: &str, error: &RedisError) -> StoreError {
+    // The client's own text may quote the URL.
+    let tls = shown.starts_with("rediss:") && error.kind() == ErrorKind::InvalidClientConfig;
+    let advice = if tls {
+        "this build of dyad has no TLS: use redis:// within a trusted network, or build with TLS"
+    } else {
+        "write redis://[user:password@]host:port/db, with characters such as '@' and '/' of a password as %40 and %2F"
+    };
+    StoreError::Unusable(format!("{shown} is no usable URL of Redis: {advice}"))
+}
+
+pub(super) fn silent(shown: &str, waited: Duration) -> StoreError {
+    StoreError::Unknown(format!("{shown} did not answer within {waited:?}"))
+}
+
+/// Sorts an error by what can be done about it.
+pub(super) fn of(shown: &str, error: &RedisError) -> StoreError {
+    let unknown = || StoreError::Unknown(format!("{shown}: {error}"));
+    match error.kind() {
+        ErrorKind::Io => unknown(),
+        ErrorKind::Server(kind) => match kind {
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::NoScript => unknown(),
+            _ => unusable(shown, error),
+        },
+        ErrorKind::Extension if matches!(error.code(), Some("BUSY" | "UNKILLABLE")) => unknown(),
+        _ => unusable(shown, error),
+    }
+}
+
+fn unusable(shown: &str, error: &RedisError) -> StoreError {
+    let text = error.to_string();
+    let advice = advice(error, &text);
+    StoreError::Unusable(format!("{shown}: {text}{advice}"))
+}
+
+/// What to do, by the error's code; servers before 7 hide the code of a script's error in its text.
+fn advice(error: &RedisError, text: &str) -> &'static str {
+    let is = |code: &str| error.code() == Some(code) || text.contains(code);
+    if error.kind() == ErrorKind::AuthenticationFailed || is("NOAUTH") || is("WRONGPASS") {
+        "; give the right user and password in the URL"
+    } else if is("OOM") {
+        "; it is full: raise its maxmemory, or give dyad a Redis of its own"
+    } else if is("MISCONF") {
+        "; it cannot write to its disk: free space there and look into its log"
+    } else if is("NOPERM") {
+        "; let this user run EVALSHA and SCRIPT LOAD and write keys dyad:*"
+    } else if is("WRONGTYPE") {
+        "; another program has written a key of this run: delete that key, or give dyad a database of its own"
+    } else if is("READONLY") {
+        "; it is a replica: give the URL of the primary"
+    } else if is("MOVED") || is("ASK") || is("CROSSSLOT") {
+        "; it is a cluster: give the URL of a single Redis"
+    } else {
+        ""
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_not_shown() {
+        for (url, shown) in [
+            ("redis://h:1/0", "redis://h:1/0"),
+            ("redis://:s3cret@h:1/0", "redis://:***@h:1/0"),
+            ("redis://user:s3c@ret@h:1", "redis://user:***@h:1"),
+            ("rediss://s3cret@h", "rediss://:***@h"),
+            ("s3cret", "(not a URL)"),
+        ] {
+            assert_eq!(redact(url), shown);
+        }
+    }
+
+    #[test]
+    fn codes_say_what_to_do() {
+        let of = |code: &str, detail: &str| {
+            of(
+                "redis://h",
+                &redis::make_extension_error(code.into(), Some(detail.into())),
+            )
+        };
+        for (code, expected) in [
+            ("OOM", "maxmemory"),
+            ("MISCONF", "disk"),
+            ("WRONGTYPE", "delete that key"),
+        ] {
+            let StoreError::Unusable(text) = of(code, "refused") else {
+                panic!("{code} needs a person")
+            };
+            assert!(text.contains(expected), "{text}");
+        }
+        let old = of(
+            "ERR",
+            "Error running script: @user_script:1: WRONGTYPE Operation against a key",
+        );
+        assert!(matches!(old, StoreError::Unusable(text) if text.contains("delete that key")));
+        assert!(matches!(of("BUSY", "running a script"), StoreError::Unknown(_)));
+    }
+}
