@@ -5,4 +5,5 @@
 
 pub mod group;
 pub mod sample;
+pub mod grade;
 pub mod workflow;

@@ -4,9 +4,20 @@
 //! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
 //! same with the same events and gets the same answer.
 
+mod params;
+mod prompts;
+pub mod signal;
+#[cfg(test)]
+mod testing;
+mod transcript;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Message};
+use configs::{GraderConfig, Problem, WorkflowConfig};
 
 /// A committed generation, as everyone in the conversation may see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,4 +97,25 @@ pub trait Workflow: Send + Sync {
     fn check_task(&self, task: &Task) -> Result<(), String>;
     /// Total: any list of events gets an answer, and nothing panics. `seed` is the conversation's own.
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step;
+}
+
+/// Makes the workflow that `[workflow]` describes, or names everything that is wrong with it, each with its key path.
+///
+/// Template files that `workflow.params.templates` names are read here, once; relative paths count from the working
+/// directory.
+pub fn build(
+    config: &WorkflowConfig,
+    graders: &BTreeMap<String, GraderConfig>,
+) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+    let _ = graders;
+    match config.kind.as_str() {
+        "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
+        other => {
+            let message = format!("there is no workflow {other:?}: use signal");
+            Err(vec![Problem {
+                path: "workflow.kind".into(),
+                message,
+            }])
+        }
+    }
 }

@@ -1,0 +1,70 @@
+//! Whole numbers in text, of any length.
+
+use serde_json::Value;
+
+use super::label_text;
+
+/// A whole number in its shortest form: no sign for plus or zero, no leading zeros, no commas.
+fn canonical(negative: bool, digits: &str) -> String {
+    let digits = digits.trim_start_matches('0');
+    match (digits.is_empty(), negative) {
+        (true, _) => "0".to_owned(),
+        (false, true) => format!("-{digits}"),
+        (false, false) => digits.to_owned(),
+    }
+}
+
+/// Reads a text that is a whole number and nothing else.
+fn whole(text: &str) -> Option<String> {
+    let text = text.trim().trim_matches('$').trim();
+    let text = text.strip_suffix('.').unwrap_or(text);
+    let (negative, digits) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = digits.strip_suffix(".0").unwrap_or(digits).replace(',', "");
+    let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+    is_number.then(|| canonical(negative, &digits))
+}
+
+/// The label as a whole number.
+pub(super) fn label(label: &Value) -> Option<String> {
+    whole(&label_text(label)?)
+}
+
+/// The number in the last `\boxed{}` if there is one, else the last whole number of the text.
+pub(super) fn answer(text: &str) -> Option<String> {
+    match super::boxed::last(text) {
+        Some(content) => whole(content),
+        None => last_integer(text),
+    }
+}
+
+/// The last run of digits, with commas between groups of three, its sign, and no fraction behind it.
+fn last_integer(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
+    let mut start = end;
+    while start > 0 && (bytes[start - 1].is_ascii_digit() || is_group_comma(bytes, start - 1)) {
+        start -= 1;
+    }
+    // The fraction of a decimal number is no whole number: 3.0 is 3, and 3.5 is none.
+    if start >= 2 && bytes[start - 1] == b'.' && bytes[start - 2].is_ascii_digit() {
+        let fraction_is_zero = bytes[start..end].iter().all(|b| *b == b'0');
+        return fraction_is_zero.then(|| last_integer(&text[..start - 1])).flatten();
+    }
+    // A minus between two numbers is an operator.
+    let signed = start >= 1 && bytes[start - 1] == b'-';
+    let operand = bytes[..start.saturating_sub(1)]
+        .iter()
+        .rev()
+        .find(|b| !b.is_ascii_whitespace());
+    let negative = signed && !operand.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b')');
+    Some(canonical(negative, &text[start..end].replace(',', "")))
+}
+
+/// A comma with a digit before it and exactly three after it.
+fn is_group_comma(bytes: &[u8], at: usize) -> bool {
+    let digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
+    bytes[at] == b',' && digits == 3 && at > 0 && bytes[at - 1].is_ascii_digit()
+}

@@ -1,0 +1,208 @@
+//! Reading `[workflow]` with every problem found in one pass, each with its key path.
+
+use std::collections::BTreeMap;
+
+use configs::{GraderConfig, Problem, WorkflowConfig};
+
+use super::RoleSpec;
+use crate::grade::Grader;
+
+/// Takes settings out of a table and remembers what is wrong with them; what is left over at the end is unknown.
+pub(crate) struct Params<'a> {
+    table: &'a toml::Table,
+    path: String,
+    known: Vec<&'static str>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+impl<'a> Params<'a> {
+    /// `path` is the table's key path, such as `workflow.params`.
+    pub(crate) fn new(table: &'a toml::Table, path: &str) -> Self {
+        Self {
+            table,
+            path: path.to_owned(),
+            known: Vec::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    pub(crate) fn problem(&mut self, key: &str, message: impl Into<String>) {
+        self.problems.push(Problem {
+            path: format!("{}.{key}", self.path),
+            message: message.into(),
+        });
+    }
+
+    fn get(&mut self, key: &'static str) -> Option<&'a toml::Value> {
+        self.known.push(key);
+        self.table.get(key)
+    }
+
+    /// A whole number within `range`, or `default` if not given.
+    pub(crate) fn integer(&mut self, key: &'static str, default: i64, range: std::ops::RangeInclusive<i64>) -> i64 {
+        match self.get(key) {
+            None => default,
+            Some(toml::Value::Integer(value)) if range.contains(value) => *value,
+            Some(other) => {
+                let (low, high) = (range.start(), range.end());
+                self.problem(key, format!("{other} is not a whole number from {low} to {high}"));
+                default
+            }
+        }
+    }
+
+    /// A finite number within `range`, or `default` if not given.
+    pub(crate) fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
+        let value = match self.get(key) {
+            None => return default,
+            Some(toml::Value::Integer(value)) => *value as f64,
+            Some(toml::Value::Float(value)) => *value,
+            Some(_) => f64::NAN,
+        };
+        if range.contains(&value) {
+            return value;
+        }
+        let (low, high) = (range.start(), range.end());
+        self.problem(key, format!("write a number from {low} to {high}"));
+        default
+    }
+
+    /// One of `choices`, or the first if not given.
+    pub(crate) fn choice(&mut self, key: &'static str, choices: &[&'static str]) -> &'static str {
+        let default = choices.first().copied().unwrap_or_default();
+        let Some(value) = self.get(key) else { return default };
+        match choices.iter().find(|choice| value.as_str() == Some(choice)) {
+            Some(choice) => choice,
+            None => {
+                self.problem(key, format!("{value} is not one of {}", choices.join(", ")));
+                default
+            }
+        }
+    }
+
+    /// A text, or `default` if not given.
+    pub(crate) fn text(&mut self, key: &'static str, default: &str) -> String {
+        match self.get(key) {
+            None => default.to_owned(),
+            Some(toml::Value::String(text)) => text.clone(),
+            Some(other) => {
+                self.problem(key, format!("{other} is not a text"));
+                default.to_owned()
+            }
+        }
+    }
+
+    /// A list of texts, or `default` if not given.
+    pub(crate) fn texts(&mut self, key: &'static str, default: &[&str]) -> Vec<String> {
+        let default = || default.iter().map(|&t| t.to_owned()).collect();
+        let Some(value) = self.get(key) else { return default() };
+        let texts = value.as_array().and_then(|list| {
+            list.iter()
+                .map(|t| t.as_str().map(str::to_owned))
+                .collect::<Option<Vec<_>>>()
+        });
+        texts.unwrap_or_else(|| {
+            self.problem(key, "write a list of texts");
+            default()
+        })
+    }
+
+    /// A table of texts; empty if not given.
+    pub(crate) fn text_table(&mut self, key: &'static str) -> BTreeMap<String, String> {
+        let Some(value) = self.get(key) else {
+            return BTreeMap::new();
+        };
+        let Some(table) = value.as_table() else {
+            self.problem(key, "write a table of texts");
+            return BTreeMap::new();
+        };
+        let mut texts = BTreeMap::new();
+        for (name, value) in table {
+            match value.as_str() {
+                Some(text) => drop(texts.insert(name.clone(), text.to_owned())),
+                None => self.problem(&format!("{key}.{name}"), format!("{value} is not a text")),
+            }
+        }
+        texts
+    }
+
+    /// Names every key that was not asked for.
+    pub(crate) fn finish(mut self) -> Vec<Problem> {
+        let unknown: Vec<&String> = self
+            .table
+            .keys()
+            .filter(|key| !self.known.contains(&key.as_str()))
+            .collect();
+        let known = if self.known.is_empty() {
+            "none".to_owned()
+        } else {
+            self.known.join(", ")
+        };
+        for key in unknown {
+            self.problem(key, format!("there is no such setting here; known are: {known}"));
+        }
+        self.problems
+    }
+}
+
+/// Checks that every role of the workflow has an agent and that roles and reward parts are known ones.
+pub(crate) fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
+    let names = || specs.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
+    let mut problems = Vec::new();
+    let mut problem = |path: String, message: String| problems.push(Problem { path, message });
+    for spec in specs.iter().filter(|spec| !config.roles.contains_key(&spec.name)) {
+        let path = format!("workflow.roles.{}", spec.name);
+        problem(path, format!("no agent plays it: write {} = \"NAME\"", spec.name));
+    }
+    for role in config
+        .roles
+        .keys()
+        .filter(|role| specs.iter().all(|s| &s.name != *role))
+    {
+        let path = format!("workflow.roles.{role}");
+        problem(
+            path,
+            format!("{} has no such role; its roles are: {}", config.kind, names()),
+        );
+    }
+    for (role, parts) in &config.reward {
+        let Some(spec) = specs.iter().find(|s| &s.name == role) else {
+            let path = format!("workflow.reward.{role}");
+            problem(
+                path,
+                format!("{} has no such role; its roles are: {}", config.kind, names()),
+            );
+            continue;
+        };
+        for (part, weight) in parts {
+            let path = format!("workflow.reward.{role}.{part}");
+            if !spec.parts.iter().any(|(name, _)| name == part) {
+                let known = spec.parts.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+                problem(path, format!("{role} earns no such part; its parts are: {known}"));
+            } else if !weight.is_finite() {
+                problem(path, format!("{weight} is not a weight: write a finite number"));
+            }
+        }
+    }
+    problems
+}
+
+/// The grader that `workflow.params.grader` names (`correct` if not given), from `[graders]`.
+pub(crate) fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grader {
+    let name = params.text("grader", "correct");
+    let Some(config) = graders.get(&name) else {
+        let message = "the workflow grades answers with it: add kind = \"exact\", \"integer\" or \"math\"".to_owned();
+        params.problems.push(Problem {
+            path: format!("graders.{name}"),
+            message,
+        });
+        return Grader::Exact;
+    };
+    Grader::new(&config.kind).unwrap_or_else(|message| {
+        params.problems.push(Problem {
+            path: format!("graders.{name}.kind"),
+            message,
+        });
+        Grader::Exact
+    })
+}

@@ -1,0 +1,55 @@
+//! A conversation's events, looked up by seat. The first event of a turn counts; a repeat changes nothing.
+
+use broker::RoleName;
+use broker::protocol::turn::Message;
+
+use super::{Ask, Event};
+
+/// A view of the events so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Transcript<'a>(pub(crate) &'a [Event]);
+
+impl<'a> Transcript<'a> {
+    /// The seat's first generation.
+    pub(crate) fn first(self, role: &RoleName, seat: u16) -> Option<&'a Event> {
+        self.0
+            .iter()
+            .find(|event| event.turn == 0 && event.seat == seat && &event.role == role)
+    }
+
+    /// The first generations of seats `0..seats` once all are there, else an ask for each that is not.
+    pub(crate) fn stage(
+        self,
+        role: &RoleName,
+        seats: u16,
+        messages: impl Fn() -> Vec<Message>,
+    ) -> Result<Vec<&'a Event>, Vec<Ask>> {
+        let events: Vec<Option<&Event>> = (0..seats).map(|seat| self.first(role, seat)).collect();
+        if let Some(events) = events.iter().copied().collect() {
+            return Ok(events);
+        }
+        let messages = messages();
+        let missing = (0..seats).zip(events).filter(|(_, event)| event.is_none());
+        Err(missing.map(|(seat, _)| ask(role, seat, messages.clone())).collect())
+    }
+}
+
+/// An ask for a seat's first generation, within the agent's own limits.
+pub(crate) fn ask(role: &RoleName, seat: u16, messages: Vec<Message>) -> Ask {
+    Ask {
+        role: role.clone(),
+        seat,
+        turn: 0,
+        messages,
+        max_new_tokens: None,
+        stop: Vec::new(),
+    }
+}
+
+/// A role's name. The names are this crate's own and legal (a test builds every workflow).
+pub(crate) fn role(name: &'static str) -> Result<RoleName, configs::Problem> {
+    RoleName::new(name).map_err(|e| configs::Problem {
+        path: "workflow.kind".into(),
+        message: e.to_string(),
+    })
+}
