@@ -7,6 +7,7 @@
 pub mod bus;
 pub mod codec;
 pub mod ids;
+pub mod local;
 pub mod protocol;
 pub mod store;
 pub mod topology;

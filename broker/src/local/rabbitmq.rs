@@ -1,0 +1,298 @@
+//! A private RabbitMQ: one node on loopback, with its own Erlang name server, user and data, gone with its owner.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::LocalError;
+use super::process::{self, Guarded};
+
+const SERVER: &str = "RabbitMQ";
+/// Only processes that share our private name server could ever see this name.
+const NODE: &str = "dyad@localhost";
+const USER: &str = "dyad";
+
+/// How to start the node.
+#[derive(Debug, Clone)]
+pub struct RabbitOptions {
+    /// The real `rabbitmq-server` script, not Debian's wrapper, which insists on the system's user. `None`: looked for.
+    pub binary: Option<PathBuf>,
+    /// `None`: a free one, kept through restarts of the node.
+    pub port: Option<u16>,
+    /// Erlang scheduler threads.
+    pub schedulers: u8,
+    /// How long it may take until it answers.
+    pub patience: Duration,
+    /// More lines for rabbitmq.conf.
+    pub config: String,
+}
+
+impl Default for RabbitOptions {
+    fn default() -> Self {
+        Self {
+            binary: None,
+            port: None,
+            schedulers: 2,
+            patience: Duration::from_secs(90),
+            config: String::new(),
+        }
+    }
+}
+
+/// A running node.
+#[derive(Debug)]
+pub struct PrivateRabbit {
+    folder: PathBuf,
+    options: RabbitOptions,
+    binary: PathBuf,
+    epmd: PathBuf,
+    password: String,
+    port: u16,
+    log: File,
+    node: Option<Node>,
+}
+
+/// Fields drop in order: the server before its name server.
+#[derive(Debug)]
+struct Node {
+    server: Guarded,
+    _names: Guarded,
+}
+
+impl PrivateRabbit {
+    /// Starts a node on `data_dir`, which is made if missing and keeps queues and password for the next start. Returns when
+    /// AMQP clients are served.
+    pub async fn start(data_dir: &Path, options: RabbitOptions) -> Result<Self, LocalError> {
+        let (binary, epmd) = binaries(&options)?;
+        process::private_folder(data_dir)?;
+        let folder = data_dir.canonicalize().map_err(LocalError::io("open", data_dir))?;
+        let log = process::lock_log(&folder.join("server.log"), &folder)?;
+        let password = process::secret(&folder.join("password"))?;
+        let mut rabbit = Self {
+            folder,
+            options,
+            binary,
+            epmd,
+            password,
+            port: 0,
+            log,
+            node: None,
+        };
+        // A port that was free a moment ago may be taken when the node gets to it.
+        for attempt in 1.. {
+            rabbit.port = rabbit.options.port.map_or_else(|| rabbit.new_port(), Ok)?;
+            match rabbit.boot().await {
+                Err(LocalError::Exited { tail, .. }) if attempt < 3 && tail.contains("eaddrinuse") => {}
+                other => return other.map(|()| rabbit),
+            }
+        }
+        unreachable!("the loop returns at its third attempt")
+    }
+
+    /// The URL with user and password.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("amqp://{USER}:{}@127.0.0.1:{}/%2f", self.password, self.port)
+    }
+
+    /// Process id of the node; `None` while it is killed.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.node.as_ref().map(|node| node.server.pid())
+    }
+
+    /// Where the node writes its log.
+    #[must_use]
+    pub fn log_path(&self) -> PathBuf {
+        self.folder.join("server.log")
+    }
+
+    /// SIGKILL, as a crash or the kernel's memory killer would.
+    pub fn kill9(&mut self) {
+        self.node = None;
+    }
+
+    /// Starts it again on the same port and data; kills it first if it runs.
+    pub async fn restart(&mut self) -> Result<(), LocalError> {
+        self.kill9();
+        self.boot().await
+    }
+
+    /// Lets it end in order, for at most ten seconds. Blocks the thread.
+    pub fn stop(mut self) {
+        if let Some(mut node) = self.node.take() {
+            node.server.stop(Duration::from_secs(10));
+        }
+    }
+
+    fn new_port(&self) -> Result<u16, LocalError> {
+        process::free_port().map_err(LocalError::io("find a free port for", &self.folder))
+    }
+
+    async fn boot(&mut self) -> Result<(), LocalError> {
+        let (names_port, distribution_port) = (self.new_port()?, self.new_port()?);
+        self.write_config()?;
+        let spawn = |command: &Command| {
+            Guarded::spawn(command, &self.log).map_err(LocalError::io("run", command.get_program()))
+        };
+        let names = spawn(&self.names_command(names_port))?;
+        let server = spawn(&self.server_command(names_port, distribution_port))?;
+        self.node = Some(Node { server, _names: names });
+        let ready = self.ready().await;
+        if ready.is_err() {
+            self.node = None;
+        }
+        ready
+    }
+
+    fn write_config(&self) -> Result<(), LocalError> {
+        process::write_private(&self.folder.join("plugins"), "[].\n")?;
+        let config = format!(
+            "listeners.tcp.1 = 127.0.0.1:{port}\n\
+             default_user = {USER}\n\
+             default_pass = {password}\n\
+             log.console = true\n\
+             log.console.level = warning\n\
+             log.file = false\n\
+             disk_free_limit.absolute = 256MB\n\
+             raft.wal_max_size_bytes = 67108864\n\
+             {more}\n",
+            port = self.port,
+            password = self.password,
+            more = self.options.config,
+        );
+        process::write_private(&self.folder.join("rabbitmq.conf"), &config)
+    }
+
+    /// In the foreground, so that it ends with us: Erlang would start a daemon, on all interfaces.
+    fn names_command(&self, port: u16) -> Command {
+        let mut command = Command::new(&self.epmd);
+        command.args(["-address", "127.0.0.1", "-port", &port.to_string()]);
+        command.current_dir(&self.folder);
+        command
+    }
+
+    fn server_command(&self, names_port: u16, distribution_port: u16) -> Command {
+        let at = |name: &str| self.folder.join(name);
+        let schedulers = self.options.schedulers.max(1);
+        let mut command = Command::new(&self.binary);
+        command
+            .current_dir(&self.folder)
+            .env("HOME", &self.folder)
+            .env("ERL_EPMD_ADDRESS", "127.0.0.1")
+            .env("ERL_EPMD_PORT", names_port.to_string())
+            .env("RABBITMQ_NODENAME", NODE)
+            .env("RABBITMQ_NODE_PORT", self.port.to_string())
+            .env("RABBITMQ_DIST_PORT", distribution_port.to_string())
+            .env("RABBITMQ_MNESIA_BASE", at("data"))
+            .env("RABBITMQ_LOG_BASE", at("log"))
+            .env("RABBITMQ_LOGS", "-")
+            .env("RABBITMQ_CONFIG_FILE", at("rabbitmq.conf"))
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null")
+            .env("RABBITMQ_ENABLED_PLUGINS_FILE", at("plugins"))
+            .env(
+                "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+                format!("-kernel inet_dist_use_interface {{127,0,0,1}} +S {schedulers}:{schedulers}"),
+            );
+        command
+    }
+
+    async fn ready(&mut self) -> Result<(), LocalError> {
+        let begun = Instant::now();
+        while begun.elapsed() < self.options.patience {
+            let status = self.node.as_mut().and_then(|node| node.server.ended());
+            if let Some(status) = status {
+                return Err(LocalError::Exited {
+                    server: SERVER,
+                    status: status.to_string(),
+                    log: self.log_path(),
+                    tail: process::tail(&self.log_path()),
+                });
+            }
+            if speaks_amqp(self.port).await {
+                tracing::debug!(
+                    port = self.port,
+                    pid = self.pid(),
+                    "RabbitMQ is ready after {:?}",
+                    begun.elapsed()
+                );
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        Err(LocalError::Slow {
+            server: SERVER,
+            waited: self.options.patience,
+            log: self.log_path(),
+        })
+    }
+}
+
+fn binaries(options: &RabbitOptions) -> Result<(PathBuf, PathBuf), LocalError> {
+    let missing = |binary, package| LocalError::Missing {
+        server: SERVER,
+        binary,
+        package,
+    };
+    let server = match &options.binary {
+        Some(path) => path.is_file().then(|| path.clone()),
+        None => process::find_binary(&["/usr/lib/rabbitmq/bin/rabbitmq-server"], "rabbitmq-server"),
+    };
+    let server = server.ok_or(missing("rabbitmq-server", "rabbitmq-server"))?;
+    let epmd = process::find_binary(&["/usr/bin/epmd", "/opt/erlang/bin/epmd"], "epmd");
+    Ok((server, epmd.ok_or(missing("epmd", "erlang-base"))?))
+}
+
+/// Whether somebody answers the AMQP 0-9-1 greeting with the first frame of the handshake.
+async fn speaks_amqp(port: u16) -> bool {
+    let greet = async {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
+        stream.write_all(b"AMQP\x00\x00\x09\x01").await?;
+        // A method frame (1) on channel 0.
+        let mut start = [0u8; 3];
+        stream.read_exact(&mut start).await?;
+        Ok::<_, std::io::Error>(start == [1, 0, 0])
+    };
+    matches!(tokio::time::timeout(Duration::from_secs(2), greet).await, Ok(Ok(true)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_missing_binary_names_its_package() {
+        let folder = tempfile::tempdir().unwrap();
+        let options = RabbitOptions {
+            binary: Some(folder.path().join("nowhere")),
+            ..RabbitOptions::default()
+        };
+        let error = PrivateRabbit::start(folder.path(), options).await.unwrap_err();
+        assert!(error.to_string().contains("apt-get install rabbitmq-server"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_shows_its_last_words() {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = folder.path().join("rabbitmq-server");
+        std::fs::write(&binary, "#!/bin/sh\necho no space left; exit 3\n").unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&binary, mode).unwrap();
+        let options = RabbitOptions {
+            binary: Some(binary),
+            ..RabbitOptions::default()
+        };
+        let error = PrivateRabbit::start(&folder.path().join("data"), options)
+            .await
+            .unwrap_err();
+        // Machines without Erlang stop one step earlier.
+        if !matches!(error, LocalError::Missing { .. }) {
+            assert!(error.to_string().contains("no space left"), "{error}");
+        }
+    }
+}
