@@ -3,6 +3,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod loss;
+pub mod model;
 pub mod optim;
+pub mod rng;
 pub mod schedule;
 pub mod train;

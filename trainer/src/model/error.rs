@@ -1,0 +1,41 @@
+//! What can go wrong with a model: its folder, its shape, its input, libtorch.
+
+use std::path::PathBuf;
+
+/// Why a model could not be made, read, written or run.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A setting of the model that this code does not compute; running it anyway would give wrong output in silence.
+    #[error("the model has {what}, which is not implemented here; serve such a model with an external engine")]
+    Unsupported { what: String },
+    #[error("the model's shape is wrong: {reason}")]
+    Shape { reason: String },
+    #[error("reading {path}: {reason}")]
+    Format { path: PathBuf, reason: String },
+    #[error("{doing} {path}: {source}")]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("token id {id} is outside the vocabulary of {vocab}: does the tokenizer belong to this model?")]
+    BadId { id: u32, vocab: usize },
+    #[error("a row of {len} tokens does not fit: rows have 1 to {max} tokens")]
+    RowLength { len: usize, max: usize },
+    #[error("a batch needs at least one row")]
+    EmptyBatch,
+    #[error("libtorch: {0}")]
+    Torch(#[from] tch::TchError),
+}
+
+pub type Result<T> = std::result::Result<T, ModelError>;
+
+impl ModelError {
+    pub(crate) fn unsupported(what: impl Into<String>) -> Self {
+        Self::Unsupported { what: what.into() }
+    }
+
+    pub(crate) fn shape(reason: impl Into<String>) -> Self {
+        Self::Shape { reason: reason.into() }
+    }
+}

@@ -1,0 +1,85 @@
+//! One decoder layer: everything but which keys a query may see, which the caller supplies.
+
+use tch::Tensor;
+
+use super::error::Result;
+use super::rope::RopeRows;
+use super::shape::ModelShape;
+
+/// Parameters of one layer; q, k, v are one matrix, and so are gate and up.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(super) input_norm: Tensor,
+    pub(super) qkv: Tensor,
+    pub(super) q_norm: Tensor,
+    pub(super) k_norm: Tensor,
+    pub(super) output: Tensor,
+    pub(super) mlp_norm: Tensor,
+    pub(super) gate_up: Tensor,
+    pub(super) down: Tensor,
+}
+
+/// Queries, keys and values of some tokens, `[tokens, heads or kv_heads, head_dim]`, normed and turned.
+#[derive(Debug)]
+pub(crate) struct Heads {
+    pub(crate) q: Tensor,
+    pub(crate) k: Tensor,
+    pub(crate) v: Tensor,
+}
+
+impl Layer {
+    /// `x` and the result are `[tokens, hidden]`; `attend` maps heads to `[tokens, heads * head_dim]`.
+    pub(crate) fn forward(
+        &self,
+        shape: &ModelShape,
+        x: &Tensor,
+        rope: &RopeRows,
+        attend: impl FnOnce(Heads) -> Result<Tensor>,
+    ) -> Result<Tensor> {
+        let attended = attend(self.heads(shape, x, rope)?)?;
+        let x = x.f_add(&linear(&attended, &self.output)?)?;
+        let mlp = self.mlp(shape, &x)?;
+        Ok(x.f_add(&mlp)?)
+    }
+
+    fn heads(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
+        let [heads, kv, dim] = [shape.heads, shape.kv_heads, shape.head_dim].map(|n| n as i64);
+        let normed = rms_norm(x, &self.input_norm, shape.rms_eps)?;
+        let all = linear(&normed, &self.qkv)?.f_view([-1, heads + 2 * kv, dim])?;
+        // Queries and keys are normed and turned together: half the calls, which is what small models pay for.
+        let weight = Tensor::f_cat(
+            &[
+                self.q_norm.f_expand([heads, dim], false)?,
+                self.k_norm.f_expand([kv, dim], false)?,
+            ],
+            0,
+        )?;
+        let turning = all.f_narrow(1, 0, heads + kv)?;
+        let turned = rope.turn(&turning.f_rms_norm(dim, None::<Tensor>, shape.rms_eps)?.f_mul(&weight)?)?;
+        Ok(Heads {
+            q: turned.f_narrow(1, 0, heads)?,
+            k: turned.f_narrow(1, heads, kv)?,
+            v: all.f_narrow(1, heads + kv, kv)?,
+        })
+    }
+
+    fn mlp(&self, shape: &ModelShape, x: &Tensor) -> Result<Tensor> {
+        let wide = shape.intermediate as i64;
+        let both = linear(&rms_norm(x, &self.mlp_norm, shape.rms_eps)?, &self.gate_up)?;
+        let gated = both
+            .f_narrow(-1, 0, wide)?
+            .f_silu()?
+            .f_mul(&both.f_narrow(-1, wide, wide)?)?;
+        linear(&gated, &self.down)
+    }
+}
+
+pub(crate) fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    Ok(x.f_linear(weight, None::<Tensor>)?)
+}
+
+/// RMSNorm over the last dimension, computed in f32 whatever the kind.
+pub(crate) fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+    let width = weight.size1()?;
+    Ok(x.f_rms_norm(width, Some(weight), eps)?)
+}

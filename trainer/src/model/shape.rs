@@ -1,0 +1,189 @@
+//! The shape of a decoder: every number that its parameters and its arithmetic depend on.
+
+use configs::RandomModel;
+
+use super::error::{ModelError, Result};
+
+/// Rotary base of random models: their contexts are short.
+const RANDOM_ROPE_THETA: f64 = 10_000.0;
+const RANDOM_RMS_EPS: f64 = 1e-6;
+
+/// A Qwen3-shaped decoder: pre-norm, RMSNorm in f32, grouped-query attention with a norm per query and key head,
+/// rotate-half RoPE, SwiGLU, no biases.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ModelShape {
+    pub vocab: usize,
+    pub layers: usize,
+    pub hidden: usize,
+    /// Query heads; a multiple of `kv_heads`.
+    pub heads: usize,
+    pub kv_heads: usize,
+    /// Even. `heads * head_dim` may differ from `hidden`.
+    pub head_dim: usize,
+    /// Width of the SwiGLU layer.
+    pub intermediate: usize,
+    /// Longest row, prompt and output together.
+    pub max_context: usize,
+    pub rms_eps: f64,
+    pub rope_theta: f64,
+    /// The head is the embedding.
+    pub tied: bool,
+    pub bos: Option<u32>,
+    /// Tokens that end a turn.
+    pub eos: Vec<u32>,
+    pub pad: Option<u32>,
+}
+
+impl ModelShape {
+    /// The shape of a random model of the configuration, for a tokenizer of `vocab` ids.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] when the numbers do not fit each other.
+    pub fn from_random(model: &RandomModel, vocab: usize, eos: &[u32]) -> Result<Self> {
+        if model.heads == 0 {
+            return Err(ModelError::shape("heads is 0"));
+        }
+        if model.head_dim.is_none() && !model.hidden.is_multiple_of(model.heads) {
+            let reason = format!(
+                "hidden {} is no multiple of heads {}; give head_dim",
+                model.hidden, model.heads
+            );
+            return Err(ModelError::shape(reason));
+        }
+        let shape = Self {
+            vocab,
+            layers: model.layers,
+            hidden: model.hidden,
+            heads: model.heads,
+            kv_heads: model.kv_heads.unwrap_or(model.heads),
+            head_dim: model.head_dim.unwrap_or(model.hidden / model.heads),
+            intermediate: model.intermediate.unwrap_or(4 * model.hidden),
+            max_context: model.max_context,
+            rms_eps: RANDOM_RMS_EPS,
+            rope_theta: model.rope_theta.unwrap_or(RANDOM_ROPE_THETA),
+            tied: model.tied,
+            bos: None,
+            eos: eos.to_vec(),
+            pad: None,
+        };
+        shape.validate()?;
+        Ok(shape)
+    }
+
+    /// Checks that the numbers fit each other.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`], naming the first that does not.
+    pub fn validate(&self) -> Result<()> {
+        let positive = [
+            ("vocab_size", self.vocab),
+            ("num_hidden_layers", self.layers),
+            ("hidden_size", self.hidden),
+            ("num_attention_heads", self.heads),
+            ("num_key_value_heads", self.kv_heads),
+            ("head_dim", self.head_dim),
+            ("intermediate_size", self.intermediate),
+            ("max_position_embeddings", self.max_context),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
+            return Err(ModelError::shape(format!("{name} is 0")));
+        }
+        if !self.heads.is_multiple_of(self.kv_heads) {
+            let reason = format!(
+                "{} query heads cannot share {} key/value heads evenly",
+                self.heads, self.kv_heads
+            );
+            return Err(ModelError::shape(reason));
+        }
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(ModelError::shape(format!(
+                "head_dim {} is odd: RoPE turns pairs",
+                self.head_dim
+            )));
+        }
+        let special = self.eos.iter().chain(&self.bos).chain(&self.pad);
+        if let Some(id) = special.copied().find(|id| *id as usize >= self.vocab) {
+            return Err(ModelError::BadId { id, vocab: self.vocab });
+        }
+        let wrong = |value: f64| !(value.is_finite() && value > 0.0);
+        if wrong(self.rms_eps) || wrong(self.rope_theta) {
+            return Err(ModelError::shape("rms_norm_eps and rope_theta must be positive"));
+        }
+        Ok(())
+    }
+
+    /// Query heads per key/value head.
+    #[must_use]
+    pub fn group(&self) -> usize {
+        self.heads / self.kv_heads
+    }
+
+    /// Checks token ids on the host: a bad index would abort a CUDA context.
+    ///
+    /// # Errors
+    /// [`ModelError::BadId`] for the first id outside the vocabulary.
+    pub fn check_ids(&self, ids: &[u32]) -> Result<()> {
+        match ids.iter().copied().find(|id| *id as usize >= self.vocab) {
+            Some(id) => Err(ModelError::BadId { id, vocab: self.vocab }),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Two layers of 32, four heads over two, untied.
+    pub(crate) fn tiny() -> ModelShape {
+        ModelShape {
+            vocab: 40,
+            layers: 2,
+            hidden: 32,
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 8,
+            intermediate: 48,
+            max_context: 128,
+            rms_eps: 1e-6,
+            rope_theta: 10_000.0,
+            tied: false,
+            bos: None,
+            eos: vec![1],
+            pad: Some(0),
+        }
+    }
+
+    #[test]
+    fn numbers_that_do_not_fit_are_refused() {
+        assert!(tiny().validate().is_ok());
+        let wrong = [
+            ModelShape { kv_heads: 3, ..tiny() },
+            ModelShape { head_dim: 7, ..tiny() },
+            ModelShape { layers: 0, ..tiny() },
+            ModelShape {
+                eos: vec![40],
+                ..tiny()
+            },
+            ModelShape {
+                rope_theta: f64::NAN,
+                ..tiny()
+            },
+        ];
+        assert!(wrong.iter().all(|shape| shape.validate().is_err()));
+        assert!(matches!(
+            tiny().check_ids(&[3, 40]),
+            Err(ModelError::BadId { id: 40, vocab: 40 })
+        ));
+    }
+
+    #[test]
+    fn a_random_model_takes_its_defaults_from_its_width() {
+        let text = r#"{"layers":2,"hidden":64,"heads":4,"tokenizer":"bytes"}"#;
+        let model: RandomModel = serde_json::from_str(text).unwrap();
+        let shape = ModelShape::from_random(&model, 300, &[2]).unwrap();
+        assert_eq!((shape.kv_heads, shape.head_dim, shape.intermediate), (4, 16, 256));
+        let narrow = RandomModel { heads: 5, ..model };
+        assert!(ModelShape::from_random(&narrow, 300, &[2]).is_err());
+    }
+}

@@ -1,0 +1,241 @@
+//! A model's parameters in one flat buffer, with a view of each under its Hugging Face name.
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+
+use super::error::{ModelError, Result};
+use super::layout::{Layout, ParamKind, ParamSpec};
+use super::shape::ModelShape;
+use crate::rng;
+
+/// Standard deviations of random weights. Norms begin at 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Init {
+    pub embedding_std: f64,
+    /// Of every matrix, an untied head included.
+    pub matrix_std: f64,
+}
+
+impl From<&configs::RandomModel> for Init {
+    fn from(model: &configs::RandomModel) -> Self {
+        Self {
+            embedding_std: model.embedding_std,
+            matrix_std: model.matrix_std,
+        }
+    }
+}
+
+/// One flat buffer of all parameters. Owned by one thread: views share its storage, and nothing in the types prevents a
+/// race between owners of views.
+#[derive(Debug)]
+pub struct Weights {
+    flat: Tensor,
+    layout: Arc<Layout>,
+}
+
+impl Weights {
+    /// All zero, on `device`, of `kind` (f32, or bf16 for an engine on a GPU).
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when the memory cannot be had.
+    pub fn zeros(shape: &ModelShape, device: Device, kind: Kind) -> Result<Self> {
+        let layout = Arc::new(Layout::of(shape));
+        let flat = Tensor::f_zeros([layout.numel() as i64], (kind, device))?;
+        Ok(Self { flat, layout })
+    }
+
+    /// Normal random weights in f32 on the CPU: the same bits for the same seed on every machine. Each parameter has a
+    /// random stream of its own, by name.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when the memory cannot be had.
+    pub fn random(shape: &ModelShape, init: Init, seed: u64) -> Result<Self> {
+        let layout = Arc::new(Layout::of(shape));
+        let mut values = vec![1f32; layout.numel()];
+        for spec in layout.params() {
+            let std = match spec.kind {
+                ParamKind::Norm => continue,
+                ParamKind::Embedding => init.embedding_std,
+                ParamKind::Matrix => init.matrix_std,
+            };
+            let stream = stream_of(&spec.name);
+            for (i, pair) in values[spec.offset..spec.offset + spec.numel].chunks_mut(2).enumerate() {
+                let normal = rng::normal_pair(seed, stream, i as u64);
+                for (value, x) in pair.iter_mut().zip(normal) {
+                    *value = (std * x) as f32;
+                }
+            }
+        }
+        Ok(Self {
+            flat: Tensor::f_from_slice(&values)?,
+            layout,
+        })
+    }
+
+    /// The buffer, `[numel]`. A change of it is a change of the model.
+    #[must_use]
+    pub fn flat(&self) -> &Tensor {
+        &self.flat
+    }
+
+    #[must_use]
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    #[must_use]
+    pub fn params(&self) -> &[ParamSpec] {
+        self.layout.params()
+    }
+
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.flat.device()
+    }
+
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.flat.kind()
+    }
+
+    /// A view of one parameter in its own shape; shares the buffer's storage.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] when there is no such parameter.
+    pub fn view(&self, name: &str) -> Result<Tensor> {
+        let spec = self.layout.get(name)?;
+        Ok(self
+            .flat
+            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
+            .f_view(spec.shape.as_slice())?)
+    }
+
+    /// A view of the matrices `first..=last`, which must be neighbours of equal width, as one matrix of all their rows.
+    pub(crate) fn fused(&self, first: &str, last: &str) -> Result<Tensor> {
+        let (first, last) = (self.layout.get(first)?, self.layout.get(last)?);
+        let numel = (last.offset + last.numel - first.offset) as i64;
+        let width = first.shape.last().copied().unwrap_or(1);
+        Ok(self
+            .flat
+            .f_narrow(0, first.offset as i64, numel)?
+            .f_view([numel / width, width])?)
+    }
+
+    /// A copy with its own storage, on another device or of another kind if wanted.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when the memory cannot be had.
+    pub fn copied(&self, device: Device, kind: Kind) -> Result<Self> {
+        let flat = self.flat.f_detach()?.f_to_device_(device, kind, false, true)?;
+        Ok(Self {
+            flat,
+            layout: Arc::clone(&self.layout),
+        })
+    }
+
+    /// Copies the values of `source` into this buffer, converting device and kind.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] when the two models have different parameters.
+    pub fn copy_from(&mut self, source: &Self) -> Result<()> {
+        if !Arc::ptr_eq(&self.layout, &source.layout) && self.layout != source.layout {
+            return Err(ModelError::shape(
+                "weights of another model cannot be copied into this one",
+            ));
+        }
+        tch::no_grad(|| self.flat.f_copy_(&source.flat.f_detach()?))?;
+        Ok(())
+    }
+
+    /// The bytes of one parameter as they lie in memory.
+    pub(crate) fn bytes_of(&self, spec: &ParamSpec) -> Result<Vec<u8>> {
+        let values = self
+            .flat
+            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
+            .f_detach()?;
+        let mut bytes = vec![0u8; spec.numel * self.kind().elt_size_in_bytes()];
+        values.f_copy_data_u8(&mut bytes, spec.numel)?;
+        Ok(bytes)
+    }
+
+    /// BLAKE3 over names, shapes and bytes of all parameters: equal for equal models only.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when the bytes cannot be read from the device.
+    pub fn digest(&self) -> Result<blake3::Hash> {
+        let mut hasher = blake3::Hasher::new_derive_key("dyad weights v1");
+        for spec in self.params() {
+            let head = format!("{} {:?} {:?}\n", spec.name, spec.shape, self.kind());
+            hasher.update(head.as_bytes());
+            hasher.update(&self.bytes_of(spec)?);
+        }
+        Ok(hasher.finalize())
+    }
+}
+
+/// The random stream of a parameter: the first 8 bytes of its name's BLAKE3.
+fn stream_of(name: &str) -> u64 {
+    let mut bytes = [0u8; 8];
+    bytes.copy_from_slice(&blake3::hash(name.as_bytes()).as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::tests::tiny;
+    use super::*;
+
+    const INIT: Init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+
+    #[test]
+    fn random_weights_have_the_asked_deviation_and_norms_are_one() {
+        let weights = Weights::random(&tiny(), INIT, 5).unwrap();
+        for spec in weights.params() {
+            let view = weights.view(&spec.name).unwrap();
+            let (mean, std) = (
+                view.mean(Kind::Double).double_value(&[]),
+                view.std(false).double_value(&[]),
+            );
+            let wanted = match spec.kind {
+                ParamKind::Norm => {
+                    assert_eq!((mean, std), (1.0, 0.0), "{}", spec.name);
+                    continue;
+                }
+                ParamKind::Embedding => 1.0,
+                ParamKind::Matrix => 0.2,
+            };
+            assert!((std / wanted - 1.0).abs() < 0.15, "{} has deviation {std}", spec.name);
+        }
+    }
+
+    #[test]
+    fn the_digest_follows_seed_and_values() {
+        let one = Weights::random(&tiny(), INIT, 5).unwrap();
+        let same = Weights::random(&tiny(), INIT, 5).unwrap();
+        let other = Weights::random(&tiny(), INIT, 6).unwrap();
+        assert_eq!(one.digest().unwrap(), same.digest().unwrap());
+        assert_ne!(one.digest().unwrap(), other.digest().unwrap());
+        // On disk in manifests: a change of the generator or of the digest's definition shows here.
+        assert_eq!(&one.digest().unwrap().to_hex()[..16], "8cf6883e39abfea5");
+        let mut copy = one.copied(Device::Cpu, Kind::Float).unwrap();
+        let _ = copy.flat.narrow(0, 17, 1).fill_(3.0);
+        assert_ne!(
+            one.digest().unwrap(),
+            copy.digest().unwrap(),
+            "a copy has storage of its own"
+        );
+        copy.copy_from(&one).unwrap();
+        assert_eq!(one.digest().unwrap(), copy.digest().unwrap());
+    }
+
+    #[test]
+    fn weights_of_another_shape_are_not_copied() {
+        let mut tied = Weights::zeros(&ModelShape { tied: true, ..tiny() }, Device::Cpu, Kind::Float).unwrap();
+        let untied = Weights::zeros(&tiny(), Device::Cpu, Kind::Float).unwrap();
+        assert!(tied.copy_from(&untied).is_err());
+    }
+}
