@@ -76,10 +76,13 @@ stand_in_rust() { # this machine's toolchain, where the official image has its o
     mkdir "$work/rust"
     cp -a "$(rustc +1.95.0 --print sysroot)" "$work/rust/toolchain"
     rm -rf "$work/rust/toolchain/share/doc"
+    cp /etc/ssl/certs/ca-certificates.crt "$work/rust/host.crt" # this machine may sit behind a proxy with its own
     cat >"$work/rust/Dockerfile" <<'END'
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY toolchain /usr/local/
+COPY host.crt /etc/ssl/host.crt
+ENV PIP_CERT=/etc/ssl/host.crt CARGO_HTTP_CAINFO=/etc/ssl/host.crt
 LABEL dyad.stand-in=rust
 END
     build rust:1.95.0-bookworm "$work/rust"

@@ -75,7 +75,7 @@ install_packages() {
             as_root=(sudo -n)
         else
             say "missing: ${wanted[*]}. This needs root; run it and call this again:"
-            printf '    sudo %s\n' "$command" >&2
+            printf '    sudo apt-get update && sudo %s\n' "$command" >&2
             exit 1
         fi
     fi

@@ -195,11 +195,12 @@ def fetch_with_resume(wheel):
         command = create_command("download")
         options, _ = command.parse_args(["--quiet", "--no-cache-dir", *pip_tags(), wheel.requirement])
         with command.main_context():
-            session = command.enter_context(command.get_default_session(options)) \
-                if not hasattr(command, "_session") or command._session is None else command._session
+            session = command.get_default_session(options)
             finder = command._build_package_finder(options, session, target_python=make_target_python(options))
             name = wheel.requirement.split("==")[0]
-            link = next(c.link for c in finder.find_all_candidates(name) if c.link.filename == wheel.file)
+            link = next((c.link for c in finder.find_all_candidates(name) if c.link.filename == wheel.file), None)
+            if link is None:
+                return say("the package index does not answer, or does not list it; asking pip why")
             part = DOWNLOAD / (wheel.file + ".part")
             for attempt in range(20):
                 have = part.stat().st_size if part.exists() else 0
