@@ -70,6 +70,8 @@ pub enum Advantage {
     Loo,
     /// `A = (r - mean) / (std + 1e-6)`, unbiased std (DeepSeekMath, arXiv:2402.03300).
     Grpo,
+    /// As the AstraFlow recipe: pooled over all roles of the agent, unbiased std, then a z-score over the batch's tokens.
+    Astraflow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -3,7 +3,10 @@
 //! Nothing here does IO (but reading task and template files that the caller names), and clock and randomness are
 //! arguments.
 
+pub mod advantage;
+pub mod grade;
 pub mod group;
 pub mod sample;
-pub mod grade;
+pub mod shuffle;
+pub mod staleness;
 pub mod workflow;

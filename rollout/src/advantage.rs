@@ -1,0 +1,157 @@
+//! What a sample earned beyond what was to be expected: advantages within one group of one agent.
+//!
+//! The key is (group, agent, role, subkey): opposing seats never share a baseline. With `m_c` the mean reward of the key
+//! within conversation c:
+//! - `loo`: `A = r - mean of m_c' over the other conversations c'` (leave-one-out; Kool, van Hoof, Welling, 2019);
+//! - `grpo`: `A = (r - mean) / (std + 1e-6)`, std unbiased over the `m_c` (DeepSeekMath, arXiv:2402.03300). Its mean takes
+//!   the sample's own reward in the place of its conversation's `m_c`, so that a sibling seat never enters the baseline;
+//!   with one seat per conversation that is the mean of the published formula;
+//! - `astraflow`: pooled over (group, agent), `(r - mean) / (std + 1e-5)`, then a z-score over the tokens of the batch
+//!   ([`normalise`]): the reference recipe, kept to compare with.
+//!
+//! Sums run in the order of (member, seat), in f64: the order of arrival changes no bit.
+
+use std::collections::BTreeMap;
+
+use broker::protocol::bundle::Sample;
+use configs::Advantage;
+
+const GRPO_EPSILON: f64 = 1e-6;
+const ASTRAFLOW_EPSILON: f64 = 1e-5;
+const ASTRAFLOW_CLIP: f64 = 20.0;
+
+/// Advantages of one agent's samples of one group.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct GroupAdvantages {
+    /// One for each sample, in the order given.
+    pub values: Vec<f64>,
+    /// (group, agent, role, subkey) keys.
+    pub keys: usize,
+    /// Keys with two or more conversations whose rewards do not differ.
+    pub equal: usize,
+    /// Keys with one conversation: nothing to compare with, A = 0.
+    pub alone: usize,
+}
+
+impl GroupAdvantages {
+    /// Whether nothing in the group pushes anywhere.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        self.values.iter().all(|value| *value == 0.0)
+    }
+}
+
+/// Advantages of the samples of one whole group.
+#[must_use]
+pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
+    let mut keys: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
+    for (at, sample) in samples.iter().enumerate() {
+        let key = match kind {
+            Advantage::Astraflow => ("", ""),
+            Advantage::Loo | Advantage::Grpo => (sample.role.as_str(), sample.subkey.as_str()),
+        };
+        keys.entry(key).or_default().push(at);
+    }
+    let mut group = GroupAdvantages {
+        values: vec![0.0; samples.len()],
+        keys: keys.len(),
+        ..GroupAdvantages::default()
+    };
+    for mut at in keys.into_values() {
+        at.sort_by_key(|i| (samples[*i].member, &samples[*i].role, samples[*i].seat));
+        let key = Key::new(at.iter().map(|i| &samples[*i]));
+        let lone = key.means.len() < 2;
+        group.alone += usize::from(lone);
+        group.equal += usize::from(!lone && key.equal);
+        if lone || key.equal {
+            continue;
+        }
+        for i in at {
+            group.values[i] = key.advantage(kind, samples[i].member, f64::from(samples[i].reward));
+        }
+    }
+    group
+}
+
+/// The rewards of one key.
+struct Key {
+    /// `m_c` by member.
+    means: BTreeMap<u16, f64>,
+    /// Their sum, in the order of members.
+    sum: f64,
+    /// Unbiased standard deviation of the `m_c`.
+    std: f64,
+    rewards: Vec<f64>,
+    equal: bool,
+}
+
+impl Key {
+    fn new<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
+        let mut sums: BTreeMap<u16, (f64, f64)> = BTreeMap::new();
+        let mut rewards = Vec::new();
+        for sample in samples {
+            let (sum, count) = sums.entry(sample.member).or_default();
+            *sum += f64::from(sample.reward);
+            *count += 1.0;
+            rewards.push(f64::from(sample.reward));
+        }
+        let means: BTreeMap<u16, f64> = sums
+            .into_iter()
+            .map(|(member, (sum, count))| (member, sum / count))
+            .collect();
+        let equal = rewards.windows(2).all(|pair| pair[0] == pair[1]);
+        let of: Vec<f64> = means.values().copied().collect();
+        Self {
+            sum: of.iter().sum(),
+            std: unbiased_std(&of),
+            means,
+            rewards,
+            equal,
+        }
+    }
+
+    fn advantage(&self, kind: Advantage, member: u16, reward: f64) -> f64 {
+        let n = self.means.len() as f64;
+        let own = self.means.get(&member).copied().unwrap_or(0.0);
+        let others = self.sum - own;
+        match kind {
+            Advantage::Loo => reward - others / (n - 1.0),
+            Advantage::Grpo => (reward - (others + reward) / n) / (self.std + GRPO_EPSILON),
+            Advantage::Astraflow => {
+                let clip = |r: f64| r.clamp(-ASTRAFLOW_CLIP, ASTRAFLOW_CLIP);
+                let rewards: Vec<f64> = self.rewards.iter().copied().map(clip).collect();
+                let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
+                (clip(reward) - mean) / (unbiased_std(&rewards) + ASTRAFLOW_EPSILON)
+            }
+        }
+    }
+}
+
+/// 0 for fewer than two values.
+fn unbiased_std(values: &[f64]) -> f64 {
+    let n = values.len() as f64;
+    if n < 2.0 {
+        return 0.0;
+    }
+    let mean = values.iter().sum::<f64>() / n;
+    (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt()
+}
+
+/// The `astraflow` profile's second step: subtracts the token mean and divides by the unbiased token std (+ 1e-5) of a whole
+/// batch. `values` are (advantage, trained tokens that carry it).
+pub fn normalise(values: &mut [(f64, usize)]) {
+    let tokens: f64 = values.iter().map(|(_, n)| *n as f64).sum();
+    if tokens < 2.0 {
+        return;
+    }
+    let mean = values.iter().map(|(a, n)| a * *n as f64).sum::<f64>() / tokens;
+    let squares = values.iter().map(|(a, n)| (a - mean).powi(2) * *n as f64).sum::<f64>();
+    let std = (squares / (tokens - 1.0)).sqrt();
+    for (advantage, _) in values {
+        *advantage = (*advantage - mean) / (std + ASTRAFLOW_EPSILON);
+    }
+}
+
+#[cfg(test)]
+#[path = "advantage_tests.rs"]
+mod tests;
