@@ -9,4 +9,5 @@ pub mod group;
 pub mod sample;
 pub mod shuffle;
 pub mod staleness;
+pub mod tasks;
 pub mod workflow;
