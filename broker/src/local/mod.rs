@@ -5,6 +5,7 @@
 
 pub mod process;
 pub mod rabbitmq;
+pub mod redis;
 
 use std::path::PathBuf;
 use std::time::Duration;
