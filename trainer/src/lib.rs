@@ -2,6 +2,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod checkpoint;
 pub mod loss;
 pub mod model;
 pub mod optim;

@@ -12,8 +12,8 @@
 
 use tch::{Kind, TchError, Tensor};
 
-/// Elements of one chunk of logits at most (128 MiB in f32).
-const CHUNK_ELEMENTS: i64 = 1 << 25;
+/// Elements of one chunk of logits (128 MiB in f32).
+pub const CHUNK_ELEMENTS: i64 = 1 << 25;
 
 /// The tokens whose losses are taken.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct HeadInput<'a> {
     pub targets: &'a [i64],
     /// Divides the logits; N of them, each above 0.
     pub temperatures: &'a [f32],
+    /// Elements of logits that exist at once at most, one row excepted: [`CHUNK_ELEMENTS`] serves.
+    pub chunk_elements: i64,
 }
 
 /// How much the whole loss moves with one token's log-prob and entropy, weights included.
@@ -94,7 +96,7 @@ fn for_chunks(input: &HeadInput<'_>, mut visit: impl FnMut(Chunk<'_>) -> Result<
     let _no_grad = tch::no_grad_guard();
     let vocab = input.matrix.size()[0];
     let total = input.targets.len();
-    let rows = usize::try_from((CHUNK_ELEMENTS / vocab.max(1)).max(1)).unwrap_or(1);
+    let rows = usize::try_from((input.chunk_elements / vocab.max(1)).max(1)).unwrap_or(1);
     let device = input.hidden.device();
     let hidden = input.hidden.f_detach()?;
     let matrix = input.matrix.f_detach()?;
@@ -160,4 +162,136 @@ impl Chunk<'_> {
 
 fn host(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
     Vec::<f32>::try_from(tensor.f_contiguous()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loss::{Token, token_loss};
+    use broker::protocol::train::Loss;
+    use tch::Device;
+
+    const CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
+
+    struct Case {
+        hidden: Tensor,
+        matrix: Tensor,
+        targets: Vec<i64>,
+        temperatures: Vec<f32>,
+        weights: Vec<f64>,
+    }
+
+    fn case(tokens: i64, vocab: i64) -> Case {
+        tch::manual_seed(7);
+        let n = tokens as usize;
+        Case {
+            hidden: Tensor::randn([tokens, 8], CPU),
+            matrix: Tensor::randn([vocab, 8], CPU) * 0.5,
+            targets: (0..tokens).map(|i| (i * 5) % vocab).collect(),
+            temperatures: (0..n).map(|i| [1.0, 0.7, 1.6][i % 3]).collect(),
+            weights: (0..n).map(|i| 0.1 + 0.05 * (i % 4) as f64).collect(),
+        }
+    }
+
+    fn relative(a: &Tensor, b: &Tensor) -> f64 {
+        ((a - b).norm() / b.norm()).double_value(&[])
+    }
+
+    /// The loss by autograd through the whole vocabulary, each term as PyTorch would write it.
+    fn autograd(case: &Case, old: &[f32], reference: &[f32], advantage: &[f32]) -> (Tensor, Tensor) {
+        let hidden = case.hidden.copy().set_requires_grad(true);
+        let matrix = case.matrix.copy().set_requires_grad(true);
+        let logits = hidden.matmul(&matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1);
+        let logp = logits.log_softmax(-1, Kind::Float);
+        let picked = logp
+            .gather(1, &Tensor::from_slice(&case.targets).unsqueeze(1), false)
+            .squeeze_dim(1);
+        let entropy = -(logp.exp() * &logp).sum_dim_intlist(&[-1i64][..], false, Kind::Float);
+        let (old, advantage) = (Tensor::from_slice(old), Tensor::from_slice(advantage));
+        let ratio = (&picked - old).exp();
+        let policy = -(&ratio * &advantage).minimum(&(ratio.clamp(0.8, 1.28) * &advantage));
+        let d = Tensor::from_slice(reference) - &picked;
+        let loss = policy + 0.3 * (d.exp() - &d - 1.0) - 0.2 * entropy;
+        let weights = Tensor::from_slice(&case.weights).to_kind(Kind::Float);
+        let total: Tensor = loss * weights;
+        total.sum(Kind::Float).backward();
+        (hidden.grad(), matrix.grad())
+    }
+
+    #[test]
+    fn gradients_equal_autograd_with_clip_kl_entropy_and_temperatures() {
+        let case = case(40, 23);
+        let input = HeadInput {
+            hidden: &case.hidden,
+            matrix: &case.matrix,
+            targets: &case.targets,
+            temperatures: &case.temperatures,
+            chunk_elements: 100,
+        };
+        let now = values(&input).unwrap();
+        let shift = |i: usize, by: f32| now.logprobs[i] + by * ((i % 5) as f32 - 2.0);
+        let old: Vec<f32> = (0..40).map(|i| shift(i, 0.2)).collect();
+        let reference: Vec<f32> = (0..40).map(|i| shift(i, -0.3)).collect();
+        let advantage: Vec<f32> = (0..40).map(|i| [1.0, -0.5, 0.0, 2.0][i % 4]).collect();
+        let loss = Loss::Policy {
+            clip_low: 0.2,
+            clip_high: 0.28,
+            kl_coef: 0.3,
+            entropy_coef: 0.2,
+        };
+        let mut d_matrix = case.matrix.zeros_like();
+        let d_hidden = gradients(&input, &mut d_matrix, |i, logprob, entropy| {
+            let term = token_loss(
+                &loss,
+                &Token {
+                    logprob: f64::from(logprob),
+                    old: f64::from(old[i]),
+                    behaviour: f64::from(old[i]),
+                    reference: f64::from(reference[i]),
+                    advantage: f64::from(advantage[i]),
+                    entropy: f64::from(entropy),
+                },
+            );
+            Slope {
+                d_logprob: case.weights[i] * term.d_logprob,
+                d_entropy: case.weights[i] * term.d_entropy,
+            }
+        })
+        .unwrap();
+        let (expected_hidden, expected_matrix) = autograd(&case, &old, &reference, &advantage);
+        assert!(relative(&d_hidden, &expected_hidden) < 2e-6);
+        assert!(relative(&d_matrix, &expected_matrix) < 2e-6);
+    }
+
+    #[test]
+    fn chunks_add_up() {
+        // 3 rows of logits per chunk.
+        let case = case(7, 33);
+        let input = HeadInput {
+            hidden: &case.hidden,
+            matrix: &case.matrix,
+            targets: &case.targets,
+            temperatures: &case.temperatures,
+            chunk_elements: 100,
+        };
+        let whole = (case.hidden.matmul(&case.matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1))
+            .log_softmax(-1, Kind::Float);
+        let got = values(&input).unwrap();
+        for (i, logprob) in got.logprobs.iter().enumerate() {
+            let want = whole.double_value(&[i as i64, case.targets[i]]);
+            assert!((f64::from(*logprob) - want).abs() < 1e-4, "{logprob} {want}");
+        }
+        let mut calls = Vec::new();
+        let mut d_matrix = case.matrix.zeros_like();
+        let d_hidden = gradients(&input, &mut d_matrix, |i, _, _| {
+            calls.push(i);
+            Slope {
+                d_logprob: -1.0,
+                d_entropy: 0.0,
+            }
+        })
+        .unwrap();
+        assert_eq!(calls, (0..7).collect::<Vec<_>>());
+        assert_eq!(d_hidden.size(), [7, 8]);
+    }
 }

@@ -1,25 +1,18 @@
-//! Which weights decay: matrices do; norms, biases and embeddings do not.
+//! Which weights decay: matrices do, the output matrix included; norms, biases and embeddings do not.
 
 use std::ops::Range;
 
-/// Whether weight decay acts on a parameter, by its Hugging Face name and shape. Vectors (norms, biases) and the embedding
-/// are left alone; the output matrix decays unless it is the embedding.
-#[must_use]
-pub fn decays(name: &str, shape: &[i64]) -> bool {
-    shape.len() >= 2 && !name.ends_with("embed_tokens.weight")
-}
+use crate::model::{ParamKind, ParamSpec};
 
-/// The stretches of a flat buffer that decay, adjacent ones merged. `parameters` yields name, shape and offset in order.
-pub fn ranges<'a>(parameters: impl IntoIterator<Item = (&'a str, &'a [i64], i64)>) -> Vec<Range<i64>> {
+/// The stretches of the flat buffer that weight decay acts on, in elements, adjacent ones merged.
+#[must_use]
+pub fn ranges(params: &[ParamSpec]) -> Vec<Range<i64>> {
     let mut ranges: Vec<Range<i64>> = Vec::new();
-    for (name, shape, offset) in parameters {
-        if !decays(name, shape) {
-            continue;
-        }
-        let end = offset + shape.iter().product::<i64>();
+    for param in params.iter().filter(|param| param.kind == ParamKind::Matrix) {
+        let (start, end) = (param.offset as i64, (param.offset + param.numel) as i64);
         match ranges.last_mut() {
-            Some(last) if last.end == offset => last.end = end,
-            _ => ranges.push(offset..end),
+            Some(last) if last.end == start => last.end = end,
+            _ => ranges.push(start..end),
         }
     }
     ranges
@@ -31,13 +24,20 @@ mod tests {
 
     #[test]
     fn only_matrices_decay() {
-        let parameters: [(&str, &[i64], i64); 5] = [
-            ("model.embed_tokens.weight", &[10, 4], 0),
-            ("model.layers.0.self_attn.q_proj.weight", &[4, 4], 40),
-            ("model.layers.0.self_attn.k_proj.weight", &[2, 4], 56),
-            ("model.layers.0.input_layernorm.weight", &[4], 64),
-            ("lm_head.weight", &[10, 4], 68),
+        let param = |name: &str, kind, offset, numel| ParamSpec {
+            name: name.into(),
+            shape: vec![numel as i64],
+            offset,
+            numel,
+            kind,
+        };
+        let params = [
+            param("model.embed_tokens.weight", ParamKind::Embedding, 0, 40),
+            param("model.layers.0.self_attn.q_proj.weight", ParamKind::Matrix, 40, 16),
+            param("model.layers.0.self_attn.k_proj.weight", ParamKind::Matrix, 56, 8),
+            param("model.layers.0.input_layernorm.weight", ParamKind::Norm, 64, 4),
+            param("lm_head.weight", ParamKind::Matrix, 68, 40),
         ];
-        assert_eq!(ranges(parameters), [40..64, 68..108]);
+        assert_eq!(ranges(&params), [40..64, 68..108]);
     }
 }

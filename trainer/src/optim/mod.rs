@@ -4,7 +4,7 @@ mod adamw;
 mod decay;
 
 pub use adamw::AdamW;
-pub use decay::{decays, ranges};
+pub use decay::ranges;
 
 use broker::protocol::train::OptimStep;
 use tch::{Kind, TchError, Tensor};

@@ -1,6 +1,15 @@
 //! From batches to gradients and steps.
 
+mod error;
+mod gradient;
+mod log;
 mod micro;
-pub mod rows;
+mod rows;
+mod sink;
+mod state;
+mod trainer;
 
-pub use rows::{BatchError, Limits};
+pub use error::{Refusal, TrainError};
+pub use rows::{BatchError, Limits, Row, Trained, flatten};
+pub use sink::{MemorySink, PublishedWeights, WeightSink};
+pub use trainer::{Trainer, TrainerClient, TrainerOptions};

@@ -13,7 +13,7 @@ pub struct Limits {
 /// One root-to-leaf path, cut after its last trained token.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row {
-    pub ids: Vec<i64>,
+    pub ids: Vec<u32>,
     pub trained: Vec<Trained>,
 }
 
@@ -94,7 +94,7 @@ fn row(spans: &[Span], leaf: usize, placed: &mut [bool]) -> Result<Row, BatchErr
     let mut row = Row::default();
     for index in path.into_iter().rev() {
         let start = row.ids.len();
-        row.ids.extend(spans[index].ids.iter().map(|id| i64::from(*id)));
+        row.ids.extend_from_slice(&spans[index].ids);
         if std::mem::replace(&mut placed[index], true) {
             continue;
         }
@@ -260,7 +260,7 @@ mod tests {
             let mut seen: Vec<(usize, usize)> = Vec::new();
             for row in &rows {
                 for token in &row.trained {
-                    prop_assert_eq!(row.ids[token.position], i64::from(spans[token.span].ids[token.offset]));
+                    prop_assert_eq!(row.ids[token.position], spans[token.span].ids[token.offset]);
                     let mut context = 0;
                     let mut up = spans[token.span].parent;
                     while let Some(parent) = up {

@@ -1,0 +1,64 @@
+//! What can go wrong with a command, by what the caller can do about it.
+
+use tch::TchError;
+
+use super::rows::BatchError;
+use crate::checkpoint::CheckpointError;
+use crate::model::ModelError;
+
+/// Why a command had no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// The command is wrong. Nothing changed; another command may take its place under the same `seq`.
+    #[error("trainer command {seq} is refused: {reason}")]
+    User { seq: u64, reason: Refusal },
+    /// The machine failed. Nothing changed; the same command may be sent again.
+    #[error("trainer command {seq} failed and changed nothing: {reason}; send it again when the cause is gone")]
+    Transient { seq: u64, reason: String },
+    /// A command failed half-way. Only `LoadState` is taken from here on.
+    #[error("the trainer's state is unknown since command {since} ({reason}); load a checkpoint to go on")]
+    Poisoned { since: u64, reason: String },
+}
+
+/// What is wrong with a command.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error(transparent)]
+    Batch(#[from] BatchError),
+    #[error("the next command is {expected}: commands come in order, without gaps")]
+    Gap { expected: u64 },
+    #[error("the replies of commands before {oldest} are no longer remembered")]
+    Forgotten { oldest: u64 },
+    #[error("another command has this number already")]
+    Reused,
+    #[error(
+        "the loss has a KL term but no reference policy: set TrainerOptions::keep_reference before version 0 is \
+         published, or call Trainer::take_reference"
+    )]
+    NoReference,
+    #[error("{what} is {value}: it must be {rule}")]
+    Setting {
+        what: &'static str,
+        value: f64,
+        rule: &'static str,
+    },
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+}
+
+/// Why a computation stopped: the model's or libtorch's word.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Fault(String);
+
+impl From<ModelError> for Fault {
+    fn from(error: ModelError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<TchError> for Fault {
+    fn from(error: TchError) -> Self {
+        Self(format!("libtorch: {error}"))
+    }
+}

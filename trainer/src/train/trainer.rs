@@ -1,0 +1,368 @@
+//! The embedded trainer: one policy's weights, gradient, optimizer and reference, moved by commands.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use broker::ids::WeightVersion;
+use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
+use tch::{Device, Kind};
+
+use super::error::{Fault, Refusal, TrainError};
+use super::gradient::{Trainable, logprobs, rows_of};
+use super::log::{Admission, CommandLog, fingerprint, seq};
+use super::sink::{PublishedWeights, WeightSink};
+use crate::model::{Decoder, ModelShape, Weights};
+use crate::optim::{self, AdamW};
+
+/// How a trainer works; no setting changes what is learned.
+#[derive(Debug, Clone)]
+pub struct TrainerOptions {
+    /// Tokens computed at once at most, padding included. Changes memory, never the result (to rounding).
+    pub micro_batch_tokens: usize,
+    /// Whether version 0 is kept as the reference policy of the KL term (a frozen copy of the weights).
+    pub keep_reference: bool,
+    /// Checkpoints kept; the newest good one is never removed. At least 1.
+    pub keep_checkpoints: usize,
+    /// Where the tokenizer's files are, which every checkpoint carries so that Hugging Face tools load it whole.
+    pub tokenizer_folder: Option<PathBuf>,
+    /// Whether `LoadState` may take the newest undamaged checkpoint where the named one is damaged.
+    pub fall_back: bool,
+}
+
+impl Default for TrainerOptions {
+    fn default() -> Self {
+        Self {
+            micro_batch_tokens: 16384,
+            keep_reference: false,
+            keep_checkpoints: 2,
+            tokenizer_folder: None,
+            fall_back: false,
+        }
+    }
+}
+
+/// Drives a trainer, wherever it runs, by an ordered log of commands.
+pub trait TrainerClient: Send {
+    /// Runs the next command and waits for its reply. A command that was run before (the same `seq`) has no second effect
+    /// and gets the same reply.
+    ///
+    /// # Errors
+    /// [`TrainError`], by what the caller can do about it.
+    fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError>;
+}
+
+/// The embedded kind: libtorch in this process, on the thread that calls.
+pub struct Trainer {
+    pub(super) shape: ModelShape,
+    pub(super) options: TrainerOptions,
+    pub(super) weights: Weights,
+    pub(super) model: Trainable,
+    /// Batches in the gradient that no step has used yet.
+    pub(super) pending: u64,
+    pub(super) optimizer: AdamW,
+    pub(super) skipped: u64,
+    pub(super) reference: Option<(Weights, Decoder)>,
+    pub(super) version: Option<WeightVersion>,
+    sinks: Vec<Box<dyn WeightSink>>,
+    log: CommandLog,
+    poisoned: Option<(u64, String)>,
+}
+
+/// How one command ended short of a reply.
+pub(super) enum Stop {
+    Refused(Refusal),
+    /// Nothing changed.
+    Failed(String),
+    /// Something may have changed.
+    Broken(String),
+}
+
+impl<R: Into<Refusal>> From<R> for Stop {
+    fn from(reason: R) -> Self {
+        Self::Refused(reason.into())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Broken(fault.to_string())
+    }
+}
+
+impl Trainer {
+    /// A trainer of `weights` (f32), on their device. The weights are its own from here on.
+    ///
+    /// # Errors
+    /// [`TrainError::Transient`] when memory is short or the weights are not of this shape.
+    pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, TrainError> {
+        Self::assemble(shape, weights, options).map_err(|fault| TrainError::Transient {
+            seq: 0,
+            reason: fault.to_string(),
+        })
+    }
+
+    fn assemble(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, Fault> {
+        let model = Trainable::new(&shape, &weights)?;
+        let optimizer = AdamW::new(weights.flat(), optim::ranges(weights.params()))?;
+        Ok(Self {
+            shape,
+            options,
+            weights,
+            model,
+            pending: 0,
+            optimizer,
+            skipped: 0,
+            reference: None,
+            version: None,
+            sinks: Vec::new(),
+            log: CommandLog::default(),
+            poisoned: None,
+        })
+    }
+
+    /// Published weights go to this sink too.
+    pub fn add_sink(&mut self, sink: Box<dyn WeightSink>) {
+        self.sinks.push(sink);
+    }
+
+    #[must_use]
+    pub fn shape(&self) -> &ModelShape {
+        &self.shape
+    }
+
+    /// The live weights; change them only through commands.
+    #[must_use]
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// Optimizer steps taken, skipped ones apart.
+    #[must_use]
+    pub fn optimizer_steps(&self) -> u64 {
+        self.optimizer.steps()
+    }
+
+    /// Steps left out because the gradient was not finite.
+    #[must_use]
+    pub fn skipped_steps(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The version published last.
+    #[must_use]
+    pub fn version(&self) -> Option<WeightVersion> {
+        self.version
+    }
+
+    /// A copy of the weights in f32 on the CPU, with storage of its own.
+    ///
+    /// # Errors
+    /// [`TrainError::Transient`] when memory is short.
+    pub fn weights_snapshot(&self) -> Result<Weights, TrainError> {
+        self.snapshot().map_err(|fault| TrainError::Transient {
+            seq: 0,
+            reason: fault.to_string(),
+        })
+    }
+
+    fn snapshot(&self) -> Result<Weights, Fault> {
+        Ok(self.weights.copied(Device::Cpu, Kind::Float)?)
+    }
+
+    /// Makes the weights as they are the reference policy. Publishing version 0 does it by itself where
+    /// [`TrainerOptions::keep_reference`] is set.
+    ///
+    /// # Errors
+    /// [`TrainError::Transient`] when memory is short.
+    pub fn take_reference(&mut self) -> Result<(), TrainError> {
+        let copy = self.copy_as_reference().map_err(|fault| TrainError::Transient {
+            seq: 0,
+            reason: fault.to_string(),
+        })?;
+        self.reference = Some(copy);
+        Ok(())
+    }
+
+    fn copy_as_reference(&self) -> Result<(Weights, Decoder), Fault> {
+        let copy = self.weights.copied(self.weights.device(), Kind::Float)?;
+        let decoder = Decoder::new(&self.shape, &copy)?;
+        Ok((copy, decoder))
+    }
+
+    fn run(&mut self, command: TrainCommand) -> Result<TrainReply, Stop> {
+        match command {
+            TrainCommand::ForwardBackward { batch, loss, .. } => self.forward_backward(&batch, &loss),
+            TrainCommand::OptimStep { params, .. } => self.optim_step(&params),
+            TrainCommand::Forward { batch, .. } => self.forward(&batch),
+            TrainCommand::SaveState { seq, path, meta } => self.save(seq, &path, &meta),
+            TrainCommand::LoadState { path, .. } => self.load(&path),
+            TrainCommand::Publish { version, .. } => self.publish(version),
+        }
+    }
+
+    fn forward_backward(&mut self, batch: &TrainBatch, loss: &Loss) -> Result<TrainReply, Stop> {
+        check_loss(loss)?;
+        let rows = rows_of(batch, &self.shape)?;
+        let reference = match loss {
+            Loss::Policy { kl_coef, .. } if *kl_coef != 0.0 => {
+                let (_, decoder) = self.reference.as_ref().ok_or(Refusal::NoReference)?;
+                Some(decoder)
+            }
+            _ => None,
+        };
+        let budget = self.options.micro_batch_tokens;
+        match self.model.accumulate(&rows, batch, loss, reference, budget) {
+            Ok(stats) => {
+                self.pending += 1;
+                Ok(TrainReply::Loss(stats))
+            }
+            // Part of this batch may be in the gradient. Where it is alone there, it can be taken out again.
+            Err(fault) if self.pending == 0 && self.model.clear().is_ok() => Err(Stop::Failed(fault.to_string())),
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    fn optim_step(&mut self, params: &OptimStep) -> Result<TrainReply, Stop> {
+        check_optim(params)?;
+        let step = |trainer: &mut Self| -> Result<TrainReply, Fault> {
+            let flat = trainer.weights.flat();
+            let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
+            trainer.skipped += u64::from(outcome.skipped);
+            trainer.model.clear()?;
+            trainer.pending = 0;
+            Ok(TrainReply::Step {
+                grad_norm: outcome.grad_norm,
+                skipped: outcome.skipped,
+            })
+        };
+        Ok(step(self)?)
+    }
+
+    fn forward(&self, batch: &TrainBatch) -> Result<TrainReply, Stop> {
+        let rows = rows_of(batch, &self.shape)?;
+        let decoder = self.model.decoder();
+        match logprobs(decoder, &rows, batch, self.options.micro_batch_tokens) {
+            Ok(spans) => Ok(TrainReply::LogProbs(spans)),
+            Err(fault) => Err(Stop::Failed(fault.to_string())),
+        }
+    }
+
+    fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
+        let failed = |fault: Fault| Stop::Failed(fault.to_string());
+        let reference = if version.step == 0 && self.options.keep_reference {
+            Some(self.copy_as_reference().map_err(failed)?)
+        } else {
+            None
+        };
+        if !self.sinks.is_empty() {
+            let weights = Arc::new(PublishedWeights::new(self.snapshot().map_err(failed)?));
+            for sink in &mut self.sinks {
+                sink.publish(version, Arc::clone(&weights)).map_err(Stop::Failed)?;
+            }
+        }
+        if reference.is_some() {
+            self.reference = reference;
+        }
+        self.version = Some(version);
+        Ok(TrainReply::Published)
+    }
+}
+
+impl TrainerClient for Trainer {
+    fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
+        let seq = seq(&command);
+        let mark = fingerprint(&command);
+        match self.log.admit(seq, &mark) {
+            Ok(Admission::Repeat(reply)) => return Ok(reply),
+            Ok(Admission::Run) => {}
+            Err(reason) => return Err(TrainError::User { seq, reason }),
+        }
+        let loads = matches!(command, TrainCommand::LoadState { .. });
+        if let Some((since, reason)) = self.poisoned.clone().filter(|_| !loads) {
+            return Err(TrainError::Poisoned { since, reason });
+        }
+        match self.run(command) {
+            Ok(reply) => {
+                self.log.record(seq, mark, reply.clone());
+                if loads {
+                    self.poisoned = None;
+                }
+                Ok(reply)
+            }
+            Err(Stop::Refused(reason)) => Err(TrainError::User { seq, reason }),
+            Err(Stop::Failed(reason)) => Err(TrainError::Transient { seq, reason }),
+            Err(Stop::Broken(reason)) => {
+                tracing::error!(seq, %reason, "a trainer command failed half-way");
+                self.poisoned = Some((seq, reason.clone()));
+                Err(TrainError::Poisoned { since: seq, reason })
+            }
+        }
+    }
+}
+
+/// Refuses settings that no loss has.
+fn check_loss(loss: &Loss) -> Result<(), Refusal> {
+    let Loss::Policy {
+        clip_low,
+        clip_high,
+        kl_coef,
+        entropy_coef,
+    } = *loss
+    else {
+        return Ok(());
+    };
+    in_range(
+        "clip_low",
+        f64::from(clip_low),
+        (0.0..=1.0).contains(&clip_low),
+        "in 0..=1",
+    )?;
+    let at_least_0 = |value: f32| value.is_finite() && value >= 0.0;
+    in_range(
+        "clip_high",
+        f64::from(clip_high),
+        at_least_0(clip_high),
+        "finite and at least 0",
+    )?;
+    in_range(
+        "kl_coef",
+        f64::from(kl_coef),
+        at_least_0(kl_coef),
+        "finite and at least 0",
+    )?;
+    in_range(
+        "entropy_coef",
+        f64::from(entropy_coef),
+        entropy_coef.is_finite(),
+        "finite",
+    )
+}
+
+/// Refuses settings that no step has.
+fn check_optim(params: &OptimStep) -> Result<(), Refusal> {
+    let at_least_0 = |value: f64| value.is_finite() && value >= 0.0;
+    for (what, value) in [
+        ("lr", params.lr),
+        ("weight_decay", params.weight_decay),
+        ("clip_norm", params.clip_norm),
+    ] {
+        in_range(what, value, at_least_0(value), "finite and at least 0")?;
+    }
+    for (what, value) in [("beta1", params.beta1), ("beta2", params.beta2)] {
+        in_range(what, value, (0.0..1.0).contains(&value), "at least 0 and below 1")?;
+    }
+    in_range(
+        "eps",
+        params.eps,
+        params.eps.is_finite() && params.eps > 0.0,
+        "finite and above 0",
+    )
+}
+
+fn in_range(what: &'static str, value: f64, holds: bool, rule: &'static str) -> Result<(), Refusal> {
+    if holds {
+        Ok(())
+    } else {
+        Err(Refusal::Setting { what, value, rule })
+    }
+}
