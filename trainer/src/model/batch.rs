@@ -98,7 +98,6 @@ impl RowBatch {
     }
 
     /// The token ids, packed, `[tokens]` of i64.
-    #[must_use]
     pub fn ids(&self) -> &Tensor {
         &self.ids
     }

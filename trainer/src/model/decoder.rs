@@ -141,7 +141,6 @@ impl Decoder {
     }
 
     /// The head's matrix, `[vocab, hidden]`: the embedding when tied.
-    #[must_use]
     pub fn head_weight(&self) -> &Tensor {
         &self.head
     }

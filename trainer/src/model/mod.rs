@@ -4,8 +4,10 @@
 //! model: views share storage, and an in-place change through one is seen by all.
 
 mod batch;
+mod config;
 mod decoder;
 mod error;
+mod folder;
 mod layer;
 mod layout;
 mod rope;

@@ -74,7 +74,6 @@ impl Weights {
     }
 
     /// The buffer, `[numel]`. A change of it is a change of the model.
-    #[must_use]
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
@@ -145,6 +144,16 @@ impl Weights {
             ));
         }
         tch::no_grad(|| self.flat.f_copy_(&source.flat.f_detach()?))?;
+        Ok(())
+    }
+
+    /// Sets one parameter, converting its kind.
+    pub(crate) fn set(&mut self, spec: &ParamSpec, value: &Tensor) -> Result<()> {
+        let mut view = self
+            .flat
+            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
+            .f_view(spec.shape.as_slice())?;
+        tch::no_grad(|| view.f_copy_(value))?;
         Ok(())
     }
 

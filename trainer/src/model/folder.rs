@@ -1,0 +1,430 @@
+//! Models as Hugging Face folders: `config.json` and safetensors, read from one file or from shards, written so that a
+//! crash leaves the old file or the new one.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::{Metadata, TensorInfo};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use tch::{Device, Kind, Tensor};
+
+use super::config::{self, OneOrMany};
+use super::error::{ModelError, Result};
+use super::layout::ParamSpec;
+use super::shape::ModelShape;
+use super::weights::Weights;
+
+const WEIGHTS: &str = "model.safetensors";
+const SHARDS: &str = "model.safetensors.index.json";
+
+impl ModelShape {
+    /// Reads `config.json` of a folder; end-of-turn ids of a `generation_config.json` are added to its own.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`], [`ModelError::Format`], [`ModelError::Shape`], and [`ModelError::Unsupported`] for what is not
+    /// implemented.
+    pub fn load(folder: &Path) -> Result<Self> {
+        let path = folder.join("config.json");
+        let mut shape = config::parse(&read_text(&path)?).map_err(|error| match error {
+            config::ConfigError::Json(error) => ModelError::Format {
+                path,
+                reason: error.to_string(),
+            },
+            config::ConfigError::Model(error) => error,
+        })?;
+        let path = folder.join("generation_config.json");
+        if path.is_file() {
+            let extra: GenerationConfig = from_json(&path)?;
+            for id in extra.eos_token_id.map(OneOrMany::into_vec).unwrap_or_default() {
+                if !shape.eos.contains(&id) {
+                    shape.eos.push(id);
+                }
+            }
+            shape.validate()?;
+        }
+        Ok(shape)
+    }
+}
+
+#[derive(Deserialize)]
+struct GenerationConfig {
+    eos_token_id: Option<OneOrMany>,
+}
+
+#[derive(Deserialize)]
+struct ShardIndex {
+    weight_map: HashMap<String, PathBuf>,
+}
+
+impl Weights {
+    /// Reads the weights of a folder in f32 on the CPU; files may hold f32, bf16 or f16. One parameter at a time is held
+    /// twice.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`], and [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float.
+    pub fn load(shape: &ModelShape, folder: &Path) -> Result<Self> {
+        let mut weights = Self::zeros(shape, Device::Cpu, Kind::Float)?;
+        let index = folder.join(SHARDS);
+        let files = if index.is_file() {
+            let shards: ShardIndex = from_json(&index)?;
+            shards.weight_map.into_values().collect::<BTreeSet<_>>()
+        } else {
+            BTreeSet::from([PathBuf::from(WEIGHTS)])
+        };
+        let layout = std::sync::Arc::clone(weights.layout());
+        let mut missing: BTreeSet<&str> = layout.params().iter().map(|spec| spec.name.as_str()).collect();
+        for file in files {
+            let mut file = TensorFile::open(&folder.join(file))?;
+            for spec in layout.params() {
+                if let Some(value) = file.read(spec)? {
+                    weights.set(spec, &value)?;
+                    missing.remove(spec.name.as_str());
+                }
+            }
+        }
+        match missing.first() {
+            None => Ok(weights),
+            Some(name) => {
+                let reason = format!("{name} is missing, and {} more", missing.len() - 1);
+                Err(ModelError::Format {
+                    path: folder.to_owned(),
+                    reason,
+                })
+            }
+        }
+    }
+
+    /// Writes `config.json` and `model.safetensors` into `folder` (made if it is not there). Each file is written aside,
+    /// synced and renamed. Loads in transformers' `AutoModelForCausalLM`.
+    ///
+    /// # Errors
+    /// [`ModelError::Io`].
+    pub fn save(&self, shape: &ModelShape, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder).map_err(io("making", folder))?;
+        let dtype = match self.kind() {
+            Kind::BFloat16 => "bfloat16",
+            Kind::Half => "float16",
+            _ => "float32",
+        };
+        let text = format!("{:#}\n", config::write(shape, dtype));
+        write_atomically(&folder.join("config.json"), |file| Ok(file.write_all(text.as_bytes())?))?;
+        write_atomically(&folder.join(WEIGHTS), |file| self.write_tensors(file))
+    }
+
+    /// The safetensors format: length of the header, header, data. The flat buffer is the data.
+    fn write_tensors(&self, file: &mut dyn Write) -> std::result::Result<(), WriteError> {
+        let size = self.kind().elt_size_in_bytes();
+        let dtype = match self.kind() {
+            Kind::BFloat16 => "BF16",
+            Kind::Half => "F16",
+            _ => "F32",
+        };
+        let mut header = Map::new();
+        header.insert("__metadata__".into(), json!({"format": "pt"}));
+        for spec in self.params() {
+            let ends = [spec.offset * size, (spec.offset + spec.numel) * size];
+            header.insert(
+                spec.name.clone(),
+                json!({"dtype": dtype, "shape": spec.shape, "data_offsets": ends}),
+            );
+        }
+        let mut header = Value::Object(header).to_string().into_bytes();
+        header.resize(header.len().next_multiple_of(8), b' ');
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        for spec in self.params() {
+            file.write_all(&self.bytes_of(spec)?)?;
+        }
+        Ok(())
+    }
+}
+
+/// One safetensors file, read tensor by tensor.
+struct TensorFile {
+    path: PathBuf,
+    file: File,
+    tensors: HashMap<String, TensorInfo>,
+    data: u64,
+}
+
+/// Longest header that is believed: what the safetensors crate itself allows.
+const MAX_HEADER: u64 = 100_000_000;
+
+impl TensorFile {
+    fn open(path: &Path) -> Result<Self> {
+        let mut file = File::open(path).map_err(io("opening", path))?;
+        let format = |reason: String| ModelError::Format {
+            path: path.to_owned(),
+            reason,
+        };
+        let mut length = [0u8; 8];
+        file.read_exact(&mut length).map_err(io("reading", path))?;
+        let len = u64::from_le_bytes(length);
+        let total = file.metadata().map_err(io("reading", path))?.len();
+        if len > MAX_HEADER.min(total) {
+            return Err(format(
+                "its header is longer than the file: it is no safetensors file".into(),
+            ));
+        }
+        let mut header = vec![0u8; len as usize];
+        file.read_exact(&mut header).map_err(io("reading", path))?;
+        // The crate checks that the tensors lie without gaps and overlaps; that the data is all there is ours to check.
+        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| format(error.to_string()))?;
+        let data = 8 + len;
+        if total < data + metadata.data_len() as u64 {
+            return Err(format(format!("it is cut off at {total} bytes; fetch it again")));
+        }
+        let tensors = metadata
+            .tensors()
+            .into_iter()
+            .map(|(name, info)| (name, info.clone()))
+            .collect();
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            tensors,
+            data,
+        })
+    }
+
+    /// A parameter in its own kind, if the file has it.
+    fn read(&mut self, spec: &ParamSpec) -> Result<Option<Tensor>> {
+        let Some(info) = self.tensors.get(&spec.name) else {
+            return Ok(None);
+        };
+        let format = |reason: String| ModelError::Format {
+            path: self.path.clone(),
+            reason,
+        };
+        let kind = match info.dtype {
+            Dtype::F32 => Kind::Float,
+            Dtype::BF16 => Kind::BFloat16,
+            Dtype::F16 => Kind::Half,
+            other => {
+                return Err(format(format!(
+                    "{} is stored as {other:?}; f32, bf16 and f16 are read",
+                    spec.name
+                )));
+            }
+        };
+        if !info.shape.iter().map(|&n| n as i64).eq(spec.shape.iter().copied()) {
+            let reason = format!(
+                "{} is {:?}; config.json asks for {:?}",
+                spec.name, info.shape, spec.shape
+            );
+            return Err(format(reason));
+        }
+        let (start, end) = info.data_offsets;
+        let mut bytes = vec![0u8; end - start];
+        self.file
+            .seek(SeekFrom::Start(self.data + start as u64))
+            .map_err(io("reading", &self.path))?;
+        self.file.read_exact(&mut bytes).map_err(io("reading", &self.path))?;
+        Ok(Some(Tensor::f_from_data_size(&bytes, &spec.shape, kind)?))
+    }
+}
+
+/// What may go wrong while a file's content is produced.
+#[derive(Debug)]
+enum WriteError {
+    Io(std::io::Error),
+    Model(ModelError),
+}
+
+impl From<std::io::Error> for WriteError {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl From<ModelError> for WriteError {
+    fn from(error: ModelError) -> Self {
+        Self::Model(error)
+    }
+}
+
+/// Writes beside `path`, syncs, renames over it and syncs the folder.
+fn write_atomically(
+    path: &Path,
+    content: impl FnOnce(&mut dyn Write) -> std::result::Result<(), WriteError>,
+) -> Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".tmp-{}", std::process::id()));
+    let aside = PathBuf::from(aside);
+    let written = (|| {
+        let mut file = std::io::BufWriter::with_capacity(1 << 20, File::create(&aside)?);
+        content(&mut file)?;
+        file.into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?
+            .sync_all()?;
+        fs::rename(&aside, path)?;
+        if let Some(folder) = path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        Ok(())
+    })();
+    written.map_err(|error| {
+        let _ = fs::remove_file(&aside);
+        match error {
+            WriteError::Io(source) => ModelError::Io {
+                doing: "writing",
+                path: path.to_owned(),
+                source,
+            },
+            WriteError::Model(error) => error,
+        }
+    })
+}
+
+fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> ModelError + 'a {
+    move |source| ModelError::Io {
+        doing,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn read_text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).map_err(io("reading", path))
+}
+
+fn from_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    serde_json::from_str(&read_text(path)?).map_err(|error| ModelError::Format {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::shape::tests::tiny;
+    use super::super::weights::Init;
+    use super::super::{Decoder, RowBatch};
+    use super::*;
+    use safetensors::SafeTensors;
+
+    const INIT: Init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+
+    #[test]
+    fn what_is_saved_is_loaded_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        for tied in [false, true] {
+            let shape = ModelShape { tied, ..tiny() };
+            let weights = Weights::random(&shape, INIT, 9).unwrap();
+            weights.save(&shape, folder.path()).unwrap();
+            let read = ModelShape::load(folder.path()).unwrap();
+            assert_eq!(read, shape);
+            let loaded = Weights::load(&read, folder.path()).unwrap();
+            assert_eq!(loaded.digest().unwrap(), weights.digest().unwrap());
+        }
+        let left: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        assert_eq!(left.len(), 2, "{left:?}");
+    }
+
+    #[test]
+    fn half_precision_files_are_read_and_the_crate_reads_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let half = Weights::random(&tiny(), INIT, 9)
+            .unwrap()
+            .copied(Device::Cpu, Kind::BFloat16)
+            .unwrap();
+        half.save(&tiny(), folder.path()).unwrap();
+        let wide = Weights::load(&tiny(), folder.path()).unwrap();
+        assert_eq!(wide.kind(), Kind::Float);
+        assert!(
+            (wide.flat() - half.flat().to_kind(Kind::Float))
+                .abs()
+                .max()
+                .double_value(&[])
+                == 0.0
+        );
+        let bytes = fs::read(folder.path().join(WEIGHTS)).unwrap();
+        let parsed = SafeTensors::deserialize(&bytes).unwrap();
+        assert_eq!(parsed.len(), half.params().len());
+        assert_eq!(parsed.tensor("lm_head.weight").unwrap().shape(), [40, 32]);
+    }
+
+    #[test]
+    fn shards_are_found_through_their_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = Weights::random(&tiny(), INIT, 2).unwrap();
+        weights.save(&tiny(), folder.path()).unwrap();
+        fs::rename(
+            folder.path().join(WEIGHTS),
+            folder.path().join("model-00001-of-00001.safetensors"),
+        )
+        .unwrap();
+        let map: HashMap<_, _> = weights
+            .params()
+            .iter()
+            .map(|s| (&s.name, "model-00001-of-00001.safetensors"))
+            .collect();
+        fs::write(folder.path().join(SHARDS), json!({"weight_map": map}).to_string()).unwrap();
+        fs::write(
+            folder.path().join("generation_config.json"),
+            r#"{"eos_token_id": [1, 5]}"#,
+        )
+        .unwrap();
+        let shape = ModelShape::load(folder.path()).unwrap();
+        assert_eq!(shape.eos, [1, 5]);
+        assert_eq!(
+            Weights::load(&shape, folder.path()).unwrap().digest().unwrap(),
+            weights.digest().unwrap()
+        );
+    }
+
+    #[test]
+    fn broken_folders_are_refused_with_the_file_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |error: ModelError| error.to_string();
+        assert!(at(ModelShape::load(folder.path()).unwrap_err()).contains("config.json"));
+        Weights::random(&tiny(), INIT, 2)
+            .unwrap()
+            .save(&tiny(), folder.path())
+            .unwrap();
+        let wider = ModelShape { vocab: 41, ..tiny() };
+        assert!(at(Weights::load(&wider, folder.path()).unwrap_err()).contains("embed_tokens"));
+        let deeper = ModelShape { layers: 3, ..tiny() };
+        assert!(at(Weights::load(&deeper, folder.path()).unwrap_err()).contains("is missing, and 10 more"));
+        let path = folder.path().join(WEIGHTS);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() - 4]).unwrap();
+        assert!(at(Weights::load(&tiny(), folder.path()).unwrap_err()).contains("cut off"));
+        fs::write(&path, b"\xff\xff\xff\xff\xff\xff\xff\xff").unwrap();
+        assert!(at(Weights::load(&tiny(), folder.path()).unwrap_err()).contains("no safetensors"));
+    }
+
+    #[test]
+    fn logits_equal_those_of_transformers() {
+        for variant in ["tied", "untied"] {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(variant);
+            let shape = ModelShape::load(&folder).unwrap();
+            let weights = Weights::load(&shape, &folder).unwrap();
+            let bytes = fs::read(folder.join("expected.safetensors")).unwrap();
+            let expected = SafeTensors::deserialize(&bytes).unwrap();
+            let ids = expected.tensor("logits_ids").unwrap();
+            let row: Vec<u32> = ids
+                .data()
+                .chunks(8)
+                .map(|b| u32::from_le_bytes(b[..4].try_into().unwrap()))
+                .collect();
+            let wanted = expected.tensor("logits").unwrap();
+            let wanted = Tensor::from_data_size(wanted.data(), &[row.len() as i64, shape.vocab as i64], Kind::Float);
+            let decoder = Decoder::new(&shape, &weights).unwrap();
+            let batch = RowBatch::new(&shape, &[row], Device::Cpu).unwrap();
+            let logits = decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap();
+            let gap = (logits - wanted).abs().max().double_value(&[]);
+            assert!(gap < 1e-5, "{variant}: {gap}");
+        }
+    }
+}
