@@ -3,11 +3,15 @@
 //! Nothing here does IO (but reading task and template files that the caller names), and clock and randomness are
 //! arguments.
 
+pub mod admission;
 pub mod advantage;
+pub mod batch;
+pub mod credit;
 pub mod grade;
 pub mod group;
 pub mod sample;
 pub mod shuffle;
 pub mod staleness;
 pub mod tasks;
+pub mod text;
 pub mod workflow;

@@ -1,0 +1,131 @@
+//! Rows as a forest of spans: the prompt that all rows of a group and role begin with stands once, above them.
+
+use std::collections::BTreeMap;
+
+use broker::protocol::train::{Span, TrainBatch};
+
+use super::mask::{Prepared, PreparedRow, PreparedSample};
+use super::weigh::Weights;
+
+/// One row on its way into the forest.
+struct Leaf<'a> {
+    row: &'a PreparedRow<'a>,
+    sample: &'a PreparedSample<'a>,
+    weight: f32,
+    /// Ids up to the last trained one.
+    end: usize,
+    /// The first trained id.
+    first: usize,
+}
+
+/// Lays one optimizer step out. `fresh`: its weights are those that the batch began with.
+pub(super) fn plant(groups: &[&Prepared<'_>], weights: &Weights, fresh: bool) -> TrainBatch {
+    let mut batch = TrainBatch {
+        spans: Vec::new(),
+        tokens: weights.tokens,
+    };
+    for (at, group) in groups.iter().enumerate() {
+        let mut roles: BTreeMap<&str, Vec<Leaf<'_>>> = BTreeMap::new();
+        for sample in group.samples.iter().filter(|s| s.discard.is_none()) {
+            let weight = weights.of(at, sample);
+            let leaves = sample.rows.iter().filter_map(|row| Leaf::new(row, sample, weight));
+            roles.entry(&sample.sample.role).or_default().extend(leaves);
+        }
+        for leaves in roles.values() {
+            plant_role(&mut batch.spans, leaves, fresh);
+        }
+    }
+    batch
+}
+
+fn plant_role(spans: &mut Vec<Span>, leaves: &[Leaf<'_>], fresh: bool) {
+    let shared = shared_prefix(leaves);
+    let mut parent = None;
+    if let (Some(first), true) = (leaves.first(), shared > 0) {
+        parent = Some(spans.len() as u32);
+        spans.push(context(&first.row.row.ids[..shared]));
+    }
+    for leaf in leaves {
+        leaf.plant(spans, parent, shared, fresh);
+    }
+}
+
+/// Ids that all rows begin with, none of them trained in any; 0 for a row that has none to share with.
+fn shared_prefix(leaves: &[Leaf<'_>]) -> usize {
+    let Some((first, rest)) = leaves.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+        return 0;
+    };
+    let ids = &first.row.row.ids;
+    let common = |leaf: &Leaf<'_>| {
+        let pairs = ids.iter().zip(&leaf.row.row.ids);
+        pairs.take_while(|(a, b)| a == b).count().min(leaf.first)
+    };
+    rest.iter().map(common).fold(first.first, usize::min)
+}
+
+fn context(ids: &[u32]) -> Span {
+    Span {
+        ids: ids.to_vec(),
+        mask: vec![false; ids.len()],
+        behaviour_lp: vec![0.0; ids.len()],
+        temperature: 1.0,
+        ..Span::default()
+    }
+}
+
+impl<'a> Leaf<'a> {
+    /// `None` if nothing of the row is trained.
+    fn new(row: &'a PreparedRow<'a>, sample: &'a PreparedSample<'a>, weight: f32) -> Option<Self> {
+        let first = row.trained.iter().position(Option::is_some)?;
+        let last = row.trained.iter().rposition(Option::is_some)?;
+        Some(Self {
+            row,
+            sample,
+            weight,
+            first,
+            end: last + 1,
+        })
+    }
+
+    /// Adds what stands behind the shared prefix: one span, or a chain of them where the temperature changes.
+    fn plant(&self, spans: &mut Vec<Span>, mut parent: Option<u32>, mut start: usize, fresh: bool) {
+        for (end, temperature) in self.cuts() {
+            let trained = &self.row.trained[start..end];
+            let next = spans.len() as u32;
+            spans.push(Span {
+                parent,
+                ids: self.row.row.ids[start..end].to_vec(),
+                mask: trained.iter().map(Option::is_some).collect(),
+                behaviour_lp: trained.iter().map(|lp| lp.unwrap_or(0.0)).collect(),
+                old_lp: Vec::new(),
+                advantage: self.sample.advantage,
+                weight: self.weight,
+                temperature,
+                on_policy: fresh && self.row.on_policy,
+            });
+            (parent, start) = (Some(next), end);
+        }
+    }
+
+    /// Where spans end, and the temperature of each.
+    fn cuts(&self) -> Vec<(usize, f32)> {
+        let mut cuts: Vec<(usize, f32)> = Vec::new();
+        for segment in &self.row.row.segments {
+            let (start, end) = (segment.start as usize, (segment.start + segment.len) as usize);
+            let trained = self
+                .row
+                .trained
+                .get(start..end)
+                .is_some_and(|t| t.iter().any(Option::is_some));
+            if !trained {
+                continue;
+            }
+            let end = end.min(self.end);
+            match cuts.last_mut() {
+                Some((last, temperature)) if *temperature == segment.temperature => *last = end,
+                _ => cuts.push((end, segment.temperature)),
+            }
+        }
+        cuts
+    }
+}

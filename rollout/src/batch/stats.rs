@@ -1,0 +1,155 @@
+//! What a batch was made of, for metrics.
+
+use std::collections::BTreeMap;
+
+use super::mask::{Prepared, PreparedSample};
+use super::select::Selection;
+use super::{Context, Discard, Verdict};
+use broker::protocol::bundle::SampleStatus;
+
+/// A mean that can be added to.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Mean {
+    pub sum: f64,
+    pub count: u64,
+}
+
+impl Mean {
+    pub fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.count += 1;
+    }
+
+    /// `None` of nothing.
+    #[must_use]
+    pub fn get(self) -> Option<f64> {
+        (self.count > 0).then(|| self.sum / self.count as f64)
+    }
+}
+
+/// Trainer steps between the oldest token of each sample and its training.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Staleness {
+    pub mean: Mean,
+    pub max: u64,
+    /// Samples by staleness; the last place counts [`Staleness::PLACES`] - 1 and more.
+    pub histogram: Vec<u64>,
+    /// Samples by weights of an unknown lineage; they count nowhere else.
+    pub unknown: u64,
+}
+
+impl Staleness {
+    pub const PLACES: usize = 17;
+
+    fn add(&mut self, steps: u64) {
+        if steps == u64::MAX {
+            self.unknown += 1;
+            return;
+        }
+        let place = usize::try_from(steps).map_or(Self::PLACES - 1, |s| s.min(Self::PLACES - 1));
+        if self.histogram.len() <= place {
+            self.histogram.resize(place + 1, 0);
+        }
+        self.histogram[place] += 1;
+        self.mean.add(steps as f64);
+        self.max = self.max.max(steps);
+    }
+}
+
+/// Figures of one batch.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct BatchStats {
+    pub groups: usize,
+    /// Groups that `refill` discarded for this batch, in this call and before.
+    pub refilled: usize,
+    /// The batch is short of `batch_groups`.
+    pub short: bool,
+    pub samples: usize,
+    pub rows: usize,
+    /// Sampled tokens, before any mask.
+    pub tokens: u64,
+    /// Tokens with a part in the gradient (each counted once, not once per epoch).
+    pub trained_tokens: u64,
+    pub stale_tokens: u64,
+    /// Samples with a generation at its token limit.
+    pub truncated: usize,
+    /// Rows whose tokens and KV all came from the weights that are trained.
+    pub on_policy_rows: usize,
+    pub reward: Mean,
+    pub reward_by_role: BTreeMap<String, Mean>,
+    /// Parts before their weights, by (role, part).
+    pub reward_parts: BTreeMap<(String, String), Mean>,
+    pub tokens_per_sample: Mean,
+    pub advantage_abs: Mean,
+    /// Advantage keys of the batch; how many had equal rewards, how many one conversation only.
+    pub keys: usize,
+    pub equal_keys: usize,
+    pub alone_keys: usize,
+    /// Groups of the batch in which every advantage is 0.
+    pub zero_groups: usize,
+    pub staleness: Staleness,
+    /// Samples without a part in the gradient, those of `refill` included.
+    pub discarded: BTreeMap<Discard, usize>,
+}
+
+impl BatchStats {
+    /// Of the groups drawn for this batch, the part without a difference in reward.
+    #[must_use]
+    pub fn zero_share(&self) -> f64 {
+        let drawn = self.groups + self.refilled;
+        (self.zero_groups + self.refilled) as f64 / drawn.max(1) as f64
+    }
+}
+
+pub(super) fn measure(
+    selection: &Selection<'_>,
+    groups: &[Prepared<'_>],
+    verdicts: &[Verdict],
+    context: &Context<'_>,
+) -> BatchStats {
+    let mut stats = BatchStats {
+        groups: groups.len(),
+        refilled: context.drawn + selection.zero.len(),
+        short: groups.len() < context.config.batch_groups,
+        ..BatchStats::default()
+    };
+    for group in &selection.groups {
+        stats.keys += group.advantages.keys;
+        stats.equal_keys += group.advantages.equal;
+        stats.alone_keys += group.advantages.alone;
+        stats.zero_groups += usize::from(group.advantages.is_zero());
+    }
+    for sample in groups.iter().flat_map(|group| &group.samples) {
+        stats.add(sample);
+    }
+    for reason in verdicts.iter().filter_map(|v| v.outcome.err()) {
+        *stats.discarded.entry(reason).or_default() += 1;
+    }
+    stats
+}
+
+impl BatchStats {
+    fn add(&mut self, prepared: &PreparedSample<'_>) {
+        let sample = prepared.sample;
+        self.samples += 1;
+        self.rows += sample.rows.len();
+        self.tokens += prepared.tokens as u64;
+        self.stale_tokens += prepared.stale_tokens as u64;
+        self.truncated += usize::from(sample.status == SampleStatus::Truncated);
+        self.on_policy_rows += prepared.rows.iter().filter(|row| row.on_policy).count();
+        if prepared.discard.is_none() {
+            let trained = prepared.rows.iter().flat_map(|row| &row.trained).flatten().count();
+            self.trained_tokens += trained as u64;
+        }
+        let reward = f64::from(sample.reward);
+        self.reward.add(reward);
+        self.reward_by_role.entry(sample.role.clone()).or_default().add(reward);
+        for part in &sample.parts {
+            let key = (sample.role.clone(), part.name.clone());
+            self.reward_parts.entry(key).or_default().add(f64::from(part.value));
+        }
+        self.tokens_per_sample.add(prepared.tokens as f64);
+        self.advantage_abs.add(f64::from(prepared.advantage.abs()));
+        self.staleness.add(prepared.staleness);
+    }
+}

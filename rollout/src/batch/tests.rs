@@ -1,0 +1,647 @@
+use super::*;
+use crate::advantage;
+use crate::sample::tests::{generation, version};
+use broker::ids::{Attempt, Digest};
+use broker::protocol::bundle::{BundleContent, Row, Sample, SampleStatus, Segment};
+use broker::protocol::turn::{Generation, VersionSpan};
+use configs::{Advantage, Aggregation, RoleName, Stale, Truncated, ZeroAdvantage};
+use proptest::prelude::*;
+
+/// A sample of one turn for each of `turns`; prompts are `[1, 2, 3, role, ...]`.
+fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
+    Sample {
+        member,
+        role: role.into(),
+        seat: 0,
+        subkey: String::new(),
+        status: SampleStatus::Completed,
+        reward,
+        parts: vec![],
+        rows: crate::sample::rows(turns),
+    }
+}
+
+fn turn(role: &str, output: &[u32]) -> Generation {
+    generation(&[1, 2, 3, role.len() as u32], output)
+}
+
+fn bundle(order: u64, samples: Vec<Sample>) -> Bundle {
+    let mut members: Vec<u16> = samples.iter().map(|s| s.member).collect();
+    members.dedup();
+    Bundle {
+        group: GroupId([order as u8; 16]),
+        task: format!("t/{order}"),
+        order,
+        attempt: Attempt([0; 16]),
+        digest: Digest([0; 16]),
+        part: 0,
+        parts: 1,
+        conversations: members.len() as u16,
+        content: BundleContent::Samples(samples),
+    }
+}
+
+/// Two solvers and, after the first, a retry: 2, 3 and 4 tokens.
+fn mixed(order: u64) -> Bundle {
+    let id = 10 * order as u32;
+    bundle(
+        order,
+        vec![
+            sample(0, "retry", 1.0, &[turn("retry", &[id + 1, id + 2, id + 3, id + 4])]),
+            sample(0, "solver", 0.0, &[turn("solver", &[id + 5, id + 6])]),
+            sample(1, "solver", 1.0, &[turn("solver", &[id + 7, id + 8, id + 9])]),
+        ],
+    )
+}
+
+/// `n` conversations of one solver, all right or every second one.
+fn solvers(order: u64, n: u16, differ: bool) -> Bundle {
+    let one = |m: u16| {
+        let reward = if differ { f32::from(m % 2) } else { 1.0 };
+        sample(m, "solver", reward, &[turn("solver", &[u32::from(m), 9])])
+    };
+    bundle(order, (0..n).map(one).collect())
+}
+
+fn config(groups: usize) -> TrainConfig {
+    TrainConfig {
+        batch_groups: groups,
+        ..TrainConfig::default()
+    }
+}
+
+/// Weights at step 3; a version is as old as its step is low.
+fn context(config: &TrainConfig) -> Context<'_> {
+    Context {
+        config,
+        max_new_tokens: 10,
+        current: version(0),
+        staleness: &|v| if v.lineage == 1 { v.step } else { u64::MAX },
+        seed: 5,
+        drawn: 0,
+        more: true,
+    }
+}
+
+fn formed(bundles: &[Bundle], context: &Context<'_>) -> Batch {
+    match form(bundles, context) {
+        Formed::Batch(batch) => *batch,
+        Formed::More { groups, .. } => panic!("{groups} more groups are wanted"),
+    }
+}
+
+/// (first trained id, trained ids, weight, advantage) of every row with something to train.
+fn trained(batch: &TrainBatch) -> Vec<(u32, usize, f32, f32)> {
+    let row = |row: FlatRow| {
+        let first = row.mask.iter().position(|m| *m)?;
+        let count = row.mask.iter().filter(|m| **m).count();
+        Some((row.ids[first], count, row.weight[first], row.advantage[first]))
+    };
+    flatten(batch).into_iter().filter_map(row).collect()
+}
+
+#[test]
+fn denominators_by_hand() {
+    // Retry (role weight 0.5) has 4 tokens, the solvers 2 and 3; conversation 0 has 6 tokens.
+    let by_hand = [
+        (Aggregation::Token, [0.5 / 9.0, 1.0 / 9.0, 1.0 / 9.0]),
+        (
+            Aggregation::Sequence,
+            [0.5 / 4.0 / 3.0, 1.0 / 2.0 / 3.0, 1.0 / 3.0 / 3.0],
+        ),
+        (
+            Aggregation::Conversation,
+            [0.5 / 6.0 / 2.0, 1.0 / 6.0 / 2.0, 1.0 / 3.0 / 2.0],
+        ),
+        (
+            Aggregation::Constant,
+            [0.5 / 10.0 / 3.0, 1.0 / 10.0 / 3.0, 1.0 / 10.0 / 3.0],
+        ),
+    ];
+    for (aggregation, weights) in by_hand {
+        let mut config = config(1);
+        config.loss.agg = aggregation;
+        config.role_weights.insert(RoleName::new("retry").unwrap(), 0.5);
+        let batch = formed(&[mixed(0)], &context(&config));
+        assert_eq!(batch.minibatches.len(), 1);
+        assert_eq!(batch.minibatches[0].tokens, 9);
+        let found = trained(&batch.minibatches[0]);
+        assert_eq!(
+            found.iter().map(|row| (row.0, row.1, row.3)).collect::<Vec<_>>(),
+            [(1, 4, 0.0), (5, 2, -1.0), (7, 3, 1.0)]
+        );
+        for (row, weight) in found.iter().zip(weights) {
+            assert!(
+                (f64::from(row.2) - weight).abs() < 1e-7,
+                "{aggregation:?}: {found:?} and {weights:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn denominators_are_those_of_the_optimizer_step() {
+    // A step has the two groups it is given, whatever the others are.
+    let mut config = config(4);
+    config.minibatches = 2;
+    config.loss.agg = Aggregation::Sequence;
+    let groups: Vec<Bundle> = (0..4).map(|order| solvers(order, 2 + order as u16, true)).collect();
+    let batch = formed(&groups, &context(&config));
+    assert_eq!(batch.minibatches.len(), 2);
+    let mut samples = 0;
+    for step in &batch.minibatches {
+        let rows = trained(step);
+        samples += rows.len();
+        assert!(
+            rows.iter()
+                .all(|row| (row.2 - 1.0 / 2.0 / rows.len() as f32).abs() < 1e-7),
+            "{rows:?}"
+        );
+    }
+    assert_eq!(samples, 2 + 3 + 4 + 5);
+}
+
+fn spanned(mut turn: Generation, versions: &[u64]) -> Generation {
+    let span = |(at, step): (usize, &u64)| VersionSpan {
+        version: version(*step),
+        start: at as u32,
+        end: at as u32 + 1,
+    };
+    turn.spans = versions.iter().enumerate().map(span).collect();
+    turn
+}
+
+/// A solver whose 4 tokens are 0, 2, 3 and 0 steps old, and one that is fresh.
+fn aged() -> Bundle {
+    let old = spanned(turn("solver", &[5, 6, 7, 8]), &[0, 2, 3, 0]);
+    bundle(
+        0,
+        vec![
+            sample(0, "solver", 1.0, &[old]),
+            sample(1, "solver", 0.0, &[turn("solver", &[9])]),
+        ],
+    )
+}
+
+#[test]
+fn stale_tokens_are_masked_and_denominators_stay() {
+    let mut config = config(1);
+    config.max_staleness = 2;
+    let batch = formed(&[aged()], &context(&config));
+    assert_eq!(trained(&batch.minibatches[0]), [(5, 3, 0.2, 1.0), (9, 1, 0.2, -1.0)]);
+    assert_eq!(
+        flatten(&batch.minibatches[0])[0].behaviour_lp,
+        [0.0, 0.0, 0.0, 0.0, -0.005, -0.006, 0.0, -0.008]
+    );
+    assert_eq!(
+        (batch.stats.stale_tokens, batch.stats.trained_tokens, batch.stats.tokens),
+        (1, 4, 5)
+    );
+    assert_eq!(
+        (batch.stats.staleness.max, &batch.stats.staleness.histogram[..]),
+        (3, &[1, 0, 0, 1][..])
+    );
+    assert!(batch.verdicts.iter().all(|v| v.outcome.is_ok()));
+
+    config.stale = Stale::DropSample;
+    let batch = formed(&[aged()], &context(&config));
+    // Its reward stays in the baseline of the other, its tokens in D.
+    assert_eq!(trained(&batch.minibatches[0]), [(9, 1, 0.2, -1.0)]);
+    assert_eq!(batch.verdicts[0].outcome, Err(Discard::Stale));
+    assert_eq!(batch.stats.discarded[&Discard::Stale], 1);
+
+    config.stale = Stale::Keep;
+    assert_eq!(trained(&formed(&[aged()], &context(&config)).minibatches[0])[0].1, 4);
+    config.stale = Stale::Mask;
+    config.max_staleness = 0;
+    let all_old = bundle(
+        0,
+        vec![
+            sample(0, "solver", 1.0, &[spanned(turn("solver", &[5, 6]), &[1, 2])]),
+            sample(1, "solver", 0.0, &[turn("solver", &[9])]),
+        ],
+    );
+    let batch = formed(&[all_old], &context(&config));
+    assert_eq!(batch.verdicts[0].outcome, Err(Discard::Stale));
+    assert_eq!(batch.minibatches[0].tokens, 3);
+}
+
+#[test]
+fn weights_of_an_unknown_lineage_are_stale() {
+    let mut unknown = turn("solver", &[5]);
+    unknown.spans[0].version.lineage = 9;
+    let groups = [bundle(
+        0,
+        vec![
+            sample(0, "solver", 1.0, &[unknown]),
+            sample(1, "solver", 0.0, &[turn("solver", &[9])]),
+        ],
+    )];
+    let config = config(1);
+    let batch = formed(&groups, &context(&config));
+    assert_eq!(
+        (batch.verdicts[0].outcome, batch.stats.staleness.unknown),
+        (Err(Discard::Stale), 1)
+    );
+    assert_eq!(batch.stats.staleness.mean.get(), Some(0.0));
+}
+
+#[test]
+fn a_masked_truncated_sample_stays_in_the_baseline() {
+    let mut group = solvers(0, 2, true);
+    if let BundleContent::Samples(samples) = &mut group.content {
+        samples[0].status = SampleStatus::Truncated;
+    }
+    let mut config = config(1);
+    assert_eq!(
+        trained(&formed(std::slice::from_ref(&group), &context(&config)).minibatches[0]).len(),
+        2
+    );
+    config.truncated = Truncated::Mask;
+    let batch = formed(&[group], &context(&config));
+    assert_eq!(trained(&batch.minibatches[0]), [(1, 2, 0.25, 1.0)]);
+    assert_eq!(
+        (batch.verdicts[0].outcome, batch.stats.truncated),
+        (Err(Discard::Truncated), 1)
+    );
+}
+
+#[test]
+fn skipping_zero_advantages_changes_no_weight() {
+    let groups = [solvers(0, 2, false), solvers(1, 2, true)];
+    let mut config = config(2);
+    let kept = trained(&formed(&groups, &context(&config)).minibatches[0]);
+    config.zero_advantage = ZeroAdvantage::Skip;
+    let skipped = formed(&groups, &context(&config));
+    assert_eq!(trained(&skipped.minibatches[0]), kept[2..]);
+    assert_eq!(skipped.minibatches[0].tokens, 8);
+    assert_eq!(skipped.stats.discarded[&Discard::ZeroAdvantage], 2);
+    assert_eq!((skipped.stats.zero_groups, skipped.stats.zero_share()), (1, 0.5));
+    // With KL a token of advantage 0 still has a gradient: it is kept.
+    config.kl.coef = 0.1;
+    assert_eq!(trained(&formed(&groups, &context(&config)).minibatches[0]), kept);
+}
+
+#[test]
+fn a_step_without_samples_is_still_a_step() {
+    let mut config = config(2);
+    config.minibatches = 2;
+    config.zero_advantage = ZeroAdvantage::Skip;
+    let batch = formed(&[solvers(0, 2, false), solvers(1, 2, true)], &context(&config));
+    let mut spans: Vec<_> = batch.minibatches.iter().map(|m| (m.spans.len(), m.tokens)).collect();
+    spans.sort_unstable();
+    assert_eq!(spans, [(0, 4), (3, 4)]);
+}
+
+#[test]
+fn refill_asks_for_others_up_to_its_cap_and_then_trains_short() {
+    let mut config = config(2);
+    config.zero_advantage = ZeroAdvantage::Refill;
+    let groups = [solvers(0, 2, false), solvers(1, 2, true), solvers(2, 2, false)];
+    let ids: Vec<_> = groups.iter().map(|g| g.group).collect();
+    match form(&groups, &context(&config)) {
+        Formed::More {
+            groups,
+            discarded,
+            verdicts,
+        } => {
+            assert_eq!((groups, discarded), (1, vec![ids[0], ids[2]]));
+            assert_eq!(verdicts.len(), 4);
+            assert!(verdicts.iter().all(|v| v.outcome == Err(Discard::ZeroAdvantage)));
+        }
+        Formed::Batch(_) => panic!("formed of one group"),
+    }
+    // Two were discarded before; two that differ are enough.
+    let enough = [solvers(1, 2, true), solvers(3, 2, true), solvers(4, 2, true)];
+    let batch = formed(
+        &enough,
+        &Context {
+            drawn: 2,
+            ..context(&config)
+        },
+    );
+    assert_eq!(
+        batch.groups,
+        [enough[0].group, enough[1].group],
+        "the third is for the next batch"
+    );
+    assert_eq!(
+        (batch.stats.refilled, batch.stats.zero_share(), batch.stats.short),
+        (2, 0.5, false)
+    );
+    // 4 x 2 are drawn: it trains on what there is, D of that alone.
+    let batch = formed(
+        &groups[1..],
+        &Context {
+            drawn: 6,
+            ..context(&config)
+        },
+    );
+    assert_eq!(
+        (batch.groups.len(), batch.stats.short, batch.minibatches[0].tokens),
+        (1, true, 4)
+    );
+    assert_eq!(batch.verdicts.len(), 4);
+    // The cap bounds what is asked for.
+    assert!(matches!(
+        form(
+            &groups[1..2],
+            &Context {
+                drawn: 7,
+                ..context(&config)
+            }
+        ),
+        Formed::Batch(_)
+    ));
+    let nothing = formed(
+        &groups[..1],
+        &Context {
+            drawn: 7,
+            ..context(&config)
+        },
+    );
+    assert!(nothing.minibatches.is_empty() && nothing.groups.is_empty());
+}
+
+#[test]
+fn a_short_batch_waits_unless_nothing_more_comes() {
+    let config = config(3);
+    let empty = Bundle {
+        content: BundleContent::Empty { reason: "dead".into() },
+        ..solvers(7, 2, true)
+    };
+    let groups = [solvers(0, 2, true), empty, solvers(1, 2, true)];
+    assert!(matches!(
+        form(&groups, &context(&config)),
+        Formed::More { groups: 1, .. }
+    ));
+    let batch = formed(
+        &groups,
+        &Context {
+            more: false,
+            ..context(&config)
+        },
+    );
+    assert_eq!((batch.groups.len(), batch.stats.short), (2, true));
+}
+
+#[test]
+fn only_rows_of_the_very_weights_are_on_policy_and_only_in_the_first_step() {
+    let mut stale_kv = turn("solver", &[5]);
+    stale_kv.oldest_kv = version(1);
+    let mixed = spanned(turn("solver", &[6, 7]), &[0, 1]);
+    let samples = vec![
+        sample(0, "solver", 1.0, &[turn("solver", &[4])]),
+        sample(1, "solver", 0.0, &[stale_kv]),
+        sample(2, "solver", 0.0, &[mixed]),
+    ];
+    let mut config = config(2);
+    config.minibatches = 2;
+    config.epochs = 2;
+    let batch = formed(&[bundle(0, samples.clone()), bundle(1, samples)], &context(&config));
+    assert_eq!(batch.minibatches.len(), 4);
+    let flags = |b: &TrainBatch| flatten(b).iter().map(|r| r.on_policy[4]).collect::<Vec<_>>();
+    assert_eq!(flags(&batch.minibatches[0]), [true, false, false]);
+    assert!(batch.minibatches[1..].iter().all(|m| flags(m) == [false; 3]));
+    assert_eq!(batch.stats.on_policy_rows, 2);
+}
+
+#[test]
+fn a_change_of_temperature_begins_a_new_span() {
+    let first = turn("solver", &[4, 5]);
+    let mut second = generation(&[1, 2, 3, 6, 4, 5, 8], &[9]);
+    second.temperature = 0.5;
+    let group = bundle(
+        0,
+        vec![
+            sample(0, "solver", 1.0, &[first, second]),
+            sample(1, "solver", 0.0, &[turn("solver", &[7])]),
+        ],
+    );
+    let config = config(1);
+    let batch = formed(&[group], &context(&config)).minibatches.remove(0);
+    let spans: Vec<_> = batch
+        .spans
+        .iter()
+        .map(|s| (s.parent, s.ids.clone(), s.temperature))
+        .collect();
+    assert_eq!(
+        spans,
+        [
+            (None, vec![1, 2, 3, 6], 1.0),
+            (Some(0), vec![4, 5], 1.0),
+            (Some(1), vec![8, 9], 0.5),
+            (Some(0), vec![7], 1.0)
+        ]
+    );
+    let row = &flatten(&batch)[0];
+    assert_eq!(row.ids, [1, 2, 3, 6, 4, 5, 8, 9]);
+    assert_eq!(row.mask, [false, false, false, false, true, true, false, true]);
+}
+
+#[test]
+fn the_prompt_of_a_role_stands_once() {
+    let config = config(1);
+    let batch = formed(&[solvers(0, 8, true)], &context(&config)).minibatches.remove(0);
+    assert_eq!(batch.spans.len(), 9);
+    assert_eq!(batch.spans.iter().map(|s| s.ids.len()).sum::<usize>(), 4 + 8 * 2);
+    assert!(batch.spans[1..].iter().all(|s| s.parent == Some(0)));
+    assert_eq!(
+        (batch.spans[0].weight, batch.spans[0].mask.contains(&true)),
+        (0.0, false)
+    );
+}
+
+/// Groups of conversations of 1 to 3 turns whose history is kept or cut, of several roles, ages and temperatures.
+fn groups() -> impl Strategy<Value = Vec<Bundle>> {
+    let turn = (0u32..3, 1usize..4, 0u64..4, any::<bool>(), any::<bool>());
+    let conversation = (prop::collection::vec(turn, 1..4), any::<bool>(), 0u8..3);
+    prop::collection::vec(prop::collection::vec(conversation, 1..5), 1..6).prop_map(|groups| {
+        let of = |(order, conversations): (usize, Vec<_>)| {
+            let samples = conversations
+                .into_iter()
+                .enumerate()
+                .map(|(member, (turns, retry, reward))| {
+                    let role = if retry { "retry" } else { "solver" };
+                    let mut history = vec![1, 2, 3];
+                    let mut made = Vec::new();
+                    for (bridge, length, age, cut, warm) in turns {
+                        if cut {
+                            history.truncate(3);
+                        }
+                        history.push(bridge);
+                        let output: Vec<u32> = (0..length as u32)
+                            .map(|n| (n * 7 + bridge + member as u32) % 5)
+                            .collect();
+                        let mut turn = generation(&history, &output);
+                        let ages: Vec<u64> = (0..length as u64).map(|n| (age + n) % 4).collect();
+                        turn = spanned(turn, &ages);
+                        turn.temperature = if warm { 1.0 } else { 0.5 };
+                        made.push(turn);
+                        history.extend(output);
+                    }
+                    sample(member as u16, role, f32::from(reward), &made)
+                });
+            bundle(order as u64, samples.collect())
+        };
+        groups.into_iter().enumerate().map(of).collect()
+    })
+}
+
+/// What a token should be trained as: (context and itself, behaviour log-prob, advantage, weight, temperature).
+type Token = (Vec<u32>, u32, u32, u32, u32);
+
+/// Straight from the samples, without a forest.
+fn expected(groups: &[Bundle], config: &TrainConfig) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    let all: usize = groups
+        .iter()
+        .flat_map(samples)
+        .flat_map(|s| &s.rows)
+        .map(Row::trained_tokens)
+        .sum();
+    for group in groups {
+        let values = advantage::of_group(config.advantage, samples(group)).values;
+        for (sample, value) in samples(group).iter().zip(values) {
+            for row in &sample.rows {
+                let mut at = 0;
+                for segment in &row.segments {
+                    for offset in 0..segment.len {
+                        let position = (segment.start + offset) as usize;
+                        if age(segment, offset) <= config.max_staleness {
+                            let context = row.ids[..=position].to_vec();
+                            let weight = (1.0 / all as f64) as f32;
+                            tokens.push((
+                                context,
+                                row.logprobs[at].to_bits(),
+                                (value as f32).to_bits(),
+                                weight.to_bits(),
+                                segment.temperature.to_bits(),
+                            ));
+                        }
+                        at += 1;
+                    }
+                }
+            }
+        }
+    }
+    tokens.sort();
+    tokens
+}
+
+fn age(segment: &Segment, offset: u32) -> u64 {
+    segment
+        .spans
+        .iter()
+        .find(|s| (s.start..s.end).contains(&offset))
+        .unwrap()
+        .version
+        .step
+}
+
+fn samples(bundle: &Bundle) -> &[Sample] {
+    match &bundle.content {
+        BundleContent::Samples(samples) => samples,
+        BundleContent::Empty { .. } => &[],
+    }
+}
+
+fn tokens(batch: &TrainBatch) -> Vec<Token> {
+    let mut tokens = Vec::new();
+    for row in flatten(batch) {
+        for at in (0..row.ids.len()).filter(|at| row.mask[*at]) {
+            let of = (
+                row.behaviour_lp[at],
+                row.advantage[at],
+                row.weight[at],
+                row.temperature[at],
+            );
+            tokens.push((
+                row.ids[..=at].to_vec(),
+                of.0.to_bits(),
+                of.1.to_bits(),
+                of.2.to_bits(),
+                of.3.to_bits(),
+            ));
+        }
+    }
+    tokens.sort();
+    tokens
+}
+
+proptest! {
+    #[test]
+    fn the_forest_trains_exactly_the_rows(groups in groups(), max_staleness in 0u64..4) {
+        let mut config = config(groups.len());
+        config.max_staleness = max_staleness;
+        let batch = formed(&groups, &context(&config));
+        prop_assert_eq!(tokens(&batch.minibatches[0]), expected(&groups, &config));
+        for span in &batch.minibatches[0].spans {
+            prop_assert!(!span.ids.is_empty());
+            prop_assert_eq!(span.ids.len(), span.mask.len());
+            prop_assert_eq!(span.ids.len(), span.behaviour_lp.len());
+        }
+    }
+
+    #[test]
+    fn the_steps_of_an_epoch_are_the_batch(groups in groups(), minibatches in 1usize..5, seed: u64) {
+        let mut config = config(groups.len());
+        (config.minibatches, config.epochs) = (minibatches, 2);
+        config.max_staleness = 9;
+        let batch = formed(&groups, &Context { seed, ..context(&config) });
+        let steps = minibatches.min(groups.len());
+        prop_assert_eq!(batch.minibatches.len(), 2 * steps);
+        let unweighted = |batches: &[TrainBatch]| {
+            let mut all: Vec<_> = batches.iter().flat_map(tokens).map(|t| (t.0, t.1, t.2, t.4)).collect();
+            all.sort();
+            all
+        };
+        let (first, second) = batch.minibatches.split_at(steps);
+        let mut whole: Vec<_> = expected(&groups, &config).into_iter().map(|t| (t.0, t.1, t.2, t.4)).collect();
+        whole.sort();
+        prop_assert_eq!(&unweighted(first), &whole);
+        prop_assert_eq!(&unweighted(second), &whole);
+        let sizes: Vec<u64> = first.iter().map(|m| m.tokens).collect();
+        prop_assert_eq!(sizes.iter().sum::<u64>(), batch.stats.tokens);
+        prop_assert_eq!(&batch, &formed(&groups, &Context { seed, ..context(&config) }));
+    }
+
+    #[test]
+    fn every_sample_gets_one_verdict(groups in groups(), refill: bool, skip: bool) {
+        let mut config = config(groups.len());
+        config.zero_advantage = if refill { ZeroAdvantage::Refill } else if skip { ZeroAdvantage::Skip } else { ZeroAdvantage::Keep };
+        let batch = formed(&groups, &Context { more: false, ..context(&config) });
+        let key = |v: &Verdict| (v.group, v.member, v.role.clone(), v.seat);
+        let mut found: Vec<_> = batch.verdicts.iter().map(key).collect();
+        let mut all: Vec<_> = groups.iter().flat_map(|g| samples(g).iter().map(|s| (g.group, s.member, s.role.clone(), s.seat))).collect();
+        found.sort();
+        all.sort();
+        prop_assert_eq!(found, all);
+    }
+}
+
+#[test]
+fn the_astraflow_profile_normalises_over_the_tokens_of_the_batch() {
+    let mut config = config(2);
+    config.advantage = Advantage::Astraflow;
+    let batch = formed(&[mixed(0), mixed(1)], &context(&config));
+    let rows = trained(&batch.minibatches[0]);
+    let mean: f32 = rows.iter().map(|(_, n, _, a)| a * *n as f32).sum();
+    let squares: f32 = rows.iter().map(|(_, n, _, a)| a * a * *n as f32).sum();
+    assert!(mean.abs() < 1e-4 && (squares / 17.0 - 1.0).abs() < 1e-3, "{rows:?}");
+}
+
+#[test]
+fn rewards_are_counted_by_role_and_part() {
+    let config = config(1);
+    let stats = formed(&[mixed(0)], &context(&config)).stats;
+    assert_eq!((stats.samples, stats.tokens, stats.rows), (3, 9, 3));
+    assert_eq!(stats.reward.get(), Some(2.0 / 3.0));
+    assert_eq!(stats.reward_by_role["solver"].get(), Some(0.5));
+    assert_eq!(
+        (stats.keys, stats.alone_keys, stats.equal_keys, stats.zero_groups),
+        (2, 1, 0, 0)
+    );
+    assert_eq!(stats.tokens_per_sample.get(), Some(3.0));
+    assert!((stats.advantage_abs.get().unwrap() - 2.0 / 3.0).abs() < 1e-6);
+}

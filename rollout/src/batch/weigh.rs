@@ -1,0 +1,64 @@
+//! What a sample's tokens weigh: `w_role * u_s / D`, D over all samples of an optimizer step, before any mask.
+
+use std::collections::BTreeMap;
+
+use configs::Aggregation;
+
+use super::Context;
+use super::mask::{Prepared, PreparedSample};
+
+/// Denominators of one optimizer step.
+pub(super) struct Weights {
+    aggregation: Aggregation,
+    /// D.
+    pub(super) denominator: f64,
+    /// Sampled tokens of the step.
+    pub(super) tokens: u64,
+    limit: f64,
+    /// Sampled tokens of one conversation's samples, by (place of the group in the step, member).
+    conversations: BTreeMap<(usize, u16), usize>,
+}
+
+impl Weights {
+    pub(super) fn new(groups: &[&Prepared<'_>], context: &Context<'_>) -> Self {
+        let samples = || groups.iter().flat_map(|group| &group.samples);
+        let tokens: usize = samples().map(|s| s.tokens).sum();
+        let aggregation = context.config.loss.agg;
+        let denominator = match aggregation {
+            Aggregation::Token => tokens,
+            Aggregation::Sequence | Aggregation::Constant => samples().count(),
+            Aggregation::Conversation => groups.iter().map(|g| usize::from(g.bundle.conversations)).sum(),
+        };
+        let mut conversations = BTreeMap::new();
+        for (at, group) in groups.iter().enumerate() {
+            for sample in &group.samples {
+                *conversations.entry((at, sample.sample.member)).or_insert(0) += sample.tokens;
+            }
+        }
+        Self {
+            aggregation,
+            denominator: denominator.max(1) as f64,
+            tokens: tokens as u64,
+            limit: f64::from(context.max_new_tokens.max(1)),
+            conversations,
+        }
+    }
+
+    /// The weight of each token of a sample of the group at place `group` of the step.
+    pub(super) fn of(&self, group: usize, sample: &PreparedSample<'_>) -> f32 {
+        let share = match self.aggregation {
+            Aggregation::Token => 1.0,
+            Aggregation::Sequence => 1.0 / sample.tokens.max(1) as f64,
+            Aggregation::Constant => 1.0 / self.limit,
+            Aggregation::Conversation => {
+                let tokens = self
+                    .conversations
+                    .get(&(group, sample.sample.member))
+                    .copied()
+                    .unwrap_or(1);
+                1.0 / tokens.max(1) as f64
+            }
+        };
+        (sample.role_weight * share / self.denominator) as f32
+    }
+}
