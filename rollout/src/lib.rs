@@ -9,6 +9,7 @@ pub mod batch;
 pub mod credit;
 pub mod grade;
 pub mod group;
+pub mod router;
 pub mod sample;
 pub mod shuffle;
 pub mod staleness;

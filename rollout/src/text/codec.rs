@@ -1,0 +1,309 @@
+//! One agent's way between text and tokens.
+
+use std::path::Path;
+
+use broker::protocol::turn::{Message, Prompt};
+use configs::History;
+use tokenizers::Tokenizer;
+
+use super::folder::Folder;
+use super::guard::{Guard, free_marks};
+use super::reasoning::Marks;
+use super::template::ChatTemplate;
+use super::{TextError, TextStream, visible_text};
+
+/// A Hugging Face folder's tokenizer and chat template.
+pub struct TextCodec {
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+    /// Ids that steer a model, sorted: special tokens and those that end a turn. Not the one for unknown words, which any
+    /// text may give.
+    control: Vec<u32>,
+    stop: Vec<u32>,
+    end_of_turn: Option<u32>,
+    vocab: usize,
+    /// Every added token: none of them may come out of a system, user or tool message.
+    all: Guard,
+    /// Control tokens only: an assistant's message may have others, such as `<think>`.
+    special: Guard,
+    reasoning: Marks,
+}
+
+impl TextCodec {
+    /// Opens a folder with tokenizer.json, tokenizer_config.json (or chat_template.jinja) and, if there is one,
+    /// generation_config.json.
+    pub fn open(folder: &Path) -> Result<Self, TextError> {
+        Self::open_with(folder, None)
+    }
+
+    /// As [`TextCodec::open`], for templates that write today's date: `now` is what they take for it, in seconds since
+    /// 1970.
+    pub fn open_at(folder: &Path, now: i64) -> Result<Self, TextError> {
+        Self::open_with(folder, Some(now))
+    }
+
+    fn open_with(folder: &Path, now: Option<i64>) -> Result<Self, TextError> {
+        let path = folder.join("tokenizer.json");
+        let bytes = std::fs::read(&path).map_err(|source| TextError::Read {
+            path: path.clone(),
+            source,
+        })?;
+        let tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| TextError::Format {
+            path,
+            message: e.to_string(),
+        })?;
+        let Folder { template, texts, eos } = Folder::read(folder)?;
+        let named: Vec<u32> = texts
+            .eos
+            .iter()
+            .filter_map(|text| tokenizer.token_to_id(text))
+            .collect();
+        let template = ChatTemplate::new(&template, texts.clone(), now)?;
+        let added = tokenizer.get_added_tokens_decoder();
+        let mut control: Vec<u32> = added
+            .iter()
+            .filter(|(_, token)| token.special)
+            .map(|(id, _)| *id)
+            .collect();
+        control.extend(eos.iter().chain(&named));
+        let spelled = |id: &u32| tokenizer.id_to_token(*id);
+        let (all, special) = (
+            added.values().map(|t| t.content.clone()),
+            control.iter().filter_map(spelled),
+        );
+        let (all, special) = (Guard::new(all.chain(special.clone())), Guard::new(special));
+        let vocab = tokenizer
+            .get_vocab(true)
+            .values()
+            .max()
+            .map_or(0, |id| *id as usize + 1);
+        let reasoning = Marks::new(|text| spell(&tokenizer, text));
+        let mut codec = Self {
+            tokenizer,
+            template,
+            control,
+            stop: Vec::new(),
+            end_of_turn: None,
+            vocab,
+            all,
+            special,
+            reasoning,
+        };
+        let unknown = texts.unk.as_deref().and_then(|text| codec.tokenizer.token_to_id(text));
+        codec.control.retain(|id| Some(*id) != unknown);
+        codec.control.sort_unstable();
+        codec.control.dedup();
+        codec.end_of_turn = codec
+            .bridge(&[], false)?
+            .first()
+            .copied()
+            .filter(|id| codec.is_control(*id));
+        for id in codec.end_of_turn.into_iter().chain(named).chain(eos) {
+            if !codec.stop.contains(&id) {
+                codec.stop.push(id);
+            }
+        }
+        Ok(codec)
+    }
+
+    /// The ids that a generation starts from.
+    ///
+    /// Without held ids: the messages in the chat template, ready for the answer. With held ids: these as they are (or,
+    /// with [`History::StripReasoning`], without the spans from `<think>` to `</think>`), then the bridge: the end-of-turn
+    /// token if they do not end with it, and the new messages.
+    pub fn render(&self, prompt: &Prompt, history: History) -> Result<Vec<u32>, TextError> {
+        if prompt.held.is_empty() {
+            return self.encode_chat(&[], &prompt.messages, true);
+        }
+        let mut ids = match history {
+            History::Keep => prompt.held.clone(),
+            History::StripReasoning => self.reasoning.strip(&prompt.held),
+        };
+        let bridge = self.bridge(&prompt.messages, true)?;
+        let ended = ids
+            .last()
+            .is_some_and(|last| self.end_of_turn == Some(*last) && bridge.first() == Some(last));
+        ids.extend_from_slice(&bridge[usize::from(ended)..]);
+        Ok(ids)
+    }
+
+    /// The ids of an answer as a model should have sampled it: the text and the end of the turn. Reasoning marks in the
+    /// text become their tokens, control tokens do not.
+    pub fn completion(&self, answer: &str) -> Result<Vec<u32>, TextError> {
+        let [cut] = free_marks(&[answer]).ok_or_else(no_marks)?;
+        let mut ids = self.encode_pieces(&self.special.mark(answer, cut), cut)?;
+        ids.extend(self.end_of_turn.or_else(|| self.stop.first().copied()));
+        Ok(ids)
+    }
+
+    /// What a partner may see of an output: no control tokens, no reasoning. Bytes that are no UTF-8 show as U+FFFD.
+    #[must_use]
+    pub fn decode(&self, output: &[u32]) -> String {
+        self.decode_after(&[], output)
+    }
+
+    /// As [`TextCodec::decode`], where the prompt may have opened the reasoning that the output goes on with.
+    #[must_use]
+    pub fn decode_after(&self, prompt: &[u32], output: &[u32]) -> String {
+        let open = self.reasoning.is_open(prompt);
+        let text = self.text(self.reasoning.visible(output, open));
+        visible_text(&text).to_owned()
+    }
+
+    /// The text of ids with reasoning and without control tokens.
+    #[must_use]
+    pub fn text(&self, ids: &[u32]) -> String {
+        self.tokenizer.decode(ids, true).unwrap_or_else(|error| {
+            tracing::error!(%error, "the tokenizer cannot decode what was sampled");
+            String::new()
+        })
+    }
+
+    /// Text token by token, as a stop text's watcher needs it.
+    #[must_use]
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream::new(self)
+    }
+
+    /// Ids that end a generation, the chat template's end of turn first.
+    #[must_use]
+    pub fn stop_ids(&self) -> Vec<u32> {
+        self.stop.clone()
+    }
+
+    /// One more than the highest id.
+    #[must_use]
+    pub fn vocab_size(&self) -> usize {
+        self.vocab
+    }
+
+    /// Whether the id is a control token's.
+    #[must_use]
+    pub fn is_control(&self, id: u32) -> bool {
+        self.control.binary_search(&id).is_ok()
+    }
+
+    /// What stands between an answer and what follows it: the difference between two renderings of a made-up turn.
+    fn bridge(&self, messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
+        let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
+        let [_, _, question, answer] = free_marks(&contents).ok_or_else(no_marks)?;
+        let lead = [message("user", question), message("assistant", answer)];
+        self.encode_chat(&lead, messages, generation)
+    }
+
+    /// Renders and encodes; with `lead`, only what follows its last message.
+    fn encode_chat(&self, lead: &[Message], messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
+        if let Some(other) = messages
+            .iter()
+            .find(|m| !matches!(&*m.role, "system" | "user" | "assistant" | "tool"))
+        {
+            return Err(TextError::Role {
+                role: other.role.clone(),
+            });
+        }
+        let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
+        let [cut, place, ..] = free_marks::<4>(&contents).ok_or_else(no_marks)?;
+        let chat = |content: &dyn Fn(usize, &Message) -> String| {
+            let own = messages.iter().enumerate();
+            let own = own.map(|(i, m)| Message {
+                role: m.role.clone(),
+                content: content(i, m),
+            });
+            let chat: Vec<Message> = lead.iter().cloned().chain(own).collect();
+            let text = self.template.render(&chat, generation)?;
+            Ok(match lead.last() {
+                None => text,
+                Some(last) => after(&text, &last.content)?.to_owned(),
+            })
+        };
+        let ids = self.encode_pieces(&chat(&|_, m| self.guarded(m, cut))?, cut)?;
+        // The same chat with harmless contents shows which control tokens belong here.
+        let harmless = |_: usize, m: &Message| {
+            if m.content.is_empty() {
+                String::new()
+            } else {
+                place.into()
+            }
+        };
+        let frame = chat(&harmless)?;
+        let control = |ids: &[u32]| {
+            ids.iter()
+                .copied()
+                .filter(|id| self.is_control(*id))
+                .collect::<Vec<_>>()
+        };
+        if control(&ids) == control(&self.encode(&frame)?) {
+            return Ok(ids);
+        }
+        self.encode_apart(&frame, place, messages, cut)
+    }
+
+    /// Encodes the frame and each content by itself, and drops control tokens from contents: the way out for tokenizers
+    /// whose normaliser makes control tokens of other texts. Edges may be split otherwise than in one piece.
+    fn encode_apart(&self, frame: &str, place: char, messages: &[Message], cut: char) -> Result<Vec<u32>, TextError> {
+        let mut contents = messages.iter().filter(|m| !m.content.is_empty());
+        let mut ids = Vec::new();
+        for (i, piece) in frame.split(place).enumerate() {
+            if let Some(message) = (i > 0).then(|| contents.next()).flatten() {
+                let content = self.encode_pieces(&self.guarded(message, cut), cut)?;
+                ids.extend(content.into_iter().filter(|id| !self.is_control(*id)));
+            }
+            ids.extend(self.encode(piece)?);
+        }
+        Ok(ids)
+    }
+
+    fn guarded(&self, message: &Message, cut: char) -> String {
+        let guard = if message.role == "assistant" {
+            &self.special
+        } else {
+            &self.all
+        };
+        guard.mark(&message.content, cut)
+    }
+
+    fn encode_pieces(&self, text: &str, cut: char) -> Result<Vec<u32>, TextError> {
+        let mut ids = Vec::new();
+        for piece in text.split(cut) {
+            ids.extend(self.encode(piece)?);
+        }
+        Ok(ids)
+    }
+
+    fn encode(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        if text.is_empty() {
+            return Ok(Vec::new());
+        }
+        let encoding = self.tokenizer.encode_fast(text, false);
+        Ok(encoding
+            .map_err(|e| TextError::Encode { message: e.to_string() })?
+            .get_ids()
+            .to_vec())
+    }
+}
+
+/// The ids of a text, if they stand for exactly that text.
+fn spell(tokenizer: &Tokenizer, text: &str) -> Option<Vec<u32>> {
+    let ids = tokenizer.encode_fast(text, false).ok()?.get_ids().to_vec();
+    (tokenizer.decode(&ids, false).ok()? == text).then_some(ids)
+}
+
+fn message(role: &str, content: char) -> Message {
+    Message {
+        role: role.into(),
+        content: content.into(),
+    }
+}
+
+fn after<'a>(text: &'a str, mark: &str) -> Result<&'a str, TextError> {
+    let lost = || TextError::Template {
+        message: "it leaves out what the assistant said".into(),
+    };
+    text.rfind(mark).map(|at| &text[at + mark.len()..]).ok_or_else(lost)
+}
+
+fn no_marks() -> TextError {
+    TextError::Encode {
+        message: "it has every private-use character there is".into(),
+    }
+}

@@ -1,0 +1,52 @@
+//! Keeps what stands in messages from becoming control tokens: a mark is put into every piece of text that the tokenizer
+//! would take for an added token, and the text is cut there before it is encoded.
+
+/// First and last characters that serve as marks: private ones, which no template has.
+const MARKS: std::ops::RangeInclusive<u32> = 0xE000..=0xF8FF;
+
+/// The texts of the tokens that must not come out of a message.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Guard {
+    literals: Vec<String>,
+}
+
+impl Guard {
+    /// Texts of one character cannot be cut and stay as they are: no control token is that short.
+    pub(super) fn new(literals: impl IntoIterator<Item = String>) -> Self {
+        let mut literals: Vec<String> = literals.into_iter().filter(|l| l.chars().nth(1).is_some()).collect();
+        literals.sort_unstable();
+        literals.dedup();
+        Self { literals }
+    }
+
+    /// Puts `mark` behind the first character of every literal in `text`, overlapping ones too.
+    pub(super) fn mark(&self, text: &str, mark: char) -> String {
+        if !self.literals.iter().any(|literal| text.contains(literal.as_str())) {
+            return text.to_owned();
+        }
+        let mut marked = String::with_capacity(text.len() + 16);
+        for (at, c) in text.char_indices() {
+            marked.push(c);
+            if self
+                .literals
+                .iter()
+                .any(|literal| text[at..].starts_with(literal.as_str()))
+            {
+                marked.push(mark);
+            }
+        }
+        marked
+    }
+}
+
+/// Private characters that stand in none of the texts.
+pub(super) fn free_marks<const N: usize>(texts: &[&str]) -> Option<[char; N]> {
+    let mut free = MARKS
+        .filter_map(char::from_u32)
+        .filter(|c| texts.iter().all(|text| !text.contains(*c)));
+    let mut marks = ['\0'; N];
+    for mark in &mut marks {
+        *mark = free.next()?;
+    }
+    Some(marks)
+}
