@@ -1,5 +1,17 @@
 //! Checkpoints: folders that are whole or absent, and that say when they are damaged.
+//!
+//! `step-N/` is a Hugging Face folder (`config.json`, `model.safetensors`, the tokenizer's files) with `optimizer.safetensors`,
+//! `state.json`, `reference/` where a reference policy is kept, and `manifest.json` with the digest of every file.
 
 mod error;
+mod folder;
+mod manifest;
+pub(crate) mod moments;
+pub(crate) mod state;
+mod store;
 
 pub use error::CheckpointError;
+pub use folder::{Gate, NewFolder};
+pub use manifest::{FileEntry, Manifest};
+pub use state::TrainerState;
+pub use store::{Checkpoint, CheckpointStore, find};

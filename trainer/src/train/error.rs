@@ -36,6 +36,8 @@ pub enum Refusal {
          published, or call Trainer::take_reference"
     )]
     NoReference,
+    #[error("a gradient waits for its step, which a checkpoint would lose: send OptimStep before SaveState")]
+    PendingGradient,
     #[error("{what} is {value}: it must be {rule}")]
     Setting {
         what: &'static str,

@@ -5,11 +5,12 @@ mod gradient;
 mod log;
 mod micro;
 mod rows;
-mod sink;
 mod state;
 mod trainer;
 
 pub use error::{Refusal, TrainError};
 pub use rows::{BatchError, Limits, Row, Trained, flatten};
-pub use sink::{MemorySink, PublishedWeights, WeightSink};
 pub use trainer::{Trainer, TrainerClient, TrainerOptions};
+
+#[cfg(test)]
+mod tests;

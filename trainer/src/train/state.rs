@@ -1,15 +1,175 @@
 //! Saving and restoring a trainer.
 
-use broker::protocol::train::TrainReply;
+use std::fs;
+use std::path::Path;
 
+use broker::ids::WeightVersion;
+use broker::protocol::train::TrainReply;
+use tch::Kind;
+
+use super::error::{Fault, Refusal};
 use super::trainer::{Stop, Trainer};
+use crate::checkpoint::state::{STATE, state_digest};
+use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
+use crate::model::{Decoder, ModelError, ModelShape, Weights};
+
+const MODEL_FILES: [&str; 2] = ["config.json", "model.safetensors"];
+const OPTIMIZER: &str = "optimizer.safetensors";
+const REFERENCE: &str = "reference";
+/// What Hugging Face's tokenizers read, as far as a model's folder has it.
+const TOKENIZER_FILES: [&str; 9] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "tokenizer.model",
+    "chat_template.jinja",
+    "generation_config.json",
+];
 
 impl Trainer {
-    pub(super) fn save(&mut self, _seq: u64, path: &str, _meta: &str) -> Result<TrainReply, Stop> {
-        Err(Stop::Failed(path.into()))
+    /// Writes `step-N` under the root `path`, N the step of the version published last.
+    pub(super) fn save(&mut self, seq: u64, path: &str, meta: &str) -> Result<TrainReply, Stop> {
+        if self.pending > 0 {
+            return Err(Refusal::PendingGradient.into());
+        }
+        let digest = state_digest(&self.weights, &self.optimizer, meta).map_err(|e| Stop::Failed(e.to_string()))?;
+        let state = TrainerState {
+            optimizer_steps: self.optimizer.steps(),
+            skipped_steps: self.skipped,
+            seq,
+            reference: self.reference.is_some(),
+            ..TrainerState::new(self.version, digest.clone(), meta)
+        };
+        let keep = self.options.keep_checkpoints;
+        let mut store = CheckpointStore::new(Path::new(path), keep).with_gate(self.gate.take());
+        let saved = store.save(state.step, &digest, |folder| self.fill(folder, &state));
+        self.gate = store.into_gate();
+        match saved {
+            Ok(_) => Ok(TrainReply::Saved { digest }),
+            Err(error) => Err(Stop::Failed(error.to_string())),
+        }
     }
 
+    fn fill(&self, folder: &mut NewFolder<'_>, state: &TrainerState) -> Result<(), CheckpointError> {
+        add_model(folder, "", &self.weights, &self.shape)?;
+        let (first, second) = self.optimizer.moments();
+        folder.add(OPTIMIZER, |path| {
+            moments::write(path, self.weights.params(), [first, second])
+        })?;
+        if let Some((weights, _)) = &self.reference {
+            add_model(folder, REFERENCE, weights, &self.shape)?;
+        }
+        if let Some(source) = &self.options.tokenizer_folder {
+            for name in TOKENIZER_FILES {
+                let source = source.join(name);
+                if source.is_file() {
+                    folder.add(name, |path| {
+                        fs::copy(&source, path)
+                            .map(drop)
+                            .map_err(CheckpointError::io("copying", &source))
+                    })?;
+                }
+            }
+        }
+        folder.add(STATE, |path| state.write(path))
+    }
+
+    /// Takes over the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes before all of it was
+    /// read and verified.
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
-        Err(Stop::Failed(path.into()))
+        let found = find(Path::new(path), self.options.fall_back)?;
+        let folder = found.folder.as_path();
+        let state = TrainerState::read(folder)?;
+        let weights = self.read_model(folder)?;
+        let (first, second) = {
+            let (first, second) = self.optimizer.moments();
+            let fresh = |like: &tch::Tensor| like.f_zeros_like().map_err(|e| Stop::Failed(e.to_string()));
+            (fresh(first)?, fresh(second)?)
+        };
+        moments::read(&folder.join(OPTIMIZER), self.weights.params(), [&first, &second])?;
+        let reference = if state.reference {
+            Some(self.read_model(&folder.join(REFERENCE))?)
+        } else {
+            None
+        };
+        self.take_over(&state, &weights, [&first, &second], reference)?;
+        Ok(TrainReply::Loaded { meta: state.meta })
+    }
+
+    fn take_over(
+        &mut self,
+        state: &TrainerState,
+        weights: &Weights,
+        moments: [&tch::Tensor; 2],
+        reference: Option<Weights>,
+    ) -> Result<(), Fault> {
+        let reference = match reference {
+            Some(weights) => {
+                let weights = weights.copied(self.weights.device(), Kind::Float)?;
+                let decoder = Decoder::new(&self.shape, &weights)?;
+                Some((weights, decoder))
+            }
+            None => None,
+        };
+        self.weights.copy_from(weights)?;
+        self.optimizer.restore(moments[0], moments[1], state.optimizer_steps)?;
+        self.model.clear()?;
+        self.reference = reference;
+        self.pending = 0;
+        self.skipped = state.skipped_steps;
+        self.version = state.version.map(|(lineage, step)| WeightVersion { lineage, step });
+        Ok(())
+    }
+
+    fn read_model(&self, folder: &Path) -> Result<Weights, CheckpointError> {
+        let other = |reason: String| CheckpointError::OtherModel {
+            path: folder.to_path_buf(),
+            reason,
+        };
+        let shape = ModelShape::load(folder).map_err(|error| other(error.to_string()))?;
+        // Which ids end a turn is not part of what was trained.
+        let same = ModelShape {
+            bos: self.shape.bos,
+            eos: self.shape.eos.clone(),
+            pad: self.shape.pad,
+            ..shape.clone()
+        };
+        if same != self.shape {
+            return Err(other(format!("it is {shape:?}, this trainer has {:?}", self.shape)));
+        }
+        Weights::load(&self.shape, folder).map_err(|error| CheckpointError::content(folder, error.to_string()))
+    }
+}
+
+fn add_model(
+    folder: &mut NewFolder<'_>,
+    under: &str,
+    weights: &Weights,
+    shape: &ModelShape,
+) -> Result<(), CheckpointError> {
+    let name = |file: &str| {
+        if under.is_empty() {
+            file.to_owned()
+        } else {
+            format!("{under}/{file}")
+        }
+    };
+    let target = folder.path().join(under);
+    // Both files are written by the first, and sealed one by one.
+    folder.add(&name(MODEL_FILES[0]), |_| {
+        weights
+            .save(shape, &target)
+            .map_err(|error| tensors_error(&target, &error))
+    })?;
+    folder.add(&name(MODEL_FILES[1]), |_| Ok(()))
+}
+
+fn tensors_error(path: &Path, error: &ModelError) -> CheckpointError {
+    CheckpointError::Tensors {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
     }
 }

@@ -1,7 +1,6 @@
 //! The embedded trainer: one policy's weights, gradient, optimizer and reference, moved by commands.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
@@ -10,9 +9,10 @@ use tch::{Device, Kind};
 use super::error::{Fault, Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
 use super::log::{Admission, CommandLog, fingerprint, seq};
-use super::sink::{PublishedWeights, WeightSink};
+use crate::checkpoint::Gate;
 use crate::model::{Decoder, ModelShape, Weights};
 use crate::optim::{self, AdamW};
+use crate::weights::WeightSink;
 
 /// How a trainer works; no setting changes what is learned.
 #[derive(Debug, Clone)]
@@ -63,6 +63,8 @@ pub struct Trainer {
     pub(super) skipped: u64,
     pub(super) reference: Option<(Weights, Decoder)>,
     pub(super) version: Option<WeightVersion>,
+    /// Stops a save in the middle, in tests.
+    pub(super) gate: Option<Gate>,
     sinks: Vec<Box<dyn WeightSink>>,
     log: CommandLog,
     poisoned: Option<(u64, String)>,
@@ -114,6 +116,7 @@ impl Trainer {
             skipped: 0,
             reference: None,
             version: None,
+            gate: None,
             sinks: Vec::new(),
             log: CommandLog::default(),
             poisoned: None,
@@ -254,11 +257,8 @@ impl Trainer {
         } else {
             None
         };
-        if !self.sinks.is_empty() {
-            let weights = Arc::new(PublishedWeights::new(self.snapshot().map_err(failed)?));
-            for sink in &mut self.sinks {
-                sink.publish(version, Arc::clone(&weights)).map_err(Stop::Failed)?;
-            }
+        for sink in &mut self.sinks {
+            sink.publish(&self.weights, version).map_err(|error| Stop::Failed(error.to_string()))?;
         }
         if reference.is_some() {
             self.reference = reference;

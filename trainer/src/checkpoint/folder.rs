@@ -1,0 +1,121 @@
+//! Writing one checkpoint folder so that it is whole or not there.
+//!
+//! Files go to a hidden folder beside the final one, each synced; the manifest with their digests comes last; then the
+//! folder is renamed into place. A crash at any point leaves at most a hidden folder, which the next save removes.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::error::CheckpointError;
+use super::manifest::{FileEntry, MANIFEST, Manifest};
+
+/// Called before each durable act with its name; an error stops there as a crash would. For tests of crashes.
+pub type Gate = Box<dyn FnMut(&str) -> io::Result<()> + Send>;
+
+/// A folder being written.
+pub struct NewFolder<'a> {
+    hidden: PathBuf,
+    manifest: Manifest,
+    gate: Option<&'a mut Gate>,
+}
+
+impl<'a> NewFolder<'a> {
+    pub(super) fn begin(
+        hidden: PathBuf,
+        manifest: Manifest,
+        gate: Option<&'a mut Gate>,
+    ) -> Result<Self, CheckpointError> {
+        fs::create_dir_all(&hidden).map_err(CheckpointError::io("making", &hidden))?;
+        Ok(Self { hidden, manifest, gate })
+    }
+
+    /// Adds the file `name` (a relative path, `/` between folders) that `write` makes at the path it is given.
+    ///
+    /// # Errors
+    /// Those of `write`, and [`CheckpointError::Io`] where the file cannot be read back or synced.
+    pub fn add(
+        &mut self,
+        name: &str,
+        write: impl FnOnce(&Path) -> Result<(), CheckpointError>,
+    ) -> Result<(), CheckpointError> {
+        self.pass(name)?;
+        let path = self.hidden.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(CheckpointError::io("making", parent))?;
+        }
+        write(&path)?;
+        self.seal(name)
+    }
+
+    /// Adds files that stand in the folder already, such as those of a Hugging Face model that were written together.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn seal(&mut self, name: &str) -> Result<(), CheckpointError> {
+        let path = self.hidden.join(name);
+        let entry = FileEntry::of(&path)?;
+        File::open(&path)
+            .and_then(|file| file.sync_all())
+            .map_err(CheckpointError::io("syncing", &path))?;
+        self.manifest.files.insert(name.into(), entry);
+        Ok(())
+    }
+
+    /// Where files of several at once may be written, to be sealed one by one after.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.hidden
+    }
+
+    /// Asks the gate.
+    pub(super) fn pass(&mut self, act: &str) -> Result<(), CheckpointError> {
+        match &mut self.gate {
+            Some(gate) => gate(act).map_err(CheckpointError::io("writing", &self.hidden.join(act))),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes the manifest, syncs every folder and gives the whole its final name.
+    pub(super) fn finish(mut self, target: &Path) -> Result<(), CheckpointError> {
+        for folder in self.subfolders() {
+            sync_folder(&folder)?;
+        }
+        self.pass(MANIFEST)?;
+        write_synced(&self.hidden.join(MANIFEST), self.manifest.to_json().as_bytes())?;
+        sync_folder(&self.hidden)?;
+        self.pass("rename")?;
+        fs::rename(&self.hidden, target).map_err(CheckpointError::io("naming", target))?;
+        target.parent().map_or(Ok(()), sync_folder)
+    }
+
+    fn subfolders(&self) -> Vec<PathBuf> {
+        let mut folders: Vec<PathBuf> = self
+            .manifest
+            .files
+            .keys()
+            .filter_map(|name| Path::new(name).parent().filter(|p| !p.as_os_str().is_empty()))
+            .map(|parent| self.hidden.join(parent))
+            .collect();
+        folders.sort();
+        folders.dedup();
+        folders
+    }
+}
+
+/// Writes a small file whole and syncs it.
+pub(super) fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let write = || -> io::Result<()> {
+        let mut file = File::create(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(CheckpointError::io("writing", path))
+}
+
+/// Makes renames and new names in a folder durable.
+pub(super) fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
+    File::open(path)
+        .and_then(|folder| folder.sync_all())
+        .map_err(CheckpointError::io("syncing", path))
+}

@@ -1,0 +1,113 @@
+//! `manifest.json`: every file of a checkpoint with its length and digest. Written last, so that its presence means whole.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::CheckpointError;
+
+pub(super) const MANIFEST: &str = "manifest.json";
+const FORMAT: u32 = 1;
+
+/// What a checkpoint folder holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    /// Counts the saves in this root: the larger is the later, whatever the steps are.
+    pub serial: u64,
+    pub step: u64,
+    /// Of the state, as [`super::state_digest`] defines it; the same for the same training, wherever and whenever.
+    pub digest: String,
+    pub files: BTreeMap<String, FileEntry>,
+}
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    pub bytes: u64,
+    pub blake3: String,
+}
+
+impl FileEntry {
+    pub(super) fn of(path: &Path) -> Result<Self, CheckpointError> {
+        let read = || -> io::Result<Self> {
+            let mut hasher = blake3::Hasher::new();
+            let bytes = io::copy(&mut File::open(path)?, &mut hasher)?;
+            Ok(Self {
+                bytes,
+                blake3: hasher.finalize().to_hex().to_string(),
+            })
+        };
+        read().map_err(CheckpointError::io("reading", path))
+    }
+}
+
+impl Manifest {
+    pub(super) fn new(serial: u64, step: u64, digest: &str) -> Self {
+        Self {
+            format: FORMAT,
+            serial,
+            step,
+            digest: digest.into(),
+            files: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).unwrap_or_default() + "\n"
+    }
+
+    /// Reads the manifest of a folder, without looking at its files.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Unfinished`] where there is none, [`CheckpointError::Content`] where it does not read.
+    pub fn read(folder: &Path) -> Result<Self, CheckpointError> {
+        let path = folder.join(MANIFEST);
+        let text = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && folder.is_dir() => {
+                return Err(CheckpointError::Unfinished(folder.to_path_buf()));
+            }
+            other => other.map_err(CheckpointError::io("reading", &path))?,
+        };
+        let manifest: Self =
+            serde_json::from_str(&text).map_err(|error| CheckpointError::content(&path, error.to_string()))?;
+        if manifest.format != FORMAT {
+            let reason = format!("it has format {}, this build reads {FORMAT}", manifest.format);
+            return Err(CheckpointError::content(&path, reason));
+        }
+        Ok(manifest)
+    }
+
+    /// Checks length and digest of every file.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Missing`], [`CheckpointError::Length`], [`CheckpointError::Digest`], [`CheckpointError::Io`].
+    pub fn verify(&self, folder: &Path) -> Result<(), CheckpointError> {
+        for (name, expected) in &self.files {
+            let path = folder.join(name);
+            let found = match fs::metadata(&path) {
+                Ok(metadata) if metadata.is_file() => metadata.len(),
+                _ => {
+                    return Err(CheckpointError::Missing {
+                        folder: folder.to_path_buf(),
+                        file: name.clone(),
+                    });
+                }
+            };
+            if found != expected.bytes {
+                return Err(CheckpointError::Length {
+                    path,
+                    found,
+                    expected: expected.bytes,
+                });
+            }
+            if FileEntry::of(&path)? != *expected {
+                return Err(CheckpointError::Digest { path });
+            }
+        }
+        Ok(())
+    }
+}

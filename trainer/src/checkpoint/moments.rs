@@ -1,0 +1,98 @@
+//! `optimizer.safetensors`: AdamW's moments, parameter by parameter under `exp_avg.NAME` and `exp_avg_sq.NAME`.
+//!
+//! Names rather than one flat tensor, so that a file stays readable when the order of the buffer changes.
+
+use std::fs::File;
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use safetensors::tensor::Metadata;
+use serde_json::{Map, Value, json};
+use tch::{Kind, TchError, Tensor};
+
+use super::error::CheckpointError;
+use crate::model::ParamSpec;
+
+const PREFIXES: [&str; 2] = ["exp_avg", "exp_avg_sq"];
+/// Longest header that is believed.
+const MAX_HEADER: u64 = 100_000_000;
+
+/// The bytes of one parameter's stretch of a flat f32 buffer, little-endian as in memory.
+pub(super) fn bytes_of(flat: &Tensor, spec: &ParamSpec) -> Result<Vec<u8>, TchError> {
+    let stretch = flat.f_narrow(0, spec.offset as i64, spec.numel as i64)?.f_detach()?;
+    let mut bytes = vec![0u8; spec.numel * Kind::Float.elt_size_in_bytes()];
+    stretch.f_copy_data_u8(&mut bytes, spec.numel)?;
+    Ok(bytes)
+}
+
+/// Writes both moments (`[P]` each, f32).
+pub(crate) fn write(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) -> Result<(), CheckpointError> {
+    let io = |source| CheckpointError::io("writing", path)(source);
+    let mut header = Map::new();
+    header.insert("__metadata__".into(), json!({"format": "pt"}));
+    let mut end = 0;
+    for prefix in PREFIXES {
+        for spec in params {
+            let start = end;
+            end += Kind::Float.elt_size_in_bytes() * spec.numel;
+            let entry = json!({"dtype": "F32", "shape": spec.shape, "data_offsets": [start, end]});
+            header.insert(format!("{prefix}.{}", spec.name), entry);
+        }
+    }
+    let mut header = Value::Object(header).to_string().into_bytes();
+    header.resize(header.len().next_multiple_of(8), b' ');
+    let mut file = BufWriter::with_capacity(1 << 20, File::create(path).map_err(io)?);
+    file.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
+    file.write_all(&header).map_err(io)?;
+    for moment in moments {
+        for spec in params {
+            let bytes = bytes_of(moment, spec).map_err(|error| CheckpointError::Tensors {
+                path: path.to_path_buf(),
+                reason: error.to_string(),
+            })?;
+            file.write_all(&bytes).map_err(io)?;
+        }
+    }
+    file.flush().map_err(io)
+}
+
+/// Reads both moments into `moments` (`[P]` each, f32).
+pub(crate) fn read(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) -> Result<(), CheckpointError> {
+    let io = |source| CheckpointError::io("reading", path)(source);
+    let content = |reason: String| CheckpointError::content(path, reason);
+    let mut file = File::open(path).map_err(io)?;
+    let mut length = [0u8; 8];
+    file.read_exact(&mut length).map_err(io)?;
+    let length = u64::from_le_bytes(length);
+    if length > MAX_HEADER {
+        return Err(content("it is no safetensors file".into()));
+    }
+    let mut header = vec![0u8; length as usize];
+    file.read_exact(&mut header).map_err(io)?;
+    let header: Metadata = serde_json::from_slice(&header).map_err(|error| content(error.to_string()))?;
+    for (prefix, moment) in PREFIXES.into_iter().zip(moments) {
+        for spec in params {
+            let name = format!("{prefix}.{}", spec.name);
+            let info = header
+                .info(&name)
+                .ok_or_else(|| content(format!("{name} is missing")))?;
+            let shape = info.shape.iter().map(|n| *n as i64);
+            if info.dtype != safetensors::Dtype::F32 || !shape.eq(spec.shape.iter().copied()) {
+                let found = format!("{name} is {:?} of {:?}", info.shape, info.dtype);
+                return Err(content(format!("{found}, the model asks for {:?} of F32", spec.shape)));
+            }
+            let (start, end) = info.data_offsets;
+            let mut bytes = vec![0u8; end - start];
+            file.seek(SeekFrom::Start(8 + length + start as u64)).map_err(io)?;
+            file.read_exact(&mut bytes).map_err(io)?;
+            let copy = || -> Result<(), TchError> {
+                let value = Tensor::f_from_data_size(&bytes, &[spec.numel as i64], Kind::Float)?;
+                moment
+                    .f_narrow(0, spec.offset as i64, spec.numel as i64)?
+                    .f_copy_(&value)
+            };
+            copy().map_err(|error| content(error.to_string()))?;
+        }
+    }
+    Ok(())
+}

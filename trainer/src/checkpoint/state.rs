@@ -1,0 +1,120 @@
+//! `state.json`, and the digest that names a training state.
+
+use std::fs;
+use std::path::Path;
+
+use broker::ids::WeightVersion;
+use serde::{Deserialize, Serialize};
+use tch::TchError;
+
+use super::error::CheckpointError;
+use super::moments::bytes_of;
+use crate::model::Weights;
+use crate::optim::AdamW;
+
+pub(crate) const STATE: &str = "state.json";
+const FORMAT: u32 = 1;
+/// The only kind that training state is kept in.
+pub(crate) const DTYPE: &str = "float32";
+
+/// What a trainer is besides its tensors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainerState {
+    pub format: u32,
+    /// Of the version published last; 0 before the first.
+    pub step: u64,
+    /// Exponent of AdamW's bias corrections.
+    pub optimizer_steps: u64,
+    /// Steps left out for a gradient that was not finite.
+    pub skipped_steps: u64,
+    /// The command that saved.
+    pub seq: u64,
+    /// Version published last, as (lineage, step).
+    pub version: Option<(u32, u64)>,
+    /// Whether `reference/` holds the reference policy.
+    pub reference: bool,
+    pub dtype: String,
+    pub digest: String,
+    /// The caller's own, given back as it was.
+    pub meta: String,
+}
+
+impl TrainerState {
+    pub(crate) fn new(version: Option<WeightVersion>, digest: String, meta: &str) -> Self {
+        Self {
+            format: FORMAT,
+            step: version.map_or(0, |version| version.step),
+            optimizer_steps: 0,
+            skipped_steps: 0,
+            seq: 0,
+            version: version.map(|version| (version.lineage, version.step)),
+            reference: false,
+            dtype: DTYPE.into(),
+            digest,
+            meta: meta.into(),
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> Result<(), CheckpointError> {
+        let text = serde_json::to_string_pretty(self).map_err(|e| CheckpointError::content(path, e.to_string()))?;
+        fs::write(path, text + "\n").map_err(CheckpointError::io("writing", path))
+    }
+
+    /// Reads the state of a checkpoint folder.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] and [`CheckpointError::Content`].
+    pub fn read(folder: &Path) -> Result<Self, CheckpointError> {
+        let path = folder.join(STATE);
+        let text = fs::read_to_string(&path).map_err(CheckpointError::io("reading", &path))?;
+        let state: Self = serde_json::from_str(&text).map_err(|e| CheckpointError::content(&path, e.to_string()))?;
+        if state.format != FORMAT {
+            let reason = format!("it has format {}, this build reads {FORMAT}", state.format);
+            return Err(CheckpointError::content(&path, reason));
+        }
+        if state.dtype != DTYPE {
+            let reason = format!("it was trained in {}, this build trains in {DTYPE}", state.dtype);
+            return Err(CheckpointError::content(&path, reason));
+        }
+        Ok(state)
+    }
+}
+
+/// BLAKE3 over weights, moments, the count of optimizer steps, and the value of `deterministic` in the caller's `meta` (a
+/// JSON object). Paths, times, run ids, lineages and the rest of `meta` stay outside: equal training has an equal digest.
+pub(crate) fn state_digest(weights: &Weights, optimizer: &AdamW, meta: &str) -> Result<String, TchError> {
+    let torch = |error: crate::model::ModelError| TchError::Torch(error.to_string());
+    let mut hasher = blake3::Hasher::new_derive_key("dyad trainer state v1");
+    hasher.update(weights.digest().map_err(torch)?.as_bytes());
+    let (first, second) = optimizer.moments();
+    for moment in [first, second] {
+        for spec in weights.params() {
+            hasher.update(&bytes_of(moment, spec)?);
+        }
+    }
+    hasher.update(&optimizer.steps().to_le_bytes());
+    hasher.update(deterministic_part(meta).as_bytes());
+    Ok(hasher.finalize().to_hex().to_string())
+}
+
+fn deterministic_part(meta: &str) -> String {
+    let value: Option<serde_json::Value> = serde_json::from_str(meta).ok();
+    value
+        .and_then(|v| v.get("deterministic").map(ToString::to_string))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_deterministic_part_of_the_meta_counts() {
+        let meta = |lineage: u32, consumed: u32| {
+            format!(r#"{{"lineage":{lineage},"deterministic":{{"consumed":{consumed}}}}}"#)
+        };
+        assert_eq!(deterministic_part(&meta(1, 7)), deterministic_part(&meta(2, 7)));
+        assert_ne!(deterministic_part(&meta(1, 7)), deterministic_part(&meta(1, 8)));
+        assert_eq!(deterministic_part("no json"), "");
+    }
+}

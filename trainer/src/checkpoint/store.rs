@@ -1,0 +1,321 @@
+//! A root of checkpoint folders: `step-N/` each, and `LATEST`, the name of the newest.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::error::CheckpointError;
+use super::folder::{Gate, NewFolder, sync_folder, write_synced};
+use super::manifest::Manifest;
+
+const LATEST: &str = "LATEST";
+/// Begins the names of folders that are being written or removed.
+const HIDDEN: &str = ".step-";
+
+/// The checkpoints of one agent. One writer at a time.
+pub struct CheckpointStore {
+    root: PathBuf,
+    keep: usize,
+    gate: Option<Gate>,
+}
+
+/// One finished checkpoint; its files are not yet verified.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Checkpoint {
+    pub folder: PathBuf,
+    pub manifest: Manifest,
+}
+
+impl CheckpointStore {
+    /// The checkpoints under `root`, of which `keep` (at least 1) stay.
+    #[must_use]
+    pub fn new(root: &Path, keep: usize) -> Self {
+        Self {
+            root: root.to_path_buf(),
+            keep: keep.max(1),
+            gate: None,
+        }
+    }
+
+    /// As [`Self::new`], with a gate that may stop the writing at any act.
+    #[must_use]
+    pub fn with_gate(mut self, gate: Option<Gate>) -> Self {
+        self.gate = gate;
+        self
+    }
+
+    /// Takes the gate back.
+    pub fn into_gate(self) -> Option<Gate> {
+        self.gate
+    }
+
+    /// Writes a checkpoint of `step`, whose files `fill` adds, moves `LATEST` to it and removes what is over the number
+    /// to keep. A step that is there already gets a name with a suffix: nothing that is whole is ever overwritten.
+    ///
+    /// # Errors
+    /// [`CheckpointError`]; until the last act the earlier checkpoints are as they were.
+    pub fn save(
+        &mut self,
+        step: u64,
+        digest: &str,
+        fill: impl FnOnce(&mut NewFolder<'_>) -> Result<(), CheckpointError>,
+    ) -> Result<Checkpoint, CheckpointError> {
+        fs::create_dir_all(&self.root).map_err(CheckpointError::io("making", &self.root))?;
+        self.remove_hidden()?;
+        let serial = self.list()?.first().map_or(1, |newest| newest.manifest.serial + 1);
+        let name = self.free_name(step);
+        let target = self.root.join(&name);
+        let hidden = self.root.join(format!(".{name}.new"));
+        let mut folder = NewFolder::begin(hidden, Manifest::new(serial, step, digest), self.gate.as_mut())?;
+        fill(&mut folder)?;
+        folder.finish(&target)?;
+        self.point_at(&name)?;
+        self.retain(&target)?;
+        Ok(Checkpoint {
+            manifest: Manifest::read(&target)?,
+            folder: target,
+        })
+    }
+
+    /// Every finished checkpoint, the latest save first. Folders without a readable manifest are left out.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`]; a root that is not there has no checkpoints.
+    pub fn list(&self) -> Result<Vec<Checkpoint>, CheckpointError> {
+        let mut found: Vec<Checkpoint> = self
+            .folders()?
+            .into_iter()
+            .filter(|folder| name_of(folder).starts_with("step-"))
+            .filter_map(|folder| {
+                let manifest = Manifest::read(&folder).ok()?;
+                Some(Checkpoint { folder, manifest })
+            })
+            .collect();
+        found.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.manifest.serial));
+        Ok(found)
+    }
+
+    /// The checkpoint that `LATEST` names, or the latest save where there is no such file. Not verified.
+    ///
+    /// # Errors
+    /// [`CheckpointError::None`], [`CheckpointError::Io`], and those of reading its manifest.
+    pub fn latest(&self) -> Result<Checkpoint, CheckpointError> {
+        if let Some(folder) = self.pointed_at()? {
+            return Ok(Checkpoint {
+                manifest: Manifest::read(&folder)?,
+                folder,
+            });
+        }
+        let newest = self.list()?.into_iter().next();
+        newest.ok_or_else(|| CheckpointError::None(self.root.clone()))
+    }
+
+    fn pointed_at(&self) -> Result<Option<PathBuf>, CheckpointError> {
+        let path = self.root.join(LATEST);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(self.root.join(text.trim()))),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(CheckpointError::io("reading", &path)(error)),
+        }
+    }
+
+    fn point_at(&mut self, name: &str) -> Result<(), CheckpointError> {
+        let (path, aside) = (self.root.join(LATEST), self.root.join(".LATEST.new"));
+        self.pass("LATEST")?;
+        write_synced(&aside, format!("{name}\n").as_bytes())?;
+        self.pass("move LATEST")?;
+        fs::rename(&aside, &path).map_err(CheckpointError::io("naming", &path))?;
+        sync_folder(&self.root)
+    }
+
+    /// Removes the oldest saves over the number to keep, never `good`.
+    fn retain(&mut self, good: &Path) -> Result<(), CheckpointError> {
+        let surplus = self.list()?.into_iter().skip(self.keep);
+        for old in surplus.filter(|old| old.folder != good) {
+            self.pass("remove")?;
+            // Renamed first: a folder half removed must not look like a checkpoint.
+            let hidden = self.root.join(format!(".{}.old", name_of(&old.folder)));
+            fs::rename(&old.folder, &hidden).map_err(CheckpointError::io("removing", &old.folder))?;
+            fs::remove_dir_all(&hidden).map_err(CheckpointError::io("removing", &hidden))?;
+        }
+        Ok(())
+    }
+
+    fn remove_hidden(&self) -> Result<(), CheckpointError> {
+        for folder in self.folders()?.iter().filter(|path| name_of(path).starts_with(HIDDEN)) {
+            fs::remove_dir_all(folder).map_err(CheckpointError::io("removing", folder))?;
+        }
+        Ok(())
+    }
+
+    fn free_name(&self, step: u64) -> String {
+        let mut name = format!("step-{step}");
+        let mut suffix = 2;
+        while self.root.join(&name).exists() {
+            name = format!("step-{step}.{suffix}");
+            suffix += 1;
+        }
+        name
+    }
+
+    fn folders(&self) -> Result<Vec<PathBuf>, CheckpointError> {
+        let entries = match fs::read_dir(&self.root) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.map_err(CheckpointError::io("listing", &self.root))?,
+        };
+        let mut folders = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(CheckpointError::io("listing", &self.root))?.path();
+            if path.is_dir() {
+                folders.push(path);
+            }
+        }
+        Ok(folders)
+    }
+
+    fn pass(&mut self, act: &str) -> Result<(), CheckpointError> {
+        match &mut self.gate {
+            Some(gate) => gate(act).map_err(CheckpointError::io("writing", &self.root.join(act))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn name_of(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// The checkpoint at `path` and all its files verified. `path` is a checkpoint's folder, or a root, where `LATEST` is
+/// taken. With `fall_back`, damage there leads to the latest save beside it that is undamaged.
+///
+/// # Errors
+/// What is wrong with the checkpoint that was asked for.
+pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError> {
+    let named = name_of(path).starts_with("step-");
+    let root = if named { path.parent().unwrap_or(path) } else { path };
+    let store = CheckpointStore::new(root, 1);
+    let wanted = if named {
+        Manifest::read(path).map(|manifest| Checkpoint {
+            folder: path.to_path_buf(),
+            manifest,
+        })
+    } else {
+        store.latest()
+    };
+    let verified = wanted.and_then(verified);
+    let error = match verified {
+        Ok(checkpoint) => return Ok(checkpoint),
+        Err(error) => error,
+    };
+    if fall_back {
+        for other in store.list()? {
+            if let Ok(good) = self::verified(other) {
+                tracing::warn!(%error, taken = %good.folder.display(), "a checkpoint is damaged, an earlier one is taken");
+                return Ok(good);
+            }
+        }
+    }
+    Err(error)
+}
+
+fn verified(checkpoint: Checkpoint) -> Result<Checkpoint, CheckpointError> {
+    checkpoint.manifest.verify(&checkpoint.folder)?;
+    Ok(checkpoint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    fn save(store: &mut CheckpointStore, step: u64) -> Result<Checkpoint, CheckpointError> {
+        store.save(step, "digest", |folder| {
+            for name in ["state.json", "reference/model.safetensors"] {
+                folder.add(name, |path| {
+                    fs::write(path, format!("{name} {step}")).map_err(CheckpointError::io("writing", path))
+                })?;
+            }
+            Ok(())
+        })
+    }
+
+    fn stop_at(act: usize) -> Option<Gate> {
+        let mut left = act;
+        Some(Box::new(move |_| {
+            left = left.checked_sub(1).ok_or_else(|| io::Error::other("stopped"))?;
+            Ok(())
+        }))
+    }
+
+    #[test]
+    fn a_crash_at_any_act_leaves_a_loadable_checkpoint() {
+        let mut outcomes = Vec::new();
+        for act in 0.. {
+            let root = tempfile::tempdir().unwrap();
+            save(&mut CheckpointStore::new(root.path(), 1), 1).unwrap();
+            let mut store = CheckpointStore::new(root.path(), 1).with_gate(stop_at(act));
+            let result = save(&mut store, 2);
+            let found = find(root.path(), false).unwrap();
+            outcomes.push((found.manifest.step, result.is_ok()));
+            // The next start saves as if nothing had been.
+            save(&mut CheckpointStore::new(root.path(), 1), 3).unwrap();
+            assert_eq!(find(root.path(), false).unwrap().manifest.step, 3);
+            assert_eq!(
+                fs::read_dir(root.path()).unwrap().count(),
+                2,
+                "LATEST and one folder after act {act}"
+            );
+            if result.is_ok() {
+                break;
+            }
+        }
+        // Two files, manifest, rename, LATEST written: step 1. LATEST moved: step 2, and the removal of step 1 follows.
+        let expected = [[(1, false); 6].as_slice(), &[(2, false), (2, true)]].concat();
+        assert_eq!(outcomes, expected);
+    }
+
+    #[test]
+    fn the_newest_are_kept_by_save_and_not_by_step() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = CheckpointStore::new(root.path(), 2);
+        for step in [10, 20, 12, 12] {
+            save(&mut store, step).unwrap();
+        }
+        let names: Vec<String> = store
+            .list()
+            .unwrap()
+            .iter()
+            .map(|c| name_of(&c.folder).into())
+            .collect();
+        assert_eq!(
+            names,
+            ["step-12.2", "step-12"],
+            "a branch that was left behind goes first"
+        );
+        assert_eq!(name_of(&store.latest().unwrap().folder), "step-12.2");
+    }
+
+    #[test]
+    fn damage_is_named_and_falls_back_only_when_told() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = CheckpointStore::new(root.path(), 3);
+        save(&mut store, 1).unwrap();
+        let file = save(&mut store, 2).unwrap().folder.join("state.json");
+        let whole = fs::read(&file).unwrap();
+        let error = || find(root.path(), false).unwrap_err();
+        fs::write(&file, &whole[1..]).unwrap();
+        assert!(matches!(error(), CheckpointError::Length { .. }));
+        fs::write(&file, [b"x", &whole[1..]].concat()).unwrap();
+        assert!(matches!(error(), CheckpointError::Digest { .. }));
+        fs::remove_file(&file).unwrap();
+        assert!(matches!(error(), CheckpointError::Missing { .. }));
+        assert_eq!(find(root.path(), true).unwrap().manifest.step, 1);
+        fs::remove_file(root.path().join("step-2/manifest.json")).unwrap();
+        assert!(matches!(error(), CheckpointError::Unfinished(_)));
+        assert_eq!(find(&root.path().join("step-2"), true).unwrap().manifest.step, 1);
+        let empty = tempfile::tempdir().unwrap();
+        assert!(matches!(
+            find(empty.path(), true).unwrap_err(),
+            CheckpointError::None(_)
+        ));
+    }
+}

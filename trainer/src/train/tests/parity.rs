@@ -1,0 +1,236 @@
+//! Loss, gradients and optimizer steps equal those of PyTorch, on the fixtures that `fixtures/make.py` made.
+
+use std::path::{Path, PathBuf};
+
+use broker::protocol::train::{Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use safetensors::SafeTensors;
+use serde::Deserialize;
+use tch::{Device, Kind, Tensor};
+
+use super::{Trainer, TrainerClient, TrainerOptions, loss_of};
+use crate::model::{ModelShape, Weights};
+
+#[derive(Deserialize)]
+struct Case {
+    spans: Vec<CaseSpan>,
+    policy: Policy,
+    optim: Optim,
+    scalars: Scalars,
+}
+
+#[derive(Deserialize)]
+struct CaseSpan {
+    parent: Option<u32>,
+    ids: Vec<u32>,
+    mask: Vec<bool>,
+    behaviour_lp: Vec<f32>,
+    old_lp: Vec<f32>,
+    advantage: f32,
+    weight: f32,
+    temperature: f32,
+    on_policy: bool,
+}
+
+#[derive(Deserialize)]
+struct Policy {
+    clip_low: f32,
+    clip_high: f32,
+    kl_coef: f32,
+    entropy_coef: f32,
+}
+
+#[derive(Deserialize)]
+struct Optim {
+    lr: f64,
+    beta1: f64,
+    beta2: f64,
+    eps: f64,
+    weight_decay: f64,
+    clip_norm: f64,
+}
+
+#[derive(Deserialize)]
+struct Scalars {
+    ce: f64,
+    policy: f64,
+    grad_norms: Vec<f64>,
+}
+
+struct Fixture {
+    folder: PathBuf,
+    case: Case,
+    expected: Vec<u8>,
+}
+
+impl Fixture {
+    fn read(variant: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(variant);
+        Self {
+            case: serde_json::from_str(&std::fs::read_to_string(folder.join("case.json")).unwrap()).unwrap(),
+            expected: std::fs::read(folder.join("expected.safetensors")).unwrap(),
+            folder,
+        }
+    }
+
+    fn tensor(&self, name: &str) -> Tensor {
+        let all = SafeTensors::deserialize(&self.expected).unwrap();
+        let view = all.tensor(name).unwrap();
+        let size: Vec<i64> = view.shape().iter().map(|n| *n as i64).collect();
+        Tensor::from_data_size(view.data(), &size, Kind::Float)
+    }
+
+    fn batch(&self) -> TrainBatch {
+        let spans = self.case.spans.iter().map(|s| Span {
+            parent: s.parent,
+            ids: s.ids.clone(),
+            mask: s.mask.clone(),
+            behaviour_lp: s.behaviour_lp.clone(),
+            old_lp: s.old_lp.clone(),
+            advantage: s.advantage,
+            weight: s.weight,
+            temperature: s.temperature,
+            on_policy: s.on_policy,
+        });
+        TrainBatch {
+            spans: spans.collect(),
+            tokens: 0,
+        }
+    }
+
+    /// A trainer of the fixture's model, whose reference policy is the fixture's other one.
+    fn trainer(&self) -> Trainer {
+        let shape = ModelShape::load(&self.folder).unwrap();
+        let aside = tempfile::tempdir().unwrap();
+        std::fs::copy(self.folder.join("config.json"), aside.path().join("config.json")).unwrap();
+        let reference = self.folder.join("reference.safetensors");
+        std::fs::copy(reference, aside.path().join("model.safetensors")).unwrap();
+        let other = Weights::load(&shape, aside.path()).unwrap();
+        let mut trainer = Trainer::new(shape.clone(), other, TrainerOptions::default()).unwrap();
+        trainer.take_reference().unwrap();
+        trainer
+            .weights
+            .copy_from(&Weights::load(&shape, &self.folder).unwrap())
+            .unwrap();
+        trainer
+    }
+
+    fn policy(&self) -> Loss {
+        let p = &self.case.policy;
+        Loss::Policy {
+            clip_low: p.clip_low,
+            clip_high: p.clip_high,
+            kl_coef: p.kl_coef,
+            entropy_coef: p.entropy_coef,
+        }
+    }
+
+    /// The largest gap of a flat buffer to the expected tensors, each relative to the tensor's norm.
+    fn gap(&self, prefix: &str, trainer: &Trainer, flat: &Tensor) -> f64 {
+        let gaps = trainer.weights().params().iter().map(|spec| {
+            let want = self.tensor(&format!("{prefix}.{}", spec.name)).flatten(0, -1);
+            let got = flat.narrow(0, spec.offset as i64, spec.numel as i64).detach();
+            ((got - &want).norm() / want.norm()).double_value(&[])
+        });
+        gaps.fold(0.0, f64::max)
+    }
+}
+
+const VARIANTS: [&str; 2] = ["untied", "tied"];
+
+#[test]
+fn logprobs_equal() {
+    for variant in VARIANTS {
+        let fixture = Fixture::read(variant);
+        let batch = fixture.batch();
+        let reply = fixture.trainer().execute(TrainCommand::Forward {
+            seq: 0,
+            batch: batch.clone(),
+        });
+        let TrainReply::LogProbs(spans) = reply.unwrap() else {
+            panic!()
+        };
+        let got: Vec<f32> = spans
+            .iter()
+            .zip(&batch.spans)
+            .flat_map(|(lps, span)| lps.iter().zip(&span.mask).filter(|(_, m)| **m).map(|(lp, _)| *lp))
+            .collect();
+        let gap = (Tensor::from_slice(&got) - fixture.tensor("logprobs"))
+            .abs()
+            .max()
+            .double_value(&[]);
+        assert!(gap < 1e-5, "{variant}: {gap}");
+    }
+}
+
+#[test]
+fn losses_and_gradients_equal() {
+    for variant in VARIANTS {
+        let fixture = Fixture::read(variant);
+        let scalars = &fixture.case.scalars;
+        for (kind, loss, want) in [
+            ("ce", Loss::CrossEntropy, scalars.ce),
+            ("policy", fixture.policy(), scalars.policy),
+        ] {
+            let mut trainer = fixture.trainer();
+            let batch = fixture.batch();
+            let stats = loss_of(
+                trainer
+                    .execute(TrainCommand::ForwardBackward { seq: 0, batch, loss })
+                    .unwrap(),
+            );
+            assert!(
+                (stats.loss - want).abs() < 1e-5 * want.abs().max(1.0),
+                "{variant} {kind}: {} {want}",
+                stats.loss
+            );
+            let entropy = fixture.tensor("entropies").sum(Kind::Double).double_value(&[]);
+            assert!(
+                (stats.entropy - entropy).abs() < 1e-4,
+                "{variant}: entropy {}",
+                stats.entropy
+            );
+            let gap = fixture.gap(&format!("grad.{kind}"), &trainer, trainer.model.grad());
+            assert!(gap < 1e-4, "{variant} {kind}: gradient {gap}");
+        }
+    }
+}
+
+#[test]
+fn three_steps_of_adamw_with_clipping_equal() {
+    for variant in VARIANTS {
+        let fixture = Fixture::read(variant);
+        let mut trainer = fixture.trainer();
+        let o = &fixture.case.optim;
+        let params = OptimStep {
+            lr: o.lr,
+            beta1: o.beta1,
+            beta2: o.beta2,
+            eps: o.eps,
+            weight_decay: o.weight_decay,
+            clip_norm: o.clip_norm,
+        };
+        for (step, want) in fixture.case.scalars.grad_norms.iter().enumerate() {
+            let seq = 2 * step as u64;
+            let (batch, loss) = (fixture.batch(), fixture.policy());
+            trainer
+                .execute(TrainCommand::ForwardBackward { seq, batch, loss })
+                .unwrap();
+            let reply = trainer
+                .execute(TrainCommand::OptimStep { seq: seq + 1, params })
+                .unwrap();
+            let TrainReply::Step {
+                grad_norm,
+                skipped: false,
+            } = reply
+            else {
+                panic!("{reply:?}")
+            };
+            assert!(
+                (grad_norm / want - 1.0).abs() < 1e-3,
+                "{variant} step {step}: {grad_norm} {want}"
+            );
+        }
+        let gap = fixture.gap("after", &trainer, &trainer.weights().flat().to_device(Device::Cpu));
+        assert!(gap < 1e-4, "{variant}: {gap}");
+    }
+}
