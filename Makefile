@@ -65,8 +65,7 @@ endif
 lint: setup ## formatting, clippy with warnings as errors, cargo-deny where installed
 	$(phase) "format" "a second" cargo fmt --all --check
 	$(phase) "clippy" "first time about 3 minutes, then seconds" cargo clippy --workspace --all-targets -- -D warnings
-	@if command -v cargo-deny >/dev/null; then tests/setup/phase.sh "cargo-deny" "seconds" cargo deny check; \
-	else echo "==> cargo-deny: not installed, skipped (cargo install --locked cargo-deny)" >&2; fi
+	$(phase) "licences and advisories" "seconds" tests/setup/deny.sh
 
 bench: setup ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
