@@ -1,0 +1,174 @@
+//! The audit: what a ledger holds, counted from its rows, also from outside and while its agent runs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use broker::ids::{Attempt, Digest, GroupId};
+use rusqlite::{Connection, OpenFlags};
+use serde::Serialize;
+
+use super::cache::{load_lineages, set_chain};
+use super::error::Doing;
+use super::rows::{Id, unsigned};
+use super::{Cache, Counts, Ledger, LedgerError, Lineages, schema};
+
+/// The ledger, counted from its rows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Audit {
+    pub run: String,
+    pub agent: String,
+    pub counts: Counts,
+    /// Samples of all closed groups.
+    pub samples: u64,
+    /// Samples with a verdict in the surviving lineage.
+    pub decided: u64,
+    /// Samples that took effect more than once in the surviving lineage. Must be 0.
+    pub twice: u64,
+    /// Groups of the surviving lineage with a verdict on some of their samples and not on others.
+    pub partial: u64,
+    /// Closed groups with samples, without a verdict and without their payload. Must be 0: they are lost.
+    pub missing: u64,
+    /// Parts of bundles that wait for the others.
+    pub staged_parts: u64,
+    /// Stages of groups that are closed. Must be 0.
+    pub orphan_stages: u64,
+    /// Lineages begun, by id: (parent lineage, fork step).
+    pub lineages: BTreeMap<u32, Option<(u32, u64)>>,
+}
+
+impl Audit {
+    /// What must not be, in words.
+    #[must_use]
+    pub fn violations(&self) -> Vec<String> {
+        let rules = [
+            (self.twice, "samples took effect more than once"),
+            (self.missing, "closed groups have neither a verdict nor their samples"),
+            (self.orphan_stages, "stages belong to closed groups"),
+        ];
+        rules
+            .iter()
+            .filter(|(number, _)| *number > 0)
+            .map(|(number, what)| format!("{number} {what}"))
+            .collect()
+    }
+}
+
+/// One group, for comparing the ledgers of several agents.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupRow {
+    pub group: GroupId,
+    pub task: String,
+    pub open: bool,
+    /// What closed it.
+    pub winner: Option<(Attempt, Digest)>,
+    pub samples: u64,
+    pub reason: Option<String>,
+}
+
+/// Reads a ledger without owning it.
+#[derive(Debug)]
+pub struct Inspector {
+    connection: Connection,
+}
+
+impl Inspector {
+    /// Opens the ledger read-only; its agent may be running.
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let connection =
+            Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(|e| LedgerError::Open {
+                path: path.into(),
+                reason: e.to_string(),
+            })?;
+        connection
+            .busy_timeout(std::time::Duration::from_secs(5))
+            .doing("read")?;
+        Ok(Self { connection })
+    }
+
+    pub fn audit(&self) -> Result<Audit, LedgerError> {
+        audit(&self.connection)
+    }
+
+    pub fn lineages(&self) -> Result<Lineages, LedgerError> {
+        load_lineages(&self.connection)
+    }
+
+    /// All groups in the order of reservation.
+    pub fn groups(&self) -> Result<Vec<GroupRow>, LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare("SELECT group_id, task, state, attempt, digest, samples, reason FROM groups ORDER BY seq")
+            .doing("read")?;
+        let rows = statement
+            .query_map([], |row| {
+                let attempt: Option<Id> = row.get(3)?;
+                let digest: Option<Id> = row.get(4)?;
+                Ok(GroupRow {
+                    group: GroupId(row.get::<_, Id>(0)?.0),
+                    task: row.get(1)?,
+                    open: row.get::<_, i64>(2)? == schema::RESERVED,
+                    winner: attempt.zip(digest).map(|(a, d)| (Attempt(a.0), Digest(d.0))),
+                    samples: unsigned(row.get(5)?),
+                    reason: row.get(6)?,
+                })
+            })
+            .doing("read")?;
+        rows.collect::<Result<_, _>>().doing("read")
+    }
+}
+
+impl Ledger {
+    /// Counts everything anew, from the rows.
+    pub fn audit(&self) -> Result<Audit, LedgerError> {
+        audit(&self.connection)
+    }
+}
+
+/// Samples per group with a verdict along the chain, and how many verdicts those have.
+const DECIDED: &str = "WITH decided AS (
+    SELECT v.group_id, count(*) AS verdicts, count(DISTINCT v.member || '/' || v.seat || '/' || v.role) AS samples
+    FROM verdicts v JOIN temp.chain c ON v.lineage = c.lineage AND v.step <= c.step GROUP BY 1)";
+
+fn audit(connection: &Connection) -> Result<Audit, LedgerError> {
+    let cache = Cache::load(connection, std::time::Instant::now())?;
+    set_chain(connection, &cache.lineages.surviving())?;
+    let text = |key: &str| -> Result<String, LedgerError> {
+        connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+            .doing("read")
+    };
+    let number = |sql: &str| -> Result<u64, LedgerError> {
+        connection
+            .query_row(sql, [], |row| row.get(0))
+            .map(unsigned)
+            .doing("read")
+    };
+    Ok(Audit {
+        run: text("run")?,
+        agent: text("agent")?,
+        samples: number("SELECT coalesce(sum(samples), 0) FROM groups")?,
+        decided: number(&format!("{DECIDED} SELECT coalesce(sum(samples), 0) FROM decided"))?,
+        twice: number(&format!(
+            "{DECIDED} SELECT coalesce(sum(verdicts - samples), 0) FROM decided"
+        ))?,
+        partial: number(&format!(
+            "{DECIDED} SELECT count(*) FROM decided d JOIN groups g USING (group_id) WHERE d.samples <> g.samples"
+        ))?,
+        missing: number(&format!(
+            "{DECIDED} SELECT count(*) FROM groups g WHERE g.samples > 0
+             AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.group_id = g.group_id)
+             AND NOT EXISTS (SELECT 1 FROM decided d WHERE d.group_id = g.group_id)"
+        ))?,
+        staged_parts: number("SELECT count(*) FROM stages")?,
+        orphan_stages: number(&format!(
+            "SELECT count(*) FROM stages s JOIN groups g USING (group_id) WHERE g.state <> {}",
+            schema::RESERVED
+        ))?,
+        lineages: cache
+            .lineages
+            .iter()
+            .map(|lineage| (lineage.id, lineage.parent.map(|v| (v.lineage, v.step))))
+            .collect(),
+        counts: cache.counts,
+    })
+}

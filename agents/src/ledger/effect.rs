@@ -1,0 +1,478 @@
+//! The training effect: lineages, verdicts, batches of a dead branch, consumed sets, and when payloads go.
+
+use broker::codec;
+use broker::ids::{Digest, GroupId, WeightVersion};
+use broker::protocol::control::RunPhase;
+use rusqlite::{OptionalExtension, params};
+
+use super::cache::set_chain;
+use super::error::Doing;
+use super::rows::{Id, signed, unsigned};
+use super::{Cache, Ledger, LedgerError, Lineage, Lineages};
+
+/// What became of a sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    Trained,
+    /// By reason, such as `stale`.
+    Discarded(String),
+}
+
+/// The verdict on one sample.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SampleVerdict {
+    pub group: GroupId,
+    pub member: u16,
+    pub role: String,
+    pub seat: u16,
+    pub verdict: Verdict,
+}
+
+/// A batch as it was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedBatch {
+    pub lineage: u32,
+    /// The version this batch led to, counted from 1.
+    pub step: u64,
+    /// In the order in which they were recorded.
+    pub verdicts: Vec<SampleVerdict>,
+}
+
+impl RecordedBatch {
+    /// Its groups, each once, in order.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupId> {
+        let mut groups: Vec<GroupId> = Vec::new();
+        for verdict in &self.verdicts {
+            if !groups.contains(&verdict.group) {
+                groups.push(verdict.group);
+            }
+        }
+        groups
+    }
+}
+
+/// What a version has consumed: all verdicts along its ancestor chain up to its step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Consumed {
+    /// Of the consumed set in order, by task names and without lineage or run: equal runs have equal digests.
+    pub digest: Digest,
+    /// The ledger's sequence number of the last batch in it.
+    pub sequence: u64,
+}
+
+impl Ledger {
+    /// Begins a lineage at a checkpoint, or at the run's initial weights. From now on earlier lineages are fenced out, and
+    /// what only they consumed is ready again.
+    pub fn begin_lineage(&mut self, parent: Option<WeightVersion>) -> Result<u32, LedgerError> {
+        self.write(|ledger| {
+            if let Some(parent) = parent
+                && ledger.cache.lineages.get(parent.lineage).is_none()
+            {
+                return Err(LedgerError::UnknownLineage(parent.lineage));
+            }
+            let id = ledger.cache.lineages.newest().map_or(1, |newest| newest.id + 1);
+            ledger
+                .connection
+                .execute(
+                    "INSERT INTO lineages VALUES (?1, ?2, ?3)",
+                    params![id, parent.map(|v| v.lineage), signed(parent.map_or(0, |v| v.step))],
+                )
+                .doing("written")?;
+            let mut cache = Cache::load(&ledger.connection, std::time::Instant::now())?;
+            cache.take_over(&ledger.cache);
+            ledger.cache = cache;
+            Ok(id)
+        })
+    }
+
+    /// All lineages, for the staleness walk.
+    #[must_use]
+    pub fn lineages(&self) -> Lineages {
+        self.cache.lineages.clone()
+    }
+
+    /// Records what a batch does with its samples: once per step of the newest lineage, steps rising from the fork. The
+    /// step is the version the batch leads to; discards that belong to no batch go with the next one. Repeating the same
+    /// call changes nothing.
+    ///
+    /// # Errors
+    /// [`LedgerError::Fenced`] if `lineage` is not the newest, [`LedgerError::Decided`] if a sample has a verdict in this
+    /// lineage or an ancestor, [`LedgerError::Step`] if the step was recorded otherwise or lies behind.
+    pub fn record_batch(&mut self, lineage: u32, step: u64, verdicts: &[SampleVerdict]) -> Result<(), LedgerError> {
+        self.write(|ledger| {
+            let newest = ledger.fence(lineage)?;
+            let before = ledger.last_batch(newest)?;
+            let tasks = ledger.tasks_of(verdicts)?;
+            if before.step >= step {
+                return ledger.check_repeat(lineage, step, &tasks, verdicts, before.step);
+            }
+            ledger.check_undecided(verdicts)?;
+            let digest = batch_digest(before.digest, step, &tasks, verdicts);
+            ledger.insert_batch(lineage, step, digest, verdicts)?;
+            ledger.count_verdicts(verdicts);
+            Ok(())
+        })
+    }
+
+    fn fence(&self, lineage: u32) -> Result<Lineage, LedgerError> {
+        match self.cache.lineages.newest() {
+            Some(newest) if newest.id == lineage => Ok(newest),
+            newest => Err(LedgerError::Fenced {
+                ours: lineage.into(),
+                newest: newest.map_or(0, |newest| newest.id.into()),
+            }),
+        }
+    }
+
+    /// Where the newest lineage stands: its last batch, or its fork.
+    fn last_batch(&self, newest: Lineage) -> Result<Last, LedgerError> {
+        let head = WeightVersion {
+            lineage: newest.id,
+            step: i64::MAX as u64,
+        };
+        let mut last = self.last_batch_of(head)?;
+        last.step = last.step.max(newest.parent.map_or(0, |fork| fork.step));
+        Ok(last)
+    }
+
+    /// The last batch along the chain of `version`.
+    fn last_batch_of(&self, version: WeightVersion) -> Result<Last, LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT seq, step, digest FROM batches WHERE lineage = ?1 AND step <= ?2 ORDER BY step DESC LIMIT 1",
+            )
+            .doing("read")?;
+        for at in self.cache.lineages.chain(version) {
+            let found = statement
+                .query_row(params![at.lineage, signed(at.step)], |row| {
+                    Ok(Last {
+                        sequence: unsigned(row.get(0)?),
+                        step: unsigned(row.get(1)?),
+                        digest: Digest(row.get::<_, Id>(2)?.0),
+                    })
+                })
+                .optional()
+                .doing("read")?;
+            if let Some(last) = found {
+                return Ok(last);
+            }
+        }
+        Ok(Last {
+            sequence: 0,
+            step: 0,
+            digest: Digest([0; 16]),
+        })
+    }
+
+    fn tasks_of(&self, verdicts: &[SampleVerdict]) -> Result<Vec<String>, LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT task FROM groups WHERE group_id = ?1")
+            .doing("read")?;
+        let mut last: Option<(GroupId, String)> = None;
+        let mut tasks = Vec::with_capacity(verdicts.len());
+        for verdict in verdicts {
+            let task = match &last {
+                Some((group, task)) if *group == verdict.group => task.clone(),
+                _ => statement
+                    .query_row([Id::from(verdict.group)], |row| row.get::<_, String>(0))
+                    .optional()
+                    .doing("read")?
+                    .ok_or(LedgerError::UnknownGroup(verdict.group))?,
+            };
+            last = Some((verdict.group, task.clone()));
+            tasks.push(task);
+        }
+        Ok(tasks)
+    }
+
+    /// A step that is recorded already: the same again is fine.
+    fn check_repeat(
+        &self,
+        lineage: u32,
+        step: u64,
+        tasks: &[String],
+        verdicts: &[SampleVerdict],
+        at: u64,
+    ) -> Result<(), LedgerError> {
+        let refused = LedgerError::Step { lineage, step, at };
+        let recorded = self.last_batch_of(WeightVersion { lineage, step })?;
+        let before = self.last_batch_of(WeightVersion {
+            lineage,
+            step: step.checked_sub(1).ok_or(refused.clone())?,
+        })?;
+        let same = recorded.step == step
+            && self.batch_is_of(lineage, step)?
+            && recorded.digest == batch_digest(before.digest, step, tasks, verdicts);
+        if same { Ok(()) } else { Err(refused) }
+    }
+
+    fn batch_is_of(&self, lineage: u32, step: u64) -> Result<bool, LedgerError> {
+        self.connection
+            .prepare_cached("SELECT 1 FROM batches WHERE lineage = ?1 AND step = ?2")
+            .and_then(|mut statement| statement.exists(params![lineage, signed(step)]))
+            .doing("read")
+    }
+
+    fn check_undecided(&self, verdicts: &[SampleVerdict]) -> Result<(), LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT 1 FROM verdicts v JOIN temp.chain c ON v.lineage = c.lineage AND v.step <= c.step
+                 WHERE v.group_id = ?1 AND v.member = ?2 AND v.role = ?3 AND v.seat = ?4",
+            )
+            .doing("read")?;
+        let mut seen = std::collections::HashSet::new();
+        for verdict in verdicts {
+            let SampleVerdict {
+                group,
+                member,
+                role,
+                seat,
+                ..
+            } = verdict;
+            let repeated = !seen.insert((*group, *member, role.as_str(), *seat));
+            let key = params![Id::from(*group), member, role, seat];
+            if repeated || statement.exists(key).doing("read")? {
+                return Err(LedgerError::Decided {
+                    group: *group,
+                    member: *member,
+                    role: role.clone(),
+                    seat: *seat,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn insert_batch(
+        &mut self,
+        lineage: u32,
+        step: u64,
+        digest: Digest,
+        verdicts: &[SampleVerdict],
+    ) -> Result<(), LedgerError> {
+        let trained = verdicts.iter().filter(|v| v.verdict == Verdict::Trained).count();
+        self.connection
+            .prepare_cached(
+                "INSERT INTO batches (lineage, step, digest, trained, discarded) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )
+            .and_then(|mut statement| {
+                let discarded = verdicts.len() - trained;
+                statement.execute(params![
+                    lineage,
+                    signed(step),
+                    Id::from(digest),
+                    trained as i64,
+                    discarded as i64
+                ])
+            })
+            .doing("written")?;
+        let mut insert = self
+            .connection
+            .prepare_cached("INSERT INTO verdicts VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")
+            .doing("written")?;
+        for (position, verdict) in verdicts.iter().enumerate() {
+            insert
+                .execute(params![
+                    lineage,
+                    signed(step),
+                    position as i64,
+                    Id::from(verdict.group),
+                    verdict.member,
+                    verdict.role,
+                    verdict.seat,
+                    verdict.verdict.reason()
+                ])
+                .doing("written")?;
+        }
+        Ok(())
+    }
+
+    fn count_verdicts(&mut self, verdicts: &[SampleVerdict]) {
+        let decided: std::collections::HashSet<GroupId> = verdicts.iter().map(|v| v.group).collect();
+        self.cache.ready.retain(|(_, group)| !decided.contains(group));
+        let counts = &mut self.cache.counts;
+        counts.ready = self.cache.ready.len() as u64;
+        counts.batches += 1;
+        for verdict in verdicts {
+            match &verdict.verdict {
+                Verdict::Trained => counts.trained += 1,
+                Verdict::Discarded(reason) => *counts.discarded.entry(reason.clone()).or_default() += 1,
+            }
+        }
+    }
+
+    /// The batches to replay after a restore to step `after`, in order, before any new one is formed: for each following
+    /// step that of the newest lineage that has one. (Every lineage replays its forerunners' batches first, so a newer
+    /// lineage's batch at a step is the same or the first.)
+    pub fn recorded_batches(&self, after: u64) -> Result<Vec<RecordedBatch>, LedgerError> {
+        let mut newest = self
+            .connection
+            .prepare_cached("SELECT max(lineage) FROM batches WHERE step = ?1")
+            .doing("read")?;
+        let mut batches = Vec::new();
+        for step in after + 1.. {
+            let lineage: Option<u32> = newest.query_row([signed(step)], |row| row.get(0)).doing("read")?;
+            let Some(lineage) = lineage else { break };
+            let verdicts = self.verdicts_at(lineage, step)?;
+            batches.push(RecordedBatch {
+                lineage,
+                step,
+                verdicts,
+            });
+        }
+        Ok(batches)
+    }
+
+    fn verdicts_at(&self, lineage: u32, step: u64) -> Result<Vec<SampleVerdict>, LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT group_id, member, role, seat, reason FROM verdicts
+                 WHERE lineage = ?1 AND step = ?2 ORDER BY position",
+            )
+            .doing("read")?;
+        let rows = statement
+            .query_map(params![lineage, signed(step)], |row| {
+                Ok(SampleVerdict {
+                    group: GroupId(row.get::<_, Id>(0)?.0),
+                    member: row.get(1)?,
+                    role: row.get(2)?,
+                    seat: row.get(3)?,
+                    verdict: row
+                        .get::<_, Option<String>>(4)?
+                        .map_or(Verdict::Trained, Verdict::Discarded),
+                })
+            })
+            .doing("read")?;
+        rows.collect::<Result<_, _>>().doing("read")
+    }
+
+    /// What `version` has consumed, for its checkpoint's manifest.
+    pub fn consumed(&self, version: WeightVersion) -> Result<Consumed, LedgerError> {
+        if self.cache.lineages.get(version.lineage).is_none() {
+            return Err(LedgerError::UnknownLineage(version.lineage));
+        }
+        let last = self.last_batch_of(version)?;
+        Ok(Consumed {
+            digest: last.digest,
+            sequence: last.sequence,
+        })
+    }
+
+    /// Removes payloads that no checkpoint of `retained` could ask for again: those with a verdict that every one of them
+    /// has consumed. Without retained checkpoints nothing goes. Answers how many went.
+    pub fn prune(&mut self, retained: &[WeightVersion]) -> Result<u64, LedgerError> {
+        if retained.is_empty() {
+            return Ok(0);
+        }
+        self.write(|ledger| {
+            let pruned = ledger.prune_consumed(retained);
+            set_chain(&ledger.connection, &ledger.cache.lineages.surviving())?;
+            pruned
+        })
+    }
+
+    fn prune_consumed(&mut self, retained: &[WeightVersion]) -> Result<u64, LedgerError> {
+        self.connection
+            .execute_batch(
+                "CREATE TEMP TABLE IF NOT EXISTS consumed (group_id BLOB PRIMARY KEY, times INTEGER NOT NULL);
+                 DELETE FROM temp.consumed;",
+            )
+            .doing("pruned")?;
+        for checkpoint in retained {
+            set_chain(&self.connection, &self.cache.lineages.chain(*checkpoint))?;
+            self.connection
+                .execute(
+                    "INSERT INTO temp.consumed SELECT DISTINCT p.group_id, 1 FROM payloads p
+                     JOIN verdicts v USING (group_id)
+                     JOIN temp.chain c ON v.lineage = c.lineage AND v.step <= c.step WHERE true
+                     ON CONFLICT (group_id) DO UPDATE SET times = times + 1",
+                    [],
+                )
+                .doing("pruned")?;
+        }
+        let pruned = self
+            .connection
+            .execute(
+                "DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM temp.consumed WHERE times = ?1)",
+                [retained.len() as i64],
+            )
+            .doing("pruned")?;
+        Ok(pruned as u64)
+    }
+
+    /// The run's phase as this agent knows it, and how often it changed.
+    pub fn phase(&self) -> Result<(u64, RunPhase), LedgerError> {
+        let read = |key: &str| self.meta_value(key);
+        let seq = read("phase_seq")?.and_then(|text| text.parse().ok()).unwrap_or(0);
+        let phase = read("phase")?
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        Ok((seq, phase))
+    }
+
+    /// Stores the run's phase; answers its sequence number.
+    pub fn set_phase(&mut self, phase: RunPhase) -> Result<u64, LedgerError> {
+        self.write(|ledger| {
+            let seq = ledger.phase()?.0 + 1;
+            let text = String::from_utf8_lossy(&codec::encode_json(&phase)).into_owned();
+            ledger.put_meta("phase", &text)?;
+            ledger.put_meta("phase_seq", &seq.to_string())?;
+            Ok(seq)
+        })
+    }
+
+    /// A note of the owner's, such as a source's cursor.
+    pub fn note(&self, key: &str) -> Result<Option<String>, LedgerError> {
+        self.meta_value(&format!("note.{key}"))
+    }
+
+    pub fn set_note(&mut self, key: &str, value: &str) -> Result<(), LedgerError> {
+        self.write(|ledger| ledger.put_meta(&format!("note.{key}"), value))
+    }
+
+    fn meta_value(&self, key: &str) -> Result<Option<String>, LedgerError> {
+        self.connection
+            .prepare_cached("SELECT value FROM meta WHERE key = ?1")
+            .and_then(|mut statement| statement.query_row([key], |row| row.get(0)).optional())
+            .doing("read")
+    }
+
+    fn put_meta(&self, key: &str, value: &str) -> Result<(), LedgerError> {
+        self.connection
+            .prepare_cached("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2")
+            .and_then(|mut statement| statement.execute([key, value]))
+            .doing("written")?;
+        Ok(())
+    }
+}
+
+/// The end of a chain of batches.
+struct Last {
+    sequence: u64,
+    step: u64,
+    digest: Digest,
+}
+
+impl Verdict {
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Verdict::Trained => None,
+            Verdict::Discarded(reason) => Some(reason),
+        }
+    }
+}
+
+/// The consumed set as a chain of digests: each batch hashes the one before.
+fn batch_digest(before: Digest, step: u64, tasks: &[String], verdicts: &[SampleVerdict]) -> Digest {
+    let rows: Vec<_> = tasks
+        .iter()
+        .zip(verdicts)
+        .map(|(task, v)| (task.as_str(), v.member, v.role.as_str(), v.seat, v.verdict.reason()))
+        .collect();
+    Digest::of(&codec::encode(&(before, step, rows)))
+}

@@ -1,0 +1,95 @@
+//! Why the ledger refused, and what to try.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use broker::ids::GroupId;
+
+/// Why a call on the ledger failed. Clones are cheap: one failed commit answers many callers.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum LedgerError {
+    #[error(
+        "the ledger {path} is in use by process {holder}: an agent has one process; stop that one, or give this run another folder"
+    )]
+    InUse { path: PathBuf, holder: String },
+    #[error("cannot open the ledger {path}: {reason}")]
+    Open { path: PathBuf, reason: String },
+    #[error(
+        "the ledger {path} is damaged ({detail}): it is the run's custody of tasks, so nothing is guessed; \
+         restore it from a copy, or start a new run"
+    )]
+    Damaged { path: PathBuf, detail: String },
+    #[error("{path} is the ledger of {found}, not of {wanted}: check --run and --name")]
+    Foreign {
+        path: PathBuf,
+        found: String,
+        wanted: String,
+    },
+    #[error("the ledger {path} has schema {found}, this build has {known}: run the release that wrote it")]
+    Schema { path: PathBuf, found: i64, known: i64 },
+    /// Someone opened the ledger, or began a lineage, after the caller did: stop, write nothing more.
+    #[error("a newer owner has the ledger (ours {ours}, newest {newest}): this one must stop")]
+    Fenced { ours: i64, newest: i64 },
+    #[error("the ledger could not be {doing}")]
+    Storage {
+        doing: &'static str,
+        source: Arc<rusqlite::Error>,
+    },
+    /// In the surviving lineage each sample takes effect once.
+    #[error("sample {member}/{role}/{seat} of group {group} already has a verdict in this lineage or an ancestor")]
+    Decided {
+        group: GroupId,
+        member: u16,
+        role: String,
+        seat: u16,
+    },
+    #[error("step {step} cannot be recorded: lineage {lineage} stands at step {at}")]
+    Step { lineage: u32, step: u64, at: u64 },
+    #[error("lineage {0} is not in the ledger")]
+    UnknownLineage(u32),
+    #[error("group {0} has no row in the ledger")]
+    UnknownGroup(GroupId),
+    #[error("the payload of group {0} is gone: no retained checkpoint needs it any more")]
+    NoPayload(GroupId),
+    #[error("the ledger holds {what} that this build cannot read: {reason}")]
+    Content { what: String, reason: String },
+    #[error("the ledger's writer has ended")]
+    Closed,
+}
+
+impl LedgerError {
+    /// A stable name for metrics.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::InUse { .. } => "in_use",
+            Self::Open { .. } => "open",
+            Self::Damaged { .. } => "damaged",
+            Self::Foreign { .. } => "foreign",
+            Self::Schema { .. } => "schema",
+            Self::Fenced { .. } => "fenced",
+            Self::Storage { .. } => "storage",
+            Self::Decided { .. } => "decided",
+            Self::Step { .. } => "step",
+            Self::UnknownLineage(_) => "unknown_lineage",
+            Self::UnknownGroup(_) => "unknown_group",
+            Self::NoPayload(_) => "no_payload",
+            Self::Content { .. } => "content",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// Names the step that failed: `.doing("read")`.
+pub(super) trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T, LedgerError>;
+}
+
+impl<T> Doing<T> for Result<T, rusqlite::Error> {
+    fn doing(self, doing: &'static str) -> Result<T, LedgerError> {
+        self.map_err(|source| LedgerError::Storage {
+            doing,
+            source: Arc::new(source),
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! The ledger for async code: one writer thread, and one commit for all calls that wait.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use broker::AgentName;
+use broker::ids::{GroupId, RunId, WeightVersion};
+use broker::protocol::bundle::Bundle;
+use broker::protocol::control::RunPhase;
+use broker::protocol::reserve::{Reserve, ReserveVerdict};
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    Audit, Consumed, Counts, Ledger, LedgerError, LedgerOptions, Lineages, Overdue, RecordedBatch, SampleVerdict,
+    Staged,
+};
+
+/// Calls that wait at most; a caller beyond them waits for room.
+const QUEUE: usize = 4096;
+/// Calls that share one commit at most.
+const GROUP: usize = 1024;
+
+/// Answers once its transaction is known to be on disk, or not.
+type Answer = Box<dyn FnOnce(Result<(), LedgerError>) + Send>;
+type Call = Box<dyn FnOnce(&mut Ledger) -> Answer + Send>;
+
+/// A ledger behind its writer thread. Clones share it; the ledger closes when the last one is gone.
+///
+/// Every method answers after the commit that holds its effect. Calls that wait at the same time share one commit, so
+/// hundreds of small calls a second cost a few waits for the disk.
+#[derive(Debug, Clone)]
+pub struct LedgerHandle {
+    calls: mpsc::Sender<Call>,
+    ended: Arc<tokio::sync::watch::Sender<()>>,
+}
+
+impl LedgerHandle {
+    /// Opens the ledger (blocking for its integrity check) and starts its writer.
+    pub fn open(path: &Path, run: &RunId, agent: &AgentName) -> Result<Self, LedgerError> {
+        Self::open_with(path, run, agent, LedgerOptions::default())
+    }
+
+    /// As [`LedgerHandle::open`], with options.
+    pub fn open_with(path: &Path, run: &RunId, agent: &AgentName, options: LedgerOptions) -> Result<Self, LedgerError> {
+        let ledger = Ledger::open_with(path, run, agent, options)?;
+        let (calls, waiting) = mpsc::channel(QUEUE);
+        let (ended, guard) = tokio::sync::watch::channel(());
+        std::thread::Builder::new()
+            .name(format!("ledger-{agent}"))
+            .spawn(move || {
+                write_all(ledger, waiting);
+                drop(guard);
+            })
+            .map_err(|e| LedgerError::Open {
+                path: path.into(),
+                reason: format!("cannot start its writer: {e}"),
+            })?;
+        Ok(Self {
+            calls,
+            ended: Arc::new(ended),
+        })
+    }
+
+    async fn call<R: Send + 'static>(
+        &self,
+        call: impl FnOnce(&mut Ledger) -> Result<R, LedgerError> + Send + 'static,
+    ) -> Result<R, LedgerError> {
+        let (sender, receiver) = oneshot::channel();
+        let call: Call = Box::new(move |ledger| {
+            let answer = call(ledger);
+            Box::new(move |committed| {
+                // The caller may have gone; the effect stands all the same.
+                let _ = sender.send(committed.and(answer));
+            })
+        });
+        self.calls.send(call).await.map_err(|_| LedgerError::Closed)?;
+        receiver.await.map_err(|_| LedgerError::Closed)?
+    }
+
+    /// [`Ledger::begin_lineage`]
+    pub async fn begin_lineage(&self, parent: Option<WeightVersion>) -> Result<u32, LedgerError> {
+        self.call(move |ledger| ledger.begin_lineage(parent)).await
+    }
+
+    /// [`Ledger::lineages`]
+    pub async fn lineages(&self) -> Result<Lineages, LedgerError> {
+        self.call(|ledger| Ok(ledger.lineages())).await
+    }
+
+    /// [`Ledger::reserve`]
+    pub async fn reserve(&self, requests: Vec<Reserve>, limit: u64) -> Result<Vec<ReserveVerdict>, LedgerError> {
+        self.call(move |ledger| ledger.reserve(&requests, limit)).await
+    }
+
+    /// [`Ledger::stage`]
+    pub async fn stage(&self, bundles: Vec<Bundle>) -> Result<Vec<Staged>, LedgerError> {
+        self.call(move |ledger| ledger.stage(&bundles)).await
+    }
+
+    /// [`Ledger::ready`]
+    pub async fn ready(&self, limit: usize) -> Result<Vec<Bundle>, LedgerError> {
+        self.call(move |ledger| ledger.ready(limit)).await
+    }
+
+    /// [`Ledger::ready_groups`]
+    pub async fn ready_groups(&self) -> Result<Vec<(u64, GroupId)>, LedgerError> {
+        self.call(|ledger| Ok(ledger.ready_groups())).await
+    }
+
+    /// [`Ledger::payloads`]
+    pub async fn payloads(&self, groups: Vec<GroupId>) -> Result<Vec<Bundle>, LedgerError> {
+        self.call(move |ledger| ledger.payloads(&groups)).await
+    }
+
+    /// [`Ledger::counts`]
+    pub async fn counts(&self) -> Result<Counts, LedgerError> {
+        self.call(|ledger| Ok(ledger.counts())).await
+    }
+
+    /// [`Ledger::overdue`], by now.
+    pub async fn overdue(&self, bound: Duration) -> Result<Vec<Overdue>, LedgerError> {
+        self.call(move |ledger| ledger.overdue(Instant::now(), bound)).await
+    }
+
+    /// [`Ledger::record_batch`]
+    pub async fn record_batch(&self, lineage: u32, step: u64, verdicts: Vec<SampleVerdict>) -> Result<(), LedgerError> {
+        self.call(move |ledger| ledger.record_batch(lineage, step, &verdicts))
+            .await
+    }
+
+    /// [`Ledger::recorded_batches`]
+    pub async fn recorded_batches(&self, after: u64) -> Result<Vec<RecordedBatch>, LedgerError> {
+        self.call(move |ledger| ledger.recorded_batches(after)).await
+    }
+
+    /// [`Ledger::consumed`]
+    pub async fn consumed(&self, version: WeightVersion) -> Result<Consumed, LedgerError> {
+        self.call(move |ledger| ledger.consumed(version)).await
+    }
+
+    /// [`Ledger::prune`]
+    pub async fn prune(&self, retained: Vec<WeightVersion>) -> Result<u64, LedgerError> {
+        self.call(move |ledger| ledger.prune(&retained)).await
+    }
+
+    /// [`Ledger::phase`]
+    pub async fn phase(&self) -> Result<(u64, RunPhase), LedgerError> {
+        self.call(|ledger| ledger.phase()).await
+    }
+
+    /// [`Ledger::set_phase`]
+    pub async fn set_phase(&self, phase: RunPhase) -> Result<u64, LedgerError> {
+        self.call(move |ledger| ledger.set_phase(phase)).await
+    }
+
+    /// [`Ledger::note`]
+    pub async fn note(&self, key: impl Into<String>) -> Result<Option<String>, LedgerError> {
+        let key = key.into();
+        self.call(move |ledger| ledger.note(&key)).await
+    }
+
+    /// [`Ledger::set_note`]
+    pub async fn set_note(&self, key: impl Into<String>, value: impl Into<String>) -> Result<(), LedgerError> {
+        let (key, value) = (key.into(), value.into());
+        self.call(move |ledger| ledger.set_note(&key, &value)).await
+    }
+
+    /// [`Ledger::audit`]
+    pub async fn audit(&self) -> Result<Audit, LedgerError> {
+        self.call(|ledger| ledger.audit()).await
+    }
+
+    /// Gives this handle up and waits until the ledger is closed, which it is when every clone is gone.
+    pub async fn close(self) {
+        let Self { calls, ended } = self;
+        drop(calls);
+        ended.closed().await;
+    }
+}
+
+/// The writer: takes what waits, runs it in one transaction, answers after the commit.
+fn write_all(mut ledger: Ledger, mut waiting: mpsc::Receiver<Call>) {
+    while let Some(first) = waiting.blocking_recv() {
+        let mut calls = vec![first];
+        while calls.len() < GROUP
+            && let Ok(call) = waiting.try_recv()
+        {
+            calls.push(call);
+        }
+        write_group(&mut ledger, calls);
+    }
+}
+
+fn write_group(ledger: &mut Ledger, calls: Vec<Call>) {
+    if let Err(error) = ledger.begin_group() {
+        // Nobody's call was run; each is told why.
+        ledger.broken = Some(error);
+        ledger.grouped = true;
+    }
+    let answers: Vec<Answer> = calls.into_iter().map(|call| call(ledger)).collect();
+    let committed = ledger.end_group();
+    if let Err(error) = &committed {
+        tracing::error!(error = %error, error_label = error.label(), "ledger commit failed");
+    }
+    for answer in answers {
+        answer(committed.clone());
+    }
+}

@@ -1,0 +1,51 @@
+//! Each agent's custody ledger: one SQLite file that is at once custody of tasks, reservation of room, dedupe and audit book.
+//!
+//! A group's row is written at admission and kept for the whole run: `reserved`, then `closed` by exactly one attempt, or
+//! `dead`. What is trained on is told by append-only verdicts along lineages ([`Lineages`]); the payload of a closed group
+//! stays until every retained checkpoint is later than its verdict. [`Ledger`] is blocking and has one owner; processes
+//! use the [`LedgerHandle`], whose writer thread puts all waiting calls into one transaction and answers after its commit.
+//!
+//! Every write first checks that this opening of the file is the newest, and every effect that its lineage is: what an
+//! earlier owner still writes is refused ([`LedgerError::Fenced`]). A file lock for life keeps a second process out.
+
+mod audit;
+mod cache;
+mod custody;
+mod effect;
+mod error;
+mod handle;
+mod lineage;
+mod open;
+mod rows;
+mod schema;
+mod write;
+
+#[cfg(test)]
+mod tests;
+
+pub use audit::{Audit, GroupRow, Inspector};
+pub use cache::Counts;
+pub use custody::{DEAD_PREFIX, Overdue, Staged};
+pub use effect::{Consumed, RecordedBatch, SampleVerdict, Verdict};
+pub use error::LedgerError;
+pub use handle::LedgerHandle;
+pub use lineage::{Lineage, Lineages};
+pub use open::{Durability, LedgerOptions};
+
+use cache::Cache;
+
+/// The ledger of one agent, opened by its one owner. Blocking: never call it on an actor's thread.
+#[derive(Debug)]
+pub struct Ledger {
+    connection: rusqlite::Connection,
+    /// Held for life, so that no second process opens the ledger.
+    _lock: std::fs::File,
+    path: std::path::PathBuf,
+    /// The number of this opening; a newer one fences this one out.
+    opening: i64,
+    cache: Cache,
+    /// Inside a transaction that several calls share.
+    grouped: bool,
+    /// Why the shared transaction cannot be committed any more.
+    broken: Option<LedgerError>,
+}

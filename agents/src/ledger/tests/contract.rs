@@ -1,0 +1,227 @@
+//! What each call promises, one by one.
+
+use std::time::{Duration, Instant};
+
+use broker::ids::{Attempt, Digest};
+use broker::protocol::control::RunPhase;
+use broker::protocol::reserve::ReserveVerdict;
+
+use super::*;
+use crate::ledger::{LedgerError, Staged};
+
+#[test]
+fn reservations_are_idempotent_and_bounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    let all: Vec<_> = (0..3).map(reserve).collect();
+    let granted = ReserveVerdict::Granted;
+    assert_eq!(
+        ledger.reserve(&all, 2).unwrap(),
+        [granted.clone(), granted.clone(), ReserveVerdict::Later]
+    );
+    assert_eq!(
+        ledger.reserve(&all[..2], 0).unwrap(),
+        [granted.clone(), granted.clone()],
+        "held rows need no room"
+    );
+    ledger
+        .stage(&[part(0, 1, 1, 0, 1), empty(1, 1, "dead: three crashes")])
+        .unwrap();
+    assert_eq!(
+        ledger.reserve(&all, 2).unwrap(),
+        [
+            ReserveVerdict::Closed {
+                attempt: Attempt([1; 16]),
+                digest: Digest([1; 16])
+            },
+            ReserveVerdict::Dead {
+                reason: "dead: three crashes".into()
+            },
+            granted,
+        ]
+    );
+    let counts = ledger.counts();
+    assert_eq!(
+        (counts.ready, counts.reserved, counts.closed, counts.dead),
+        (1, 1, 1, 1)
+    );
+}
+
+#[test]
+fn a_group_closes_once_when_all_its_parts_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    ledger.reserve(&[reserve(0)], 9).unwrap();
+    let bundles = [
+        part(0, 1, 1, 2, 3),
+        part(0, 2, 7, 0, 2),
+        part(0, 1, 1, 2, 3),
+        part(0, 1, 1, 0, 3),
+        part(0, 1, 1, 1, 3),
+        part(0, 2, 7, 1, 2),
+        part(0, 1, 1, 1, 3),
+        part(0, 1, 2, 0, 1),
+        empty(0, 3, "void"),
+        part(5, 1, 1, 0, 1),
+    ];
+    use Staged::{Closed, Duplicate, NoRow, OtherAttempt};
+    let expected = [
+        Staged::Staged,
+        Staged::Staged,
+        Duplicate,
+        Staged::Staged,
+        Closed,
+        OtherAttempt,
+        Duplicate,
+        OtherAttempt,
+        OtherAttempt,
+        NoRow,
+    ];
+    assert_eq!(ledger.stage(&bundles).unwrap(), expected);
+    let ready = ledger.ready(9).unwrap();
+    let BundleContent::Samples(samples) = &ready[0].content else {
+        panic!("no samples")
+    };
+    assert_eq!(
+        samples.iter().map(|s| s.member).collect::<Vec<_>>(),
+        [0, 1, 2],
+        "joined in the order of parts"
+    );
+    assert_eq!((ready[0].part, ready[0].parts), (0, 1));
+    let counts = ledger.counts();
+    assert_eq!((counts.duplicates, counts.other_attempt), (2, 3));
+    let audit = ledger.audit().unwrap();
+    assert_eq!((audit.staged_parts, audit.samples), (0, 3), "the loser's stage is gone");
+    drop(ledger);
+    assert_eq!(open(&folder).counts(), counts, "counts are the same after a restart");
+}
+
+#[test]
+fn contradicting_parts_change_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    ledger.reserve(&[reserve(0)], 9).unwrap();
+    let twice = Bundle {
+        content: BundleContent::Samples(vec![sample(0), sample(0)]),
+        ..part(0, 1, 1, 0, 1)
+    };
+    let answers = ledger
+        .stage(&[twice, part(0, 1, 1, 3, 3), part(0, 1, 1, 0, 3), part(0, 1, 1, 1, 4)])
+        .unwrap();
+    assert!(matches!(answers[0], Staged::Malformed(_)), "{answers:?}");
+    assert!(matches!(answers[1], Staged::Malformed(_)), "{answers:?}");
+    assert_eq!(answers[2], Staged::Staged);
+    assert!(matches!(answers[3], Staged::Malformed(_)), "{answers:?}");
+    assert_eq!(ledger.counts().reserved, 1);
+}
+
+#[test]
+fn ready_groups_come_in_the_order_of_admission() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    ledger.reserve(&[2, 0, 3, 1].map(reserve), 9).unwrap();
+    ledger.stage(&[3, 1, 2].map(|i| part(i, 1, 1, 0, 1))).unwrap();
+    ledger.stage(&[empty(0, 1, "too few valid conversations")]).unwrap();
+    let orders = |ledger: &Ledger| ledger.ready(2).unwrap().iter().map(|b| b.order).collect::<Vec<_>>();
+    assert_eq!(orders(&ledger), [1, 2]);
+    assert_eq!(ledger.counts().empty["too few valid conversations"], 1);
+    drop(ledger);
+    assert_eq!(orders(&open(&folder)), [1, 2]);
+}
+
+#[test]
+fn overdue_reservations_are_reported_with_a_doubling_bound() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    ledger.reserve(&[reserve(1), reserve(0)], 9).unwrap();
+    let (start, bound) = (Instant::now(), Duration::from_secs(300));
+    let mut at = |seconds: u64| -> Vec<u64> {
+        let now = start + Duration::from_secs(seconds);
+        ledger
+            .overdue(now, bound)
+            .unwrap()
+            .iter()
+            .map(|row| row.order)
+            .collect()
+    };
+    assert_eq!(at(299), [0u64; 0]);
+    assert_eq!(at(301), [0, 1]);
+    assert_eq!(at(302 + 300), [0u64; 0], "the second wait is 600 s");
+    assert_eq!(at(302 + 600), [0, 1]);
+    assert_eq!(at(302 + 1200), [0u64; 0]);
+    ledger.stage(&[part(0, 1, 1, 0, 1)]).unwrap();
+    let rows = ledger.overdue(start + Duration::from_secs(1_000_000), bound).unwrap();
+    assert_eq!(rows.len(), 1, "a closed group waits no more");
+    assert_eq!(
+        (rows[0].body.as_slice(), rows[0].reported),
+        (reserve(1).body.as_slice(), 2)
+    );
+}
+
+#[test]
+fn only_the_owner_opens_it_and_only_for_its_run_and_agent() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sqlite");
+    let ledger = open(&folder);
+    let error = Ledger::open(&path, &run(), &agent()).unwrap_err();
+    assert!(
+        matches!(&error, LedgerError::InUse { holder, .. } if *holder == std::process::id().to_string()),
+        "{error}"
+    );
+    drop(ledger);
+    let other = AgentName::new("b").unwrap();
+    let error = Ledger::open(&path, &run(), &other).unwrap_err();
+    assert!(matches!(error, LedgerError::Foreign { .. }), "{error}");
+    open(&folder);
+}
+
+#[test]
+fn a_fenced_owner_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sqlite");
+    let mut zombie = open(&folder);
+    // As on a file system without locks.
+    std::fs::remove_file(folder.path().join("a.sqlite.lock")).unwrap();
+    let mut owner = Ledger::open(&path, &run(), &agent()).unwrap();
+    let error = zombie.reserve(&[reserve(0)], 9).unwrap_err();
+    assert!(matches!(error, LedgerError::Fenced { ours: 1, newest: 2 }), "{error}");
+    assert_eq!(owner.reserve(&[reserve(0)], 9).unwrap(), [ReserveVerdict::Granted]);
+}
+
+#[test]
+fn a_damaged_file_is_refused_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sqlite");
+    let mut ledger = open(&folder);
+    let many: Vec<_> = (0..500).map(reserve).collect();
+    ledger.reserve(&many, 1000).unwrap();
+    drop(ledger);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let end = bytes.len();
+    bytes[end / 2..].fill(0xa5);
+    std::fs::write(&path, &bytes).unwrap();
+    let error = Ledger::open(&path, &run(), &agent()).unwrap_err();
+    assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
+    std::fs::write(&path, b"this is not a database, whatever its name says").unwrap();
+    let error = Ledger::open(&path, &run(), &agent()).unwrap_err();
+    assert!(matches!(error, LedgerError::Damaged { .. }), "{error}");
+}
+
+#[test]
+fn the_phase_and_notes_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    assert_eq!(ledger.phase().unwrap(), (0, RunPhase::Starting));
+    ledger.set_phase(RunPhase::Running).unwrap();
+    assert_eq!(ledger.set_phase(RunPhase::Draining).unwrap(), 2);
+    ledger.set_note("cursor", "task/7").unwrap();
+    drop(ledger);
+    let ledger = open(&folder);
+    assert_eq!(ledger.phase().unwrap(), (2, RunPhase::Draining));
+    assert_eq!(ledger.note("cursor").unwrap().as_deref(), Some("task/7"));
+    assert_eq!(
+        ledger.note("run").unwrap(),
+        None,
+        "notes do not reach the ledger's own keys"
+    );
+}

@@ -1,0 +1,162 @@
+//! Lineages, verdicts, replay, consumed sets, pruning.
+
+use broker::ids::WeightVersion;
+
+use super::*;
+use crate::ledger::LedgerError;
+
+fn v(lineage: u32, step: u64) -> WeightVersion {
+    WeightVersion { lineage, step }
+}
+
+/// A ledger with groups 0..n closed, one sample each.
+fn closed(folder: &tempfile::TempDir, n: u64) -> Ledger {
+    let mut ledger = open(folder);
+    ledger.reserve(&(0..n).map(reserve).collect::<Vec<_>>(), n).unwrap();
+    ledger
+        .stage(&(0..n).map(|i| part(i, 1, 1, 0, 1)).collect::<Vec<_>>())
+        .unwrap();
+    ledger
+}
+
+fn ready(ledger: &Ledger) -> Vec<u64> {
+    ledger.ready(99).unwrap().iter().map(|b| b.order).collect()
+}
+
+#[test]
+fn each_sample_takes_effect_once_along_a_lineage() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 4);
+    let one = ledger.begin_lineage(None).unwrap();
+    ledger.record_batch(one, 1, &trained(0, 1)).unwrap();
+    ledger.record_batch(one, 1, &trained(0, 1)).unwrap();
+    assert_eq!(ledger.counts().trained, 1, "the same call again changes nothing");
+    let refused = |result: Result<(), LedgerError>, wanted: &str| {
+        assert_eq!(result.unwrap_err().label(), wanted);
+    };
+    refused(ledger.record_batch(one, 1, &trained(1, 1)), "step");
+    refused(ledger.record_batch(one, 2, &trained(0, 1)), "decided");
+    let twice = [trained(1, 1), trained(1, 1)].concat();
+    refused(ledger.record_batch(one, 2, &twice), "decided");
+    refused(ledger.record_batch(one, 2, &trained(77, 1)), "unknown_group");
+    refused(ledger.record_batch(one + 1, 2, &trained(1, 1)), "fenced");
+    assert_eq!(ready(&ledger), [1, 2, 3]);
+    let mut stale = trained(1, 1);
+    stale[0].verdict = Verdict::Discarded("stale".into());
+    ledger.record_batch(one, 2, &stale).unwrap();
+    let counts = ledger.counts();
+    assert_eq!((counts.trained, counts.discarded["stale"], counts.ready), (1, 1, 2));
+    drop(ledger);
+    assert_eq!(open(&folder).counts(), counts);
+}
+
+#[test]
+fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 6);
+    let one = ledger.begin_lineage(None).unwrap();
+    for step in 1..=4 {
+        ledger.record_batch(one, step, &trained(step - 1, 1)).unwrap();
+    }
+    let before = ledger.consumed(v(one, 4)).unwrap();
+    drop(ledger);
+
+    let mut ledger = open(&folder);
+    let two = ledger.begin_lineage(Some(v(one, 2))).unwrap();
+    assert_eq!(ready(&ledger), [2, 3, 4, 5]);
+    assert_eq!(
+        ledger.record_batch(one, 5, &trained(4, 1)).unwrap_err().label(),
+        "fenced"
+    );
+    assert_eq!(ledger.record_batch(two, 2, &trained(4, 1)).unwrap_err().label(), "step");
+    assert_eq!(
+        ledger.record_batch(two, 3, &trained(0, 1)).unwrap_err().label(),
+        "decided"
+    );
+    let replay = ledger.recorded_batches(2).unwrap();
+    assert_eq!(
+        replay.iter().map(|b| (b.lineage, b.step)).collect::<Vec<_>>(),
+        [(1, 3), (1, 4)]
+    );
+    // It crashes again after the first replayed batch; the second still comes from the first lineage.
+    ledger.record_batch(two, 3, &replay[0].verdicts).unwrap();
+    let three = ledger.begin_lineage(Some(v(one, 2))).unwrap();
+    let replay = ledger.recorded_batches(2).unwrap();
+    assert_eq!(
+        replay.iter().map(|b| (b.lineage, b.step)).collect::<Vec<_>>(),
+        [(2, 3), (1, 4)]
+    );
+    for batch in &replay {
+        assert_eq!(ledger.payloads(&batch.groups()).unwrap().len(), 1);
+        ledger.record_batch(three, batch.step, &batch.verdicts).unwrap();
+    }
+    let after = ledger.consumed(v(three, 4)).unwrap();
+    assert_eq!(
+        after.digest, before.digest,
+        "the same set has the same digest in another lineage"
+    );
+    assert!(after.sequence > before.sequence);
+    let audit = ledger.audit().unwrap();
+    assert_eq!((audit.decided, audit.twice, audit.missing), (4, 0, 0));
+    assert_eq!(audit.violations(), [""; 0]);
+}
+
+#[test]
+fn consumed_digests_tell_order_verdict_and_step_apart() {
+    let digest = |batches: &[(u64, Vec<SampleVerdict>)]| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = closed(&folder, 3);
+        let lineage = ledger.begin_lineage(None).unwrap();
+        for (step, verdicts) in batches {
+            ledger.record_batch(lineage, *step, verdicts).unwrap();
+        }
+        ledger.consumed(v(lineage, 9)).unwrap().digest.to_string()
+    };
+    let mut discarded = trained(1, 1);
+    discarded[0].verdict = Verdict::Discarded("stale".into());
+    let digests = [
+        digest(&[(1, trained(0, 1)), (2, trained(1, 1))]),
+        digest(&[(1, trained(1, 1)), (2, trained(0, 1))]),
+        digest(&[(1, trained(0, 1)), (3, trained(1, 1))]),
+        digest(&[(1, trained(0, 1)), (2, discarded)]),
+        digest(&[(1, [trained(0, 1), trained(1, 1)].concat())]),
+    ];
+    let unique: std::collections::BTreeSet<_> = digests.iter().collect();
+    assert_eq!(unique.len(), digests.len(), "{digests:?}");
+    assert_eq!(digests[0], digest(&[(1, trained(0, 1)), (2, trained(1, 1))]));
+}
+
+#[test]
+fn payloads_go_only_when_every_retained_checkpoint_is_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 5);
+    let one = ledger.begin_lineage(None).unwrap();
+    for step in 1..=4 {
+        ledger.record_batch(one, step, &trained(step - 1, 1)).unwrap();
+    }
+    assert_eq!(ledger.prune(&[]).unwrap(), 0);
+    assert_eq!(ledger.prune(&[v(one, 4), v(one, 2)]).unwrap(), 2);
+    assert!(matches!(ledger.payloads(&[group(0)]), Err(LedgerError::NoPayload(_))));
+    let two = ledger.begin_lineage(Some(v(one, 2))).unwrap();
+    assert_eq!(ready(&ledger), [2, 3, 4]);
+    ledger.record_batch(two, 3, &trained(2, 1)).unwrap();
+    assert_eq!(
+        ledger.prune(&[v(one, 4), v(two, 3)]).unwrap(),
+        1,
+        "group 3 is consumed by one of them only"
+    );
+    assert_eq!(ready(&ledger), [3, 4]);
+    assert_eq!(ledger.audit().unwrap().missing, 0);
+}
+
+#[test]
+fn verdicts_cannot_be_changed_even_by_hand() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 1);
+    let one = ledger.begin_lineage(None).unwrap();
+    ledger.record_batch(one, 1, &trained(0, 1)).unwrap();
+    drop(ledger);
+    let file = rusqlite::Connection::open(folder.path().join("a.sqlite")).unwrap();
+    assert!(file.execute("UPDATE verdicts SET reason = 'x'", []).is_err());
+    assert!(file.execute("DELETE FROM verdicts", []).is_err());
+}

@@ -1,0 +1,11 @@
+//! What a run writes for people: JSON lines of logs and transcripts, and how they are read back.
+
+mod appender;
+mod reader;
+mod transcripts;
+mod view;
+
+pub use appender::Appender;
+pub use reader::{Tail, read_json_lines};
+pub use transcripts::{TranscriptTurn, Transcripts, Transcript, find_conversation};
+pub use view::{LogFilter, LogLine, render_line};

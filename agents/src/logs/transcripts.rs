@@ -1,0 +1,131 @@
+//! Transcripts: `transcripts/<process>.jsonl`, one line for each conversation, with what everyone said and earned.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufRead};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Appender;
+
+/// One conversation as a person reads it.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Transcript {
+    /// `<group in hex>/<member>`
+    pub conversation: String,
+    pub task: String,
+    /// The task's prompt: text, or a list of messages.
+    #[serde(default)]
+    pub prompt: Value,
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub label: Value,
+    pub turns: Vec<TranscriptTurn>,
+    /// By role (`role` or `role/seat` where a role has several seats), the parts by name and their weighted sum as `total`.
+    #[serde(default)]
+    pub rewards: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The workflow's own figures, such as `success`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub metrics: BTreeMap<String, f64>,
+    /// `completed`, `truncated` or `failed`.
+    pub status: String,
+    /// The lead's step when it ended.
+    #[serde(default)]
+    pub step: u64,
+    /// Of an evaluation: never trained on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub eval: bool,
+}
+
+/// One generation.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TranscriptTurn {
+    pub role: String,
+    #[serde(default)]
+    pub seat: u16,
+    #[serde(default)]
+    pub turn: u16,
+    pub agent: String,
+    pub text: String,
+    #[serde(default)]
+    pub tokens: u32,
+    /// `lineage.step` of its newest weights.
+    #[serde(default)]
+    pub version: String,
+    /// `stop` or `length`.
+    #[serde(default)]
+    pub finish: String,
+    #[serde(default)]
+    pub mean_logprob: f64,
+}
+
+/// Writes transcripts, off the hot path.
+#[derive(Debug, Clone)]
+pub struct Transcripts(Appender);
+
+impl Transcripts {
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Appender::open(path).map(Self)
+    }
+
+    pub fn write(&self, transcript: &Transcript) {
+        if let Ok(line) = serde_json::to_vec(transcript) {
+            self.0.line(line);
+        }
+    }
+
+    /// Blocking.
+    pub fn flush(&self) {
+        self.0.flush();
+    }
+}
+
+/// The conversations in `folder` (of `*.jsonl`) whose id is `wanted` or begins with it.
+pub fn find_conversation(folder: &Path, wanted: &str) -> io::Result<Vec<Transcript>> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let file = std::fs::File::open(entry?.path())?;
+        for line in io::BufReader::new(file).lines() {
+            let line = line?;
+            // Cheap first: most lines are of other conversations.
+            if !line.contains(wanted) {
+                continue;
+            }
+            if let Ok(transcript) = serde_json::from_str::<Transcript>(&line)
+                && transcript.conversation.starts_with(wanted)
+            {
+                found.push(transcript);
+            }
+        }
+    }
+    found.sort_by(|a, b| a.conversation.cmp(&b.conversation));
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_conversation_is_found_by_its_id_or_the_start_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let transcripts = Transcripts::open(&folder.path().join("coordinator.jsonl")).unwrap();
+        let transcript = |id: &str| Transcript {
+            conversation: id.into(),
+            turns: vec![TranscriptTurn {
+                text: "ab01/0 is only mentioned here".into(),
+                ..TranscriptTurn::default()
+            }],
+            ..Transcript::default()
+        };
+        ["ab01/0", "ab01/1", "cd02/0"].iter().for_each(|id| transcripts.write(&transcript(id)));
+        transcripts.flush();
+        let ids = |wanted: &str| -> Vec<String> {
+            let found = find_conversation(folder.path(), wanted).unwrap();
+            found.into_iter().map(|t| t.conversation).collect()
+        };
+        assert_eq!(ids("ab01"), ["ab01/0", "ab01/1"]);
+        assert_eq!(ids("ab01/0"), ["ab01/0"]);
+        assert!(ids("ff").is_empty());
+    }
+}

@@ -1,0 +1,107 @@
+//! Log lines for people: which to show, and how they look.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value};
+
+/// Keys of a log line that have their own place when it is shown.
+const PLACED: [&str; 7] = ["time", "level", "message", "target", "agent", "role", "run"];
+
+/// One line of a `logs/<process>.jsonl` file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LogLine(pub Map<String, Value>);
+
+impl LogLine {
+    /// `None` if the line is no JSON object.
+    #[must_use]
+    pub fn parse(line: &str) -> Option<Self> {
+        serde_json::from_str(line).ok().map(Self)
+    }
+
+    #[must_use]
+    pub fn text(&self, key: &str) -> &str {
+        self.0.get(key).and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// Which lines are wanted.
+#[derive(Debug, Clone, Default)]
+pub struct LogFilter {
+    /// The least severe level shown.
+    pub level: Option<tracing::Level>,
+    /// A conversation's id, or the start of it.
+    pub conversation: Option<String>,
+}
+
+impl LogFilter {
+    #[must_use]
+    pub fn wants(&self, line: &LogLine) -> bool {
+        let level = line.text("level").parse::<tracing::Level>().ok();
+        let severe = match (self.level, level) {
+            (Some(least), Some(level)) => level <= least,
+            _ => true,
+        };
+        let meant = self.conversation.as_deref().is_none_or(|wanted| {
+            line.text("conversation_id").starts_with(wanted)
+        });
+        severe && meant
+    }
+}
+
+/// `12:00:01.250  WARN  turn was asked again  conversation_id=ab01/3 turn=1`
+#[must_use]
+pub fn render_line(line: &LogLine, color: bool) -> String {
+    let time = line.text("time");
+    let clock = time.get(11..23).unwrap_or(time);
+    let level = line.text("level");
+    let (open, dim, close) = match (color, level) {
+        (false, _) => ("", "", ""),
+        (true, "ERROR") => ("\x1b[31m", "\x1b[2m", "\x1b[0m"),
+        (true, "WARN") => ("\x1b[33m", "\x1b[2m", "\x1b[0m"),
+        (true, "INFO") => ("\x1b[32m", "\x1b[2m", "\x1b[0m"),
+        (true, _) => ("\x1b[34m", "\x1b[2m", "\x1b[0m"),
+    };
+    let message = line.text("message");
+    let mut text = format!("{dim}{clock}{close} {open}{level:>5}{close}  {message}");
+    for (key, value) in line.0.iter().filter(|(key, _)| !PLACED.contains(&key.as_str())) {
+        let _ = match value {
+            Value::String(value) if value.contains(' ') => write!(text, "  {dim}{key}={close}{value:?}"),
+            Value::String(value) => write!(text, "  {dim}{key}={close}{value}"),
+            value => write!(text, "  {dim}{key}={close}{value}"),
+        };
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = r#"{"time":"2026-11-20T12:00:01.250Z","level":"WARN","message":"turn was asked again","target":"agents","run":"r-1","conversation_id":"ab01/3","turn":1,"reason":"no answer"}"#;
+
+    #[test]
+    fn lines_are_shown_with_their_fields() {
+        let line = LogLine::parse(LINE).unwrap();
+        assert_eq!(
+            render_line(&line, false),
+            "12:00:01.250  WARN  turn was asked again  conversation_id=ab01/3  turn=1  reason=\"no answer\""
+        );
+        assert!(LogLine::parse("not json").is_none());
+    }
+
+    #[test]
+    fn filters_by_level_and_conversation() {
+        let line = LogLine::parse(LINE).unwrap();
+        let wants = |level: Option<tracing::Level>, conversation: Option<&str>| {
+            let filter = LogFilter {
+                level,
+                conversation: conversation.map(str::to_owned),
+            };
+            filter.wants(&line)
+        };
+        assert!(wants(None, None));
+        assert!(wants(Some(tracing::Level::INFO), Some("ab01")));
+        assert!(!wants(Some(tracing::Level::ERROR), None));
+        assert!(!wants(None, Some("ab02")));
+    }
+}

@@ -1,0 +1,31 @@
+//! Crash-only: a panic anywhere is logged and ends the whole process.
+//!
+//! actix catches a handler's panic: the actor dies, its address goes dead, the process lives on and later exits 0. So the
+//! hook ends the process itself; queues, ledger and store hold the truth, and the supervisor starts it anew.
+
+use std::backtrace::Backtrace;
+use std::panic::PanicHookInfo;
+
+/// From now on a panic exits with [`super::EXIT_PANIC`].
+pub(super) fn install() {
+    std::panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
+        let backtrace = Backtrace::capture();
+        tracing::error!(
+            error = message(info),
+            place,
+            thread,
+            backtrace = %backtrace,
+            "panic: this is a bug, the process ends"
+        );
+        eprintln!("error: a bug ended this process: {} at {place}", message(info));
+        super::flush();
+        // Not `std::process::exit`: libtorch's own clean-up beside running threads could crash it with another code.
+        signal_hook::low_level::exit(super::EXIT_PANIC);
+    }));
+}
+
+fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
+    info.payload_as_str().unwrap_or("a panic without a message")
+}
