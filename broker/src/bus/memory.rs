@@ -275,13 +275,14 @@ impl Bus for MemoryBus {
     }
 
     async fn publish(&self, message: Outgoing) -> Result<(), PublishError> {
-        // Nothing below waits: without this a busy publisher would never let another task run.
-        tokio::task::coop::consume_budget().await;
         if self.is_closed() {
             return Err(PublishError::Closed);
         }
         let queues = self.broker.read(|routes| routes.targets(&message.to));
-        deliver(&queues, message)
+        let outcome = deliver(&queues, message);
+        // Nothing above waits: without this a busy publisher would never let another task run.
+        tokio::task::coop::consume_budget().await;
+        outcome
     }
 
     async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError> {

@@ -4,6 +4,10 @@
 //! a publish that returns `Ok` is in its queue; a delivery that is not acked comes again, in its old place; an ack that
 //! returns `false` proves nothing; a consumer never has more than `prefetch` deliveries out; a full queue refuses.
 
+#[cfg(feature = "amqp")]
+pub mod amqp;
+#[cfg(feature = "contract")]
+pub mod contract;
 pub mod memory;
 mod route;
 
@@ -42,6 +46,9 @@ pub enum PublishError {
     /// It may or may not have arrived: send the same message again.
     #[error("the broker did not confirm in time")]
     Unknown,
+    /// No broker would take it: split it, or refuse it where it came from.
+    #[error("the message has {size} bytes and the limit is {limit}")]
+    TooLarge { size: usize, limit: usize },
     #[error("the bus is closed")]
     Closed,
 }

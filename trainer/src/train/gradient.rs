@@ -153,18 +153,14 @@ pub(crate) fn rows_of(batch: &TrainBatch, shape: &ModelShape) -> Result<Vec<Row>
 
 impl Micro {
     fn new(decoder: &Decoder, rows: &[Row], indices: &[usize], batch: &TrainBatch) -> Result<Self, Fault> {
-        // The last token of a row predicts nothing that is trained.
-        let inputs: Vec<&[u32]> = indices
-            .iter()
-            .map(|i| &rows[*i].ids[..rows[*i].ids.len() - 1])
-            .collect();
+        let inputs: Vec<&[u32]> = indices.iter().map(|i| rows[*i].input.as_slice()).collect();
         let packed = RowBatch::new(decoder.shape(), &inputs, decoder.device())?;
         let tokens: Vec<Trained> = indices.iter().flat_map(|i| &rows[*i].trained).copied().collect();
         let predictors: Vec<i64> = indices
             .iter()
             .enumerate()
-            .flat_map(|(r, i)| rows[*i].trained.iter().map(move |t| (r, t.position)))
-            .map(|(r, position)| (packed.start(r) + position - 1) as i64)
+            .flat_map(|(r, i)| rows[*i].trained.iter().map(move |t| (r, t.predictor)))
+            .map(|(r, predictor)| (packed.start(r) + predictor) as i64)
             .collect();
         let of = |token: &Trained| &batch.spans[token.span];
         Ok(Self {

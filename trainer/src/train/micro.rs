@@ -9,11 +9,11 @@ pub(crate) type MicroBatch = Vec<usize>;
 /// length go together (padding is work). A function of the rows and the budget alone.
 pub(crate) fn pack(rows: &[Row], budget: usize) -> Vec<MicroBatch> {
     let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by_key(|i| rows[*i].ids.len());
+    order.sort_by_key(|i| rows[*i].input.len());
     let mut batches: Vec<MicroBatch> = Vec::new();
     for index in order {
         // Ascending order: this row is the longest so far.
-        let longest = rows[index].ids.len();
+        let longest = rows[index].input.len();
         match batches.last_mut() {
             Some(batch) if (batch.len() + 1) * longest <= budget => batch.push(index),
             _ => batches.push(vec![index]),
@@ -30,7 +30,7 @@ mod tests {
     proptest! {
         #[test]
         fn every_row_once_and_within_the_budget(lengths in prop::collection::vec(1usize..50, 0..40), budget in 1usize..200) {
-            let rows: Vec<Row> = lengths.iter().map(|n| Row { ids: vec![0; *n], trained: vec![] }).collect();
+            let rows: Vec<Row> = lengths.iter().map(|n| Row { input: vec![0; *n], trained: vec![] }).collect();
             let batches = pack(&rows, budget);
             let mut seen: Vec<usize> = batches.iter().flatten().copied().collect();
             seen.sort_unstable();

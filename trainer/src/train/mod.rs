@@ -7,10 +7,12 @@ mod micro;
 mod rows;
 mod state;
 mod trainer;
+mod warm;
 
 pub use error::{Refusal, TrainError};
 pub use rows::{BatchError, Limits, Row, Trained, flatten};
 pub use trainer::{Trainer, TrainerClient, TrainerOptions};
+pub use warm::{WarmStep, warm_start};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,9 @@
-//! The forest of a batch as rows that share nothing: one per leaf, each trained token in exactly one of them.
+//! The forest of a batch as rows for the model: every trained token once, equal beginnings of rows as far as they cost
+//! nothing.
+//!
+//! A row is a root-to-leaf path, as far as it predicts something that is trained. Rows whose input is the beginning of
+//! another's ride along in it: the n one-word answers to one prompt are one row with n trained tokens. Longer completions
+//! of one prompt still repeat it.
 
 use broker::protocol::train::{Span, TrainBatch};
 
@@ -10,18 +15,19 @@ pub struct Limits {
     pub context: usize,
 }
 
-/// One root-to-leaf path, cut after its last trained token.
+/// One input of the model, and the trained tokens that its states predict.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row {
-    pub ids: Vec<u32>,
+    /// Ends where the last prediction is made: the last trained token itself is not part of it.
+    pub input: Vec<u32>,
     pub trained: Vec<Trained>,
 }
 
 /// One trained token of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trained {
-    /// Where it stands in the row, at least 1: the state before it predicts it.
-    pub position: usize,
+    /// The place in the input whose state predicts it.
+    pub predictor: usize,
     /// Where its log-probs and advantage stand: span, and offset in the span.
     pub span: usize,
     pub offset: usize,
@@ -56,8 +62,8 @@ pub enum BatchError {
     },
 }
 
-/// Checks the batch and lays out its rows, in the order of their leaves. A trained token of an inner span belongs to the
-/// first row that passes through it; rows without trained tokens of their own are left out.
+/// Checks the batch and lays out its rows, in the order of their inputs. A trained token of an inner span belongs to the
+/// first row that passes through it; rows that train nothing are left out.
 pub fn flatten(batch: &TrainBatch, limits: Limits) -> Result<Vec<Row>, BatchError> {
     let spans = &batch.spans;
     let mut leaf = vec![true; spans.len()];
@@ -74,16 +80,34 @@ pub fn flatten(batch: &TrainBatch, limits: Limits) -> Result<Vec<Row>, BatchErro
         if row.trained.is_empty() {
             continue;
         }
-        if row.ids.len() > limits.context {
+        let length = row.input.len() + 1;
+        if length > limits.context {
             return Err(BatchError::TooLong {
                 span: index,
-                length: row.ids.len(),
+                length,
                 context: limits.context,
             });
         }
         rows.push(row);
     }
-    Ok(rows)
+    Ok(share_inputs(rows))
+}
+
+/// Moves the trained tokens of each row whose input begins another's into that other.
+fn share_inputs(mut rows: Vec<Row>) -> Vec<Row> {
+    // In this order the inputs that begin with a given one follow it at once. Stable: ties keep the order of the leaves.
+    rows.sort_by(|a, b| a.input.cmp(&b.input));
+    let mut shared: Vec<Row> = Vec::with_capacity(rows.len());
+    for mut row in rows {
+        match shared.last_mut() {
+            Some(last) if row.input.starts_with(&last.input) => {
+                last.input = row.input;
+                last.trained.append(&mut row.trained);
+            }
+            _ => shared.push(row),
+        }
+    }
+    shared
 }
 
 fn row(spans: &[Span], leaf: usize, placed: &mut [bool]) -> Result<Row, BatchError> {
@@ -93,8 +117,8 @@ fn row(spans: &[Span], leaf: usize, placed: &mut [bool]) -> Result<Row, BatchErr
     }
     let mut row = Row::default();
     for index in path.into_iter().rev() {
-        let start = row.ids.len();
-        row.ids.extend_from_slice(&spans[index].ids);
+        let start = row.input.len();
+        row.input.extend_from_slice(&spans[index].ids);
         if std::mem::replace(&mut placed[index], true) {
             continue;
         }
@@ -103,13 +127,14 @@ fn row(spans: &[Span], leaf: usize, placed: &mut [bool]) -> Result<Row, BatchErr
                 return Err(BatchError::NoContext { span: index });
             }
             row.trained.push(Trained {
-                position: start + offset,
+                predictor: start + offset - 1,
                 span: index,
                 offset,
             });
         }
     }
-    row.ids.truncate(row.trained.last().map_or(0, |last| last.position + 1));
+    row.input
+        .truncate(row.trained.last().map_or(0, |last| last.predictor + 1));
     Ok(row)
 }
 
@@ -200,25 +225,52 @@ mod tests {
         TrainBatch { spans, tokens: 0 }
     }
 
+    fn places(row: &Row) -> Vec<(usize, usize, usize)> {
+        row.trained.iter().map(|t| (t.predictor, t.span, t.offset)).collect()
+    }
+
     #[test]
     fn a_prompt_is_repeated_and_its_own_trained_tokens_are_not() {
         let spans = vec![
             span(None, &[1, 2], &[false, true]),
-            span(Some(0), &[3, 4], &[true, false]),
-            span(Some(0), &[5], &[true]),
+            span(Some(0), &[3, 4, 8], &[true, true, false]),
+            span(Some(0), &[5, 6], &[true, true]),
             span(Some(0), &[6], &[false]),
         ];
         let rows = flatten(&batch(spans), LIMITS).unwrap();
         assert_eq!(rows.len(), 2, "a row that trains nothing is left out");
-        assert_eq!(rows[0].ids, [1, 2, 3], "cut after the last trained token");
-        let at = |row: &Row| {
-            row.trained
-                .iter()
-                .map(|t| (t.position, t.span, t.offset))
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(at(&rows[0]), [(1, 0, 1), (2, 1, 0)]);
-        assert_eq!((rows[1].ids.clone(), at(&rows[1])), (vec![1, 2, 5], vec![(2, 2, 0)]));
+        assert_eq!(
+            (rows[0].input.as_slice(), places(&rows[0])),
+            (&[1, 2, 3][..], vec![(0, 0, 1), (1, 1, 0), (2, 1, 1)])
+        );
+        assert_eq!(
+            (rows[1].input.as_slice(), places(&rows[1])),
+            (&[1, 2, 5][..], vec![(1, 2, 0), (2, 2, 1)])
+        );
+    }
+
+    #[test]
+    fn inputs_that_begin_alike_are_one_row() {
+        let mut spans = vec![span(None, &[1, 2], &[false; 2])];
+        spans.extend([3, 4, 3].map(|answer| span(Some(0), &[answer], &[true])));
+        spans.push(span(Some(0), &[7, 8, 9], &[true; 3]));
+        spans.push(span(None, &[1, 2, 5], &[false, false, true]));
+        spans.push(span(None, &[1, 3, 5], &[false, false, true]));
+        let rows = flatten(&batch(spans), LIMITS).unwrap();
+        assert_eq!(
+            rows.iter().map(|r| r.input.clone()).collect::<Vec<_>>(),
+            [vec![1, 2, 7, 8], vec![1, 3]]
+        );
+        let expected = [
+            (1, 1, 0),
+            (1, 2, 0),
+            (1, 3, 0),
+            (1, 5, 2),
+            (1, 4, 0),
+            (2, 4, 1),
+            (3, 4, 2),
+        ];
+        assert_eq!(places(&rows[0]), expected);
     }
 
     #[test]
@@ -246,13 +298,13 @@ mod tests {
     }
 
     proptest! {
-        /// Every trained token is in exactly one row, at the place where its own context ends.
+        /// Every trained token is predicted exactly once, from its own context and nothing else.
         #[test]
         fn each_trained_token_once(shape in prop::collection::vec((any::<u32>(), 1usize..4, any::<u8>()), 1..12)) {
             let mut spans = Vec::new();
             for (index, (parent, length, mask)) in shape.iter().enumerate() {
                 let parent = (index > 0 && parent % 5 != 0).then(|| parent % index as u32);
-                let ids: Vec<u32> = (0..*length).map(|k| (index * 4 + k) as u32).collect();
+                let ids: Vec<u32> = (0..*length).map(|k| (index * 4 + k) as u32 % 5).collect();
                 let mask: Vec<bool> = (0..*length).map(|k| mask >> k & 1 == 1 && (parent.is_some() || k > 0)).collect();
                 spans.push(span(parent, &ids, &mask));
             }
@@ -260,14 +312,13 @@ mod tests {
             let mut seen: Vec<(usize, usize)> = Vec::new();
             for row in &rows {
                 for token in &row.trained {
-                    prop_assert_eq!(row.ids[token.position], spans[token.span].ids[token.offset]);
-                    let mut context = 0;
+                    let mut context = spans[token.span].ids[..token.offset].to_vec();
                     let mut up = spans[token.span].parent;
                     while let Some(parent) = up {
-                        context += spans[parent as usize].ids.len();
+                        context.splice(0..0, spans[parent as usize].ids.iter().copied());
                         up = spans[parent as usize].parent;
                     }
-                    prop_assert_eq!(token.position, context + token.offset);
+                    prop_assert_eq!(&row.input[..=token.predictor], context);
                     seen.push((token.span, token.offset));
                 }
             }

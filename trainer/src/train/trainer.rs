@@ -258,7 +258,8 @@ impl Trainer {
             None
         };
         for sink in &mut self.sinks {
-            sink.publish(&self.weights, version).map_err(|error| Stop::Failed(error.to_string()))?;
+            sink.publish(&self.weights, version)
+                .map_err(|error| Stop::Failed(error.to_string()))?;
         }
         if reference.is_some() {
             self.reference = reference;

@@ -3,6 +3,7 @@
 mod parity;
 mod resume;
 mod step;
+mod warm;
 
 use broker::protocol::train::{Loss, LossStats, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
 

@@ -1,8 +1,8 @@
 //! Micro-batches, order, refusals, publishing.
 
-use tch::{Device, Kind};
 use broker::ids::WeightVersion;
 use broker::protocol::train::Span;
+use tch::{Device, Kind};
 
 use super::*;
 use crate::weights::{MemorySink, Published};
@@ -213,14 +213,22 @@ fn version_zero_is_the_reference_and_published_weights_are_copies() {
     );
     let (send, receive) = std::sync::mpsc::channel::<Published>();
     let deliver = Box::new(move |published| send.send(published).is_ok());
-    trainer.add_sink(Box::new(MemorySink::new(trainer.shape().clone(), Device::Cpu, Kind::Float, deliver)));
+    trainer.add_sink(Box::new(MemorySink::new(
+        trainer.shape().clone(),
+        Device::Cpu,
+        Kind::Float,
+        deliver,
+    )));
     let version = WeightVersion { lineage: 3, step: 0 };
     let at_start = digest(&trainer);
     trainer.execute(TrainCommand::Publish { seq: 1, version }).unwrap();
     train(&mut trainer, 1);
     let published = receive.recv().unwrap();
     assert_eq!(
-        (published.version(), published.weights().unwrap().digest().unwrap().to_hex().to_string()),
+        (
+            published.version(),
+            published.weights().unwrap().digest().unwrap().to_hex().to_string()
+        ),
         (version, at_start)
     );
     let loss = Loss::Policy {

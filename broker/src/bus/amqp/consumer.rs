@@ -1,0 +1,224 @@
+//! A consumer that outlives channels and connections: whenever its stream ends, it declares and consumes again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use lapin::Channel;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions, BasicRejectOptions};
+use lapin::types::FieldTable;
+use tokio::runtime::Handle;
+
+use super::declare::{answer, declare};
+use super::link::{Link, Shared};
+use super::wire;
+use crate::bus::{Acker, BusError, Consumer, Delivery};
+use crate::topology::{Queue, QueueKind};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
+
+pub(super) struct AmqpConsumer {
+    shared: Arc<Shared>,
+    queue: Queue,
+    name: Arc<str>,
+    prefetch: u16,
+    stream: Option<Stream>,
+    pause: Duration,
+}
+
+/// One consumer on one channel. Dropping it closes the channel, which gives back what is unacked.
+struct Stream {
+    deliveries: lapin::Consumer,
+    channel: Channel,
+    /// `false` once the channel is given up: an ack sent after that proves nothing.
+    alive: Arc<AtomicBool>,
+    runtime: Handle,
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.alive.store(false, Ordering::Release);
+        // The channel must close before the consumer goes: a cancelled consumer's messages come back out of order.
+        let (channel, deliveries) = (self.channel.clone(), self.deliveries.clone());
+        self.runtime.spawn(async move {
+            if channel.status().connected() {
+                let _ = answer(CLOSE_PATIENCE, channel.close(200, wire::short("done"))).await;
+            }
+            drop(deliveries);
+        });
+    }
+}
+
+impl AmqpConsumer {
+    pub(super) async fn start(shared: Arc<Shared>, queue: Queue, prefetch: u16) -> Result<Self, BusError> {
+        let link = shared.link().await.ok_or(BusError::Closed)?;
+        let mut consumer = Self {
+            name: Arc::from(queue.name.as_str()),
+            shared,
+            queue,
+            prefetch: prefetch.max(1),
+            stream: None,
+            pause: FIRST_PAUSE,
+        };
+        consumer.stream = Some(consumer.open(&link).await?);
+        Ok(consumer)
+    }
+
+    async fn open(&self, link: &Link) -> Result<Stream, BusError> {
+        let failed = |reason| BusError::Declare {
+            what: format!("a consumer of {}", self.queue.name),
+            reason,
+        };
+        let patience = self.shared.options.answer_timeout;
+        let channel = answer(patience, link.consume.create_channel()).await.map_err(failed)?;
+        let per_consumer = BasicQosOptions { global: false };
+        answer(patience, channel.basic_qos(self.prefetch, per_consumer))
+            .await
+            .map_err(failed)?;
+        let consume = channel.basic_consume(
+            wire::short(&self.queue.name),
+            wire::short(""),
+            BasicConsumeOptions::default(),
+            FieldTable::default(),
+        );
+        let deliveries = answer(patience, consume).await.map_err(failed)?;
+        Ok(Stream {
+            deliveries,
+            channel,
+            alive: Arc::new(AtomicBool::new(true)),
+            runtime: Handle::current(),
+        })
+    }
+
+    /// Declares and consumes again; `false` when the bus is closed.
+    async fn reopen(&mut self) -> bool {
+        let Some(link) = self.shared.link().await else {
+            return false;
+        };
+        let patience = self.shared.options.answer_timeout;
+        let queue = std::slice::from_ref(&self.queue);
+        let opened = match declare(&link.consume, &[], queue, patience).await {
+            Ok(()) => self.open(&link).await,
+            Err(error) => Err(error),
+        };
+        match opened {
+            Ok(stream) => {
+                self.stream = Some(stream);
+                self.pause = FIRST_PAUSE;
+                tracing::info!(queue = %self.name, "consuming again");
+            }
+            Err(error) => {
+                tracing::warn!(queue = %self.name, %error, "cannot consume; trying again in {:?}", self.pause);
+                if link.consume.status().connected() {
+                    // On a link that is gone the supervisor sets the pace.
+                    tokio::time::sleep(self.pause).await;
+                    self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+                } else {
+                    link.suspect();
+                    tokio::time::sleep(FIRST_PAUSE).await;
+                }
+            }
+        }
+        true
+    }
+
+    fn delivery(&self, mut delivery: lapin::message::Delivery, alive: Arc<AtomicBool>) -> Delivery {
+        let wire::Incoming {
+            kind,
+            message_id,
+            correlation_id,
+            headers,
+            body,
+        } = wire::incoming(&mut delivery);
+        Delivery {
+            kind,
+            message_id,
+            correlation_id,
+            headers,
+            body,
+            redelivered: delivery.redelivered,
+            queue: self.name.clone(),
+            acker: Arc::new(AmqpAcker {
+                acker: delivery.acker,
+                alive,
+                shared: self.shared.clone(),
+            }),
+        }
+    }
+}
+
+#[async_trait]
+impl Consumer for AmqpConsumer {
+    async fn next(&mut self) -> Option<Delivery> {
+        tokio::task::coop::consume_budget().await;
+        loop {
+            if self.shared.is_closed() {
+                self.stream = None;
+                return None;
+            }
+            let Some(stream) = &mut self.stream else {
+                tokio::select! {
+                    biased;
+                    going_on = self.reopen() => if !going_on { return None },
+                }
+                continue;
+            };
+            let next = tokio::select! {
+                biased;
+                next = stream.deliveries.next() => next,
+                () = self.shared.until_closed() => continue,
+            };
+            match next {
+                Some(Ok(delivery)) => {
+                    let alive = stream.alive.clone();
+                    return Some(self.delivery(delivery, alive));
+                }
+                Some(Err(error)) => tracing::debug!(queue = %self.name, %error, "a consumer's stream failed"),
+                None => tracing::warn!(queue = %self.name, "a consumer's stream ended"),
+            }
+            self.stream = None;
+        }
+    }
+}
+
+impl Drop for AmqpConsumer {
+    fn drop(&mut self) {
+        if self.queue.kind == QueueKind::Exclusive {
+            self.shared.forget(&self.queue.name);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct AmqpAcker {
+    acker: lapin::Acker,
+    alive: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+}
+
+impl AmqpAcker {
+    fn usable(&self) -> bool {
+        self.alive.load(Ordering::Acquire) && !self.shared.is_closed()
+    }
+
+    /// `true`: written to the delivery's own channel, which was alive before and after.
+    async fn send(&self, sent: impl Future<Output = lapin::Result<bool>>) -> bool {
+        self.usable() && answer(self.shared.options.answer_timeout, sent).await.unwrap_or(false) && self.usable()
+    }
+}
+
+#[async_trait]
+impl Acker for AmqpAcker {
+    async fn ack(&self) -> bool {
+        self.send(self.acker.ack(BasicAckOptions::default())).await
+    }
+
+    async fn reject(&self, requeue: bool) -> bool {
+        self.send(self.acker.reject(BasicRejectOptions { requeue })).await
+    }
+}

@@ -1,0 +1,217 @@
+//! The supervisor: one code path for boot, restart and partition. Connect, declare what is remembered, announce the link,
+//! wait until it breaks, begin again.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use lapin::{Connection, ConnectionProperties, Event};
+use tokio::sync::{Notify, watch};
+
+use super::AmqpOptions;
+use super::declare::{answer, declare};
+use super::url::BrokerUrl;
+use super::wire::short;
+use crate::bus::{BusError, BusHealth};
+use crate::topology::{Exchange, Queue, QueueKind};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+
+/// Two living connections: a broker that blocks publishers then still takes acks.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) publish: Connection,
+    pub(super) consume: Connection,
+    suspect: Notify,
+}
+
+impl Link {
+    /// Something on this link did not answer: have it replaced.
+    pub(super) fn suspect(&self) {
+        self.suspect.notify_one();
+    }
+}
+
+/// What every link must have: repeated at each connection.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Remembered {
+    exchanges: Vec<Exchange>,
+    queues: Vec<Queue>,
+}
+
+/// What the parts of one bus share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) url: BrokerUrl,
+    pub(super) options: AmqpOptions,
+    pub(super) link: watch::Sender<Option<Arc<Link>>>,
+    pub(super) health: watch::Sender<BusHealth>,
+    pub(super) closed: watch::Sender<bool>,
+    remembered: Mutex<Remembered>,
+}
+
+impl Shared {
+    pub(super) fn new(url: BrokerUrl, options: AmqpOptions) -> Self {
+        Self {
+            url,
+            options,
+            link: watch::Sender::new(None),
+            health: watch::Sender::new(BusHealth::Down("not yet connected".into())),
+            closed: watch::Sender::new(false),
+            remembered: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
+    }
+
+    /// Returns when the bus is closed.
+    pub(super) async fn until_closed(&self) {
+        // The sender lives in `self`, so this ends by the value only.
+        let _ = self.closed.subscribe().wait_for(|closed| *closed).await;
+    }
+
+    /// The link, as soon as there is one; `None` when the bus is closed.
+    pub(super) async fn link(&self) -> Option<Arc<Link>> {
+        let mut links = self.link.subscribe();
+        tokio::select! {
+            biased;
+            () = self.until_closed() => None,
+            link = links.wait_for(Option::is_some) => link.ok()?.clone(),
+        }
+    }
+
+    pub(super) fn remember(&self, exchanges: Vec<Exchange>, queues: &[Queue]) {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        for exchange in exchanges {
+            if !remembered.exchanges.contains(&exchange) {
+                remembered.exchanges.push(exchange);
+            }
+        }
+        for queue in queues {
+            if !remembered.queues.iter().any(|known| known.name == queue.name) {
+                remembered.queues.push(queue.clone());
+            }
+        }
+    }
+
+    pub(super) fn forget(&self, queue: &str) {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
+        remembered.queues.retain(|known| known.name != queue);
+    }
+
+    /// Dead letters first: a queue whose dead-letter exchange is missing may drop silently.
+    fn remembered(&self) -> Remembered {
+        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        remembered
+            .queues
+            .sort_by_key(|queue| queue.kind != QueueKind::DeadLetters);
+        remembered
+    }
+}
+
+/// Keeps a link up until the bus is closed.
+pub(super) async fn supervise(shared: Arc<Shared>) {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        let connected = tokio::select! {
+            biased;
+            () = shared.until_closed() => break,
+            connected = connect(&shared) => connected,
+        };
+        match connected {
+            Ok(link) => {
+                tracing::info!(broker = %shared.url.shown, "connected to RabbitMQ");
+                pause = FIRST_PAUSE;
+                hold(&shared, link).await;
+            }
+            Err(reason) => {
+                tracing::warn!(broker = %shared.url.shown, %reason, "cannot connect to RabbitMQ; trying again in {pause:?}");
+                shared.health.send_replace(BusHealth::Down(reason));
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = shared.until_closed() => break,
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+    }
+    shared.link.send_replace(None);
+    shared.health.send_replace(BusHealth::Down("closed".into()));
+}
+
+/// Announces the link and waits for its end.
+async fn hold(shared: &Shared, link: Link) {
+    let link = Arc::new(link);
+    let mut publishing = Box::pin(link.publish.events_listener());
+    let mut consuming = Box::pin(link.consume.events_listener());
+    shared.health.send_replace(BusHealth::Up);
+    shared.link.send_replace(Some(link.clone()));
+    let reason = loop {
+        // The events begin before we listen: a connection that died in between says so here.
+        if !link.publish.status().connected() || !link.consume.status().connected() {
+            break "the connection was lost".to_owned();
+        }
+        let (event, publisher) = tokio::select! {
+            biased;
+            () = shared.until_closed() => break "closed".to_owned(),
+            () = link.suspect.notified() => break "the broker stopped answering".to_owned(),
+            event = publishing.next() => (event, true),
+            event = consuming.next() => (event, false),
+            () = tokio::time::sleep(Duration::from_secs(1)) => continue,
+        };
+        match event {
+            Some(Event::ConnectionBlocked(reason)) if publisher => {
+                tracing::warn!(broker = %shared.url.shown, %reason, "RabbitMQ takes no publishes");
+                shared.health.send_replace(BusHealth::Blocked(reason));
+            }
+            Some(Event::ConnectionUnblocked) if publisher => {
+                tracing::info!(broker = %shared.url.shown, "RabbitMQ takes publishes again");
+                shared.health.send_replace(BusHealth::Up);
+            }
+            Some(Event::Error(error)) => break error.to_string(),
+            None => break "the connection ended".to_owned(),
+            Some(_) => {}
+        }
+    };
+    if !shared.is_closed() {
+        tracing::warn!(broker = %shared.url.shown, %reason, "lost RabbitMQ; connecting again");
+    }
+    shared.health.send_replace(BusHealth::Down(reason));
+    shared.link.send_replace(None);
+    end(&link, shared.options.close_timeout).await;
+}
+
+/// Ends both connections in order where they still live, within a bound.
+async fn end(link: &Link, patience: Duration) {
+    tokio::join!(close(&link.publish, patience), close(&link.consume, patience));
+}
+
+async fn close(connection: &Connection, patience: Duration) {
+    if connection.status().connected() {
+        let _ = answer(patience, connection.close(200, short("goodbye"))).await;
+    }
+}
+
+async fn connect(shared: &Shared) -> Result<Link, String> {
+    let patience = shared.options.answer_timeout;
+    let open = |purpose: &str| {
+        let name = format!("dyad {purpose} ({})", shared.options.name);
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        answer(patience, Connection::connect_uri(shared.url.uri.clone(), properties))
+    };
+    let (publish, consume) = tokio::try_join!(open("publish"), open("consume"))?;
+    let link = Link {
+        publish,
+        consume,
+        suspect: Notify::new(),
+    };
+    let Remembered { exchanges, queues } = shared.remembered();
+    // Exclusive queues belong to the connection that consumes them.
+    declare(&link.consume, &exchanges, &queues, patience)
+        .await
+        .map_err(|error: BusError| error.to_string())?;
+    Ok(link)
+}

@@ -1,0 +1,246 @@
+//! The bus on RabbitMQ, by lapin with its own recovery left off: `link` supervises, `publisher` and `consumer` resume.
+//!
+//! Who does what: one `link` of two connections (publishing and consuming, because a broker in alarm stops reading a
+//! publisher's connection, acks included); one publisher task and channel per exchange; a window of unconfirmed messages
+//! per destination; one channel per consumer.
+
+mod consumer;
+mod declare;
+mod link;
+mod publisher;
+mod transient;
+mod url;
+mod window;
+mod wire;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use lapin::options::QueueDeclareOptions;
+use lapin::types::FieldTable;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use self::consumer::AmqpConsumer;
+use self::link::Shared;
+use self::publisher::Publisher;
+use self::url::BrokerUrl;
+pub use self::url::{check_url, redact};
+use self::window::Job;
+use super::{Bus, BusError, BusHealth, Consumer, Outgoing, PublishError};
+use crate::topology::{Address, Queue, Topology};
+use configs::AgentName;
+
+/// Settings of the connection.
+#[derive(Debug, Clone)]
+pub struct AmqpOptions {
+    /// Whose connection it is, for the broker's list of connections.
+    pub name: String,
+    /// Allow `amqp://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
+    pub allow_plaintext: bool,
+    /// How long [`AmqpBus::connect`] waits for the first connection.
+    pub connect_timeout: Duration,
+    /// How long the broker may take for one answer (a declare, a channel, an ack's write).
+    pub answer_timeout: Duration,
+    /// How long a channel with unconfirmed messages may be silent before the connection is replaced.
+    pub confirm_timeout: Duration,
+    /// How long a publish is tried, through lost connections, before its outcome is [`PublishError::Unknown`].
+    pub publish_timeout: Duration,
+    /// How long the end of a connection may take.
+    pub close_timeout: Duration,
+    /// Unconfirmed messages per destination.
+    pub window: usize,
+    /// Unconfirmed bytes per exchange.
+    pub window_bytes: usize,
+    /// Largest body, in bytes: RabbitMQ 4 closes the channel at 16 MiB.
+    pub max_message: usize,
+}
+
+impl Default for AmqpOptions {
+    fn default() -> Self {
+        Self {
+            name: format!("pid {}", std::process::id()),
+            allow_plaintext: false,
+            connect_timeout: Duration::from_secs(30),
+            answer_timeout: Duration::from_secs(10),
+            confirm_timeout: Duration::from_secs(15),
+            publish_timeout: Duration::from_secs(120),
+            close_timeout: Duration::from_secs(2),
+            window: 512,
+            window_bytes: 64 << 20,
+            max_message: 15 << 20,
+        }
+    }
+}
+
+/// A handle to RabbitMQ. Clones of its `Arc` share the connections; dropping the last closes them.
+pub struct AmqpBus {
+    shared: Arc<Shared>,
+    transient: mpsc::Sender<Outgoing>,
+    publishers: Mutex<HashMap<String, mpsc::Sender<Job>>>,
+    windows: Mutex<HashMap<Address, Arc<Semaphore>>>,
+}
+
+impl fmt::Debug for AmqpBus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AmqpBus")
+            .field("url", &self.shared.url)
+            .field("health", &self.health())
+            .finish()
+    }
+}
+
+impl AmqpBus {
+    /// Connects, and keeps connected until it is closed or dropped. Must run inside a tokio runtime, which then drives the
+    /// connections.
+    ///
+    /// # Errors
+    /// The URL is refused (see [`check_url`]), or no connection came about within the options' `connect_timeout`.
+    pub async fn connect(url: &str, options: AmqpOptions) -> Result<Arc<Self>, BusError> {
+        let url = BrokerUrl::parse(url, options.allow_plaintext)?;
+        let patience = options.connect_timeout;
+        let shared = Arc::new(Shared::new(url, options));
+        let bus = Arc::new(Self {
+            transient: transient::spawn(shared.clone()),
+            shared: shared.clone(),
+            publishers: Mutex::default(),
+            windows: Mutex::default(),
+        });
+        tokio::spawn(link::supervise(shared.clone()));
+        match tokio::time::timeout(patience, shared.link()).await {
+            Ok(Some(_)) => Ok(bus),
+            Ok(None) => Err(BusError::Closed),
+            Err(_) => Err(BusError::Connect {
+                url: shared.url.shown.clone(),
+                reason: bus.why_down(patience),
+            }),
+        }
+    }
+
+    fn why_down(&self, patience: Duration) -> String {
+        match self.health() {
+            BusHealth::Down(reason) | BusHealth::Blocked(reason) => format!("{reason} (tried for {patience:?})"),
+            BusHealth::Up => "it came too late".into(),
+        }
+    }
+
+    fn publisher(&self, exchange: &str) -> mpsc::Sender<Job> {
+        let mut publishers = self.publishers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(publisher) = publishers.get(exchange) {
+            return publisher.clone();
+        }
+        let publisher = Publisher::spawn(self.shared.clone(), exchange.to_owned());
+        publishers.insert(exchange.to_owned(), publisher.clone());
+        publisher
+    }
+
+    fn window(&self, to: &Address) -> Arc<Semaphore> {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(window) = windows.get(to) {
+            return window.clone();
+        }
+        // Destinations come and go with coordinators: drop those that nobody uses now.
+        if windows.len() >= 256 {
+            windows.retain(|_, window| Arc::strong_count(window) > 1);
+        }
+        let window = Arc::new(Semaphore::new(self.shared.options.window));
+        windows.insert(to.clone(), window.clone());
+        window
+    }
+
+    async fn publish_durable(&self, message: Outgoing) -> Result<(), PublishError> {
+        let window = self.window(&message.to);
+        let _room = window.acquire().await.map_err(|_| PublishError::Closed)?;
+        let publisher = self.publisher(&message.to.exchange);
+        let (reply, outcome) = oneshot::channel();
+        publisher
+            .send(Job { message, reply })
+            .await
+            .map_err(|_| PublishError::Closed)?;
+        outcome.await.unwrap_or(Err(PublishError::Closed))
+    }
+
+    async fn passive_count(&self, queue: &Queue) -> Option<u64> {
+        let link = self.shared.link.borrow().clone()?;
+        // A queue that is not there closes the channel, so it has one of its own.
+        let channel = link.consume.create_channel().await.ok()?;
+        let passive = QueueDeclareOptions::default().passive();
+        let declared = channel
+            .queue_declare(wire::short(&queue.name), passive, FieldTable::default())
+            .await
+            .ok()?;
+        let _ = channel.close(200, wire::short("counted")).await;
+        Some(u64::from(declared.message_count()))
+    }
+
+    async fn declare_now(&self, exchanges: Vec<crate::topology::Exchange>, queues: &[Queue]) -> Result<(), BusError> {
+        let link = self.shared.link().await.ok_or(BusError::Closed)?;
+        declare::declare(&link.consume, &exchanges, queues, self.shared.options.answer_timeout).await?;
+        self.shared.remember(exchanges, queues);
+        Ok(())
+    }
+}
+
+impl Drop for AmqpBus {
+    fn drop(&mut self) {
+        self.shared.closed.send_replace(true);
+    }
+}
+
+#[async_trait]
+impl Bus for AmqpBus {
+    async fn declare(&self, topology: &Topology, agents: &[AgentName]) -> Result<(), BusError> {
+        self.declare_now(topology.other_exchanges(), &topology.durable_queues(agents))
+            .await
+    }
+
+    async fn declare_queue(&self, queue: &Queue) -> Result<(), BusError> {
+        self.declare_now(Vec::new(), std::slice::from_ref(queue)).await
+    }
+
+    async fn publish(&self, message: Outgoing) -> Result<(), PublishError> {
+        if self.shared.is_closed() {
+            return Err(PublishError::Closed);
+        }
+        let (size, limit) = (message.body.len(), self.shared.options.max_message);
+        if size > limit {
+            return Err(PublishError::TooLarge { size, limit });
+        }
+        if !message.durable {
+            // Full: the broker is slower than our heartbeats, so this one is of no use.
+            let _ = self.transient.try_send(message);
+            return Ok(());
+        }
+        let patience = self.shared.options.publish_timeout;
+        tokio::time::timeout(patience, self.publish_durable(message))
+            .await
+            .unwrap_or(Err(PublishError::Unknown))
+    }
+
+    async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError> {
+        Ok(Box::new(
+            AmqpConsumer::start(self.shared.clone(), queue.clone(), prefetch).await?,
+        ))
+    }
+
+    async fn depth(&self, queue: &Queue) -> Option<u64> {
+        let patience = self.shared.options.answer_timeout;
+        tokio::time::timeout(patience, self.passive_count(queue))
+            .await
+            .ok()
+            .flatten()
+    }
+
+    fn health(&self) -> BusHealth {
+        self.shared.health.borrow().clone()
+    }
+
+    async fn close(&self) {
+        self.shared.closed.send_replace(true);
+        let mut health = self.shared.health.subscribe();
+        let ended = health.wait_for(|health| *health == BusHealth::Down("closed".into()));
+        let _ = tokio::time::timeout(self.shared.options.close_timeout * 2, ended).await;
+    }
+}

@@ -1,0 +1,76 @@
+//! Heartbeats and shared turns: sent without a confirm, dropped when nobody could take them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::Channel;
+use lapin::options::BasicPublishOptions;
+use tokio::sync::mpsc;
+
+use super::declare::answer;
+use super::link::{Link, Shared};
+use super::wire;
+use crate::bus::{BusHealth, Outgoing};
+
+const ROOM: usize = 1024;
+/// Longer than this, and a heartbeat says nothing any more.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A channel and the link it belongs to.
+type Open = (Arc<Link>, Channel);
+
+/// Starts the one task that publishes them.
+pub(super) fn spawn(shared: Arc<Shared>) -> mpsc::Sender<Outgoing> {
+    let (sender, mut messages) = mpsc::channel::<Outgoing>(ROOM);
+    tokio::spawn(async move {
+        let mut open: Option<Open> = None;
+        loop {
+            let message = tokio::select! {
+                biased;
+                () = shared.until_closed() => return,
+                message = messages.recv() => match message {
+                    Some(message) => message,
+                    None => return,
+                },
+            };
+            if *shared.health.borrow() != BusHealth::Up {
+                continue;
+            }
+            open = match ready(&shared, open.take()).await {
+                Some(open) => send(open, message).await,
+                None => None,
+            };
+        }
+    });
+    sender
+}
+
+/// The channel if it belongs to the living link, else a new one.
+async fn ready(shared: &Shared, open: Option<Open>) -> Option<Open> {
+    let link = shared.link.borrow().clone()?;
+    if let Some((of, channel)) = open
+        && Arc::ptr_eq(&of, &link)
+        && channel.status().connected()
+    {
+        return Some((of, channel));
+    }
+    let channel = answer(PATIENCE, link.publish.create_channel()).await.ok()?;
+    Some((link, channel))
+}
+
+async fn send((link, channel): Open, message: Outgoing) -> Option<Open> {
+    let written = channel.basic_publish(
+        wire::short(&message.to.exchange),
+        wire::short(&message.to.routing_key),
+        BasicPublishOptions::default(),
+        &message.body,
+        wire::properties(&message),
+    );
+    match answer(PATIENCE, written).await {
+        Ok(_) => Some((link, channel)),
+        Err(reason) => {
+            tracing::debug!(exchange = %message.to.exchange, %reason, "a transient message was dropped");
+            None
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Broker URLs: read, judged (no plaintext across a network) and shown without their secrets.
+
+use lapin::uri::{AMQPScheme, AMQPUri};
+
+use crate::bus::BusError;
+
+/// Seconds between heartbeats; two missed ones end a connection.
+const HEARTBEAT: u16 = 10;
+
+/// A URL that may be connected to.
+#[derive(Clone)]
+pub(super) struct BrokerUrl {
+    pub(super) uri: AMQPUri,
+    /// Without user, password and query.
+    pub(super) shown: String,
+}
+
+impl std::fmt::Debug for BrokerUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl BrokerUrl {
+    pub(super) fn parse(url: &str, allow_plaintext: bool) -> Result<Self, BusError> {
+        let refuse = |reason: String| BusError::Url {
+            url: redact(url),
+            reason,
+        };
+        let mut uri: AMQPUri = url.parse().map_err(|_| {
+            refuse("expected amqp[s]://user:password@host[:port]/vhost, the vhost `/` written %2f".into())
+        })?;
+        let plaintext = uri.scheme == AMQPScheme::AMQP;
+        if plaintext && !allow_plaintext && !stays_inside(&uri.authority.host) {
+            return Err(refuse(format!(
+                "plaintext to {}, which may be another machine: use amqps://, or set DYAD_ALLOW_PLAINTEXT=1 if the network \
+                 is trusted",
+                uri.authority.host
+            )));
+        }
+        if !plaintext && !cfg!(feature = "tls") {
+            return Err(refuse("this build has no TLS: build with the feature `tls`".into()));
+        }
+        uri.query.heartbeat = Some(HEARTBEAT);
+        Ok(Self {
+            uri,
+            shown: redact(url),
+        })
+    }
+}
+
+/// Whether a host is this machine, or the bare name of a container's network, where no name has dots.
+fn stays_inside(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match host.parse::<std::net::IpAddr>() {
+        Ok(address) => address.is_loopback(),
+        Err(_) => !host.is_empty() && !host.contains(['.', ':']),
+    }
+}
+
+/// The URL without user, password and query; without everything but its scheme if it cannot be read.
+#[must_use]
+pub fn redact(url: &str) -> String {
+    let scheme = url.split_once("://").map_or("amqp", |(scheme, _)| scheme);
+    let scheme = if scheme.len() <= 8 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) {
+        scheme
+    } else {
+        "amqp"
+    };
+    match url.parse::<AMQPUri>() {
+        Ok(uri) => format!(
+            "{scheme}://{}:{}/{}",
+            uri.authority.host,
+            uri.authority.port,
+            uri.vhost.replace('/', "%2f")
+        ),
+        Err(_) => format!("{scheme}://..."),
+    }
+}
+
+/// Whether this URL may be used as it is: a pure function of its text.
+pub fn check_url(url: &str, allow_plaintext: bool) -> Result<(), BusError> {
+    BrokerUrl::parse(url, allow_plaintext).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plaintext_stays_on_this_machine_or_in_a_container_network() {
+        for inside in [
+            "amqp://u:p@127.0.0.1:5672/%2f",
+            "amqp://u:p@127.8.9.1",
+            "amqp://localhost",
+            "amqp://u:p@[::1]:5672/%2f",
+            "amqp://u:p@rabbitmq/%2f",
+        ] {
+            assert!(check_url(inside, false).is_ok(), "{inside}");
+        }
+        for outside in [
+            "amqp://u:p@10.0.0.4/%2f",
+            "amqp://u:p@rabbit.example.org",
+            "amqp://u:p@[2001:db8::1]/%2f",
+            "amqp://u:p@localhost.example.org",
+        ] {
+            let error = check_url(outside, false).unwrap_err().to_string();
+            assert!(
+                error.contains("amqps://") && error.contains("DYAD_ALLOW_PLAINTEXT"),
+                "{error}"
+            );
+            assert!(check_url(outside, true).is_ok(), "{outside}");
+        }
+    }
+
+    #[test]
+    fn no_form_of_a_url_shows_its_secret() {
+        for url in [
+            "amqp://user:hunter2@10.0.0.1/%2f",
+            "amqp://user:hunter2@host:nonsense/%2f",
+            "amqp://user:hun/ter2@hunter2",
+            "hunter2",
+            "redis://hunter2@h",
+            "amqp://user:x@h/%2f?auth_mechanism=hunter2",
+            "user:hunter2://x",
+        ] {
+            let shown = match BrokerUrl::parse(url, false) {
+                Ok(parsed) => format!("{parsed:?}"),
+                Err(error) => format!("{error} {error:?}"),
+            };
+            assert!(!shown.replace("@hunter2", "").contains("hunter2"), "{shown}");
+        }
+        assert_eq!(redact("amqp://u:p@h:1/%2f?heartbeat=3"), "amqp://h:1/%2f");
+    }
+}
