@@ -1,47 +1,62 @@
 //! From a TOML table to a [`RunConfig`], with every problem found in one pass.
+//!
+//! Three steps: `[defaults.agent]` is merged; the table is read, and each error of shape is mended in a copy so that the next
+//! one is found too; the rules are checked, but not on what had to be mended. What a workflow itself asks of its roles
+//! and parameters is checked where the workflows are.
+
+mod agent_rules;
+mod merge;
+mod names;
+mod rules;
+mod shape;
+
+#[cfg(test)]
+mod tests;
 
 use crate::RunConfig;
 use crate::run::Problem;
 
 /// Merges the defaults, reads the table and checks what it says.
+///
+/// # Errors
+/// All problems, in the order of the file's tables, each with its key path and what to write instead.
 pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
-    merge_agent_defaults(&mut table);
-    let config: RunConfig =
-        serde_path_to_error::deserialize(toml::Value::Table(table)).map_err(|e| {
-            vec![Problem {
-                path: e.path().to_string(),
-                message: e.inner().to_string(),
-            }]
-        })?;
-    Ok(config)
-}
-
-/// Lays `[defaults.agent]` under every `[agents.NAME]`.
-fn merge_agent_defaults(table: &mut toml::Table) {
-    let Some(toml::Value::Table(mut defaults)) = table.remove("defaults") else {
-        return;
+    let (origins, mut problems) = merge::agent_defaults(&mut table);
+    let read = shape::read::<RunConfig>(table);
+    let mut report = rules::Report {
+        mended: read.flaws.iter().map(|flaw| flaw.path.clone()).collect(),
+        problems: Vec::new(),
     };
-    let Some(toml::Value::Table(base)) = defaults.remove("agent") else {
-        return;
-    };
-    let Some(toml::Value::Table(agents)) = table.get_mut("agents") else {
-        return;
-    };
-    for (_, agent) in agents.iter_mut() {
-        if let toml::Value::Table(agent) = agent {
-            lay_under(agent, &base);
-        }
+    if let Some(config) = &read.config {
+        rules::all(config, &mut report);
+    }
+    problems.extend(read.flaws.into_iter().map(|flaw| Problem {
+        path: flaw.path.join("."),
+        message: flaw.message,
+    }));
+    problems.append(&mut report.problems);
+    let problems = placed(problems, &origins);
+    match read.config {
+        Some(config) if problems.is_empty() => Ok(config),
+        _ => Err(problems),
     }
 }
 
-fn lay_under(top: &mut toml::Table, base: &toml::Table) {
-    for (key, value) in base {
-        match (top.get_mut(key), value) {
-            (Some(toml::Value::Table(top)), toml::Value::Table(base)) => lay_under(top, base),
-            (Some(_), _) => {}
-            (None, value) => {
-                top.insert(key.clone(), value.clone());
-            }
+/// Each problem at the place where it was written: once, if it came from the defaults of several agents.
+fn placed(problems: Vec<Problem>, origins: &merge::Origins) -> Vec<Problem> {
+    let mut placed: Vec<Problem> = Vec::new();
+    for problem in problems {
+        let path = problem.path.split('.').map(String::from).collect();
+        let problem = Problem {
+            path: origins.place(path).join("."),
+            ..problem
+        };
+        if !placed
+            .iter()
+            .any(|known| known.path == problem.path && (known.message == problem.message))
+        {
+            placed.push(problem);
         }
     }
+    placed
 }

@@ -1,0 +1,285 @@
+//! What a configuration of the right shape may still say wrongly about one agent.
+
+use super::rules::{Report, is_source};
+use crate::{
+    AgentConfig, AgentName, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig, TokenizerConfig,
+    TrainConfig, ZeroAdvantage,
+};
+
+/// A report on the keys below one path.
+struct Below<'a> {
+    report: &'a mut Report,
+    path: String,
+}
+
+impl Below<'_> {
+    fn when(&mut self, wrong: bool, key: &str, message: impl Into<String>) {
+        self.compared(wrong, key, &[], message);
+    }
+
+    /// `others` are keys below the same path.
+    fn compared(&mut self, wrong: bool, key: &str, others: &[&str], message: impl Into<String>) {
+        let others: Vec<String> = others.iter().map(|other| format!("{}.{other}", self.path)).collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        self.report
+            .when(wrong, format!("{}.{key}", self.path), &others, message);
+    }
+
+    fn at_least_one(&mut self, value: usize, key: &str) {
+        self.when(value == 0, key, "is 0: write 1 or more");
+    }
+
+    fn positive(&mut self, value: f64, key: &str) {
+        self.when(
+            !(value.is_finite() && value > 0.0),
+            key,
+            format!("is {value}: write a number above 0"),
+        );
+    }
+
+    fn not_negative(&mut self, value: f64, key: &str) {
+        self.when(
+            !(value.is_finite() && value >= 0.0),
+            key,
+            format!("is {value}: write 0 or more"),
+        );
+    }
+}
+
+pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, report: &mut Report) {
+    let mut below = Below {
+        report,
+        path: format!("agents.{name}"),
+    };
+    sampling(&agent.sampling, agent.train.enabled, &mut below);
+    match &agent.model {
+        ModelConfig::Path(path) => {
+            below.when(
+                path.as_os_str().is_empty(),
+                "model.path",
+                "is empty: write the folder of a Hugging Face model",
+            );
+        }
+        ModelConfig::Random(model) => {
+            below.compared(
+                agent.sampling.max_new_tokens as usize >= model.max_context,
+                "sampling.max_new_tokens",
+                &["model"],
+                format!(
+                    "is {}, which leaves no room for a prompt in model.random.max_context = {}: write less, or give more context",
+                    agent.sampling.max_new_tokens, model.max_context
+                ),
+            );
+            below.path.push_str(".model.random");
+            random_model(model, &mut below);
+            below.path = format!("agents.{name}");
+        }
+    }
+    below.at_least_one(agent.engine.slots, "engine.slots");
+    below.at_least_one(agent.engine.prefill_tokens, "engine.prefill_tokens");
+    if agent.train.enabled {
+        below.path.push_str(".train");
+        train(&agent.train, &mut below);
+        role_weights(config, name, &agent.train, &mut below);
+        below.path.push_str(".optimizer");
+        optimizer(&agent.train.optimizer, &mut below);
+    }
+}
+
+fn sampling(sampling: &SamplingConfig, trains: bool, below: &mut Below) {
+    let SamplingConfig {
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        max_new_tokens,
+    } = *sampling;
+    below.at_least_one(max_new_tokens as usize, "sampling.max_new_tokens");
+    if !trains {
+        below.when(
+            !(temperature.is_finite() && temperature >= 0.0),
+            "sampling.temperature",
+            format!("is {temperature}: write 0 or more"),
+        );
+        below.when(
+            !(top_p > 0.0 && top_p <= 1.0),
+            "sampling.top_p",
+            format!("is {top_p}: write a number above 0 and at most 1"),
+        );
+        below.when(
+            !(0.0..1.0).contains(&min_p),
+            "sampling.min_p",
+            format!("is {min_p}: write a number from 0 to below 1"),
+        );
+        return;
+    }
+    let why = "for an agent that trains, whose recorded log-probs must be those of the whole vocabulary";
+    below.compared(
+        !(temperature.is_finite() && temperature > 0.0),
+        "sampling.temperature",
+        &["train.enabled"],
+        format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
+    );
+    for (wrong, key, found, neutral) in [
+        (top_p != 1.0, "sampling.top_p", top_p.to_string(), "1.0"),
+        (top_k != 0, "sampling.top_k", top_k.to_string(), "0"),
+        (min_p != 0.0, "sampling.min_p", min_p.to_string(), "0.0"),
+    ] {
+        below.compared(
+            wrong,
+            key,
+            &["train.enabled"],
+            format!("is {found}: write {neutral} {why}"),
+        );
+    }
+}
+
+fn random_model(model: &RandomModel, below: &mut Below) {
+    for (value, key) in [
+        (model.layers, "layers"),
+        (model.hidden, "hidden"),
+        (model.heads, "heads"),
+        (model.kv_heads.unwrap_or(1), "kv_heads"),
+        (model.head_dim.unwrap_or(1), "head_dim"),
+        (model.intermediate.unwrap_or(1), "intermediate"),
+        (model.max_context, "max_context"),
+    ] {
+        below.at_least_one(value, key);
+    }
+    let (heads, kv_heads) = (model.heads.max(1), model.kv_heads.unwrap_or(model.heads).max(1));
+    below.compared(
+        heads % kv_heads != 0,
+        "kv_heads",
+        &["heads"],
+        format!(
+            "is {kv_heads}, which does not divide heads = {heads}: each key/value head serves a whole number of heads"
+        ),
+    );
+    let split = model.head_dim.is_none();
+    below.compared(
+        split && model.hidden % heads != 0,
+        "hidden",
+        &["heads", "head_dim"],
+        format!(
+            "is {}, which heads = {heads} does not divide: write a multiple, or give head_dim",
+            model.hidden
+        ),
+    );
+    let head_dim = model.head_dim.unwrap_or(model.hidden / heads);
+    below.compared(
+        head_dim % 2 != 0 && (!split || model.hidden % heads == 0),
+        "head_dim",
+        &["heads", "hidden"],
+        format!("is {head_dim}, which is odd: rotary positions turn pairs of numbers, so it must be even"),
+    );
+    below.not_negative(model.embedding_std, "embedding_std");
+    below.not_negative(model.matrix_std, "matrix_std");
+    below.positive(model.rope_theta.unwrap_or(1.0), "rope_theta");
+    if let TokenizerConfig::Words(words) = &model.tokenizer {
+        let mut seen = std::collections::BTreeSet::new();
+        let twice = words.iter().find(|word| !seen.insert(word.as_str()));
+        let split = words
+            .iter()
+            .find(|word| word.is_empty() || word.contains(char::is_whitespace));
+        below.when(
+            words.is_empty(),
+            "tokenizer.words",
+            "is empty: list the words the model may read and say",
+        );
+        if let Some(word) = twice {
+            below.when(
+                true,
+                "tokenizer.words",
+                format!("has {word:?} twice: each word is one token"),
+            );
+        }
+        if let Some(word) = split {
+            below.when(
+                true,
+                "tokenizer.words",
+                format!("has {word:?}: texts are split at white space, so a word has none and is not empty"),
+            );
+        }
+    }
+}
+
+fn train(train: &TrainConfig, below: &mut Below) {
+    for (value, key) in [
+        (train.batch_groups, "batch_groups"),
+        (train.minibatches, "minibatches"),
+        (train.epochs, "epochs"),
+        (train.micro_batch_tokens, "micro_batch_tokens"),
+        (train.keep_checkpoints, "keep_checkpoints"),
+    ] {
+        below.at_least_one(value, key);
+    }
+    below.compared(
+        train.minibatches > train.batch_groups.max(1),
+        "minibatches",
+        &["batch_groups"],
+        format!(
+            "is {}, more than batch_groups = {}: a batch is split by whole groups",
+            train.minibatches, train.batch_groups
+        ),
+    );
+    let loss = &train.loss;
+    below.when(
+        !(loss.clip_low > 0.0 && loss.clip_low <= 1.0),
+        "loss.clip_low",
+        format!(
+            "is {}: the ratio is clipped to 1 - clip_low, so write a number above 0 and at most 1, such as 0.2",
+            loss.clip_low
+        ),
+    );
+    below.positive(loss.clip_high, "loss.clip_high");
+    below.not_negative(train.kl.coef, "kl.coef");
+    below.not_negative(train.entropy, "entropy");
+    below.compared(
+        train.zero_advantage == ZeroAdvantage::Skip && (train.kl.coef != 0.0 || train.entropy != 0.0),
+        "zero_advantage",
+        &["kl", "kl.coef", "entropy"],
+        "is \"skip\" while KL or entropy is on: groups without advantage still have a gradient then; write \"keep\", or set kl.coef and entropy to 0",
+    );
+    if let Some(warm) = &train.warm_start {
+        below.at_least_one(warm.steps as usize, "warm_start.steps");
+        below.at_least_one(warm.batch, "warm_start.batch");
+        below.positive(warm.lr, "warm_start.lr");
+        below.when(
+            !is_source(&warm.source),
+            "warm_start.source",
+            format!(
+                "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
+                warm.source
+            ),
+        );
+    }
+}
+
+fn role_weights(config: &RunConfig, name: &AgentName, train: &TrainConfig, below: &mut Below) {
+    for (role, weight) in &train.role_weights {
+        let key = format!("role_weights.{role}");
+        below.not_negative(*weight, &key);
+        let plays = config.workflow.roles.get(role) == Some(name);
+        if below.report.trusts("workflow.roles") && below.report.trusts(&format!("workflow.roles.{role}")) {
+            below.when(
+                !plays,
+                &key,
+                format!("{name} does not play {role:?}: see [workflow.roles]"),
+            );
+        }
+    }
+}
+
+fn optimizer(optimizer: &OptimizerConfig, below: &mut Below) {
+    below.positive(optimizer.lr, "lr");
+    below.positive(optimizer.eps, "eps");
+    below.not_negative(optimizer.weight_decay, "weight_decay");
+    below.not_negative(optimizer.clip_norm, "clip_norm");
+    for (beta, key) in [(optimizer.beta1, "beta1"), (optimizer.beta2, "beta2")] {
+        below.when(
+            !(0.0..1.0).contains(&beta),
+            key,
+            format!("is {beta}: write a number from 0 to below 1"),
+        );
+    }
+}

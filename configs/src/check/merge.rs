@@ -1,0 +1,98 @@
+//! `[defaults.agent]` laid under every `[agents.NAME]`.
+
+use toml::{Table, Value};
+
+use super::shape::at;
+use crate::run::Problem;
+
+/// Where the values of a merged table came from.
+#[derive(Debug, Default)]
+pub(super) struct Origins {
+    defaults: Option<Value>,
+    agents: Option<Value>,
+}
+
+/// Merges in place, and says what was written wrongly in `[defaults]` itself.
+pub(super) fn agent_defaults(table: &mut Table) -> (Origins, Vec<Problem>) {
+    let mut problems = Vec::new();
+    let mut origins = Origins {
+        defaults: None,
+        agents: table.get("agents").cloned(),
+    };
+    let base = match table.remove("defaults") {
+        None => return (origins, problems),
+        Some(Value::Table(mut defaults)) => {
+            let base = defaults.remove("agent");
+            problems.extend(defaults.keys().map(|key| Problem {
+                path: format!("defaults.{key}"),
+                message: "is not known here: write [defaults.agent], which is laid under every agent".into(),
+            }));
+            base
+        }
+        Some(_) => {
+            problems.push(not_a_table("defaults"));
+            None
+        }
+    };
+    match base {
+        Some(Value::Table(base)) => {
+            if let Some(Value::Table(agents)) = table.get_mut("agents") {
+                for agent in agents.iter_mut().filter_map(|(_, agent)| agent.as_table_mut()) {
+                    lay_under(agent, &base);
+                }
+            }
+            origins.defaults = Some(Value::Table(base));
+        }
+        Some(_) => problems.push(not_a_table("defaults.agent")),
+        None => {}
+    }
+    (origins, problems)
+}
+
+fn not_a_table(path: &str) -> Problem {
+    Problem {
+        path: path.into(),
+        message: "must be a table: write [defaults.agent] and its keys below".into(),
+    }
+}
+
+fn lay_under(top: &mut Table, base: &Table) {
+    for (key, value) in base {
+        match (top.get_mut(key), value) {
+            // A choice between kinds, such as `model.path` or `model.random`, is one value: other kinds do not mix in.
+            (Some(Value::Table(top)), Value::Table(base)) if is_choice(key) && !top.keys().eq(base.keys()) => {}
+            (Some(Value::Table(top)), Value::Table(base)) => lay_under(top, base),
+            (Some(_), _) => {}
+            (None, value) => {
+                top.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+fn is_choice(key: &str) -> bool {
+    matches!(key, "model" | "tokenizer")
+}
+
+impl Origins {
+    /// The place where a person wrote the value at `path`: the defaults, if the agent itself does not have it.
+    pub(super) fn place(&self, path: Vec<String>) -> Vec<String> {
+        let Some((agent, rest)) = path
+            .split_first()
+            .filter(|(first, _)| *first == "agents")
+            .and_then(|(_, rest)| rest.split_first())
+        else {
+            return path;
+        };
+        let of_agent = self.agents.as_ref().and_then(|agents| agents.get(agent));
+        let written = |root: Option<&Value>| root.is_some_and(|root| !rest.is_empty() && at(root, rest).is_some());
+        if written(of_agent) || !written(self.defaults.as_ref()) {
+            return path;
+        }
+        ["defaults", "agent"]
+            .into_iter()
+            .map(String::from)
+            .chain(rest.iter().cloned())
+            .collect()
+    }
+}

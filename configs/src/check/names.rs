@@ -1,0 +1,329 @@
+//! What an unknown key was probably meant to be: a neighbour misspelt, a key of another table, or another program's name.
+
+use std::sync::OnceLock;
+
+use toml::{Table, Value};
+
+/// Other programs' names (slime, miles, TRL, verl, OpenRLHF) and ours.
+const FOREIGN: &[(&[&str], &str)] = &[
+    (
+        &[
+            "n_samples_per_prompt",
+            "num_generations",
+            "rollout_n",
+            "n_rollouts",
+            "n_responses",
+            "n",
+        ],
+        "workflow.group_size",
+    ),
+    (
+        &[
+            "rollout_batch_size",
+            "train_batch_size",
+            "generation_batch_size",
+            "per_device_train_batch_size",
+            "batch_size",
+        ],
+        "agents.NAME.train.batch_groups (whole groups, so tasks and not samples)",
+    ),
+    (
+        &[
+            "global_batch_size",
+            "ppo_mini_batch_size",
+            "mini_batch_size",
+            "steps_per_generation",
+        ],
+        "agents.NAME.train.minibatches (how many optimizer steps a batch is split into)",
+    ),
+    (
+        &[
+            "max_tokens_per_gpu",
+            "ppo_max_token_len_per_gpu",
+            "micro_train_batch_size",
+            "ppo_micro_batch_size_per_gpu",
+            "micro_batch_size",
+            "gradient_accumulation_steps",
+        ],
+        "agents.NAME.train.micro_batch_tokens (tokens, not sequences; it never changes the result)",
+    ),
+    (
+        &["num_iterations", "ppo_epochs", "max_epochs"],
+        "agents.NAME.train.epochs",
+    ),
+    (
+        &["num_rollout", "max_steps", "total_training_steps", "num_steps"],
+        "run.train_steps",
+    ),
+    (
+        &[
+            "num_epoch",
+            "num_epochs",
+            "num_train_epochs",
+            "total_epochs",
+            "num_episodes",
+        ],
+        "tasks.epochs",
+    ),
+    (
+        &[
+            "rollout_max_response_len",
+            "max_completion_length",
+            "max_response_length",
+            "generate_max_len",
+            "max_tokens",
+        ],
+        "agents.NAME.sampling.max_new_tokens",
+    ),
+    (&["rollout_temperature"], "agents.NAME.sampling.temperature"),
+    (&["rollout_top_p"], "agents.NAME.sampling.top_p"),
+    (&["rollout_top_k"], "agents.NAME.sampling.top_k"),
+    (
+        &["advantage_estimator", "adv_estimator", "scale_rewards"],
+        "agents.NAME.train.advantage (\"loo\" or \"grpo\")",
+    ),
+    (
+        &["eps_clip", "epsilon", "clip_ratio", "clip_ratio_low", "cliprange"],
+        "agents.NAME.train.loss.clip_low (and loss.clip_high)",
+    ),
+    (
+        &["eps_clip_high", "epsilon_high", "clip_ratio_high"],
+        "agents.NAME.train.loss.clip_high",
+    ),
+    (&["loss_type", "loss_agg_mode"], "agents.NAME.train.loss.agg"),
+    (
+        &["kl_loss_coef", "kl_coef", "init_kl_coef", "beta", "use_kl_loss"],
+        "agents.NAME.train.kl.coef",
+    ),
+    (
+        &["entropy_coef", "entropy_coeff", "ent_coef"],
+        "agents.NAME.train.entropy",
+    ),
+    (
+        &["learning_rate", "actor_learning_rate"],
+        "agents.NAME.train.optimizer.lr",
+    ),
+    (
+        &["clip_grad", "max_grad_norm", "grad_clip", "max_norm"],
+        "agents.NAME.train.optimizer.clip_norm",
+    ),
+    (
+        &["lr_scheduler_type", "lr_decay_style", "lr_scheduler"],
+        "agents.NAME.train.optimizer.schedule",
+    ),
+    (
+        &["lr_warmup_steps", "lr_warmup_iters"],
+        "agents.NAME.train.optimizer.warmup_steps",
+    ),
+    (&["adam_beta1"], "agents.NAME.train.optimizer.beta1"),
+    (&["adam_beta2"], "agents.NAME.train.optimizer.beta2"),
+    (&["adam_eps", "adam_epsilon"], "agents.NAME.train.optimizer.eps"),
+    (
+        &["dynamic_sampling_filter_path", "filter_groups"],
+        "agents.NAME.train.zero_advantage = \"refill\"",
+    ),
+    (
+        &["mask_truncated_completions", "overlong_filtering"],
+        "agents.NAME.train.truncated = \"mask\"",
+    ),
+    (
+        &["max_off_policy_steps", "max_head_offpolicyness", "staleness_threshold"],
+        "agents.NAME.train.max_staleness",
+    ),
+    (
+        &["save_interval", "save_steps", "save_freq"],
+        "agents.NAME.train.checkpoint_every",
+    ),
+    (
+        &["save_total_limit", "max_ckpt_num"],
+        "agents.NAME.train.keep_checkpoints",
+    ),
+    (&["eval_interval", "eval_steps", "test_freq"], "eval.every"),
+    (&["eval_prompt_data", "val_files", "eval_dataset"], "eval.source"),
+    (
+        &["prompt_data", "train_files", "dataset", "dataset_name", "train_dataset"],
+        "tasks.source (\"jsonl:PATH\")",
+    ),
+    (&["input_key", "prompt_key"], "tasks.prompt"),
+    (&["label_key", "answer_key"], "tasks.label"),
+    (&["rollout_shuffle", "shuffle_dataset"], "tasks.shuffle"),
+    (&["max_samples"], "tasks.limit"),
+    (&["rm_type", "reward_model", "reward_type"], "graders.NAME.kind"),
+    (
+        &["reward_funcs", "reward_weights"],
+        "workflow.reward.ROLE (a weight for each named part)",
+    ),
+    (
+        &[
+            "hf_checkpoint",
+            "model_name_or_path",
+            "model_name",
+            "pretrain",
+            "model_path",
+        ],
+        "agents.NAME.model.path (a Hugging Face folder)",
+    ),
+    (&["vocab", "vocab_size"], "agents.NAME.model.random.tokenizer"),
+    (
+        &["num_hidden_layers", "n_layers", "num_layers"],
+        "agents.NAME.model.random.layers",
+    ),
+    (&["hidden_size", "d_model"], "agents.NAME.model.random.hidden"),
+    (&["num_attention_heads", "n_heads"], "agents.NAME.model.random.heads"),
+    (
+        &["num_key_value_heads", "n_kv_heads"],
+        "agents.NAME.model.random.kv_heads",
+    ),
+    (&["intermediate_size"], "agents.NAME.model.random.intermediate"),
+    (&["tie_word_embeddings"], "agents.NAME.model.random.tied"),
+    (
+        &["max_position_embeddings", "context_length"],
+        "agents.NAME.model.random.max_context",
+    ),
+    (
+        &["gpus", "num_gpus", "actor_num_gpus_per_node", "tensor_parallel_size"],
+        "nothing yet: a trainer and its engine share one device",
+    ),
+];
+
+/// A file with every key set, from which the known key paths follow.
+const EVERYTHING: &str = include_str!("everything.toml");
+
+/// The advice for an unknown key, where `known` are the keys of its own table.
+pub(super) fn advice(key: &str, known: &[&str]) -> String {
+    let key_folded = fold(key);
+    let same = known.iter().copied().find(|name| fold(name) == key_folded);
+    if let Some(meant) = same.or_else(|| nearest(key, known.iter().copied())) {
+        return format!("is not known here: did you mean {meant:?}?");
+    }
+    if let Some(ours) = foreign(&key_folded) {
+        return format!("is not known: here it is {ours}");
+    }
+    if let Some(elsewhere) = elsewhere(&key_folded) {
+        return format!("is not known here: it belongs at {elsewhere}");
+    }
+    if known.is_empty() {
+        return "is not known here: remove it".into();
+    }
+    format!("is not known here: remove it, or write one of {}", known.join(", "))
+}
+
+/// Hyphens and case do not make another name.
+fn fold(key: &str) -> String {
+    key.to_lowercase().replace(['-', '.', ' '], "_")
+}
+
+fn foreign(key: &str) -> Option<&'static str> {
+    let found = FOREIGN.iter().find(|(theirs, _)| theirs.contains(&key));
+    found.map(|(_, ours)| *ours)
+}
+
+fn elsewhere(key: &str) -> Option<&'static str> {
+    let ends = |path: &&String| path.rsplit('.').next() == Some(key);
+    known_paths().iter().find(ends).map(String::as_str)
+}
+
+/// Every key path there is, with NAME for an agent's or grader's name.
+fn known_paths() -> &'static [String] {
+    static PATHS: OnceLock<Vec<String>> = OnceLock::new();
+    PATHS.get_or_init(|| {
+        let mut paths = Vec::new();
+        // A test holds that it parses.
+        collect("", &EVERYTHING.parse().unwrap_or_default(), &mut paths);
+        paths
+    })
+}
+
+fn collect(prefix: &str, table: &Table, paths: &mut Vec<String>) {
+    for (key, value) in table {
+        let name = if matches!(prefix, "agents" | "graders") {
+            "NAME"
+        } else {
+            key
+        };
+        let path = if prefix.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{prefix}.{name}")
+        };
+        paths.push(path.clone());
+        if let Value::Table(inner) = value {
+            collect(&path, inner, paths);
+        }
+    }
+}
+
+/// The name nearest to `key`, if it is near enough to be meant.
+pub(super) fn nearest<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let allowed = (key.chars().count() / 3).max(1);
+    names
+        .map(|name| (distance(key, name), name))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min()
+        .map(|(_, name)| name)
+}
+
+/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for (i, row) in rows.iter_mut().enumerate() {
+        row[0] = i;
+    }
+    for j in 0..=b.len() {
+        rows[0][j] = j;
+    }
+    for i in 1..=a.len() {
+        for j in 1..=b.len() {
+            let cost = usize::from(a[i - 1] != b[j - 1]);
+            let mut best = (rows[i - 1][j] + 1)
+                .min(rows[i][j - 1] + 1)
+                .min(rows[i - 1][j - 1] + cost);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            rows[i][j] = best;
+        }
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn near_names_are_found_and_far_ones_are_not() {
+        let names = ["batch_groups", "minibatches", "epochs"];
+        assert_eq!(nearest("batch_group", names.into_iter()), Some("batch_groups"));
+        assert_eq!(nearest("ephocs", names.into_iter()), Some("epochs"));
+        assert_eq!(nearest("temperature", names.into_iter()), None);
+        assert_eq!(distance("ab", "ba"), 1);
+        assert_eq!(distance("", "abc"), 3);
+    }
+
+    #[test]
+    fn every_key_that_is_advised_exists() {
+        assert!(EVERYTHING.parse::<Table>().is_ok());
+        let known = known_paths();
+        for (_, ours) in FOREIGN {
+            let path = ours.split([' ', ',']).next().unwrap_or_default();
+            let path = path.replace("reward.ROLE", "reward");
+            assert!(path == "nothing" || known.contains(&path), "{path}");
+        }
+    }
+
+    #[test]
+    fn other_programs_names_are_answered_with_ours() {
+        for (theirs, ours) in [
+            ("n_samples_per_prompt", "workflow.group_size"),
+            ("rollout-batch-size", "train.batch_groups"),
+            ("num_generations", "workflow.group_size"),
+            ("max_tokens_per_gpu", "train.micro_batch_tokens"),
+            ("temperature", "agents.NAME.sampling.temperature"),
+        ] {
+            let advice = advice(theirs, &["name", "seed"]);
+            assert!(advice.contains(ours), "{theirs}: {advice}");
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! What a configuration of the right shape may still say wrongly about the run, its tasks and its workflow.
+
+use std::fmt::Display;
+
+use super::names::nearest;
+use crate::run::Problem;
+use crate::{Mode, RunConfig};
+
+/// Workflows that are shipped.
+pub(super) const WORKFLOWS: [&str; 3] = ["signal", "solve-verify", "solve-rewrite-select"];
+/// Graders that are shipped.
+pub(super) const GRADERS: [&str; 3] = ["exact", "integer", "math"];
+/// The run id is the name, a hyphen and eight characters, 48 in all.
+const LONGEST_NAME: usize = 39;
+
+/// Gathers problems, but for those that follow from a flaw found before.
+pub(super) struct Report {
+    /// Paths at which something was removed or filled in: what stands there is not what the person wrote.
+    pub(super) mended: Vec<Vec<String>>,
+    pub(super) problems: Vec<Problem>,
+}
+
+impl Report {
+    /// Whether the value at `path` is what the person wrote.
+    pub(super) fn trusts(&self, path: &str) -> bool {
+        let path: Vec<&str> = path.split('.').collect();
+        self.mended.iter().all(|mended| {
+            let shared = mended.len().min(path.len());
+            // A key removed from a table taints the key, not its neighbours; the table itself lacks something.
+            !(mended.len() <= path.len() && mended.iter().zip(&path).take(shared).all(|(a, b)| a == b))
+        })
+    }
+
+    /// `message` if `wrong`, unless `path` or one of what it is `compared` with was already at fault.
+    pub(super) fn when(&mut self, wrong: bool, path: impl Display, compared: &[&str], message: impl Into<String>) {
+        let path = path.to_string();
+        if wrong && self.trusts(&path) && compared.iter().all(|other| self.trusts(other)) {
+            self.problems.push(Problem {
+                path,
+                message: message.into(),
+            });
+        }
+    }
+}
+
+/// All rules.
+pub(super) fn all(config: &RunConfig, report: &mut Report) {
+    run(config, report);
+    tasks(config, report);
+    workflow(config, report);
+    graders(config, report);
+    for (name, agent) in &config.agents {
+        super::agent_rules::agent(config, name, agent, report);
+    }
+    agents(config, report);
+    rounds(config, report);
+}
+
+fn run(config: &RunConfig, report: &mut Report) {
+    let run = &config.run;
+    let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
+    let named = run
+        .name
+        .starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+        && run.name.len() <= LONGEST_NAME
+        && run.name.chars().all(legal);
+    report.when(
+        !named,
+        "run.name",
+        &[],
+        format!(
+            "{:?} is no run's name: use 1 to {LONGEST_NAME} of a-z, 0-9, '-' and '_', beginning with a letter or digit",
+            run.name
+        ),
+    );
+    report.when(
+        run.train_steps == 0,
+        "run.train_steps",
+        &[],
+        "is 0, so nothing would be trained: write 1 or more",
+    );
+    report.when(
+        !is_url(&run.broker, &["amqp", "amqps"]),
+        "run.broker",
+        &[],
+        "is not understood: write \"memory:\" (one process), \"local:\" (a private RabbitMQ) or \"amqp://user:password@host:port/vhost\"",
+    );
+    report.when(
+        !is_url(&run.state, &["redis", "rediss"]),
+        "run.state",
+        &[],
+        "is not understood: write \"memory:\" (one process), \"local:\" (a private Redis) or \"redis://user:password@host:port/db\"",
+    );
+    report.when(
+        run.lease.0.is_zero(),
+        "run.lease",
+        &[],
+        "is 0, so everyone would always count as away: write for example \"15s\"",
+    );
+    report.when(
+        !((16 << 10)..=(16 << 20)).contains(&run.message_cap.0),
+        "run.message_cap",
+        &[],
+        format!(
+            "is {}: write from \"16 KiB\" to \"16 MiB\", which is what RabbitMQ takes",
+            run.message_cap
+        ),
+    );
+    let Some(lead) = &run.lead else { return };
+    let of_lead = format!("agents.{lead}");
+    match config.agents.get(lead) {
+        None => {
+            let names: Vec<&str> = config.agents.keys().map(|n| n.as_str()).collect();
+            let message = format!("{lead:?} is no agent: write {}", one_of(&names));
+            report.when(true, "run.lead", &["agents", &of_lead], message);
+        }
+        Some(agent) => report.when(
+            !agent.train.enabled,
+            "run.lead",
+            &[&format!("{of_lead}.train.enabled")],
+            format!("{lead} does not train (train.enabled = false), so its steps never end the run: name an agent that trains"),
+        ),
+    }
+}
+
+/// `memory:`, `local:`, or one of the schemes with something behind it.
+fn is_url(url: &str, schemes: &[&str]) -> bool {
+    let has_host = |rest: &str| {
+        !rest
+            .rsplit('@')
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches('/')
+            .is_empty()
+    };
+    matches!(url, "memory:" | "local:")
+        || url
+            .split_once("://")
+            .is_some_and(|(scheme, rest)| schemes.contains(&scheme) && has_host(rest))
+}
+
+/// `jsonl:PATH` or `generator:KIND`.
+pub(super) fn is_source(source: &str) -> bool {
+    let kinds = ["jsonl:", "generator:"];
+    kinds
+        .iter()
+        .any(|kind| source.strip_prefix(kind).is_some_and(|rest| !rest.trim().is_empty()))
+}
+
+fn tasks(config: &RunConfig, report: &mut Report) {
+    let tasks = &config.tasks;
+    report.when(
+        !is_source(&tasks.source) && tasks.source != "queue",
+        "tasks.source",
+        &[],
+        format!(
+            "{:?} is not understood: write \"jsonl:PATH\", \"generator:KIND\" or \"queue\"",
+            tasks.source
+        ),
+    );
+    report.when(
+        tasks.prompt.is_empty(),
+        "tasks.prompt",
+        &[],
+        "is empty: write the key that holds the prompt",
+    );
+    report.when(
+        tasks.label.is_empty(),
+        "tasks.label",
+        &[],
+        "is empty: write the key that holds the label",
+    );
+    report.when(
+        tasks.limit == Some(0),
+        "tasks.limit",
+        &[],
+        "is 0, so there are no tasks: remove it to use all lines",
+    );
+    let eval = &config.eval;
+    let source = eval.source.as_deref();
+    report.when(
+        source.is_some_and(|source| !is_source(source)),
+        "eval.source",
+        &[],
+        format!(
+            "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
+            source.unwrap_or_default()
+        ),
+    );
+    report.when(
+        eval.every > 0 && source.is_none() && !tasks.source.starts_with("generator:"),
+        "eval.source",
+        &["eval.every", "tasks.source"],
+        "is missing: eval.every needs tasks that are never trained on, such as \"jsonl:PATH\"",
+    );
+    report.when(
+        eval.tasks == Some(0),
+        "eval.tasks",
+        &[],
+        "is 0, so nothing would be evaluated: write 1 or more",
+    );
+}
+
+fn workflow(config: &RunConfig, report: &mut Report) {
+    let workflow = &config.workflow;
+    let kind = &workflow.kind;
+    report.when(
+        !WORKFLOWS.contains(&kind.as_str()),
+        "workflow.kind",
+        &[],
+        unknown(kind, &WORKFLOWS),
+    );
+    report.when(
+        workflow.group_size == 0,
+        "workflow.group_size",
+        &[],
+        "is 0, so no task would be played: write 1 or more",
+    );
+    let trains = config.agents.values().any(|agent| agent.train.enabled);
+    report.when(
+        workflow.group_size == 1 && trains,
+        "workflow.group_size",
+        &[],
+        "is 1: an advantage compares conversations of the same task, so with one alone nothing is learned; write 2 or more, such as 8",
+    );
+    report.when(
+        !(0.0..=1.0).contains(&workflow.min_group),
+        "workflow.min_group",
+        &[],
+        format!(
+            "is {}: write the part of a group that must be valid, from 0.0 to 1.0",
+            workflow.min_group
+        ),
+    );
+    report.when(
+        workflow.retries == 0,
+        "workflow.retries",
+        &[],
+        "is 0, so no generation would be tried: write 1 or more",
+    );
+    let agents: Vec<&str> = config.agents.keys().map(|n| n.as_str()).collect();
+    report.when(
+        workflow.roles.is_empty(),
+        "workflow.roles",
+        &[],
+        "is empty: say which agent plays each role, such as solver = \"a\"",
+    );
+    for (role, agent) in &workflow.roles {
+        report.when(
+            !config.agents.contains_key(agent),
+            format!("workflow.roles.{role}"),
+            &["agents", &format!("agents.{agent}")],
+            format!("{:?} is no agent: write {}", agent.as_str(), one_of(&agents)),
+        );
+    }
+    let roles: Vec<&str> = workflow.roles.keys().map(|n| n.as_str()).collect();
+    for (role, parts) in &workflow.reward {
+        report.when(
+            !workflow.roles.contains_key(role),
+            format!("workflow.reward.{role}"),
+            &["workflow.roles", &format!("workflow.roles.{role}")],
+            format!(
+                "{:?} is no role of [workflow.roles]: write {}",
+                role.as_str(),
+                one_of(&roles)
+            ),
+        );
+        for (part, weight) in parts {
+            report.when(
+                !weight.is_finite(),
+                format!("workflow.reward.{role}.{part}"),
+                &[],
+                "is no finite number: write a weight such as 1.0",
+            );
+        }
+    }
+}
+
+fn graders(config: &RunConfig, report: &mut Report) {
+    for (name, grader) in &config.graders {
+        let kind = &grader.kind;
+        report.when(
+            !GRADERS.contains(&kind.as_str()),
+            format!("graders.{name}.kind"),
+            &[],
+            unknown(kind, &GRADERS),
+        );
+        report.when(
+            grader.timeout.0.is_zero(),
+            format!("graders.{name}.timeout"),
+            &[],
+            "is 0: write for example \"2s\"",
+        );
+    }
+}
+
+fn agents(config: &RunConfig, report: &mut Report) {
+    report.when(
+        config.agents.is_empty(),
+        "agents",
+        &[],
+        "is empty: write at least one [agents.NAME]",
+    );
+    let trains = config.agents.values().any(|agent| agent.train.enabled);
+    report.when(
+        !config.agents.is_empty() && !trains,
+        "agents",
+        &[],
+        "none trains, so the run would never end: leave out train.enabled = false for one at least",
+    );
+    for name in config.agents.keys() {
+        let idle = !config.workflow.roles.values().any(|agent| agent == name);
+        report.when(
+            idle,
+            format!("agents.{name}"),
+            &["workflow.roles"],
+            "plays no role: name it under [workflow.roles], or remove it",
+        );
+    }
+}
+
+/// Synchronous rounds: R is the least batch, and every batch must be a whole number of rounds.
+fn rounds(config: &RunConfig, report: &mut Report) {
+    if config.run.mode != Mode::Sync {
+        return;
+    }
+    let batches = || config.agents.iter().filter(|(_, agent)| agent.train.enabled);
+    let Some((least, round)) = batches()
+        .map(|(name, agent)| (name, agent.train.batch_groups))
+        .min_by_key(|(_, groups)| *groups)
+    else {
+        return;
+    };
+    for (name, agent) in batches() {
+        let groups = agent.train.batch_groups;
+        report.when(
+            round > 0 && groups % round != 0,
+            format!("agents.{name}.train.batch_groups"),
+            &["run.mode", &format!("agents.{least}.train.batch_groups")],
+            format!("is {groups}: in mode \"sync\" it must be a multiple of the least one, {round} of {least}"),
+        );
+    }
+}
+
+fn unknown(kind: &str, known: &[&str]) -> String {
+    let meant = nearest(kind, known.iter().copied()).map_or(String::new(), |near| format!(" (did you mean {near:?}?)"));
+    format!("{kind:?} is not known: write {}{meant}", one_of(known))
+}
+
+fn one_of(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    match &quoted[..] {
+        [] => "one that exists".into(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} or {last}", first.join(", ")),
+    }
+}

@@ -1,0 +1,505 @@
+//! Every problem of a file is named at once, at its key path, with what to write instead.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::resolve;
+use crate::run::Problem;
+use crate::{ConfigError, RunConfig};
+
+const GOOD: &str = r#"
+[run]
+name = "test"
+mode = "sync"
+train_steps = 10
+lead = "a"
+[tasks]
+source = "generator:signal"
+[workflow]
+kind = "signal"
+group_size = 8
+roles = { speaker = "a", listener = "b" }
+reward = { speaker = { success = 1.0 }, listener = { success = 1.0 } }
+[graders.answer]
+kind = "exact"
+[defaults.agent]
+model.random = { layers = 2, hidden = 64, heads = 4, tokenizer = "bytes" }
+[defaults.agent.train]
+batch_groups = 16
+optimizer = { lr = 3e-4 }
+[agents.a]
+[agents.b]
+train.batch_groups = 32
+"#;
+
+fn check(text: &str) -> Result<RunConfig, Vec<Problem>> {
+    resolve(text.parse().unwrap())
+}
+
+/// Each replacement applied to the good file; the problems as `path: message`.
+fn problems(replacements: &[(&str, &str)]) -> Vec<String> {
+    let mut text = GOOD.to_owned();
+    for (from, to) in replacements {
+        assert!(text.contains(from), "{from}");
+        text = text.replacen(from, to, 1);
+    }
+    let problems = check(&text).err().unwrap_or_default();
+    problems
+        .into_iter()
+        .map(|p| format!("{}: {}", p.path, p.message))
+        .collect()
+}
+
+/// Exactly these problems, each given by the beginning of its path and something that its message says.
+#[track_caller]
+fn expect(replacements: &[(&str, &str)], expected: &[(&str, &str)]) {
+    let found = problems(replacements);
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    for (path, says) in expected {
+        let named = found
+            .iter()
+            .any(|f| f.starts_with(&format!("{path}: ")) && f.contains(says));
+        assert!(named, "{path} should say {says:?}: {found:#?}");
+    }
+}
+
+#[test]
+fn the_good_file_is_good() {
+    let config = check(GOOD).unwrap();
+    let batches: Vec<usize> = config.agents.values().map(|a| a.train.batch_groups).collect();
+    assert_eq!(batches, [16, 32]);
+}
+
+#[test]
+fn five_different_mistakes_are_all_named() {
+    expect(
+        &[
+            ("train_steps = 10", ""),
+            ("group_size = 8", "group_sizes = 8"),
+            ("kind = \"signal\"", "kind = \"singal\""),
+            ("lr = 3e-4", "lr = \"fast\""),
+            ("listener = \"b\" }", "listener = \"c\" }"),
+        ],
+        &[
+            ("run.train_steps", "is missing"),
+            ("workflow.group_sizes", "did you mean \"group_size\"?"),
+            ("workflow.group_size", "is missing; for example group_size = 8"),
+            ("workflow.kind", "did you mean \"signal\"?"),
+            ("defaults.agent.train.optimizer.lr", "write a number, without quotes"),
+            ("workflow.roles.listener", "\"c\" is no agent: write \"a\" or \"b\""),
+            ("agents.b", "plays no role"),
+        ],
+    );
+}
+
+#[test]
+fn the_whole_error_lists_every_problem_with_its_path() {
+    let text = GOOD
+        .replace("train_steps = 10", "train_steps = 0")
+        .replace("[agents.a]", "[agents.a]\nhistroy = \"keep\"");
+    let error = RunConfig::parse(&text, Path::new("x.toml")).unwrap_err();
+    assert!(matches!(&error, ConfigError::Invalid { problems, .. } if problems.len() == 2));
+    let text = error.to_string();
+    assert!(text.starts_with("x.toml has 2 problem(s):"), "{text}");
+    assert!(
+        text.contains("\n  agents.a.histroy: is not known here: did you mean \"history\"?"),
+        "{text}"
+    );
+    assert!(text.contains("\n  run.train_steps: is 0"), "{text}");
+}
+
+#[test]
+fn other_programs_keys_are_answered_with_ours() {
+    expect(
+        &[
+            ("train_steps = 10", "train_steps = 10\nmax_steps = 5"),
+            ("group_size = 8", "group_size = 8\nn_samples_per_prompt = 8"),
+            (
+                "[agents.a]",
+                "[agents.a]\nrollout_batch_size = 4\nmax_tokens_per_gpu = 4096\ntemperature = 0.8",
+            ),
+            ("[agents.b]", "[agents.b]\ntrain.num_generations = 4"),
+        ],
+        &[
+            ("run.max_steps", "run.train_steps"),
+            ("workflow.n_samples_per_prompt", "workflow.group_size"),
+            ("agents.a.rollout_batch_size", "agents.NAME.train.batch_groups"),
+            ("agents.a.max_tokens_per_gpu", "agents.NAME.train.micro_batch_tokens"),
+            ("agents.a.temperature", "it belongs at agents.NAME.sampling.temperature"),
+            ("agents.b.train.num_generations", "workflow.group_size"),
+        ],
+    );
+}
+
+#[test]
+fn types_are_explained_in_words_of_the_file() {
+    expect(
+        &[
+            (
+                "train_steps = 10",
+                "train_steps = \"10\"\nmessage_cap = \"huge\"\nlease = 5",
+            ),
+            ("mode = \"sync\"", "mode = \"snyc\""),
+            ("group_size = 8", "group_size = 70000\nretries = -1"),
+            ("batch_groups = 16", "batch_groups = 1.5\nenabled = \"yes\"\nkl = 0.1"),
+            ("tokenizer = \"bytes\"", "tokenizer = { word = [\"a\"] }"),
+        ],
+        &[
+            (
+                "run.train_steps",
+                "is the text \"10\": write a whole number, 0 or more, without quotes",
+            ),
+            ("run.message_cap", "1 MiB"),
+            ("run.lease", "write a text in quotes; for example \"15s\""),
+            ("run.mode", "did you mean \"sync\"?"),
+            ("workflow.group_size", "from 0 to 65535"),
+            ("workflow.retries", "0 or more"),
+            ("defaults.agent.train.batch_groups", "is the number 1.5"),
+            ("defaults.agent.train.enabled", "write true or false"),
+            ("defaults.agent.train.kl", "a table"),
+            ("defaults.agent.model.random.tokenizer", "write one of bytes, words"),
+        ],
+    );
+}
+
+#[test]
+fn missing_tables_are_named_once() {
+    let found = check("").unwrap_err();
+    let paths: Vec<&str> = found.iter().map(|p| p.path.as_str()).collect();
+    assert_eq!(paths, ["run", "tasks", "workflow", "agents"]);
+    expect(
+        &[(
+            "model.random = { layers = 2, hidden = 64, heads = 4, tokenizer = \"bytes\" }",
+            "",
+        )],
+        &[
+            ("agents.a.model", "[agents.NAME.model.random]"),
+            ("agents.b.model", "is missing"),
+        ],
+    );
+}
+
+#[test]
+fn names_that_cannot_travel_are_named() {
+    expect(
+        &[
+            ("[agents.b]", "[agents.\"B 2\"]"),
+            ("listener = \"b\"", "listener = \"B 2\""),
+        ],
+        &[
+            ("agents.B 2", "is not a name"),
+            ("workflow.roles.listener", "is not a name"),
+        ],
+    );
+    expect(&[("name = \"test\"", "name = \"My Run\"")], &[("run.name", "a-z")]);
+}
+
+#[test]
+fn the_run_must_make_sense() {
+    expect(
+        &[
+            (
+                "mode = \"sync\"",
+                "broker = \"rabbit:5672\"\nstate = \"redis://\"\nlease = \"0s\"\nmessage_cap = \"1 KiB\"",
+            ),
+            ("lead = \"a\"", "lead = \"z\""),
+            ("source = \"generator:signal\"", "source = \"signal\"\nlimit = 0"),
+            (
+                "[graders.answer]\nkind = \"exact\"",
+                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0",
+            ),
+        ],
+        &[
+            ("run.broker", "amqp://user:password@host:port/vhost"),
+            ("run.state", "redis://user:password@host:port/db"),
+            ("run.lease", "15s"),
+            ("run.message_cap", "16 KiB"),
+            ("run.lead", "write \"a\" or \"b\""),
+            ("tasks.source", "jsonl:PATH"),
+            ("tasks.limit", "remove it"),
+            ("graders.answer.kind", "did you mean \"exact\"?"),
+            ("eval.source", "jsonl:PATH"),
+            ("eval.tasks", "1 or more"),
+        ],
+    );
+    for (broker, state) in [
+        ("memory:", "local:"),
+        ("amqps://u:p@h:5671/v", "rediss://h"),
+        ("amqp://h", "redis://:p@h:1/2"),
+    ] {
+        let urls = format!("mode = \"sync\"\nbroker = \"{broker}\"\nstate = \"{state}\"");
+        expect(&[("mode = \"sync\"", &urls)], &[]);
+    }
+}
+
+#[test]
+fn the_workflow_must_make_sense() {
+    expect(
+        &[
+            ("group_size = 8", "group_size = 1\nmin_group = 1.5\nretries = 0"),
+            ("listener = { success = 1.0 }", "listner = { success = inf }"),
+            ("listener = \"b\" }", "listener = \"a\" }"),
+        ],
+        &[
+            ("workflow.group_size", "2 or more"),
+            ("workflow.min_group", "0.0 to 1.0"),
+            ("workflow.retries", "1 or more"),
+            ("workflow.reward.listner", "\"listener\" or \"speaker\""),
+            ("workflow.reward.listner.success", "finite"),
+            ("agents.b", "plays no role"),
+        ],
+    );
+    expect(
+        &[("group_size = 8", "group_size = 0")],
+        &[("workflow.group_size", "1 or more")],
+    );
+}
+
+#[test]
+fn agents_that_train_sample_the_whole_distribution() {
+    let sampling = "sampling = { temperature = 0, top_p = 0.9, top_k = 5, min_p = 0.1, max_new_tokens = 16 }";
+    let in_b = format!("[agents.b]\n{sampling}");
+    expect(
+        &[("[agents.b]", &in_b)],
+        &[
+            ("agents.b.sampling.temperature", "must sample"),
+            ("agents.b.sampling.top_p", "write 1.0"),
+            ("agents.b.sampling.top_k", "write 0"),
+            ("agents.b.sampling.min_p", "write 0.0"),
+        ],
+    );
+    let frozen = format!("{in_b}\ntrain.enabled = false");
+    expect(&[("[agents.b]", &frozen)], &[]);
+    let impossible = frozen
+        .replace("top_p = 0.9", "top_p = 0.0")
+        .replace("min_p = 0.1", "min_p = 1.0");
+    expect(
+        &[("[agents.b]", &impossible)],
+        &[
+            ("agents.b.sampling.top_p", "above 0"),
+            ("agents.b.sampling.min_p", "below 1"),
+        ],
+    );
+}
+
+#[test]
+fn models_must_have_a_shape() {
+    expect(
+        &[(
+            "layers = 2, hidden = 64, heads = 4",
+            "layers = 0, hidden = 66, heads = 4, kv_heads = 3, embedding_std = -1.0, max_context = 256",
+        )],
+        &[
+            ("defaults.agent.model.random.layers", "1 or more"),
+            ("defaults.agent.model.random.hidden", "multiple"),
+            ("defaults.agent.model.random.kv_heads", "divide"),
+            ("defaults.agent.model.random.embedding_std", "0 or more"),
+            ("agents.a.sampling.max_new_tokens", "no room"),
+            ("agents.b.sampling.max_new_tokens", "no room"),
+        ],
+    );
+    expect(
+        &[("heads = 4", "heads = 4, head_dim = 7")],
+        &[("defaults.agent.model.random.head_dim", "even")],
+    );
+    expect(
+        &[(
+            "tokenizer = \"bytes\"",
+            "tokenizer = { words = [\"a\", \"b c\", \"a\"] }",
+        )],
+        &[
+            ("defaults.agent.model.random.tokenizer.words", "\"a\" twice"),
+            ("defaults.agent.model.random.tokenizer.words", "white space"),
+        ],
+    );
+}
+
+#[test]
+fn a_model_of_another_kind_replaces_the_default_one() {
+    let config = GOOD.replace("[agents.b]", "[agents.b]\nmodel.path = \"models/b\"");
+    let config = check(&config).unwrap();
+    assert!(matches!(
+        config.agents.values().last().unwrap().model,
+        crate::ModelConfig::Path(_)
+    ));
+}
+
+#[test]
+fn training_must_make_sense() {
+    expect(
+        &[
+            (
+                "batch_groups = 16",
+                "batch_groups = 16\nminibatches = 64\nepochs = 0\nzero_advantage = \"skip\"\nentropy = 0.01\nrole_weights = { speaker = -1.0 }\nloss = { clip_low = 1.5, clip_high = 0.0 }\nkl.coef = -0.1",
+            ),
+            ("lr = 3e-4", "lr = 0.0, beta2 = 1.0, clip_norm = -1.0"),
+            (
+                "train.batch_groups = 32",
+                "train.warm_start = { source = \"x\", steps = 0, batch = 0 }",
+            ),
+        ],
+        &[
+            ("defaults.agent.train.minibatches", "whole groups"),
+            ("defaults.agent.train.epochs", "1 or more"),
+            ("defaults.agent.train.zero_advantage", "write \"keep\""),
+            ("defaults.agent.train.role_weights.speaker", "0 or more"),
+            ("defaults.agent.train.role_weights.speaker", "b does not play"),
+            ("defaults.agent.train.loss.clip_low", "at most 1"),
+            ("defaults.agent.train.loss.clip_high", "above 0"),
+            ("defaults.agent.train.kl.coef", "0 or more"),
+            ("defaults.agent.train.optimizer.lr", "above 0"),
+            ("defaults.agent.train.optimizer.beta2", "below 1"),
+            ("defaults.agent.train.optimizer.clip_norm", "0 or more"),
+            ("agents.b.train.warm_start.source", "jsonl:PATH"),
+            ("agents.b.train.warm_start.steps", "1 or more"),
+            ("agents.b.train.warm_start.batch", "1 or more"),
+        ],
+    );
+    expect(
+        &[
+            ("[agents.a]", "[agents.a]\ntrain.enabled = false"),
+            ("[agents.b]", "[agents.b]\ntrain.enabled = false"),
+        ],
+        &[("agents", "none trains"), ("run.lead", "does not train")],
+    );
+}
+
+#[test]
+fn synchronous_batches_are_whole_rounds() {
+    expect(
+        &[("batch_groups = 32", "batch_groups = 24")],
+        &[("agents.b.train.batch_groups", "multiple of the least one, 16 of a")],
+    );
+    expect(
+        &[
+            ("mode = \"sync\"", "mode = \"async\""),
+            ("batch_groups = 32", "batch_groups = 24"),
+        ],
+        &[],
+    );
+}
+
+#[test]
+fn defaults_are_checked_where_they_are_written() {
+    expect(
+        &[(
+            "[defaults.agent]\n",
+            "[defaults.agents]\nx = 1\n[defaults.agent]\nmodle = 1\n",
+        )],
+        &[
+            ("defaults.agents", "[defaults.agent]"),
+            ("defaults.agent.modle", "did you mean \"model\"?"),
+        ],
+    );
+    let found = check(&format!(
+        "defaults = 3\n{}",
+        GOOD.split("[defaults.agent]").next().unwrap()
+    ))
+    .unwrap_err();
+    assert!(found.iter().any(|p| p.path == "defaults"), "{found:?}");
+    assert!(found.iter().any(|p| p.path == "agents"), "{found:?}");
+}
+
+/// Every key path of a table, with its value.
+fn leaves(prefix: &str, table: &toml::Table, out: &mut Vec<(String, toml::Value)>) {
+    for (key, value) in table {
+        let path = format!("{prefix}{key}");
+        match value {
+            toml::Value::Table(inner) if !inner.is_empty() => leaves(&format!("{path}."), inner, out),
+            _ => out.push((path, value.clone())),
+        }
+    }
+}
+
+#[test]
+fn the_file_of_all_keys_has_all_keys() {
+    let text = include_str!("everything.toml");
+    let config = check(text).unwrap_or_else(|p| panic!("{p:#?}"));
+    let resolved: toml::Table = toml::to_string(&config).unwrap().parse().unwrap();
+    let (mut written, mut known) = (Vec::new(), Vec::new());
+    leaves("", &text.parse().unwrap(), &mut written);
+    leaves("", &resolved, &mut known);
+    let written: Vec<String> = written.into_iter().map(|(path, _)| path).collect();
+    let missing: Vec<&String> = known
+        .iter()
+        .map(|(path, _)| path)
+        .filter(|path| path.starts_with("agents.a.") || !path.starts_with("agents."))
+        .filter(|path| !written.contains(path))
+        .collect();
+    assert!(missing.is_empty(), "add to everything.toml: {missing:?}");
+}
+
+#[test]
+fn every_shipped_configuration_is_valid_and_survives_a_round_trip() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap_or_default();
+        if path.extension().is_none_or(|e| e != "toml") || name == "Cargo.toml" {
+            continue;
+        }
+        let config = RunConfig::load(&path).unwrap_or_else(|e| panic!("{e}"));
+        let written = toml::to_string(&config).unwrap();
+        let again = RunConfig::parse(&written, &path).unwrap_or_else(|e| panic!("as resolved, {e}"));
+        assert_eq!(toml::to_string(&again).unwrap(), written, "{}", path.display());
+    }
+}
+
+fn any_value() -> impl Strategy<Value = toml::Value> {
+    prop_oneof![
+        any::<i64>().prop_map(toml::Value::Integer),
+        any::<f64>().prop_map(toml::Value::Float),
+        any::<bool>().prop_map(toml::Value::Boolean),
+        "[a-z:/ ]{0,6}".prop_map(toml::Value::String),
+        Just(toml::Value::Array(vec![toml::Value::Integer(1)])),
+        Just(toml::Value::Table(toml::Table::new())),
+    ]
+}
+
+fn set(table: &mut toml::Table, path: &str, value: toml::Value) {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
+    match rest {
+        None => drop(table.insert(first.into(), value)),
+        Some(rest) => {
+            if let Some(toml::Value::Table(inner)) = table.get_mut(first) {
+                set(inner, rest, value);
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever stands at whatever keys: an answer, and no problem without a path and a message.
+    #[test]
+    fn any_values_get_an_answer(changes in prop::collection::vec((any::<prop::sample::Index>(), any_value()), 1..6)) {
+        let mut table: toml::Table = include_str!("everything.toml").parse().unwrap();
+        let mut keys = Vec::new();
+        leaves("", &table, &mut keys);
+        for (index, value) in changes {
+            set(&mut table, &index.get(&keys).0, value);
+        }
+        for problem in resolve(table).err().unwrap_or_default() {
+            prop_assert!(!problem.path.is_empty() && !problem.message.is_empty());
+        }
+    }
+
+    /// Unknown keys, as many as there are, are all named, and nothing else is.
+    #[test]
+    fn every_unknown_key_is_named(chosen in prop::collection::btree_set(0usize..6, 1..6)) {
+        let tables = ["run", "tasks", "workflow", "eval", "agents.a.engine", "agents.a.train.optimizer"];
+        let mut table: toml::Table = include_str!("everything.toml").parse().unwrap();
+        prop_assert!(resolve(table.clone()).is_ok());
+        let mut expected: Vec<String> = chosen.iter().map(|i| format!("{}.zzzzzzzzzz{i}", tables[*i])).collect();
+        for path in &expected {
+            set(&mut table, path, toml::Value::Integer(1));
+        }
+        let mut found: Vec<String> = resolve(table).unwrap_err().into_iter().map(|p| p.path).collect();
+        expected.sort();
+        found.sort();
+        prop_assert_eq!(found, expected);
+    }
+}
