@@ -3,9 +3,13 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod checkpoint;
+pub mod device;
+pub mod engine;
 pub mod loss;
 pub mod model;
 pub mod optim;
 pub mod rng;
+pub mod sampling;
 pub mod schedule;
 pub mod train;
+pub mod weights;

@@ -150,10 +150,12 @@ impl Decoder {
     /// # Errors
     /// [`super::ModelError::Torch`].
     pub fn hidden(&self, batch: &RowBatch) -> Result<Tensor> {
-        self.run(batch, |_, _, _| Ok(()))
+        let states = self.run(batch, |_, _, _| Ok(()))?;
+        rms_norm(&states, &self.norm, self.shape.rms_eps)
     }
 
-    /// As [`Self::hidden`]; gives `keep` each layer's keys and values, `[rows, kv_heads, width, head_dim]`.
+    /// Hidden states before the final norm, packed; gives `keep` each layer's padded keys and values,
+    /// `[rows, kv_heads, width, head_dim]`.
     pub(super) fn run(
         &self,
         batch: &RowBatch,
@@ -168,7 +170,7 @@ impl Decoder {
                 Ok(attended)
             })?;
         }
-        rms_norm(&x, &self.norm, self.shape.rms_eps)
+        Ok(x)
     }
 
     /// Causal attention within each row; also the padded keys and values.

@@ -4,6 +4,8 @@
 //! model: views share storage, and an in-place change through one is seen by all.
 
 mod batch;
+mod cache;
+mod cached;
 mod config;
 mod decoder;
 mod error;
@@ -15,8 +17,12 @@ mod shape;
 mod weights;
 
 pub use batch::RowBatch;
+pub(crate) use cache::{KvCache, Prefilled};
 pub use decoder::{Decoder, Leaf};
 pub use error::{ModelError, Result};
 pub use layout::{Layout, ParamKind, ParamSpec};
 pub use shape::ModelShape;
 pub use weights::{Init, Weights};
+
+#[cfg(test)]
+pub(crate) use shape::tests::tiny as test_shape;

@@ -121,6 +121,14 @@ impl Weights {
             .f_view([numel / width, width])?)
     }
 
+    /// A copy with storage of its own, on the same device and of the same type.
+    ///
+    /// # Errors
+    /// [`super::ModelError`] when memory is short.
+    pub fn duplicate(&self) -> Result<Self> {
+        self.copied(self.device(), self.kind())
+    }
+
     /// A copy with its own storage, on another device or of another kind if wanted.
     ///
     /// # Errors

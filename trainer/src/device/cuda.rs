@@ -1,0 +1,99 @@
+//! Opens the CUDA half of libtorch at run time. The one place with unsafe code: dlopen is a foreign call.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::DeviceError;
+
+/// The environment variable that names libtorch_cuda.so.
+pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
+
+const LIBRARY: &str = "libtorch_cuda.so";
+
+/// Finds and opens the library for the life of the process.
+pub(super) fn open() -> Result<(), DeviceError> {
+    let places = places();
+    match places.iter().find(|path| path.is_file()) {
+        Some(path) => dlopen(path),
+        None => {
+            let looked = places
+                .iter()
+                .map(|path| path.display().to_string())
+                .collect::<Vec<_>>()
+                .join(", ");
+            Err(DeviceError::NotFound { looked })
+        }
+    }
+}
+
+/// Where it may lie: named by the environment; beside the CPU library that this process runs (a full libtorch); or where
+/// the set-up wrote, beside that library's folder, that it put it.
+fn places() -> Vec<PathBuf> {
+    let named = std::env::var_os(LIBRARY_VARIABLE)
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from);
+    let mut places: Vec<PathBuf> = named.into_iter().collect();
+    if let Some(lib) = loaded_from() {
+        places.push(lib.join(LIBRARY));
+        if let Some(view) = lib.parent()
+            && let Ok(text) = std::fs::read_to_string(view.join("cuda-path"))
+        {
+            places.push(view.join(text.trim()));
+        }
+    }
+    places
+}
+
+/// The folder of the libtorch_cpu.so that this process has mapped.
+fn loaded_from() -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let path = maps.lines().find_map(|line| {
+        let path = &line[line.find('/')?..];
+        path.ends_with("/libtorch_cpu.so").then_some(path)
+    })?;
+    Path::new(path).parent().map(Path::to_owned)
+}
+
+fn dlopen(path: &Path) -> Result<(), DeviceError> {
+    let failed = |reason: String| DeviceError::Open {
+        path: path.display().to_string(),
+        reason,
+    };
+    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
+    // SAFETY: `name` is a C string that outlives the call. The library's initialisers register CUDA with the libtorch that
+    // is loaded already (the same soname, so it is not loaded twice); RTLD_GLOBAL lets them find each other's symbols. The
+    // handle is never closed. `dlerror` gives a C string that stays valid until the next call on this thread.
+    unsafe {
+        if !libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
+            return Ok(());
+        }
+        let error = libc::dlerror();
+        let reason = if error.is_null() {
+            "unknown error".into()
+        } else {
+            CStr::from_ptr(error).to_string_lossy()
+        };
+        Err(failed(reason.into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_the_running_libtorch_is_found() {
+        assert!(tch::get_num_threads() > 0, "keeps libtorch linked");
+        let folder = loaded_from().unwrap();
+        assert!(folder.join("libtorch_cpu.so").is_file());
+        assert_eq!(places().last().map(|path| path.ends_with(LIBRARY)), Some(true));
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_an_error() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(matches!(dlopen(file.path()), Err(DeviceError::Open { .. })));
+    }
+}

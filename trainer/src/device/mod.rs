@@ -1,0 +1,94 @@
+//! Which device computes: decided once per process, before anything asks libtorch about CUDA.
+//!
+//! A binary links the CPU half of libtorch only. The CUDA half is opened at run time when a GPU is asked for
+//! ([`cuda`]); had anything asked "is there CUDA?" before, libtorch would have cached its empty hooks for good.
+
+mod cuda;
+
+use std::sync::OnceLock;
+
+pub use tch::Device;
+
+pub use cuda::LIBRARY_VARIABLE;
+
+/// What to compute on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Want {
+    #[default]
+    Cpu,
+    /// A GPU by its index; an error if it cannot be had.
+    Cuda(usize),
+}
+
+/// Why a device cannot be had.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DeviceError {
+    #[error(
+        "libtorch's CUDA library was not found in {looked}: run `python3 trainer/libtorch/setup.py --gpu`, or name \
+         libtorch_cuda.so in {LIBRARY_VARIABLE}"
+    )]
+    NotFound { looked: String },
+    #[error("opening {path}: {reason}")]
+    Open { path: String, reason: String },
+    #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]
+    NoGpu { index: usize, count: usize },
+    #[error("this process was set up without a GPU and cannot change its mind: ask for the GPU at the start")]
+    TooLate,
+}
+
+/// Whether libtorch_cuda is open; what the first caller decided.
+static CUDA: OnceLock<Result<bool, DeviceError>> = OnceLock::new();
+
+/// Sets libtorch up for this process and returns the device. Call it first in `main`, before any tensor is made; later
+/// calls are cheap and may ask for another GPU, but not for the first one.
+///
+/// One torch thread: parallelism is by owner threads, and teams of spinning OpenMP threads slow each other down.
+///
+/// # Errors
+/// [`DeviceError`] when a GPU is asked for and cannot be had. The CPU always can.
+pub fn init(want: Want) -> Result<Device, DeviceError> {
+    let cuda = CUDA.get_or_init(|| {
+        let cuda = match want {
+            Want::Cpu => false,
+            Want::Cuda(_) => cuda::open().map(|()| true)?,
+        };
+        one_thread();
+        Ok(cuda)
+    });
+    match (want, cuda) {
+        (Want::Cpu, _) => Ok(Device::Cpu),
+        (_, Err(error)) => Err(error.clone()),
+        (_, Ok(false)) => Err(DeviceError::TooLate),
+        (Want::Cuda(index), Ok(true)) => {
+            let count = usize::try_from(tch::Cuda::device_count()).unwrap_or(0);
+            if index < count {
+                Ok(Device::Cuda(index))
+            } else {
+                Err(DeviceError::NoGpu { index, count })
+            }
+        }
+    }
+}
+
+fn one_thread() {
+    if tch::get_num_threads() != 1 {
+        tch::set_num_threads(1);
+    }
+    // libtorch refuses a second setting.
+    if tch::get_num_interop_threads() != 1 {
+        tch::set_num_interop_threads(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_can_always_be_had_and_has_one_thread() {
+        assert_eq!(init(Want::Cpu), Ok(Device::Cpu));
+        assert_eq!(tch::get_num_threads(), 1);
+        assert_eq!(init(Want::Cpu), Ok(Device::Cpu));
+        assert_eq!(init(Want::Cuda(0)), Err(DeviceError::TooLate));
+    }
+}

@@ -1,0 +1,89 @@
+//! Which waiting requests begin together: in order of arrival, equal prompts computed once.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use super::request::GenRequest;
+
+/// Requests that begin together.
+#[derive(Debug, Default)]
+pub(super) struct Admission {
+    /// Distinct prompts, in the order of their first request.
+    pub(super) prompts: Vec<Arc<[u32]>>,
+    /// In order of arrival, each with the index of its prompt.
+    pub(super) members: Vec<(GenRequest, usize)>,
+}
+
+/// Takes requests from the front of the line while they fit: `slots` free slots, and `tokens` tokens of distinct prompts.
+/// The first always fits a free engine. A request for one token takes no slot: it ends with its prompt.
+pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, slots: usize, tokens: usize) -> Admission {
+    let mut admission = Admission::default();
+    let mut index: HashMap<Arc<[u32]>, usize> = HashMap::new();
+    let (mut slots, mut left) = (slots, tokens);
+    while let Some(request) = waiting.front() {
+        let slot = usize::from(request.max_new_tokens > 1);
+        let known = index.get(&request.prompt_ids).copied();
+        let cost = if known.is_some() { 0 } else { request.prompt_ids.len() };
+        if slot > slots || (cost > left && !admission.prompts.is_empty()) {
+            break;
+        }
+        slots -= slot;
+        left = left.saturating_sub(cost);
+        let prompt = known.unwrap_or_else(|| {
+            index.insert(Arc::clone(&request.prompt_ids), admission.prompts.len());
+            admission.prompts.push(Arc::clone(&request.prompt_ids));
+            admission.prompts.len() - 1
+        });
+        if let Some(request) = waiting.pop_front() {
+            admission.members.push((request, prompt));
+        }
+    }
+    admission
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::request;
+    use super::*;
+
+    fn line(specs: &[(&[u32], u32)]) -> VecDeque<GenRequest> {
+        specs
+            .iter()
+            .enumerate()
+            .map(|(i, (prompt, max))| request(i as u64, prompt, *max))
+            .collect()
+    }
+
+    #[test]
+    fn equal_prompts_are_computed_once_and_cost_once() {
+        let mut waiting = line(&[(&[1, 2], 1), (&[1, 2], 5), (&[3], 5), (&[1, 2], 5)]);
+        let admission = admit(&mut waiting, 3, 3);
+        assert_eq!(
+            admission.prompts.iter().map(|p| p.to_vec()).collect::<Vec<_>>(),
+            [vec![1, 2], vec![3]]
+        );
+        assert_eq!(
+            admission.members.iter().map(|(_, p)| *p).collect::<Vec<_>>(),
+            [0, 0, 1, 0]
+        );
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn order_is_kept_under_both_limits() {
+        let mut waiting = line(&[(&[1], 5), (&[2], 5), (&[3], 5), (&[4], 1)]);
+        assert_eq!(admit(&mut waiting, 2, 100).members.len(), 2);
+        assert_eq!(
+            admit(&mut waiting, 0, 100).members.len(),
+            0,
+            "nobody overtakes one that waits for a slot"
+        );
+        assert_eq!(
+            admit(&mut waiting, 1, 1).members.len(),
+            1,
+            "the second prompt is above the budget"
+        );
+        let mut waiting = line(&[(&[1; 50], 1), (&[2], 1)]);
+        assert_eq!(admit(&mut waiting, 0, 10).members.len(), 1, "a long prompt goes alone");
+    }
+}

@@ -1,0 +1,118 @@
+//! From logits to tokens: probabilities in libtorch, the draw on the host.
+
+use std::collections::HashMap;
+
+use tch::{Kind, Tensor};
+
+use crate::model::Result;
+use crate::sampling::{self, Choice, SamplingParams};
+
+/// One token to choose.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Draw {
+    /// Row of the logits. Several draws may share one: samples of one prompt.
+    pub(super) row: usize,
+    pub(super) params: SamplingParams,
+    pub(super) seed: u64,
+    pub(super) position: u32,
+}
+
+/// Chooses a token for each draw, from logits `[rows, vocab]` in f32. `None` when logits are not finite.
+pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Option<Vec<Choice>>> {
+    let (rows, vocab) = logits.size2()?;
+    // Rows as they are divided: draws of one row at different temperatures need one each.
+    let mut tempered: Vec<(usize, f32)> = Vec::with_capacity(rows as usize);
+    let mut index = HashMap::with_capacity(rows as usize);
+    let mut places = Vec::with_capacity(draws.len());
+    for draw in draws {
+        let divisor = draw.params.divisor();
+        places.push(*index.entry((draw.row, divisor.to_bits())).or_insert_with(|| {
+            tempered.push((draw.row, divisor));
+            tempered.len() - 1
+        }));
+    }
+    let probs = probabilities(logits, &tempered, rows as usize)?;
+    let vocab = vocab as usize;
+    let mut values = vec![0f32; tempered.len() * vocab];
+    probs.f_copy_data(&mut values, tempered.len() * vocab)?;
+    let pick = |(draw, place): (&Draw, &usize)| {
+        sampling::pick(
+            &values[place * vocab..(place + 1) * vocab],
+            &draw.params,
+            draw.seed,
+            draw.position,
+        )
+    };
+    Ok(draws.iter().zip(&places).map(pick).collect())
+}
+
+/// softmax(logits / divisor) of each (row, divisor), contiguous.
+fn probabilities(logits: &Tensor, tempered: &[(usize, f32)], rows: usize) -> Result<Tensor> {
+    let in_order = tempered.len() == rows && tempered.iter().enumerate().all(|(i, (row, _))| i == *row);
+    let logits = if in_order {
+        logits.shallow_clone()
+    } else {
+        let index: Vec<i64> = tempered.iter().map(|(row, _)| *row as i64).collect();
+        logits.f_index_select(0, &Tensor::f_from_slice(&index)?.f_to_device(logits.device())?)?
+    };
+    let logits = if tempered.iter().all(|(_, divisor)| *divisor == 1.0) {
+        logits
+    } else {
+        let divisors: Vec<f32> = tempered.iter().map(|(_, divisor)| *divisor).collect();
+        logits.f_div(
+            &Tensor::f_from_slice(&divisors)?
+                .f_to_device(logits.device())?
+                .f_unsqueeze(1)?,
+        )?
+    };
+    Ok(logits.f_softmax(-1, Kind::Float)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draw(row: usize, temperature: f32, seed: u64) -> Draw {
+        Draw {
+            row,
+            params: SamplingParams {
+                temperature,
+                ..SamplingParams::default()
+            },
+            seed,
+            position: 0,
+        }
+    }
+
+    #[test]
+    fn draws_that_share_a_row_equal_draws_of_their_own() {
+        let logits = Tensor::from_slice(&[0.1f32, 2.0, -1.0, 0.3, 1.5, 1.4, -0.2, 0.0]).view([2, 4]);
+        let draws = [
+            draw(0, 1.0, 1),
+            draw(1, 0.7, 2),
+            draw(0, 0.7, 3),
+            draw(0, 1.0, 4),
+            draw(1, 0.0, 5),
+            draw(0, 0.7, 6),
+        ];
+        let together = choose(&logits, &draws).unwrap().unwrap();
+        for (draw, choice) in draws.iter().zip(&together) {
+            let row = logits.narrow(0, draw.row as i64, 1);
+            let alone = choose(&row, &[Draw { row: 0, ..*draw }]).unwrap().unwrap();
+            assert_eq!(alone, [*choice]);
+            let wanted = (row / f64::from(draw.params.divisor())).log_softmax(-1, Kind::Float);
+            let wanted = wanted.double_value(&[0, i64::from(choice.id)]);
+            assert!((f64::from(choice.logprob) - wanted).abs() < 1e-6);
+        }
+        assert_eq!(together[4].id, 0);
+    }
+
+    #[test]
+    fn broken_logits_are_noticed() {
+        let logits = Tensor::from_slice(&[0.1f32, f32::NAN, -1.0, 0.3]).view([1, 4]);
+        assert_eq!(choose(&logits, &[draw(0, 1.0, 1)]).unwrap(), None);
+        assert_eq!(choose(&logits, &[draw(0, 0.0, 1)]).unwrap(), None);
+        let infinite = Tensor::from_slice(&[0.1f32, f32::INFINITY, -1.0, 0.3]).view([1, 4]);
+        assert_eq!(choose(&infinite, &[draw(0, 1.0, 1)]).unwrap(), None);
+    }
+}

@@ -1,0 +1,435 @@
+//! The embedded inference engine: continuous batching over a slot cache, owned by one thread.
+//!
+//! Requests wait in line, begin together with those of the same prompt (computed once for all of them), and then share
+//! decode steps with whatever else is under way. Random numbers belong to the request (seed, position), so a request meets
+//! the same ones in every batch; the bits of its logits may differ with the batch, except in a wave ([`Engine::run_wave`]),
+//! whose bits are a function of its content.
+//!
+//! # Around it
+//! [`Engine`] is synchronous and knows no queue. An agent's router wraps it as an `EngineClient`: a thread of its own calls
+//! [`crate::device::init`], builds the engine and loops: drain the command channel (jobs -> [`Engine::submit`] or a whole wave
+//! -> [`Engine::run_wave`]; weights -> [`Engine::swap`], only the newest of several; aborts -> [`Engine::abort`]); take the
+//! process's compute permit; [`Engine::step`]; answer what finished. When [`Engine::is_idle`], it blocks on the channel. On
+//! an error of `step` it calls [`Engine::abort_all`] and fails those requests: a failure of the machinery is never an answer.
+
+mod admission;
+mod choose;
+mod request;
+mod row;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use broker::ids::{RequestId, WeightVersion};
+use configs::Swap;
+use tch::{Kind, Tensor};
+
+pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
+
+use crate::model::{Decoder, KvCache, ModelError, ModelShape, Prefilled, RowBatch};
+use crate::sampling::Choice;
+use crate::weights::Published;
+use admission::Admission;
+use choose::{Draw, choose};
+use row::Row;
+
+/// How an engine works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Generations decoded together, at least 1.
+    pub slots: usize,
+    /// Tokens of distinct prompts computed in one step at most; a longer prompt is computed alone.
+    pub prefill_tokens: usize,
+    /// What happens to generations under way when new weights arrive.
+    pub swap: Swap,
+}
+
+impl From<&configs::EngineConfig> for EngineOptions {
+    fn from(config: &configs::EngineConfig) -> Self {
+        Self {
+            slots: config.slots.max(1),
+            prefill_tokens: config.prefill_tokens,
+            swap: config.swap,
+        }
+    }
+}
+
+/// An engine. One thread owns it.
+#[derive(Debug)]
+pub struct Engine {
+    // Before the weights that its views belong to, which go back to their pool when dropped.
+    decoder: Decoder,
+    served: Published,
+    /// Weights that wait until what is under way has ended.
+    next: Option<Published>,
+    options: EngineOptions,
+    cache: KvCache,
+    /// Row `i` has slot `i` of the cache.
+    rows: Vec<Row>,
+    waiting: VecDeque<GenRequest>,
+    known: HashSet<RequestId>,
+    done: Vec<Finished>,
+}
+
+impl Engine {
+    /// An engine that serves `weights`, on their device and in their kind.
+    ///
+    /// # Errors
+    /// [`EngineError::Model`] when the weights are not of this shape.
+    pub fn new(shape: &ModelShape, weights: Published, options: EngineOptions) -> Result<Self, EngineError> {
+        let _guard = tch::no_grad_guard();
+        let (device, kind) = (weights.weights()?.device(), weights.weights()?.kind());
+        Ok(Self {
+            decoder: Decoder::new(shape, weights.weights()?)?,
+            served: weights,
+            next: None,
+            options,
+            cache: KvCache::new(shape, device, kind)?,
+            rows: Vec::new(),
+            waiting: VecDeque::new(),
+            known: HashSet::new(),
+            done: Vec::new(),
+        })
+    }
+
+    #[must_use]
+    pub fn shape(&self) -> &ModelShape {
+        self.decoder.shape()
+    }
+
+    /// The weights that compute now.
+    #[must_use]
+    pub fn version(&self) -> WeightVersion {
+        self.served.version()
+    }
+
+    /// Requests under way or waiting.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        self.rows.len() + self.waiting.len()
+    }
+
+    /// Nothing is under way, nothing waits, and no weights wait to be served: a step would do nothing.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.pending() == 0 && self.done.is_empty() && self.next.is_none()
+    }
+
+    /// Puts a request in line.
+    ///
+    /// # Errors
+    /// [`EngineError::BadRequest`] for what can never be generated, [`EngineError::Duplicate`].
+    pub fn submit(&mut self, request: GenRequest) -> Result<(), EngineError> {
+        self.check(&request)
+            .map_err(|source| EngineError::BadRequest { id: request.id, source })?;
+        if !self.known.insert(request.id) {
+            return Err(EngineError::Duplicate { id: request.id });
+        }
+        self.waiting.push_back(request);
+        Ok(())
+    }
+
+    fn check(&self, request: &GenRequest) -> Result<(), RequestFault> {
+        let shape = self.shape();
+        let (len, max) = (request.prompt_ids.len(), shape.max_context);
+        if len == 0 {
+            return Err(RequestFault::EmptyPrompt);
+        }
+        if len >= max {
+            return Err(RequestFault::TooLong { len, max });
+        }
+        if request.max_new_tokens == 0 {
+            return Err(RequestFault::NothingToDo);
+        }
+        if let Some(fault) = request.sampling.fault() {
+            return Err(RequestFault::Sampling(fault));
+        }
+        match request
+            .prompt_ids
+            .iter()
+            .copied()
+            .find(|id| *id as usize >= shape.vocab)
+        {
+            Some(token) => Err(RequestFault::BadToken {
+                token,
+                vocab: shape.vocab,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets a request; `false` if it is not here (any more).
+    ///
+    /// # Errors
+    /// [`EngineError::Model`].
+    pub fn abort(&mut self, id: RequestId) -> Result<bool, EngineError> {
+        if !self.known.remove(&id) {
+            return Ok(false);
+        }
+        self.waiting.retain(|request| request.id != id);
+        if let Some(index) = self.rows.iter().position(|row| row.request.id == id) {
+            let _guard = tch::no_grad_guard();
+            self.remove(index)?;
+        }
+        Ok(true)
+    }
+
+    /// Forgets every request that has no result yet and returns their ids: what to do after an error of [`Self::step`].
+    ///
+    /// # Errors
+    /// [`EngineError::Model`] when even the memory cannot be cleared: build a new engine.
+    pub fn abort_all(&mut self) -> Result<Vec<RequestId>, EngineError> {
+        let rows = self.rows.drain(..).map(|row| row.request.id);
+        let ids = rows.chain(self.waiting.drain(..).map(|request| request.id)).collect();
+        self.known.clear();
+        self.cache.wipe()?;
+        Ok(ids)
+    }
+
+    /// Begins what fits, then makes one token for each row under way. Results in the order in which they ended.
+    ///
+    /// # Errors
+    /// [`EngineError::NotFinite`], [`EngineError::Model`]. Requests stay under way: see [`Self::abort_all`].
+    pub fn step(&mut self) -> Result<Vec<Finished>, EngineError> {
+        let _guard = tch::no_grad_guard();
+        if self.rows.is_empty()
+            && let Some(next) = self.next.take()
+        {
+            self.install(next)?;
+        }
+        if self.next.is_none() {
+            self.begin()?;
+        }
+        self.decode()?;
+        let done = std::mem::take(&mut self.done);
+        done.iter().for_each(|finished| {
+            self.known.remove(&finished.id);
+        });
+        Ok(done)
+    }
+
+    /// Generates a closed set of requests in the given order, alone, with empty caches; results in that order. The bits
+    /// are a function of the requests, the weights and the options, and of nothing that was computed before.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] when something is under way; as [`Self::submit`], with nothing begun; as [`Self::step`], with
+    /// everything aborted.
+    pub fn run_wave(&mut self, requests: Vec<GenRequest>) -> Result<Vec<Finished>, EngineError> {
+        if !self.is_idle() {
+            return Err(EngineError::Busy {
+                pending: self.pending(),
+            });
+        }
+        let order: HashMap<RequestId, usize> = requests.iter().enumerate().map(|(i, r)| (r.id, i)).collect();
+        let mut results = Vec::with_capacity(requests.len());
+        let run = self.wave(requests, &mut results);
+        if let Err(error) = run {
+            let _guard = tch::no_grad_guard();
+            self.done.clear();
+            self.abort_all()?;
+            return Err(error);
+        }
+        results.sort_by_key(|finished: &Finished| order.get(&finished.id).copied());
+        Ok(results)
+    }
+
+    fn wave(&mut self, requests: Vec<GenRequest>, results: &mut Vec<Finished>) -> Result<(), EngineError> {
+        self.cache.clear();
+        // Room for what is likely needed, by the wave's content alone.
+        let long = requests.iter().filter(|request| request.max_new_tokens > 1);
+        let rows = long.clone().count().min(self.options.slots);
+        let length = long
+            .map(|r| r.prompt_ids.len() + r.max_new_tokens.min(WAVE_ROOM) as usize)
+            .max()
+            .unwrap_or(0);
+        for request in requests {
+            self.submit(request)?;
+        }
+        if rows > 0 {
+            self.cache.reserve(rows, length.min(self.shape().max_context), 0)?;
+        }
+        while self.pending() > 0 {
+            results.append(&mut self.step()?);
+        }
+        Ok(())
+    }
+
+    /// Serves other weights: between two steps, as the options say. Older weights than those served are dropped: `false`.
+    ///
+    /// # Errors
+    /// [`EngineError::Model`] when the weights are of another shape, device or kind, or the cache cannot be computed anew.
+    pub fn swap(&mut self, weights: Published) -> Result<bool, EngineError> {
+        let newest = self.next.as_ref().map_or(self.version(), Published::version);
+        if weights.version() <= newest {
+            return Ok(false);
+        }
+        self.fits(&weights)?;
+        let _guard = tch::no_grad_guard();
+        match self.options.swap {
+            _ if self.rows.is_empty() => self.install(weights)?,
+            Swap::InPlace => self.install(weights)?,
+            Swap::Retract => {
+                self.install(weights)?;
+                self.recompute()?;
+            }
+            Swap::Drain => self.next = Some(weights),
+        }
+        Ok(true)
+    }
+
+    fn fits(&self, weights: &Published) -> Result<(), EngineError> {
+        let (old, new) = (self.served.weights()?, weights.weights()?);
+        let same = old.layout() == new.layout() && old.device() == new.device() && old.kind() == new.kind();
+        if same {
+            Ok(())
+        } else {
+            Err(ModelError::shape("new weights of another shape, device or kind").into())
+        }
+    }
+
+    fn install(&mut self, weights: Published) -> Result<(), EngineError> {
+        self.decoder = self.decoder.rebound(weights.weights()?)?;
+        self.served = weights;
+        self.next = None;
+        Ok(())
+    }
+
+    /// Computes the cache of all rows anew with the weights as they are.
+    fn recompute(&mut self) -> Result<(), EngineError> {
+        let mut first = 0;
+        while first < self.rows.len() {
+            let (mut ids, mut tokens) = (Vec::new(), 0);
+            for row in &self.rows[first..] {
+                tokens += row.cached();
+                if tokens > self.options.prefill_tokens && !ids.is_empty() {
+                    break;
+                }
+                ids.push(row.cached_ids());
+            }
+            let batch = RowBatch::new(self.shape(), &ids, self.decoder.device())?;
+            let (_, kept) = self.decoder.prefill(&batch, true)?;
+            let all = Tensor::f_arange(ids.len() as i64, (Kind::Int64, self.decoder.device()))?;
+            self.cache.admit(first, &kept, &all)?;
+            first += ids.len();
+        }
+        let version = self.version();
+        self.rows.iter_mut().for_each(|row| row.oldest_kv = version);
+        Ok(())
+    }
+
+    /// Begins waiting requests: prompts, first tokens, slots.
+    fn begin(&mut self) -> Result<(), EngineError> {
+        let free = self.options.slots.saturating_sub(self.rows.len());
+        let admission = admission::admit(&mut self.waiting, free, self.options.prefill_tokens);
+        if admission.members.is_empty() {
+            return Ok(());
+        }
+        match self.first_tokens(&admission) {
+            Ok((choices, kept)) => self.seat(admission, choices, &kept),
+            Err(error) => {
+                admission
+                    .members
+                    .into_iter()
+                    .rev()
+                    .for_each(|(request, _)| self.waiting.push_front(request));
+                Err(error)
+            }
+        }
+    }
+
+    fn first_tokens(&self, admission: &Admission) -> Result<(Vec<Choice>, Prefilled), EngineError> {
+        let keep = admission.members.iter().any(|(request, _)| request.max_new_tokens > 1);
+        let batch = RowBatch::new(self.shape(), &admission.prompts, self.decoder.device())?;
+        let (logits, kept) = self.decoder.prefill(&batch, keep)?;
+        let draws: Vec<Draw> = admission
+            .members
+            .iter()
+            .map(|(request, row)| Draw {
+                row: *row,
+                params: request.sampling,
+                seed: request.seed,
+                position: 0,
+            })
+            .collect();
+        let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite {
+            version: self.version(),
+        })?;
+        Ok((choices, kept))
+    }
+
+    /// Gives first tokens to their requests; those that go on get slots behind the live rows.
+    fn seat(&mut self, admission: Admission, choices: Vec<Choice>, kept: &Prefilled) -> Result<(), EngineError> {
+        let (version, max_context) = (self.version(), self.shape().max_context);
+        let live = self.rows.len();
+        let (mut prompts, mut longest) = (Vec::new(), 0);
+        for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {
+            let mut row = Row::new(request, version);
+            match row.push(choice, version, max_context) {
+                Some(finish) => self.done.push(row.finish(finish)),
+                None => {
+                    longest = longest.max(row.cached() + 1);
+                    prompts.push(prompt as i64);
+                    self.rows.push(row);
+                }
+            }
+        }
+        if prompts.is_empty() {
+            return Ok(());
+        }
+        let width = kept.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
+        let prompts = Tensor::f_from_slice(&prompts)?.f_to_device(self.decoder.device())?;
+        let seated = self.cache.reserve(self.rows.len(), longest.max(width), live);
+        seated
+            .and_then(|()| self.cache.admit(live, kept, &prompts))
+            .map_err(EngineError::from)
+    }
+
+    /// One token for each row.
+    fn decode(&mut self) -> Result<(), EngineError> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
+        let ids: Vec<i64> = self.rows.iter().map(Row::last).collect();
+        let longest = lengths.iter().max().map_or(0, |&n| n as usize) + 1;
+        self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
+        let logits = self.decoder.decode(&ids, &lengths, &self.cache)?;
+        let draw = |(row, r): (usize, &Row)| Draw {
+            row,
+            params: r.request.sampling,
+            seed: r.request.seed,
+            position: r.made(),
+        };
+        let draws: Vec<Draw> = self.rows.iter().enumerate().map(draw).collect();
+        let version = self.version();
+        let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite { version })?;
+        let max_context = self.shape().max_context;
+        let mut ended = Vec::new();
+        for (index, (row, choice)) in self.rows.iter_mut().zip(choices).enumerate() {
+            if let Some(finish) = row.push(choice, version, max_context) {
+                ended.push((index, finish));
+            }
+        }
+        let before = self.done.len();
+        // From the back: a row that moves into a gap is never one that ends.
+        for (index, finish) in ended.into_iter().rev() {
+            let row = self.remove(index)?;
+            self.done.push(row.finish(finish));
+        }
+        self.done[before..].reverse();
+        Ok(())
+    }
+
+    /// Takes a row out and moves the last one into its slot.
+    fn remove(&mut self, index: usize) -> Result<Row, EngineError> {
+        let last = self.rows.len() - 1;
+        if index < last {
+            self.cache.move_row(last, index, self.rows[last].cached())?;
+        }
+        Ok(self.rows.swap_remove(index))
+    }
+}
+
+/// New tokens that a wave makes room for at its start; more are made room for when they come.
+const WAVE_ROOM: u32 = 128;

@@ -1,0 +1,93 @@
+//! What an engine is asked for and what it answers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::turn::{Finish, VersionSpan};
+
+use crate::model::ModelError;
+use crate::sampling::SamplingParams;
+
+/// Says whether a generation ends with the output ids so far: for stop texts, which only the caller can read.
+pub type StopRule = Arc<dyn Fn(&[u32]) -> bool + Send + Sync>;
+
+/// One generation.
+#[derive(Clone)]
+pub struct GenRequest {
+    pub id: RequestId,
+    /// Requests with equal prompts share their computation; a shared `Arc` makes the comparison free.
+    pub prompt_ids: Arc<[u32]>,
+    /// At least 1.
+    pub max_new_tokens: u32,
+    pub sampling: SamplingParams,
+    /// Tokens that end the generation; the sampled one is part of the output.
+    pub stop_ids: Arc<[u32]>,
+    /// Asked after every token, the last included.
+    pub stop: Option<StopRule>,
+    /// Seed of its random numbers: one per output position, whatever else is in the batch.
+    pub seed: u64,
+}
+
+impl fmt::Debug for GenRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GenRequest")
+            .field("id", &self.id)
+            .field("prompt", &self.prompt_ids.len())
+            .field("max_new_tokens", &self.max_new_tokens)
+            .field("seed", &self.seed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One finished generation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finished {
+    pub id: RequestId,
+    /// The end-of-turn token included if it was sampled.
+    pub output_ids: Vec<u32>,
+    /// f32 log-softmax(logits / temperature) over the full vocabulary (at temperature 1 for greedy), one per output id.
+    pub logprobs: Vec<f32>,
+    /// Which weights sampled which tokens; covers the output without gaps.
+    pub spans: Vec<VersionSpan>,
+    /// The oldest weights that computed any part of the cache that it was sampled from.
+    pub oldest_kv: WeightVersion,
+    pub finish: Finish,
+}
+
+/// Why an engine refuses a request, or stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    #[error("request {id}: {source}")]
+    BadRequest { id: RequestId, source: RequestFault },
+    #[error("request {id} is under way already")]
+    Duplicate { id: RequestId },
+    #[error("a wave needs an idle engine, and {pending} requests are under way")]
+    Busy { pending: usize },
+    /// The weights are broken. The requests under way cannot go on: see `Engine::abort_all`.
+    #[error("the logits of weights {version} are not finite: training diverged, or the files are damaged")]
+    NotFinite { version: WeightVersion },
+    #[error("computing: {0}")]
+    Model(#[from] ModelError),
+}
+
+/// What is wrong with a request. Asking again does not help.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RequestFault {
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    #[error("the prompt has {len} tokens and the model's context is {max}, which must hold one new token too")]
+    TooLong { len: usize, max: usize },
+    #[error("token id {token} is outside the vocabulary of {vocab}: does the tokenizer belong to this model?")]
+    BadToken { token: u32, vocab: usize },
+    #[error("max_new_tokens is 0")]
+    NothingToDo,
+    #[error("{0}")]
+    Sampling(String),
+}
+
+impl From<tch::TchError> for EngineError {
+    fn from(error: tch::TchError) -> Self {
+        Self::Model(ModelError::Torch(error))
+    }
+}

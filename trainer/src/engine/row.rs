@@ -1,0 +1,87 @@
+//! One generation under way: its tokens so far, which weights made them, and when it ends.
+
+use broker::ids::WeightVersion;
+use broker::protocol::turn::{Finish, VersionSpan};
+
+use super::request::{Finished, GenRequest};
+use crate::sampling::Choice;
+
+/// A generation under way.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) request: GenRequest,
+    output: Vec<u32>,
+    logprobs: Vec<f32>,
+    spans: Vec<VersionSpan>,
+    /// Version of the weights that computed its prompt, or all of its cache anew.
+    pub(super) oldest_kv: WeightVersion,
+}
+
+impl Row {
+    pub(super) fn new(request: GenRequest, version: WeightVersion) -> Self {
+        let expected = request.max_new_tokens.min(64) as usize;
+        let (output, logprobs) = (Vec::with_capacity(expected), Vec::with_capacity(expected));
+        Self {
+            request,
+            output,
+            logprobs,
+            spans: Vec::with_capacity(1),
+            oldest_kv: version,
+        }
+    }
+
+    /// Tokens sampled so far: the position of the next random number.
+    pub(super) fn made(&self) -> u32 {
+        self.output.len() as u32
+    }
+
+    /// Tokens that lie in the cache: all but the last sampled one.
+    pub(super) fn cached(&self) -> usize {
+        self.request.prompt_ids.len() + self.output.len().saturating_sub(1)
+    }
+
+    /// The token to be computed next.
+    pub(super) fn last(&self) -> i64 {
+        self.output.last().copied().map_or(0, i64::from)
+    }
+
+    /// The ids whose keys and values lie in the cache.
+    pub(super) fn cached_ids(&self) -> Vec<u32> {
+        let made = self.output.len().saturating_sub(1);
+        [&self.request.prompt_ids[..], &self.output[..made]].concat()
+    }
+
+    /// Takes a sampled token; the reason if it is the last.
+    pub(super) fn push(&mut self, choice: Choice, version: WeightVersion, max_context: usize) -> Option<Finish> {
+        self.output.push(choice.id);
+        self.logprobs.push(choice.logprob);
+        let end = self.made();
+        match self.spans.last_mut() {
+            Some(span) if span.version == version => span.end = end,
+            _ => self.spans.push(VersionSpan {
+                version,
+                start: end - 1,
+                end,
+            }),
+        }
+        let request = &self.request;
+        if request.stop_ids.contains(&choice.id) || request.stop.as_ref().is_some_and(|stop| stop(&self.output)) {
+            Some(Finish::Stop)
+        } else if end >= request.max_new_tokens || request.prompt_ids.len() + self.output.len() >= max_context {
+            Some(Finish::Length)
+        } else {
+            None
+        }
+    }
+
+    pub(super) fn finish(self, finish: Finish) -> Finished {
+        Finished {
+            id: self.request.id,
+            output_ids: self.output,
+            logprobs: self.logprobs,
+            spans: self.spans,
+            oldest_kv: self.oldest_kv,
+            finish,
+        }
+    }
+}

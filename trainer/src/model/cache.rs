@@ -1,0 +1,203 @@
+//! Keys and values of rows that are being generated: one slot per row, `[rows, kv_heads, length, head_dim]` per layer.
+//!
+//! Live rows are packed at the front, so attention reads a narrowed view and gathers nothing. Both rows and length grow by
+//! doubling. Views of the storage are made from rows and length alone, so that after [`KvCache::clear`] the strides, and
+//! with them the arithmetic, are a function of what is computed next and not of what was computed before. What lies behind
+//! a row's end is masked; it is zero or an old, finite number.
+
+use tch::{Device, Kind, Tensor};
+
+use super::error::{ModelError, Result};
+use super::shape::ModelShape;
+
+/// Slots of keys and values.
+#[derive(Debug)]
+pub(crate) struct KvCache {
+    storage: Tensor,
+    /// Per layer: keys, values.
+    layers: Vec<[Tensor; 2]>,
+    rows: usize,
+    length: usize,
+    dims: Dims,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Dims {
+    layers: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    max_context: usize,
+}
+
+impl Dims {
+    fn numel(&self, rows: usize, length: usize) -> usize {
+        2 * self.layers * rows * self.kv_heads * length * self.head_dim
+    }
+}
+
+/// Keys and values of a prefill, one pair per layer, `[prompts, kv_heads, width, head_dim]`.
+pub(crate) type Prefilled = Vec<[Tensor; 2]>;
+
+const FIRST_ROWS: usize = 8;
+const FIRST_LENGTH: usize = 64;
+
+impl KvCache {
+    pub(crate) fn new(shape: &ModelShape, device: Device, kind: Kind) -> Result<Self> {
+        let dims = Dims {
+            layers: shape.layers,
+            kv_heads: shape.kv_heads,
+            head_dim: shape.head_dim,
+            max_context: shape.max_context,
+        };
+        Ok(Self {
+            storage: Tensor::f_zeros([0], (kind, device))?,
+            layers: Vec::new(),
+            rows: 0,
+            length: 0,
+            dims,
+        })
+    }
+
+    /// Forgets everything but the memory.
+    pub(crate) fn clear(&mut self) {
+        self.layers.clear();
+        (self.rows, self.length) = (0, 0);
+    }
+
+    /// Zeroes the memory too: after numbers that were not finite.
+    pub(crate) fn wipe(&mut self) -> Result<()> {
+        self.clear();
+        let _ = self.storage.f_zero_()?;
+        Ok(())
+    }
+
+    /// Makes room for `rows` rows of `length` tokens, keeping the first `live` rows.
+    pub(crate) fn reserve(&mut self, rows: usize, length: usize, live: usize) -> Result<()> {
+        if rows <= self.rows && length <= self.length {
+            return Ok(());
+        }
+        let rows = rows.next_power_of_two().max(FIRST_ROWS).max(self.rows);
+        let length = length
+            .next_power_of_two()
+            .max(FIRST_LENGTH)
+            .min(self.dims.max_context)
+            .max(self.length);
+        let needed = self.dims.numel(rows, length);
+        let old = std::mem::take(&mut self.layers);
+        if live > 0 || needed > self.storage.numel() {
+            self.storage = Tensor::f_zeros([needed as i64], (self.storage.kind(), self.storage.device()))?;
+        }
+        self.layers = views(&self.storage, &self.dims, rows, length)?;
+        if live > 0 {
+            for (new, old) in self.layers.iter().flatten().zip(old.iter().flatten()) {
+                let mut target = new.f_narrow(0, 0, live as i64)?.f_narrow(2, 0, self.length as i64)?;
+                target.f_copy_(&old.f_narrow(0, 0, live as i64)?)?;
+            }
+        }
+        (self.rows, self.length) = (rows, length);
+        Ok(())
+    }
+
+    /// Fills slots `first..` from a prefill: slot `first + i` with the first `length` tokens of prompt `prompts[i]`.
+    pub(crate) fn admit(&mut self, first: usize, from: &Prefilled, prompts: &Tensor) -> Result<()> {
+        let count = prompts.size1()?;
+        for (slot, source) in self.layers.iter().flatten().zip(from.iter().flatten()) {
+            let width = source.size()[2];
+            let mut target = slot.f_narrow(0, first as i64, count)?.f_narrow(2, 0, width)?;
+            target.f_copy_(&source.f_index_select(0, prompts)?)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the first `length` tokens of one slot over another.
+    pub(crate) fn move_row(&mut self, from: usize, to: usize, length: usize) -> Result<()> {
+        for tensor in self.layers.iter().flatten() {
+            let part = |row: usize| tensor.f_narrow(0, row as i64, 1)?.f_narrow(2, 0, length as i64);
+            part(to)?.f_copy_(&part(from)?)?;
+        }
+        Ok(())
+    }
+
+    /// Appends each row's key and value (`[rows, kv_heads, head_dim]`) and attends with its queries
+    /// (`[rows, heads, head_dim]`) over all it has; `[rows, heads * head_dim]`.
+    pub(super) fn attend(&self, layer: usize, plan: &StepPlan, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
+        let [keys, values] = self
+            .layers
+            .get(layer)
+            .ok_or_else(|| ModelError::shape("the cache has no such layer"))?;
+        let (rows, dim) = (plan.rows, self.dims.head_dim as i64);
+        let (keys, values) = (keys.f_narrow(0, 0, rows)?, values.f_narrow(0, 0, rows)?);
+        plan.write(&keys, k)?;
+        plan.write(&values, v)?;
+        let read = |all: &Tensor| all.f_narrow(2, 0, plan.longest);
+        // The queries that share a key head stand where several queries of one row would: no key is copied.
+        let heads = self.dims.kv_heads as i64;
+        let q = q.f_reshape([rows, heads, -1, dim])?;
+        let (keys, values) = (read(&keys)?, read(&values)?);
+        let mask = plan.mask.as_ref();
+        let out = Tensor::f_scaled_dot_product_attention(&q, &keys, &values, mask, 0.0, false, None, false)?;
+        Ok(out.f_reshape([rows, -1])?)
+    }
+}
+
+fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Vec<[Tensor; 2]>> {
+    let size = [rows, dims.kv_heads, length, dims.head_dim].map(|n| n as i64);
+    let numel: i64 = size.iter().product();
+    let part = |index: i64| storage.f_narrow(0, index * numel, numel)?.f_view(size);
+    (0..dims.layers as i64)
+        .map(|layer| Ok([part(2 * layer)?, part(2 * layer + 1)?]))
+        .collect()
+}
+
+/// Where one decode step writes and what it reads; the same for every layer.
+#[derive(Debug)]
+pub(super) struct StepPlan {
+    rows: i64,
+    /// Tokens of the longest row, the new one included.
+    longest: i64,
+    /// All rows write at this place; else each at its own.
+    together: Option<i64>,
+    places: [Option<Tensor>; 3],
+    /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity.
+    mask: Option<Tensor>,
+}
+
+impl StepPlan {
+    /// Row `i` writes its new token at `lengths[i]`, the number of tokens it has.
+    pub(super) fn new(lengths: &[i64], positions: &Tensor, kind: Kind) -> Result<Self> {
+        let rows = lengths.len() as i64;
+        let longest = lengths.iter().copied().max().unwrap_or(0) + 1;
+        let device = positions.device();
+        if lengths.iter().all(|&length| length + 1 == longest) {
+            let together = Some(longest - 1);
+            return Ok(Self {
+                rows,
+                longest,
+                together,
+                places: [None, None, None],
+                mask: None,
+            });
+        }
+        let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
+        let places = [Some(all), None, Some(positions.shallow_clone())];
+        let beyond = Tensor::f_arange(longest, (Kind::Int64, device))?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
+        let mask = Tensor::f_zeros([rows, longest], (kind, device))?.f_masked_fill_(&beyond, f64::NEG_INFINITY)?;
+        Ok(Self {
+            rows,
+            longest,
+            together: None,
+            places,
+            mask: Some(mask.f_view([rows, 1, 1, longest])?),
+        })
+    }
+
+    fn write(&self, cache: &Tensor, new: &Tensor) -> Result<()> {
+        match self.together {
+            Some(place) => cache.f_select(2, place)?.f_copy_(new)?,
+            None => {
+                let _ = cache.shallow_clone().f_index_put_(&self.places, new, false)?;
+            }
+        }
+        Ok(())
+    }
+}

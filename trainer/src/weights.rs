@@ -1,0 +1,213 @@
+//! From trainer to engines: every publish is a copy, so the trainer's storage is never an engine's.
+//!
+//! A [`WeightSink`] takes a trainer's weights under a version. [`MemorySink`] serves an engine of the same process: it
+//! copies into a buffer that no engine uses and hands that over; the engine swaps it in between two decode steps and the
+//! buffer that it replaced comes back for the next publish. Two or three buffers circulate; none is allocated after that.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use broker::ids::WeightVersion;
+use tch::{Device, Kind};
+
+use crate::model::{ModelError, ModelShape, Weights};
+
+/// Where published weights go.
+pub trait WeightSink: Send {
+    /// Copies the weights as they are now and sends them on; versions rise from call to call.
+    ///
+    /// # Errors
+    /// [`SinkError`]; the trainer goes on, and the next publish makes up for a lost one.
+    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError>;
+}
+
+/// Why weights were not published.
+#[derive(Debug, thiserror::Error)]
+pub enum SinkError {
+    #[error("copying weights {version}: {source}")]
+    Copy { version: WeightVersion, source: ModelError },
+    #[error("weights {version} were not taken: the engine is gone")]
+    Closed { version: WeightVersion },
+    #[error("weights {version} are older than {newest}, which were published before")]
+    Stale {
+        version: WeightVersion,
+        newest: WeightVersion,
+    },
+}
+
+/// A model to serve: a buffer of its own, and its version. Dropped, it gives its buffer back to the sink it came from.
+#[derive(Debug)]
+pub struct Published {
+    version: WeightVersion,
+    /// Always there until the drop.
+    weights: Option<Weights>,
+    home: Option<Pool>,
+}
+
+type Pool = Arc<Mutex<Vec<Weights>>>;
+
+impl Published {
+    /// Weights from elsewhere: a folder, a random start.
+    #[must_use]
+    pub fn new(weights: Weights, version: WeightVersion) -> Self {
+        Self {
+            version,
+            weights: Some(weights),
+            home: None,
+        }
+    }
+
+    #[must_use]
+    pub fn version(&self) -> WeightVersion {
+        self.version
+    }
+
+    /// The weights.
+    ///
+    /// # Errors
+    /// Never, in practice: they are there until the drop.
+    pub fn weights(&self) -> Result<&Weights, ModelError> {
+        self.weights
+            .as_ref()
+            .ok_or_else(|| ModelError::shape("weights were given back"))
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        if let (Some(weights), Some(home)) = (self.weights.take(), &self.home) {
+            let mut pool = home.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.push(weights);
+        }
+    }
+}
+
+/// Takes a model over to its engine's thread; `false` when the engine is gone.
+pub type Deliver = Box<dyn FnMut(Published) -> bool + Send>;
+
+/// Publishes to an engine of this process.
+pub struct MemorySink {
+    shape: ModelShape,
+    device: Device,
+    kind: Kind,
+    pool: Pool,
+    deliver: Deliver,
+    newest: Option<WeightVersion>,
+}
+
+impl MemorySink {
+    /// Copies go to `device` as `kind`; `deliver` sends them to the engine's thread, for example into its command channel.
+    /// An engine that finds several waiting takes the newest and drops the others.
+    #[must_use]
+    pub fn new(shape: ModelShape, device: Device, kind: Kind, deliver: Deliver) -> Self {
+        Self {
+            shape,
+            device,
+            kind,
+            pool: Pool::default(),
+            deliver,
+            newest: None,
+        }
+    }
+
+    /// For an engine that computes in f32 on the CPU.
+    #[must_use]
+    pub fn on_cpu(shape: ModelShape, deliver: Deliver) -> Self {
+        Self::new(shape, Device::Cpu, Kind::Float, deliver)
+    }
+
+    fn buffer(&self) -> Result<Weights, ModelError> {
+        let free = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        free.map_or_else(|| Weights::zeros(&self.shape, self.device, self.kind), Ok)
+    }
+
+    /// A published copy that is not sent: an engine's first weights.
+    ///
+    /// # Errors
+    /// [`SinkError::Copy`], [`SinkError::Stale`].
+    pub fn copy(&mut self, weights: &Weights, version: WeightVersion) -> Result<Published, SinkError> {
+        if let Some(newest) = self.newest.filter(|newest| *newest > version) {
+            return Err(SinkError::Stale { version, newest });
+        }
+        let copied = self
+            .buffer()
+            .and_then(|mut buffer| buffer.copy_from(weights).map(|()| buffer));
+        let buffer = copied.map_err(|source| SinkError::Copy { version, source })?;
+        self.newest = Some(version);
+        Ok(Published {
+            version,
+            weights: Some(buffer),
+            home: Some(Arc::clone(&self.pool)),
+        })
+    }
+}
+
+impl WeightSink for MemorySink {
+    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+        let published = self.copy(weights, version)?;
+        if (self.deliver)(published) {
+            Ok(())
+        } else {
+            Err(SinkError::Closed { version })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Init;
+    use crate::model::test_shape as tiny;
+    use std::sync::mpsc;
+
+    fn version(step: u64) -> WeightVersion {
+        WeightVersion { lineage: 1, step }
+    }
+
+    fn sink() -> (MemorySink, mpsc::Receiver<Published>) {
+        let (send, receive) = mpsc::channel();
+        let deliver = Box::new(move |published| send.send(published).is_ok());
+        (MemorySink::new(tiny(), Device::Cpu, Kind::Float, deliver), receive)
+    }
+
+    #[test]
+    fn copies_are_apart_from_the_trainer_and_buffers_come_back() {
+        let (mut sink, receive) = sink();
+        let trained = Weights::random(
+            &tiny(),
+            Init {
+                embedding_std: 1.0,
+                matrix_std: 0.2,
+            },
+            1,
+        )
+        .unwrap();
+        let digest = trained.digest().unwrap();
+        sink.publish(&trained, version(1)).unwrap();
+        let first = receive.recv().unwrap();
+        let place = first.weights().unwrap().flat().data_ptr();
+        let _ = trained.flat().shallow_clone().fill_(0.0);
+        assert_eq!(first.weights().unwrap().digest().unwrap(), digest);
+        sink.publish(&trained, version(2)).unwrap();
+        let second = receive.recv().unwrap();
+        assert_ne!(second.weights().unwrap().flat().data_ptr(), place);
+        drop(first);
+        sink.publish(&trained, version(3)).unwrap();
+        assert_eq!(receive.recv().unwrap().weights().unwrap().flat().data_ptr(), place);
+    }
+
+    #[test]
+    fn versions_do_not_fall_and_a_gone_engine_is_told() {
+        let (mut sink, receive) = sink();
+        let weights = Weights::zeros(&tiny(), Device::Cpu, Kind::Float).unwrap();
+        sink.publish(&weights, version(2)).unwrap();
+        assert!(matches!(
+            sink.publish(&weights, version(1)),
+            Err(SinkError::Stale { .. })
+        ));
+        drop(receive);
+        assert!(matches!(
+            sink.publish(&weights, version(3)),
+            Err(SinkError::Closed { .. })
+        ));
+    }
+}
