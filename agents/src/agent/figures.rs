@@ -1,0 +1,63 @@
+//! One line of metrics for one trained batch.
+
+use std::time::Instant;
+
+use broker::ids::WeightVersion;
+use broker::protocol::bundle::Bundle;
+use rollout::batch::Batch;
+use serde_json::Value;
+
+use super::Agent;
+use super::training::Outcome;
+use crate::metrics::Metrics;
+
+/// The figures of a batch. Keys that begin with `time/` vary between equal runs; no other does.
+#[must_use]
+pub fn train_line(
+    agent: &Agent,
+    version: WeightVersion,
+    bundles: &[Bundle],
+    batch: &Batch,
+    outcome: &Outcome,
+    began: Instant,
+) -> Metrics {
+    let (stats, loss) = (&batch.stats, &outcome.stats);
+    let tokens = loss.tokens.max(1.0);
+    let mut line = Metrics::train(&agent.name, version.step);
+    let mut put = |key: &str, value: Value| line.set(key, value);
+    put("reward/mean", stats.reward.get().into());
+    for (role, mean) in &stats.reward_by_role {
+        put(&format!("reward/{role}"), mean.get().into());
+    }
+    for ((role, part), mean) in &stats.reward_parts {
+        put(&format!("part/{role}/{part}"), mean.get().into());
+    }
+    put("groups", stats.groups.into());
+    put("samples", stats.samples.into());
+    put("tokens", stats.tokens.into());
+    put("tokens/trained", stats.trained_tokens.into());
+    put("tokens/stale", stats.stale_tokens.into());
+    put("tokens/per_sample", stats.tokens_per_sample.get().into());
+    put("samples/truncated", stats.truncated.into());
+    for (reason, count) in &stats.discarded {
+        put(&format!("discarded/{}", reason.as_str()), (*count).into());
+    }
+    put("advantage/abs", stats.advantage_abs.get().into());
+    put("advantage/zero_share", stats.zero_share().into());
+    put("staleness/mean", stats.staleness.mean.get().into());
+    put("staleness/max", stats.staleness.max.into());
+    put("loss", loss.loss.into());
+    put("loss/entropy", (loss.entropy / tokens).into());
+    put("loss/clipped", (loss.clipped / tokens).into());
+    put("loss/ratio", (loss.ratio / tokens).into());
+    put("loss/reference_kl", (loss.reference_kl / tokens).into());
+    put("mismatch/behaviour_kl", (loss.behaviour_kl / tokens).into());
+    put("mismatch/on_policy_gap", outcome.on_policy_gap.into());
+    put("mismatch/off_policy_gap", loss.off_policy_gap.into());
+    put("optim/grad_norm", outcome.grad_norm.into());
+    put("optim/lr", outcome.lr.into());
+    put("optim/skipped", outcome.skipped.into());
+    put("time/train_s", began.elapsed().as_secs_f64().into());
+    put("time/groups_waiting", bundles.len().into());
+    line
+}

@@ -1,0 +1,71 @@
+//! The agent's heartbeat: on every change and at least each second, on its own task, so that a long step never silences it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::bus::Outgoing;
+use broker::codec;
+use broker::protocol::Kind;
+use broker::protocol::control::{Beat, Heartbeat};
+
+use super::Agent;
+use crate::engine::EngineClient;
+
+const AT_LEAST: Duration = Duration::from_secs(1);
+/// Changes within this time share a heartbeat.
+const AT_MOST: Duration = Duration::from_millis(2);
+
+/// Beats until the process ends.
+pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
+    let (mut changed, mut status, mut version) =
+        (agent.changed.subscribe(), agent.status.subscribe(), engine.versions());
+    tokio::spawn(async move {
+        for seq in 0.. {
+            if let Err(error) = beat(&agent, engine.as_ref(), seq).await {
+                tracing::warn!(%error, "a heartbeat could not be made");
+            }
+            tokio::time::sleep(AT_MOST).await;
+            tokio::select! {
+                _ = changed.changed() => {}
+                _ = status.changed() => {}
+                _ = version.changed() => {}
+                () = tokio::time::sleep(AT_LEAST) => {}
+            }
+        }
+    });
+}
+
+async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Result<()> {
+    // Counts first, then the step, then the engine's version: a batch raises the step before its verdicts make room, and
+    // the engine follows the step. So a beat that shows room shows the step too.
+    let counts = agent.ledger.counts().await?;
+    let status = *agent.status.borrow();
+    let version = *engine.versions().borrow();
+    let beat = Beat::Agent(Heartbeat {
+        agent: agent.name.clone(),
+        incarnation: agent.incarnation.clone(),
+        seq,
+        phase: status.phase,
+        version,
+        step: status.step,
+        capacity: i64::try_from(agent.window).unwrap_or(i64::MAX)
+            - i64::try_from(counts.ready + counts.reserved).unwrap_or(i64::MAX),
+        ready: counts.ready,
+        reserved: counts.reserved,
+        closed: counts.closed + counts.dead,
+        serving: status.serving,
+        reward: status.reward,
+        pid: std::process::id(),
+    });
+    let message = Outgoing {
+        to: agent.topology.to_control(),
+        kind: Kind::Heartbeat,
+        message_id: format!("{}-{}-{seq}", agent.name, agent.incarnation),
+        correlation_id: None,
+        headers: vec![("run".into(), agent.run.to_string()), ("agent".into(), agent.name.to_string())],
+        body: codec::encode_json(&beat).into(),
+        durable: false,
+    };
+    agent.bus.publish(message).await?;
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! An agent: one policy with its own ledger, router, engine and trainer.
+//!
+//! [`inbox`] listens (turn requests, reservations, samples, control), [`turns`] is the router, [`training`] turns closed
+//! groups into batches and batches into weights, [`heart`] tells the others how it stands, [`policy`] prepares the model.
+//! Nothing here knows what a role means: a role is data.
+
+pub mod figures;
+pub mod heart;
+pub mod inbox;
+pub mod policy;
+pub mod recent;
+pub mod reclaim;
+pub mod training;
+pub mod turns;
+pub mod warm;
+pub mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use actix::{Actor, Addr};
+use broker::AgentName;
+use broker::bus::Bus;
+use broker::ids::RunId;
+use broker::protocol::control::{Heartbeat, RunPhase};
+use broker::topology::Topology;
+use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
+use rollout::batch::REFILL_CAP;
+use rollout::text::TextCodec;
+use tokio::sync::{Notify, watch};
+
+use crate::engine::EngineClient;
+use crate::folder::RunFolder;
+use crate::ledger::LedgerHandle;
+
+/// What an agent works with.
+pub struct Env {
+    pub name: AgentName,
+    pub run: RunId,
+    pub config: Arc<RunConfig>,
+    pub bus: Arc<dyn Bus>,
+    pub topology: Topology,
+    pub folder: RunFolder,
+    /// Differs at every start.
+    pub incarnation: String,
+}
+
+/// How the agent stands, apart from its ledger and its engine.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Status {
+    pub phase: RunPhase,
+    /// Batches trained. Set before the batch's verdicts are recorded, so that nobody sees both room and old weights.
+    pub step: u64,
+    pub serving: bool,
+    pub reward: Option<f64>,
+}
+
+/// An agent at work.
+pub struct Agent {
+    pub name: AgentName,
+    pub run: RunId,
+    pub config: Arc<RunConfig>,
+    pub bus: Arc<dyn Bus>,
+    pub topology: Topology,
+    pub folder: RunFolder,
+    pub incarnation: String,
+    pub text: Arc<TextCodec>,
+    pub ledger: LedgerHandle,
+    /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
+    pub window: u64,
+    /// Counts changes of the ledger.
+    pub changed: watch::Sender<u64>,
+    pub status: watch::Sender<Status>,
+    /// A coordinator says that the run is closed.
+    pub closing: Notify,
+    others: Mutex<BTreeMap<AgentName, Heartbeat>>,
+}
+
+impl Agent {
+    /// This agent's part of the configuration.
+    pub fn settings(&self) -> anyhow::Result<&AgentConfig> {
+        self.config.agents.get(&self.name).ok_or_else(|| no_such_agent(&self.name, &self.config))
+    }
+
+    pub fn ledger_changed(&self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    fn saw(&self, beat: Heartbeat) {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(beat.agent.clone(), beat);
+    }
+
+    /// Goes on serving until every participant has said that it is closed. One that is gone for good is not waited for
+    /// longer than a few leases.
+    pub(crate) async fn wait_for_others(&self) {
+        let patience = tokio::time::Instant::now() + self.config.run.lease.0 * 4;
+        while !self.all_closed() && tokio::time::Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // The others must hear the last heartbeat too.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    fn all_closed(&self) -> bool {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = |name: &AgentName| others.get(name).is_some_and(|beat| beat.phase == RunPhase::Closed);
+        self.config.participants().iter().filter(|name| **name != self.name).all(closed)
+    }
+}
+
+/// Groups that may be reserved or ready at once. Refilling keeps the groups it discards until their batch is recorded.
+fn window(train: &TrainConfig) -> u64 {
+    let refill = if train.zero_advantage == ZeroAdvantage::Refill { REFILL_CAP as u64 } else { 1 };
+    (train.max_staleness + 1) * train.batch_groups as u64 * refill
+}
+
+/// Says which agents there are.
+#[must_use]
+pub fn no_such_agent(name: &AgentName, config: &RunConfig) -> anyhow::Error {
+    let known: Vec<&str> = config.agents.keys().map(AgentName::as_str).collect();
+    anyhow::anyhow!("the configuration has no agent {name}; it has {}", known.join(", "))
+}
+
+/// A started agent.
+pub struct Started {
+    pub agent: Arc<Agent>,
+    pub router: Addr<turns::Router>,
+    pub engine: Arc<dyn EngineClient>,
+    /// Resolves when the run is closed and this agent has written its last checkpoint.
+    pub end: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
+
+/// Starts an agent: policy, ledger, engine, trainer, then its queues.
+pub async fn start(env: Env) -> anyhow::Result<Started> {
+    let settings = env.config.agents.get(&env.name).ok_or_else(|| no_such_agent(&env.name, &env.config))?.clone();
+    let prepared = policy::prepare(&env, &settings).await?;
+    let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
+    let (changed, _) = watch::channel(0);
+    let (status, _) = watch::channel(Status::default());
+    let agent = Arc::new(Agent {
+        window: window(&settings.train),
+        name: env.name,
+        run: env.run,
+        config: env.config,
+        bus: env.bus,
+        topology: env.topology,
+        folder: env.folder,
+        incarnation: env.incarnation,
+        text: prepared.text.clone(),
+        ledger,
+        changed,
+        status,
+        closing: Notify::new(),
+        others: Mutex::new(BTreeMap::new()),
+    });
+    agent.bus.declare(&agent.topology, &agent.config.participants()).await?;
+    let (training, engine) = training::Training::start(agent.clone(), prepared).await?;
+    let router = turns::Router::new(
+        agent.name.clone(),
+        agent.topology.clone(),
+        agent.bus.clone(),
+        engine.clone(),
+        agent.text.clone(),
+    )
+    .start();
+    inbox::control(agent.clone()).await?;
+    if settings.train.enabled {
+        inbox::reservations(agent.clone()).await?;
+        inbox::samples(agent.clone()).await?;
+        reclaim::start(agent.clone());
+    }
+    inbox::turns(agent.clone(), router.clone(), settings.history).await?;
+    agent.status.send_modify(|status| {
+        status.serving = true;
+        status.phase = RunPhase::Running;
+    });
+    heart::start(agent.clone(), engine.clone());
+    let end = tokio::spawn(training.run());
+    Ok(Started { agent, router, engine, end })
+}

@@ -1,0 +1,47 @@
+//! Custody does not end in silence: a group that stays reserved for too long goes back to the coordinators.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::bus::Outgoing;
+use broker::protocol::Kind;
+
+use super::Agent;
+use crate::coordinator::intake::HEADER_ORDER;
+use crate::coordinator::io;
+
+/// How long a reservation may wait for its bundle before it is reported; doubled each time.
+const BOUND: Duration = Duration::from_secs(300);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// Looks for overdue reservations until the process ends.
+pub fn start(agent: Arc<Agent>) {
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if let Err(error) = reclaim(&agent, BOUND).await {
+                tracing::warn!(%error, "overdue reservations could not be handed back");
+            }
+        }
+    });
+}
+
+async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
+    for overdue in agent.ledger.overdue(bound).await? {
+        tracing::warn!(group = %overdue.group, task = overdue.task, times = overdue.reported, "a reservation is overdue");
+        let message = Outgoing {
+            to: agent.topology.to(&agent.topology.reclaim()),
+            kind: Kind::Task,
+            message_id: overdue.task,
+            correlation_id: None,
+            headers: vec![
+                ("agent".into(), agent.name.to_string()),
+                (HEADER_ORDER.into(), overdue.order.to_string()),
+            ],
+            body: overdue.body.into(),
+            durable: true,
+        };
+        io::publish(&agent.bus, message).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,126 @@
+//! `dyad check CONFIG`: every problem at once, or the configuration with every default filled in.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use configs::{ConfigError, Problem, RunConfig};
+
+use super::failure::Usage;
+
+/// Check a configuration and print it with every default filled in
+///
+/// All problems are named at once, each with its key path. Exit code 2 if there are any.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The run's configuration, such as configs/signal.toml
+    pub config: PathBuf,
+    /// Only say whether it is good
+    #[arg(long, short)]
+    pub quiet: bool,
+}
+
+pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
+    let config = check(&args.config)?;
+    if args.quiet {
+        println!("{}: good", args.config.display());
+    } else {
+        print!("{}", toml::to_string_pretty(&config)?);
+    }
+    Ok(())
+}
+
+/// The configuration at `path`, or everything that is wrong with it.
+pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
+    let config = match RunConfig::load(path) {
+        Ok(config) => config,
+        Err(ConfigError::Invalid { path, problems }) => return Err(report(&path, &problems)),
+        Err(error) => return Err(error.into()),
+    };
+    let mut problems = sources(&config);
+    if let Err(more) = rollout::workflow::build(&config.workflow, &config.graders) {
+        problems.extend(more);
+    }
+    if problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(report(path, &problems))
+    }
+}
+
+/// Files that the configuration names and that are not there.
+fn sources(config: &RunConfig) -> Vec<Problem> {
+    let warm = config.agents.iter().filter_map(|(name, agent)| {
+        let warm = agent.train.warm_start.as_ref()?;
+        Some((format!("agents.{name}.train.warm_start.source"), warm.source.clone()))
+    });
+    let eval = config.eval.source.clone().map(|source| ("eval.source".to_owned(), source));
+    [("tasks.source".to_owned(), config.tasks.source.clone())]
+        .into_iter()
+        .chain(eval)
+        .chain(warm)
+        .filter_map(|(path, source)| {
+            let file = Path::new(source.strip_prefix("jsonl:")?);
+            (!file.is_file()).then(|| Problem {
+                path,
+                message: format!(
+                    "{} is not a file here: paths count from the working directory, {}",
+                    file.display(),
+                    std::env::current_dir().unwrap_or_default().display()
+                ),
+            })
+        })
+        .collect()
+}
+
+fn report(path: &Path, problems: &[Problem]) -> anyhow::Error {
+    let lines: String = problems.iter().map(|p| format!("\n  {}: {}", p.path, p.message)).collect();
+    let number = match problems.len() {
+        1 => "1 problem".into(),
+        many => format!("{many} problems"),
+    };
+    Usage::new(format!("{} has {number}:{lines}", path.display())).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::failure::{code, render};
+    use crate::folder::tests::CONFIG;
+
+    fn check_text(text: &str) -> anyhow::Result<RunConfig> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("run.toml");
+        std::fs::write(&path, text).unwrap();
+        check(&path)
+    }
+
+    #[test]
+    fn a_good_configuration_is_printed_with_its_defaults() {
+        let text = toml::to_string_pretty(&check_text(CONFIG).unwrap()).unwrap();
+        assert!(text.contains("max_staleness = 1"), "{text}");
+        assert!(check_text(&text).is_ok(), "what is printed is a configuration again");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = check_text(&CONFIG.replace("generator:signal", "jsonl:not/here.jsonl")).unwrap_err();
+        assert_eq!(code(&error), 2);
+        assert!(render(&error).contains("tasks.source: not/here.jsonl is not a file"), "{error}");
+    }
+
+    #[test]
+    fn five_mistakes_are_all_named() {
+        let text = CONFIG
+            .replace("train_steps = 3", "train_steps = 0")
+            .replace("group_size = 4", "group_size = 1")
+            .replace("listener = \"b\"", "listener = \"nobody\"")
+            .replace("heads = 2", "heads = 3")
+            .replace("[agents.b]", "[agents.b]\nsampling = { top_p = 0.5 }");
+        let error = check_text(&text).unwrap_err();
+        assert_eq!(code(&error), 2);
+        let text = render(&error);
+        for path in ["run.train_steps", "workflow.group_size", "workflow.roles", "heads", "sampling"] {
+            assert!(text.contains(path), "{path} is not named in\n{text}");
+        }
+    }
+}

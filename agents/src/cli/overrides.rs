@@ -1,0 +1,54 @@
+//! Settings of a configuration that the command line may replace.
+
+use clap::Args;
+use configs::{Mode, RunConfig};
+
+#[derive(Debug, Default, Args)]
+pub struct Overrides {
+    /// Seed of the run
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Optimizer batches of the lead agent
+    #[arg(long)]
+    pub steps: Option<u64>,
+    /// `sync` or `async`
+    #[arg(long, value_parser = mode)]
+    pub mode: Option<Mode>,
+    /// `memory:`, `local:` or a server's URL
+    #[arg(long, env = "DYAD_BROKER", hide_env_values = true)]
+    pub broker: Option<String>,
+    /// `memory:`, `local:` or a server's URL
+    #[arg(long, env = "DYAD_STATE", hide_env_values = true)]
+    pub state: Option<String>,
+    /// Where run folders are made
+    #[arg(long)]
+    pub folder: Option<std::path::PathBuf>,
+}
+
+fn mode(text: &str) -> Result<Mode, String> {
+    match text {
+        "sync" => Ok(Mode::Sync),
+        "async" => Ok(Mode::Async),
+        _ => Err("write sync or async".into()),
+    }
+}
+
+impl Overrides {
+    pub fn apply(&self, mut config: RunConfig) -> anyhow::Result<RunConfig> {
+        let run = &mut config.run;
+        run.seed = self.seed.unwrap_or(run.seed);
+        run.train_steps = self.steps.unwrap_or(run.train_steps);
+        run.mode = self.mode.unwrap_or(run.mode);
+        if let Some(broker) = &self.broker {
+            run.broker.clone_from(broker);
+        }
+        if let Some(state) = &self.state {
+            run.state.clone_from(state);
+        }
+        if let Some(folder) = &self.folder {
+            run.folder.clone_from(folder);
+        }
+        anyhow::ensure!(run.train_steps > 0, "--steps must be at least 1");
+        Ok(config)
+    }
+}

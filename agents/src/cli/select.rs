@@ -1,0 +1,98 @@
+//! Which run a command is about, and how to reach its broker.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::bus::Bus;
+use broker::bus::amqp::{AmqpBus, AmqpOptions};
+use clap::Args;
+
+use super::failure::{Unavailable, Usage};
+use crate::folder::RunFolder;
+
+/// `--run`, for commands about a run that is there.
+#[derive(Debug, Clone, Args)]
+pub struct RunArg {
+    /// The run: `latest`, its id or the start of it, or its folder
+    #[arg(long, env = "DYAD_RUN", default_value = "latest", value_name = "RUN")]
+    pub run: String,
+    /// Where run folders are
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
+}
+
+impl RunArg {
+    pub fn folder(&self) -> anyhow::Result<RunFolder> {
+        Ok(RunFolder::find(&self.runs, &self.run)?)
+    }
+}
+
+/// The broker of a run: what was given, what the live run wrote down, what its configuration says.
+pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Result<String> {
+    let stored = match folder {
+        Some(folder) => folder.connection()?.map(|connection| connection.broker),
+        None => None,
+    };
+    let configured = folder.and_then(|folder| folder.config().ok()).map(|config| config.run.broker);
+    let url = given.map(str::to_owned).or(stored).or(configured);
+    match url.as_deref() {
+        None => Err(Usage::new("no broker is known")
+            .hint("give --broker URL or set DYAD_BROKER, or name a run with --run")
+            .into()),
+        Some("memory:") => Err(Usage::new("this run keeps its messages in its own memory: no other process can reach them")
+            .hint("start it with `dyad up`, or set run.broker to \"local:\" or to a server's URL")
+            .into()),
+        Some("local:") => Err(Unavailable {
+            message: "the run's private broker is not up".into(),
+            hint: Some("it lives as long as `dyad up` runs; `dyad up --resume` starts it again".into()),
+        }
+        .into()),
+        Some(url) => Ok(url.to_owned()),
+    }
+}
+
+/// Connects as a tool: impatient, with a name of its own.
+pub async fn connect(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
+    let options = AmqpOptions {
+        name: format!("dyad {purpose}"),
+        allow_plaintext: std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1"),
+        connect_timeout: Duration::from_secs(5),
+        ..AmqpOptions::default()
+    };
+    Ok(AmqpBus::connect(url, options).await?)
+}
+
+/// Runs a command's IO.
+pub fn block_on<R>(work: impl Future<Output = anyhow::Result<R>>) -> anyhow::Result<R> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()?
+        .block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::failure::code;
+    use crate::folder::Connection;
+    use crate::folder::tests::config_in;
+
+    #[test]
+    fn the_broker_is_what_was_given_then_what_the_run_wrote_down() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let url = |given: Option<&str>| broker_url(given, Some(&folder));
+        assert_eq!(code(&url(None).unwrap_err()), 2, "the configuration says memory:");
+        let connection = Connection {
+            broker: "amqp://u:p@127.0.0.1:5671/%2f".into(),
+            state: "redis://127.0.0.1".into(),
+        };
+        folder.set_connection(&connection).unwrap();
+        assert_eq!(url(None).unwrap(), connection.broker);
+        assert_eq!(url(Some("amqp://other")).unwrap(), "amqp://other");
+        assert_eq!(code(&broker_url(None, None).unwrap_err()), 2);
+        assert_eq!(code(&url(Some("local:")).unwrap_err()), 75);
+    }
+}

@@ -1,0 +1,159 @@
+//! From wanted generations to turn frames: grouped by agent, sorted, prompts shared, below the frame size.
+
+use std::collections::{BTreeMap, HashMap};
+
+use broker::AgentName;
+use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
+use broker::protocol::turn::{Prompt, Sampling, TurnFrame, TurnRequest, Wave};
+
+/// A frame is closed when its content is estimated above this (256 KiB), so that no single message holds up a channel.
+const FRAME_BYTES: usize = 256 << 10;
+
+/// One generation to ask for.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    pub agent: AgentName,
+    pub group: GroupId,
+    pub attempt: Attempt,
+    /// Admission order of the task: the first part of the sort key.
+    pub task_order: u64,
+    pub key: TurnKey,
+    pub prompt: Prompt,
+    pub sampling: Sampling,
+    pub seed: u64,
+}
+
+impl Wanted {
+    #[must_use]
+    pub fn request(&self) -> RequestId {
+        RequestId::new(self.group, self.attempt, &self.key)
+    }
+
+    fn sort_key(&self) -> (u64, GroupId, TurnKey) {
+        (self.task_order, self.group, self.key.clone())
+    }
+}
+
+/// Frames by agent. With `wave`, every frame of an agent carries that wave's id and the agent's total.
+#[must_use]
+pub fn build(mut wanted: Vec<Wanted>, reply_to: &str, wave: Option<u64>) -> Vec<(AgentName, TurnFrame)> {
+    wanted.sort_by_cached_key(Wanted::sort_key);
+    let mut by_agent: BTreeMap<AgentName, Vec<Wanted>> = BTreeMap::new();
+    for one in wanted {
+        by_agent.entry(one.agent.clone()).or_default().push(one);
+    }
+    let mut frames = Vec::new();
+    for (agent, list) in by_agent {
+        let wave = wave.map(|id| Wave { id, total: u32::try_from(list.len()).unwrap_or(u32::MAX) });
+        let mut open = FrameBuilder::new(reply_to, wave);
+        for (order, one) in list.into_iter().enumerate() {
+            if open.bytes > FRAME_BYTES {
+                frames.push((agent.clone(), std::mem::replace(&mut open, FrameBuilder::new(reply_to, wave)).frame));
+            }
+            open.push(one, order as u64);
+        }
+        frames.push((agent, open.frame));
+    }
+    frames
+}
+
+struct FrameBuilder {
+    frame: TurnFrame,
+    prompts: HashMap<Prompt, u32>,
+    bytes: usize,
+}
+
+impl FrameBuilder {
+    fn new(reply_to: &str, wave: Option<Wave>) -> Self {
+        let frame = TurnFrame {
+            reply_to: reply_to.to_owned(),
+            wave,
+            prompts: Vec::new(),
+            samplings: Vec::new(),
+            requests: Vec::new(),
+        };
+        Self { frame, prompts: HashMap::new(), bytes: 0 }
+    }
+
+    fn push(&mut self, one: Wanted, order: u64) {
+        let request = one.request();
+        let prompt = self.prompt(one.prompt);
+        let sampling = self.sampling(one.sampling);
+        self.bytes += 128;
+        self.frame.requests.push(TurnRequest {
+            request,
+            group: one.group,
+            attempt: one.attempt,
+            member: one.key.member,
+            role: one.key.role.as_str().to_owned(),
+            seat: one.key.seat,
+            turn: one.key.turn,
+            prompt,
+            sampling,
+            seed: one.seed,
+            order,
+        });
+    }
+
+    fn prompt(&mut self, prompt: Prompt) -> u32 {
+        if let Some(index) = self.prompts.get(&prompt) {
+            return *index;
+        }
+        let index = self.frame.prompts.len() as u32;
+        self.bytes += 4 * prompt.held.len() + prompt.messages.iter().map(|m| m.content.len() + 16).sum::<usize>();
+        self.frame.prompts.push(prompt.clone());
+        self.prompts.insert(prompt, index);
+        index
+    }
+
+    fn sampling(&mut self, sampling: Sampling) -> u32 {
+        if let Some(index) = self.frame.samplings.iter().position(|s| *s == sampling) {
+            return index as u32;
+        }
+        self.frame.samplings.push(sampling);
+        self.frame.samplings.len() as u32 - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use broker::RoleName;
+    use broker::protocol::turn::Message;
+
+    fn wanted(agent: &str, task: u64, member: u16, prompt: &str) -> Wanted {
+        Wanted {
+            agent: AgentName::new(agent).unwrap(),
+            group: GroupId([task as u8; 16]),
+            attempt: Attempt([7; 16]),
+            task_order: task,
+            key: TurnKey { member, role: RoleName::new("r").unwrap(), seat: 0, turn: 0 },
+            prompt: Prompt { held: vec![], messages: vec![Message::user(prompt)] },
+            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0, max_new_tokens: 1, stop: vec![] },
+            seed: 1,
+        }
+    }
+
+    #[test]
+    fn order_is_by_task_and_member_whatever_the_arrival() {
+        let a = build(vec![wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x"), wanted("a", 1, 0, "x")], "c", Some(5));
+        let b = build(vec![wanted("a", 1, 0, "x"), wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x")], "c", Some(5));
+        assert_eq!(a, b);
+        let frame = &a[0].1;
+        assert_eq!(frame.wave, Some(Wave { id: 5, total: 3 }));
+        assert_eq!(frame.prompts.len(), 2, "one prompt for the two seats that share it");
+        assert_eq!(frame.requests.iter().map(|r| (r.member, r.order)).collect::<Vec<_>>(), [(0, 0), (1, 1), (0, 2)]);
+    }
+
+    #[test]
+    fn frames_stay_small_and_lose_nothing() {
+        let big = "x".repeat(100 << 10);
+        let list: Vec<Wanted> = (0..9).map(|i| wanted("a", i, 0, &format!("{big}{i}"))).collect();
+        let frames = build(list, "c", None);
+        assert!(frames.len() > 1);
+        assert_eq!(frames.iter().map(|(_, f)| f.requests.len()).sum::<usize>(), 9);
+        for (_, frame) in &frames {
+            assert!(broker::codec::encode(frame).len() < FRAME_BYTES + (110 << 10));
+        }
+    }
+}

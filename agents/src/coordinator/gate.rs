@@ -1,0 +1,193 @@
+//! The one gate: how many groups may be admitted now. Pure; fed with heartbeats.
+//!
+//! Asynchronous: the least capacity of the agents that train, less what was asked for and is not yet in their heartbeats.
+//! Synchronous: nothing until every agent is idle, then one round.
+
+use std::collections::BTreeMap;
+
+use broker::AgentName;
+use broker::protocol::control::Heartbeat;
+use configs::Mode;
+
+/// What the coordinator knows of one agent that trains.
+#[derive(Debug, Clone)]
+struct Seen {
+    beat: Heartbeat,
+    batch: u64,
+    /// `closed` that the agent must reach before it can be idle: all that was sent to it has then arrived.
+    closed_goal: u64,
+}
+
+#[derive(Debug)]
+pub struct Gate {
+    mode: Mode,
+    batches: BTreeMap<AgentName, u64>,
+    seen: BTreeMap<AgentName, Seen>,
+}
+
+impl Gate {
+    /// `batches`: groups per batch of each agent that trains.
+    #[must_use]
+    pub fn new(mode: Mode, batches: BTreeMap<AgentName, u64>) -> Self {
+        Self { mode, batches, seen: BTreeMap::new() }
+    }
+
+    /// Takes the newest heartbeat of an agent.
+    pub fn beat(&mut self, beat: &Heartbeat) {
+        let Some(batch) = self.batches.get(&beat.agent) else { return };
+        match self.seen.get_mut(&beat.agent) {
+            Some(seen) => seen.beat = beat.clone(),
+            None => {
+                let closed_goal = beat.closed;
+                self.seen.insert(beat.agent.clone(), Seen { beat: beat.clone(), batch: *batch, closed_goal });
+            }
+        }
+    }
+
+    /// A group's bundles have been sent to every agent that trains.
+    pub fn sent(&mut self, groups: u64) {
+        for seen in self.seen.values_mut() {
+            seen.closed_goal += groups;
+        }
+    }
+
+    /// Every agent that trains has been heard of.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.seen.len() == self.batches.len()
+    }
+
+    /// Nothing is reserved, ready for a batch, in training or on its way to the engine, anywhere.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        self.complete() && self.seen.values().all(Seen::idle)
+    }
+
+    /// Nothing is reserved anywhere, all that was sent has arrived, and every engine serves what its trainer made.
+    #[must_use]
+    pub fn settled(&self) -> bool {
+        let settled = |seen: &Seen| {
+            let beat = &seen.beat;
+            beat.closed >= seen.closed_goal && beat.reserved == 0 && beat.version.step == beat.step
+        };
+        self.complete() && self.seen.values().all(settled)
+    }
+
+    /// Nothing is reserved anywhere.
+    #[must_use]
+    pub fn nothing_reserved(&self) -> bool {
+        self.complete() && self.seen.values().all(|seen| seen.beat.reserved == 0)
+    }
+
+    /// Groups that may be admitted now. `open`: groups this coordinator has asked room for and not yet sent.
+    #[must_use]
+    pub fn room(&self, open: u64) -> u64 {
+        if !self.complete() {
+            return 0;
+        }
+        let rooms = self.seen.values().map(|seen| match self.mode {
+            Mode::Async => {
+                // What we have open is reserved there already, or will be; what was sent is reserved until it arrives.
+                let window = u64::try_from(seen.beat.capacity + seen.beat.reserved as i64).unwrap_or(0);
+                let under_way = seen.closed_goal.saturating_sub(seen.beat.closed);
+                window.saturating_sub(open + under_way)
+            }
+            Mode::Sync if open == 0 && seen.idle() => seen.batch - seen.beat.ready,
+            Mode::Sync => 0,
+        });
+        rooms.min().unwrap_or(0)
+    }
+}
+
+impl Seen {
+    fn idle(&self) -> bool {
+        let beat = &self.beat;
+        let arrived = beat.closed >= self.closed_goal;
+        arrived && beat.serving && beat.reserved == 0 && beat.ready < self.batch && beat.version.step == beat.step
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use broker::ids::WeightVersion;
+    use broker::protocol::control::RunPhase;
+
+    fn name(text: &str) -> AgentName {
+        AgentName::new(text).unwrap()
+    }
+
+    fn beat(agent: &str, step: u64, ready: u64, reserved: u64, closed: u64) -> Heartbeat {
+        Heartbeat {
+            agent: name(agent),
+            incarnation: "i".into(),
+            seq: 0,
+            phase: RunPhase::Running,
+            version: WeightVersion { lineage: 0, step },
+            step,
+            capacity: 8 - ready as i64 - reserved as i64,
+            ready,
+            reserved,
+            closed,
+            serving: true,
+            reward: None,
+            pid: 0,
+        }
+    }
+
+    fn gate(mode: Mode) -> Gate {
+        Gate::new(mode, BTreeMap::from([(name("a"), 4), (name("b"), 8)]))
+    }
+
+    #[test]
+    fn nothing_is_admitted_before_all_were_heard() {
+        let mut gate = gate(Mode::Sync);
+        gate.beat(&beat("a", 0, 0, 0, 0));
+        assert_eq!(gate.room(0), 0);
+        gate.beat(&beat("b", 0, 0, 0, 0));
+        assert_eq!(gate.room(0), 4, "the least batch");
+        assert_eq!(gate.room(1), 0, "one round at a time");
+    }
+
+    #[test]
+    fn an_old_heartbeat_does_not_open_the_next_round() {
+        let mut gate = gate(Mode::Sync);
+        gate.beat(&beat("a", 0, 0, 0, 0));
+        gate.beat(&beat("b", 0, 0, 0, 0));
+        gate.sent(4);
+        assert_eq!(gate.room(0), 0, "both still speak of before the round");
+        gate.beat(&beat("a", 1, 0, 0, 4));
+        gate.beat(&beat("b", 0, 4, 0, 4));
+        assert_eq!(gate.room(0), 4);
+        gate.sent(4);
+        gate.beat(&beat("b", 0, 8, 0, 8));
+        gate.beat(&beat("a", 2, 0, 0, 8));
+        assert_eq!(gate.room(0), 0, "b holds a batch it has not trained");
+        let mut trained = beat("b", 1, 0, 0, 8);
+        trained.version.step = 0;
+        gate.beat(&trained);
+        assert_eq!(gate.room(0), 0, "b's engine does not serve the new weights yet");
+        gate.beat(&beat("b", 1, 0, 0, 8));
+        assert_eq!(gate.room(0), 4);
+    }
+
+    #[test]
+    fn a_group_that_closed_empty_is_replaced() {
+        let mut gate = gate(Mode::Sync);
+        gate.beat(&beat("a", 0, 0, 0, 0));
+        gate.beat(&beat("b", 0, 0, 0, 0));
+        gate.sent(4);
+        gate.beat(&beat("a", 0, 3, 0, 4));
+        gate.beat(&beat("b", 0, 3, 0, 4));
+        assert_eq!(gate.room(0), 1);
+    }
+
+    #[test]
+    fn asynchronous_room_is_the_least_capacity_less_what_is_open() {
+        let mut gate = gate(Mode::Async);
+        gate.beat(&beat("a", 0, 2, 1, 0));
+        gate.beat(&beat("b", 0, 0, 1, 0));
+        assert_eq!(gate.room(1), 5, "the one reserved group is the open one");
+        assert_eq!(gate.room(6), 0);
+    }
+}

@@ -1,0 +1,110 @@
+//! Where the coordinator's inputs come from: tasks, reservations' answers, turn results, heartbeats.
+
+use std::sync::Arc;
+
+use actix::Addr;
+use broker::bus::{Delivery, dead_letter};
+use broker::codec;
+use broker::protocol::Kind;
+use broker::protocol::control::{Beat, Command};
+use broker::protocol::reserve::ReserveAnswerFrame;
+use broker::protocol::task::{Task, TaskError};
+use broker::protocol::turn::ResultFrame;
+use broker::topology::Queue;
+
+use super::Env;
+use super::actor::{Coordinator, Input};
+use super::admission::Candidate;
+
+/// Tasks taken from the queue and not yet in an agent's custody, at most.
+const TASK_PREFETCH: u16 = 64;
+const RESULT_PREFETCH: u16 = 256;
+const CONTROL_PREFETCH: u16 = 256;
+
+/// Header by which a message keeps the admission order of a task that is handed back.
+pub const HEADER_ORDER: &str = "dyad-order";
+
+/// Begins to listen on every queue.
+pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, control: &Queue) -> anyhow::Result<()> {
+    for queue in [env.topology.tasks(), env.topology.reclaim()] {
+        pump(env, addr, &queue, TASK_PREFETCH, task).await?;
+    }
+    pump(env, addr, results, RESULT_PREFETCH, answer).await?;
+    pump(env, addr, control, CONTROL_PREFETCH, beat).await
+}
+
+/// What a delivery says, or why it is no message.
+type Read = fn(&Env, &Delivery) -> Result<Input, String>;
+
+async fn pump(env: &Arc<Env>, addr: &Addr<Coordinator>, queue: &Queue, prefetch: u16, read: Read) -> anyhow::Result<()> {
+    let mut consumer = env.bus.consume(queue, prefetch).await?;
+    let (env, addr) = (env.clone(), addr.clone());
+    tokio::spawn(async move {
+        while let Some(delivery) = consumer.next().await {
+            match read(&env, &delivery) {
+                Ok(input) => {
+                    if addr.send(input).await.is_err() {
+                        return;
+                    }
+                }
+                Err(reason) => refuse(&env, &delivery, &reason).await,
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn refuse(env: &Env, delivery: &Delivery, reason: &str) {
+    tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
+    if let Err(error) = dead_letter(env.bus.as_ref(), &env.topology, delivery, reason).await {
+        tracing::warn!(%error, "the dead-letter queue did not take it; it stays where it was");
+        delivery.acker.reject(true).await;
+    }
+}
+
+fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {
+    let task = parse_task(env, &delivery.body).map_err(|error| error.to_string())?;
+    let id = task.resolve_id(delivery.message_id.as_deref(), &delivery.body);
+    let order = delivery.header(HEADER_ORDER).and_then(|text| text.parse().ok());
+    let body = delivery.body.clone();
+    Ok(Input::Task(Candidate { task: Arc::new(task), id, order, body, delivery: Some(delivery.clone()) }))
+}
+
+/// Reads a task and asks the workflow whether it can be played.
+pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
+    let limit = usize::try_from(env.config.run.message_cap.0).unwrap_or(usize::MAX);
+    let task = Task::parse(body, limit)?;
+    let plays = env.workflow.kind();
+    match &task.workflow {
+        Some(asked) if asked != plays => Err(TaskError::Workflow { asked: asked.clone(), plays: plays.into() }),
+        _ => env.workflow.check_task(&task).map(|()| task).map_err(TaskError::Content),
+    }
+}
+
+fn answer(_: &Env, delivery: &Delivery) -> Result<Input, String> {
+    match delivery.kind {
+        Some(Kind::ReserveAnswer) => {
+            let frame = codec::decode::<ReserveAnswerFrame>(&delivery.body).map_err(|e| e.to_string())?;
+            Ok(Input::Answers(frame, delivery.clone()))
+        }
+        Some(Kind::TurnResult) => {
+            let frame = codec::decode::<ResultFrame>(&delivery.body).map_err(|e| e.to_string())?;
+            Ok(Input::Results(frame, delivery.clone()))
+        }
+        other => Err(format!("a {} does not belong into the results queue", other.map_or("message of unknown type", Kind::as_str))),
+    }
+}
+
+fn beat(_: &Env, delivery: &Delivery) -> Result<Input, String> {
+    // Heartbeats are not durable: acked when read, newest wins.
+    let acker = delivery.acker.clone();
+    tokio::spawn(async move { acker.ack().await });
+    match delivery.kind {
+        Some(Kind::Command) => codec::decode_json::<Command>(&delivery.body).map(Input::Command),
+        _ => codec::decode_json::<Beat>(&delivery.body).map(|beat| Input::Beat(Box::new(beat))),
+    }
+    .or_else(|error| {
+        tracing::warn!(%error, "ignored a control message");
+        Ok(Input::Nothing)
+    })
+}

@@ -1,0 +1,242 @@
+//! The embedded engine: libtorch on a thread of its own, new weights taken between decode steps.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::time::Duration;
+
+use broker::ids::{RequestId, WeightVersion};
+use rollout::text::TextCodec;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+use trainer::engine::{Engine, GenRequest, StopRule};
+use trainer::model::ModelShape;
+use trainer::sampling::SamplingParams;
+use trainer::weights::{MemorySink, Published, WeightSink};
+
+use super::{EngineClient, EngineFailure, Finished, Job, Made};
+
+enum Command {
+    Generate { jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>> },
+    Swap(Published),
+}
+
+/// A handle to the engine's thread.
+pub struct EmbeddedEngine {
+    commands: Sender<Command>,
+    version: watch::Sender<WeightVersion>,
+    shape: ModelShape,
+}
+
+impl EmbeddedEngine {
+    /// Moves an engine to a thread of its own.
+    pub fn start(
+        name: &str,
+        engine: Engine,
+        version: WeightVersion,
+        text: Arc<TextCodec>,
+    ) -> std::io::Result<Arc<Self>> {
+        let (commands, inbox) = channel();
+        let version = watch::Sender::new(version);
+        let shape = engine.shape().clone();
+        let stop_ids = text.stop_ids().into();
+        let thread = Thread { engine, inbox, version: version.clone(), text, stop_ids, open: HashMap::new() };
+        std::thread::Builder::new().name(format!("engine-{name}")).spawn(move || thread.run())?;
+        Ok(Arc::new(Self { commands, version, shape }))
+    }
+
+    /// Where the trainer publishes to.
+    #[must_use]
+    pub fn sink(&self) -> Box<dyn WeightSink> {
+        let commands = self.commands.clone();
+        let deliver = Box::new(move |weights| commands.send(Command::Swap(weights)).is_ok());
+        Box::new(MemorySink::on_cpu(self.shape.clone(), deliver))
+    }
+}
+
+impl EngineClient for EmbeddedEngine {
+    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
+        if let Err(lost) = self.commands.send(Command::Generate { jobs, wave, done })
+            && let Command::Generate { jobs, done, .. } = lost.0
+        {
+            let failure = EngineFailure { reason: "the engine's thread has ended".into(), retry: true };
+            let _ = done.send(jobs.into_iter().map(|job| Finished { job, result: Err(failure.clone()) }).collect());
+        }
+    }
+
+    fn versions(&self) -> watch::Receiver<WeightVersion> {
+        self.version.subscribe()
+    }
+}
+
+type Done = UnboundedSender<Vec<Finished>>;
+
+struct Thread {
+    engine: Engine,
+    inbox: Receiver<Command>,
+    version: watch::Sender<WeightVersion>,
+    text: Arc<TextCodec>,
+    stop_ids: Arc<[u32]>,
+    open: HashMap<RequestId, (Job, Done)>,
+}
+
+impl Thread {
+    fn run(mut self) {
+        loop {
+            if !self.take_commands() {
+                return;
+            }
+            if !self.open.is_empty() {
+                self.step();
+            }
+        }
+    }
+
+    /// Takes what waits; waits itself only when nothing is being generated. `false`: nobody is left to ask.
+    fn take_commands(&mut self) -> bool {
+        if self.open.is_empty() {
+            match self.inbox.recv_timeout(Duration::from_secs(3600)) {
+                Ok(command) => self.command(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return false,
+            }
+        }
+        loop {
+            match self.inbox.try_recv() {
+                Ok(command) => self.command(command),
+                Err(TryRecvError::Empty) => return true,
+                Err(TryRecvError::Disconnected) => return !self.open.is_empty(),
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Swap(weights) => {
+                let version = weights.version();
+                if let Err(error) = self.engine.swap(weights) {
+                    tracing::error!(%error, %version, "the engine did not take new weights");
+                }
+                self.tell_version();
+            }
+            Command::Generate { jobs, wave: true, done } => self.wave(jobs, &done),
+            Command::Generate { jobs, wave: false, done } => {
+                for job in jobs {
+                    self.submit(job, &done);
+                }
+            }
+        }
+    }
+
+    /// Says which weights serve, if they are others than before.
+    fn tell_version(&self) {
+        let version = self.engine.version();
+        self.version.send_if_modified(|told| std::mem::replace(told, version) != version);
+    }
+
+    fn request(&self, job: &Job) -> GenRequest {
+        let sampling = &job.sampling;
+        let stop = (!sampling.stop.is_empty()).then(|| self.stop_rule(sampling.stop.clone()));
+        GenRequest {
+            id: job.request,
+            prompt_ids: job.prompt_ids.clone(),
+            max_new_tokens: sampling.max_new_tokens,
+            sampling: SamplingParams {
+                temperature: sampling.temperature,
+                top_p: sampling.top_p,
+                top_k: sampling.top_k,
+                min_p: sampling.min_p,
+            },
+            stop_ids: self.stop_ids.clone(),
+            seed: job.seed,
+            stop,
+        }
+    }
+
+    /// Ends a generation when its decoded text holds a stop text.
+    fn stop_rule(&self, stop: Vec<String>) -> StopRule {
+        let text = self.text.clone();
+        Arc::new(move |ids: &[u32]| {
+            let said = text.decode(ids);
+            stop.iter().any(|stop| said.contains(stop.as_str()))
+        })
+    }
+
+    fn submit(&mut self, job: Job, done: &Done) {
+        let request = self.request(&job);
+        let id = request.id;
+        match self.engine.submit(request) {
+            Ok(()) => {
+                self.open.insert(id, (job, done.clone()));
+            }
+            Err(error) => {
+                let failure = EngineFailure { reason: error.to_string(), retry: false };
+                let _ = done.send(vec![Finished { job, result: Err(failure) }]);
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        match self.engine.step() {
+            Ok(finished) => {
+                let mut by_asker: Vec<(Done, Vec<Finished>)> = Vec::new();
+                for one in finished {
+                    let Some((job, done)) = self.open.remove(&one.id) else { continue };
+                    let finished = Finished { job, result: Ok(made(one)) };
+                    match by_asker.iter_mut().find(|(asker, _)| asker.same_channel(&done)) {
+                        Some((_, list)) => list.push(finished),
+                        None => by_asker.push((done, vec![finished])),
+                    }
+                }
+                for (done, list) in by_asker {
+                    let _ = done.send(list);
+                }
+                self.tell_version();
+            }
+            Err(error) => {
+                tracing::error!(%error, "a decode step failed; its generations are given back");
+                let failure = EngineFailure { reason: error.to_string(), retry: true };
+                if let Err(error) = self.engine.abort_all() {
+                    tracing::error!(%error, "the engine cannot be cleared");
+                    std::process::exit(crate::telemetry::EXIT_PANIC);
+                }
+                for (_, (job, done)) in std::mem::take(&mut self.open) {
+                    let _ = done.send(vec![Finished { job, result: Err(failure.clone()) }]);
+                }
+            }
+        }
+    }
+
+    /// Computes a closed batch, alone.
+    fn wave(&mut self, jobs: Vec<Job>, done: &Done) {
+        let requests: Vec<GenRequest> = jobs.iter().map(|job| self.request(job)).collect();
+        let ids: HashMap<RequestId, usize> = requests.iter().enumerate().map(|(at, request)| (request.id, at)).collect();
+        let result = self.engine.run_wave(requests);
+        let mut jobs: Vec<Option<Job>> = jobs.into_iter().map(Some).collect();
+        let mut answers = Vec::with_capacity(jobs.len());
+        match result {
+            Ok(finished) => {
+                for one in finished {
+                    if let Some(job) = ids.get(&one.id).and_then(|at| jobs[*at].take()) {
+                        answers.push(Finished { job, result: Ok(made(one)) });
+                    }
+                }
+            }
+            Err(error) => {
+                let failure = EngineFailure { reason: error.to_string(), retry: false };
+                answers.extend(jobs.into_iter().flatten().map(|job| Finished { job, result: Err(failure.clone()) }));
+            }
+        }
+        let _ = done.send(answers);
+    }
+}
+
+fn made(one: trainer::engine::Finished) -> Made {
+    Made {
+        output_ids: one.output_ids,
+        logprobs: one.logprobs,
+        spans: one.spans,
+        oldest_kv: one.oldest_kv,
+        finish: one.finish,
+    }
+}

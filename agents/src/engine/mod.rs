@@ -1,0 +1,59 @@
+//! Engines behind an agent's router: ids in; ids, log-probs and version spans out.
+//!
+//! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
+//! own thread) and [`scripted`] (answers made from the seed without a model, to measure everything else).
+
+pub mod embedded;
+pub mod scripted;
+
+use std::sync::Arc;
+
+use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::turn::{Finish, Sampling, VersionSpan};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+
+/// One generation to make.
+#[derive(Debug, Clone)]
+pub struct Job {
+    pub request: RequestId,
+    /// Shared by all jobs of the same prompt.
+    pub prompt_ids: Arc<[u32]>,
+    pub sampling: Arc<Sampling>,
+    pub seed: u64,
+}
+
+/// What an engine made.
+#[derive(Debug, Clone)]
+pub struct Made {
+    pub output_ids: Vec<u32>,
+    pub logprobs: Vec<f32>,
+    pub spans: Vec<VersionSpan>,
+    pub oldest_kv: WeightVersion,
+    pub finish: Finish,
+}
+
+/// The one answer to a job.
+#[derive(Debug, Clone)]
+pub struct Finished {
+    pub job: Job,
+    pub result: Result<Made, EngineFailure>,
+}
+
+/// Why a job was not done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the engine could not generate: {reason}")]
+pub struct EngineFailure {
+    pub reason: String,
+    /// Whether the same request may succeed if it is asked again.
+    pub retry: bool,
+}
+
+/// A place that generates.
+pub trait EngineClient: Send + Sync {
+    /// Takes jobs. With `wave`, they are computed as one closed batch in the given order, alone and with empty caches, so
+    /// that their bits depend on nothing else. Answers arrive on `done` in any order.
+    fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
+    /// The weights it serves, now and as they change.
+    fn versions(&self) -> watch::Receiver<WeightVersion>;
+}

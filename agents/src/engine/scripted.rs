@@ -1,0 +1,65 @@
+//! An engine without a model: its answer is a function of the request's seed, so that the data plane can be measured alone.
+
+use std::sync::Arc;
+
+use broker::ids::WeightVersion;
+use broker::protocol::turn::{Finish, VersionSpan};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
+use trainer::model::Weights;
+use trainer::weights::{SinkError, WeightSink};
+
+use super::{EngineClient, Finished, Job, Made};
+
+/// Answers at once with one id drawn from `choices` by the seed.
+pub struct ScriptedEngine {
+    choices: Vec<u32>,
+    version: watch::Sender<WeightVersion>,
+}
+
+impl ScriptedEngine {
+    /// `choices` must not be empty; ids must be the tokenizer's.
+    #[must_use]
+    pub fn new(choices: Vec<u32>, version: WeightVersion) -> Arc<Self> {
+        Arc::new(Self { choices, version: watch::Sender::new(version) })
+    }
+
+    /// Takes the version of published weights, and nothing else of them.
+    #[must_use]
+    pub fn sink(&self) -> Box<dyn WeightSink> {
+        Box::new(Versions(self.version.clone()))
+    }
+
+    fn answer(&self, job: Job, version: WeightVersion) -> Finished {
+        let choice = (job.seed % self.choices.len().max(1) as u64) as usize;
+        let made = Made {
+            output_ids: self.choices.get(choice).copied().into_iter().collect(),
+            logprobs: vec![-(self.choices.len().max(1) as f32).ln()],
+            spans: vec![VersionSpan { version, start: 0, end: 1 }],
+            oldest_kv: version,
+            finish: Finish::Length,
+        };
+        Finished { job, result: Ok(made) }
+    }
+}
+
+struct Versions(watch::Sender<WeightVersion>);
+
+impl WeightSink for Versions {
+    fn publish(&mut self, _: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+        self.0.send_replace(version);
+        Ok(())
+    }
+}
+
+impl EngineClient for ScriptedEngine {
+    fn submit(&self, jobs: Vec<Job>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
+        let version = *self.version.borrow();
+        // The receiver is gone only when the agent ends.
+        let _ = done.send(jobs.into_iter().map(|job| self.answer(job, version)).collect());
+    }
+
+    fn versions(&self) -> watch::Receiver<WeightVersion> {
+        self.version.subscribe()
+    }
+}

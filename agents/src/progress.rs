@@ -1,0 +1,126 @@
+//! How a run stands, for a person: a live view on a terminal, a line now and then elsewhere.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use broker::AgentName;
+use broker::bus::Bus;
+use broker::codec;
+use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
+use broker::topology::Topology;
+use configs::RunConfig;
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Lines are this far apart where nobody watches live.
+const PLAIN_EVERY: Duration = Duration::from_secs(5);
+
+/// The newest that was heard.
+#[derive(Default)]
+struct Heard {
+    agents: BTreeMap<AgentName, Heartbeat>,
+    coordinators: BTreeMap<String, CoordinatorBeat>,
+}
+
+/// Shows progress until the bus closes. `listener` must differ for every process.
+pub async fn watch(bus: Arc<dyn Bus>, topology: &Topology, config: Arc<RunConfig>, listener: &str) -> anyhow::Result<()> {
+    let queue = topology.control(listener);
+    bus.declare_queue(&queue).await?;
+    let mut beats = bus.consume(&queue, 256).await?;
+    tokio::spawn(async move {
+        let mut view = View::new(config);
+        let mut heard = Heard::default();
+        while let Some(delivery) = beats.next().await {
+            delivery.ack().await;
+            match codec::decode_json::<Beat>(&delivery.body) {
+                Ok(Beat::Agent(beat)) => {
+                    heard.agents.insert(beat.agent.clone(), beat);
+                }
+                Ok(Beat::Coordinator(beat)) => {
+                    heard.coordinators.insert(beat.incarnation.clone(), beat);
+                }
+                Err(_) => continue,
+            }
+            view.show(&heard);
+        }
+    });
+    Ok(())
+}
+
+struct View {
+    config: Arc<RunConfig>,
+    started: Instant,
+    last: Option<Instant>,
+    live: bool,
+    bars: MultiProgress,
+    run: ProgressBar,
+    agents: BTreeMap<AgentName, ProgressBar>,
+}
+
+impl View {
+    fn new(config: Arc<RunConfig>) -> Self {
+        use std::io::IsTerminal;
+        let live = std::io::stderr().is_terminal();
+        let target = if live { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
+        let bars = MultiProgress::with_draw_target(target);
+        let run = bars.add(ProgressBar::new(config.run.train_steps));
+        if let Ok(style) = ProgressStyle::with_template("{bar:32} step {pos}/{len}  {msg}") {
+            run.set_style(style);
+        }
+        let agents = config
+            .participants()
+            .into_iter()
+            .map(|name| {
+                let bar = bars.add(ProgressBar::no_length());
+                if let Ok(style) = ProgressStyle::with_template("  {prefix:>12}  {msg}") {
+                    bar.set_style(style);
+                }
+                bar.set_prefix(name.to_string());
+                (name, bar)
+            })
+            .collect();
+        Self { config, started: Instant::now(), last: None, live, bars, run, agents }
+    }
+
+    fn show(&mut self, heard: &Heard) {
+        let lead = self.config.lead().and_then(|lead| heard.agents.get(lead)).map_or(0, |beat| beat.step);
+        let summary = summary(heard, self.started.elapsed(), lead, self.config.run.train_steps);
+        if self.live {
+            self.run.set_position(lead);
+            self.run.set_message(summary);
+            for (name, bar) in &self.agents {
+                if let Some(beat) = heard.agents.get(name) {
+                    bar.set_message(agent_line(beat));
+                }
+            }
+        } else if self.last.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
+            self.last = Some(Instant::now());
+            let agents: Vec<String> =
+                heard.agents.values().map(|beat| format!("{}: {}", beat.agent, agent_line(beat))).collect();
+            // A closed pipe must not end the run.
+            let _ = std::io::Write::write_all(
+                &mut std::io::stderr(),
+                format!("step {lead}/{}  {summary}  {}\n", self.config.run.train_steps, agents.join("  ")).as_bytes(),
+            );
+        }
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        self.bars.clear().ok();
+    }
+}
+
+fn summary(heard: &Heard, elapsed: Duration, step: u64, steps: u64) -> String {
+    let seconds = elapsed.as_secs_f64().max(1e-3);
+    let turns: u64 = heard.coordinators.values().map(|beat| beat.turns).sum();
+    let conversations: u64 = heard.coordinators.values().map(|beat| beat.finished_conversations).sum();
+    let left = if step > 0 { format!("{:.0}s left", seconds / step as f64 * steps.saturating_sub(step) as f64) } else { "-".into() };
+    format!("{:.0} turns/s  {:.0} conversations/s  {:.0}s, {left}", turns as f64 / seconds, conversations as f64 / seconds, seconds)
+}
+
+fn agent_line(beat: &Heartbeat) -> String {
+    let reward = beat.reward.map_or_else(|| "-".into(), |reward| format!("{reward:.3}"));
+    format!("reward {reward}  weights {}  ready {}  reserved {}", beat.version, beat.ready, beat.reserved)
+}

@@ -1,0 +1,93 @@
+//! `dyad run`: every actor of a run in one process.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use broker::topology::Topology;
+use configs::RunConfig;
+
+use crate::connect::{self, Servers};
+use crate::folder::{Connection, RunFolder};
+use crate::{agent, coordinator, ids};
+
+/// A runtime that never blocks on an actor: actors stay on the system thread, IO on the workers.
+pub fn system() -> actix::SystemRunner {
+    actix::System::with_tokio_rt(|| {
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        let built = tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build();
+        match built {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(%error, "the operating system gives no threads");
+                std::process::exit(70);
+            }
+        }
+    })
+}
+
+/// Runs `config` to its end in this process. The folder says how it went.
+pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Result<()> {
+    let urls = Connection { broker: config.run.broker.clone(), state: config.run.state.clone() };
+    let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
+    folder.set_connection(&urls)?;
+    let run = folder.run().clone();
+    let bus = connect::bus(&urls.broker).await?;
+    let store = connect::store(&urls.state, &run).await?;
+    let topology = Topology::new(run.clone());
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders)
+        .map_err(|problems| crate::cli::problems_error(&problems))?;
+
+    crate::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;
+    let mut agents = Vec::new();
+    for name in config.participants() {
+        let env = agent::Env {
+            name: name.clone(),
+            run: run.clone(),
+            config: config.clone(),
+            bus: bus.clone(),
+            topology: topology.clone(),
+            folder: folder.clone(),
+            incarnation: ids::incarnation(),
+        };
+        agents.push(agent::start(env).await.with_context(|| format!("starting agent {name}"))?);
+    }
+    let env = coordinator::Env {
+        run: run.clone(),
+        config: config.clone(),
+        workflow,
+        bus: bus.clone(),
+        store,
+        topology,
+        folder: folder.clone(),
+        incarnation: ids::incarnation(),
+    };
+    let (_coordinator, mut end) = coordinator::start(env).await?;
+    let mut coordinated = false;
+    let ends = agents.into_iter().map(|started| async move {
+        let name = started.agent.name.clone();
+        started.end.await.context("the agent's task ended").and_then(|end| end).with_context(|| format!("agent {name}"))
+    });
+    let mut ends = std::pin::pin!(futures_util::future::try_join_all(ends));
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut ends => break outcome.map(|_| ()),
+            closed = &mut end, if !coordinated => {
+                coordinated = true;
+                closed.context("the coordinator ended early")?;
+            }
+            signal = tokio::signal::ctrl_c() => {
+                signal?;
+                break Err(anyhow::anyhow!("interrupted; the run can be looked at in {}", folder.path().display()));
+            }
+        }
+    };
+    bus.close().await;
+    servers.stop();
+    outcome
+}
+
+/// The run folder of a new run.
+pub fn new_folder(config: &RunConfig, source: &Path) -> anyhow::Result<RunFolder> {
+    RunFolder::create(&config.run.folder, config, Some(source)).with_context(|| format!("making a run folder for {}", source.display()))
+}

@@ -1,0 +1,67 @@
+//! The run's own tasks, as candidates for admission.
+//!
+//! They need no queue: the source makes the same tasks again after a restart, and a ledger that has closed a group says so.
+
+use std::sync::Arc;
+
+use broker::codec;
+use broker::protocol::task::Task;
+use configs::RunConfig;
+use rollout::tasks::TaskSource;
+
+use crate::coordinator::admission::Candidate;
+
+/// The run's own tasks in the order of its source.
+pub struct Feed {
+    source: Option<TaskSource>,
+    exhausted: bool,
+}
+
+impl Feed {
+    pub fn open(config: &RunConfig) -> anyhow::Result<Self> {
+        Ok(Self { source: TaskSource::open(&config.tasks, config.run.seed)?, exhausted: false })
+    }
+
+    /// Whether the source has given its last task. A run without a source of its own never is: it waits for the queue.
+    #[must_use]
+    pub fn exhausted(&self) -> bool {
+        self.exhausted
+    }
+
+    /// The next task; `None` at the end, or when the source cannot be read (which is logged and ends it).
+    pub fn next(&mut self) -> Option<Candidate> {
+        if self.exhausted {
+            return None;
+        }
+        let source = self.source.as_mut()?;
+        match source.next() {
+            Ok(Some((cursor, task))) => {
+                let order = source.order(cursor);
+                let body = codec::encode_json(&task);
+                let id = task.resolve_id(None, &body);
+                Some(Candidate { task: Arc::new(task), id, order: Some(order), body: body.into(), delivery: None })
+            }
+            Ok(None) => {
+                self.exhausted = true;
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "the source of tasks ends here");
+                self.exhausted = true;
+                None
+            }
+        }
+    }
+}
+
+/// All tasks of one evaluation, with their ids.
+pub fn eval_tasks(config: &RunConfig) -> anyhow::Result<Vec<(String, Arc<Task>)>> {
+    let mut tasks = Vec::new();
+    if let Some(mut source) = TaskSource::open_eval(&config.eval, &config.tasks, config.run.seed)? {
+        while let Some((_, task)) = source.next()? {
+            let id = task.id.clone().unwrap_or_else(|| tasks.len().to_string());
+            tasks.push((id, Arc::new(task)));
+        }
+    }
+    Ok(tasks)
+}

@@ -1,0 +1,116 @@
+//! The arrows between crates, and where each heavy package lives: read from `cargo metadata`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use tests::program::Program;
+
+/// Crate -> crates of ours it may name.
+const ARROWS: [(&str, &[&str]); 6] = [
+    ("configs", &[]),
+    ("broker", &["configs"]),
+    ("rollout", &["broker", "configs"]),
+    ("trainer", &["broker", "configs"]),
+    ("agents", &["broker", "configs", "rollout", "trainer"]),
+    ("tests", &["agents", "broker", "configs", "rollout"]),
+];
+
+/// Package -> the only crates of ours that may name it.
+const HOMES: [(&str, &[&str]); 7] = [
+    ("lapin", &["broker"]),
+    ("redis", &["broker"]),
+    ("bincode", &["broker"]),
+    ("tch", &["trainer"]),
+    ("torch-sys", &["trainer"]),
+    ("actix", &["agents"]),
+    ("rusqlite", &["agents"]),
+];
+
+/// Crate -> packages it names, tests' own dependencies apart.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(Program::root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    packages
+        .map(|package| {
+            let list = package["dependencies"].as_array().unwrap().iter();
+            let names = list.filter(|d| d["kind"].is_null()).map(|d| text(&d["name"])).collect();
+            (text(&package["name"]), names)
+        })
+        .collect()
+}
+
+#[test]
+fn crates_depend_one_way() {
+    let found = dependencies();
+    let allowed: BTreeMap<&str, &[&str]> = ARROWS.into();
+    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), allowed.keys().copied().collect());
+    for (name, packages) in &found {
+        for ours in packages.iter().filter(|package| allowed.contains_key(package.as_str())) {
+            assert!(allowed[name.as_str()].contains(&ours.as_str()), "{name} must not depend on {ours}");
+        }
+    }
+}
+
+#[test]
+fn heavy_packages_have_one_home() {
+    for (name, packages) in dependencies() {
+        for (package, homes) in HOMES {
+            let allowed = homes.contains(&name.as_str());
+            assert!(allowed || !packages.contains(package), "{package} belongs into {homes:?}, not into {name}");
+        }
+    }
+}
+
+/// The pure crates see the protocol and the memory implementations alone.
+#[test]
+fn pure_crates_build_without_the_servers_clients() {
+    for pure in ["rollout", "trainer"] {
+        let output = Command::new(env!("CARGO"))
+            .args(["tree", "-p", pure, "-e", "normal", "--offline", "--prefix", "none"])
+            .current_dir(Program::root())
+            .output()
+            .unwrap();
+        let tree = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && tree.contains("broker"), "{}", String::from_utf8_lossy(&output.stderr));
+        for package in ["lapin", "redis"] {
+            assert!(!tree.lines().any(|line| line.starts_with(&format!("{package} v"))), "{pure} builds {package}");
+        }
+    }
+}
+
+/// Only `broker::topology` spells the names of queues and exchanges.
+#[test]
+fn only_topology_spells_queue_names() {
+    for folder in ["agents/src", "rollout/src", "trainer/src", "configs/src", "broker/src"] {
+        for file in rust_files(&Program::root().join(folder)) {
+            if file.ends_with("broker/src/topology.rs") || file.components().any(|c| c.as_os_str() == "store") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&file).unwrap();
+            let code = text.split("#[cfg(test)]").next().unwrap();
+            for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+                assert!(!line.contains("\"dyad.{"), "{}:{}: {line}", file.display(), number + 1);
+            }
+        }
+    }
+}
+
+fn rust_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}

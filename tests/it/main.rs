@@ -1,0 +1,5 @@
+//! What the project promises, seen from outside.
+#![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+mod architecture;
+mod embedded;

@@ -1,0 +1,5 @@
+//! `dyad`, for the tests.
+
+fn main() -> std::process::ExitCode {
+    agents::cli::main()
+}

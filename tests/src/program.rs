@@ -1,0 +1,158 @@
+//! The program as a child process, and its run folder.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// `dyad` with a run folder of its own.
+pub struct Program {
+    binary: PathBuf,
+    home: tempfile::TempDir,
+}
+
+/// A child that is ended with the test, with all its children.
+pub struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    /// `binary` is `env!("CARGO_BIN_EXE_dyad-under-test")`.
+    #[must_use]
+    pub fn new(binary: &str) -> Self {
+        Self { binary: binary.into(), home: tempfile::tempdir().unwrap() }
+    }
+
+    /// Where run folders are made.
+    #[must_use]
+    pub fn runs(&self) -> PathBuf {
+        self.home.path().join("runs")
+    }
+
+    /// The root of the repository.
+    #[must_use]
+    pub fn root() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+    }
+
+    /// The command, run in the repository's root.
+    #[must_use]
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.args(args).current_dir(Self::root()).env_remove("DYAD_BROKER").env_remove("DYAD_STATE");
+        command
+    }
+
+    /// Runs to the end.
+    #[must_use]
+    pub fn output(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Runs to the end and must succeed.
+    pub fn succeed(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "dyad {args:?} ended with {}:\n{text}", output.status);
+        text
+    }
+
+    /// Starts it and goes on; what it prints goes to a file.
+    #[must_use]
+    pub fn start(&self, args: &[&str]) -> Running {
+        let log = self.home.path().join(format!("{}.log", args[0]));
+        let file = std::fs::File::create(&log).unwrap();
+        let child = self
+            .command(args)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Running { child, log }
+    }
+
+    /// The only run folder, once it is there.
+    #[must_use]
+    pub fn run_folder(&self) -> PathBuf {
+        wait_for("a run folder", Duration::from_secs(30), || {
+            let mut entries = std::fs::read_dir(self.runs()).ok()?.flatten().map(|entry| entry.path());
+            entries.find(|path| path.join("config.toml").exists())
+        })
+    }
+}
+
+impl Running {
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Waits for a good end.
+    pub fn finish(&mut self, patience: Duration) {
+        let until = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                assert!(status.success(), "ended with {status}:\n{}", self.log());
+                return;
+            }
+            assert!(Instant::now() < until, "not done after {patience:?}:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Whether it still runs.
+    pub fn running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.running() {
+            // Asked first, so that it ends its own children; then for good.
+            let _ = Command::new("kill").arg(self.pid().to_string()).status();
+            for _ in 0..100 {
+                if !self.running() {
+                    return;
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Looks until there is something, or fails.
+pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < until, "waited {patience:?} for {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The lines of a JSON-lines file, as far as they are whole.
+#[must_use]
+pub fn json_lines(path: &Path) -> Vec<serde_json::Value> {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+/// All metrics lines of one kind, of all processes of a run.
+#[must_use]
+pub fn metrics(run: &Path, kind: &str) -> Vec<serde_json::Value> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(run.join("metrics")).map(|dir| dir.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    files.sort();
+    files.iter().flat_map(|file| json_lines(file)).filter(|line| line["kind"] == kind).collect()
+}
