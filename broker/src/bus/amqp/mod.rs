@@ -213,8 +213,10 @@ impl Bus for AmqpBus {
             let _ = self.transient.try_send(message);
             return Ok(());
         }
-        let patience = self.shared.options.publish_timeout;
-        tokio::time::timeout(patience, self.publish_durable(message))
+        // Unconstrained: messages enter the window in the order in which the calls are first polled. The wait for the
+        // confirm gives way to other tasks in any case.
+        let published = tokio::task::coop::unconstrained(self.publish_durable(message));
+        tokio::time::timeout(self.shared.options.publish_timeout, published)
             .await
             .unwrap_or(Err(PublishError::Unknown))
     }

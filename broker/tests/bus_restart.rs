@@ -1,0 +1,154 @@
+//! The bus on RabbitMQ through a broker that is killed: nothing confirmed is lost, and nobody has to do anything.
+#![cfg(feature = "amqp")]
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use broker::bus::amqp::{AmqpBus, AmqpOptions};
+use broker::bus::{Bus, BusError, BusHealth, Outgoing};
+use broker::ids::RunId;
+use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
+use broker::protocol::Kind;
+use broker::topology::Topology;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(value) => value,
+        Err(_) => panic!("this never happened: {what}"),
+    }
+}
+
+fn message(topology: &Topology, id: usize) -> Outgoing {
+    Outgoing {
+        to: topology.to(&topology.tasks()),
+        kind: Kind::Task,
+        message_id: id.to_string(),
+        correlation_id: None,
+        headers: Vec::new(),
+        body: vec![b'x'; 1024].into(),
+        durable: true,
+    }
+}
+
+async fn until_health(bus: &AmqpBus, wanted: impl Fn(&BusHealth) -> bool) {
+    within("the bus's health changes", async {
+        while !wanted(&bus.health()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_broker_loses_nothing_that_was_confirmed() {
+    const MESSAGES: usize = 2000;
+    let folder = tempfile::tempdir().unwrap();
+    let mut rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
+        .await
+        .unwrap();
+    let topology = Topology::new(RunId::new("restart").unwrap());
+    let publisher = AmqpBus::connect(&rabbit.url(), AmqpOptions::default()).await.unwrap();
+    let consumer = AmqpBus::connect(&rabbit.url(), AmqpOptions::default()).await.unwrap();
+    publisher.declare(&topology, &[]).await.unwrap();
+    // An exclusive queue is gone with the broker: it must come back too.
+    let listener = topology.control("listener");
+    consumer.declare_queue(&listener).await.unwrap();
+    let mut beats = consumer.consume(&listener, 10).await.unwrap();
+    let mut deliveries = consumer.consume(&topology.tasks(), 64).await.unwrap();
+
+    let received = Arc::new(AtomicUsize::new(0));
+    let counter = received.clone();
+    let receiving = tokio::spawn(async move {
+        let mut seen = BTreeSet::new();
+        let mut again = 0;
+        while seen.len() < MESSAGES {
+            let delivery = within("a delivery", deliveries.next()).await.unwrap();
+            if seen.insert(delivery.message_id.clone().unwrap()) {
+                counter.store(seen.len(), Ordering::Release);
+            } else {
+                again += 1;
+            }
+            delivery.ack().await;
+        }
+        (seen, again)
+    });
+
+    let mut publishing = tokio::task::JoinSet::new();
+    for who in 0..20 {
+        let (bus, topology) = (publisher.clone(), topology.clone());
+        publishing.spawn(async move {
+            for n in 0..MESSAGES / 20 {
+                // Through the kill, the caller of a publish notices nothing but the time it takes.
+                bus.publish(message(&topology, who * (MESSAGES / 20) + n))
+                    .await
+                    .unwrap();
+            }
+        });
+    }
+    within("a first part arrives", async {
+        while received.load(Ordering::Acquire) < MESSAGES / 10 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    rabbit.kill9();
+    until_health(&publisher, |health| matches!(health, BusHealth::Down(_))).await;
+    rabbit.restart().await.unwrap();
+
+    while let Some(done) = within("all are confirmed", publishing.join_next()).await {
+        done.unwrap();
+    }
+    let (seen, again) = receiving.await.unwrap();
+    println!("{} messages through one SIGKILL, {again} came twice", seen.len());
+    assert_eq!(seen, (0..MESSAGES).map(|id| id.to_string()).collect());
+
+    // The listener lives again: a beat reaches it, sooner or later (transient messages may be dropped).
+    let beat = within("a beat after the restart", async {
+        loop {
+            let mut beat = message(&topology, 0);
+            beat.to = topology.to_control();
+            beat.durable = false;
+            publisher.publish(beat).await.unwrap();
+            if let Ok(got) = tokio::time::timeout(Duration::from_millis(100), beats.next()).await {
+                return got;
+            }
+        }
+    })
+    .await;
+    assert!(beat.unwrap().ack().await);
+    assert_eq!(publisher.health(), BusHealth::Up);
+    rabbit.stop();
+}
+
+#[tokio::test]
+async fn a_missing_broker_and_a_wrong_password_are_told_apart_without_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
+        .await
+        .unwrap();
+    let options = || AmqpOptions {
+        connect_timeout: Duration::from_secs(3),
+        ..AmqpOptions::default()
+    };
+    let wrong = rabbit.url().replacen("dyad:", "dyad:hunter2", 1);
+    let refused = AmqpBus::connect(&wrong, options()).await.unwrap_err();
+    assert!(matches!(refused, BusError::Connect { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("ACCESS"), "{refused}");
+    let url = rabbit.url();
+    let good = AmqpBus::connect(&url, options()).await.unwrap();
+    let password = url.split(['@', ':']).nth(2).unwrap().to_owned();
+    assert!(!format!("{good:?}").contains(&password));
+    drop(rabbit);
+    let missing = AmqpBus::connect(&url, options()).await.unwrap_err();
+    for text in [format!("{refused} {refused:?}"), format!("{missing} {missing:?}")] {
+        assert!(!text.contains("hunter2") && !text.contains(&password), "{text}");
+        assert!(text.contains("127.0.0.1"), "{text}");
+    }
+    // A publish while the broker is away waits no longer than it may.
+    until_health(&good, |health| matches!(health, BusHealth::Down(_))).await;
+    within("the bus closes without a broker", good.close()).await;
+}
