@@ -79,8 +79,8 @@ impl World {
         let mut next = self.clone();
         let group = &mut next.0[at];
         group.open = false;
-        for agent in 0..2 {
-            group.held[agent] = group.held[agent].filter(|_| brings[agent]);
+        for (held, brings) in group.held.iter_mut().zip(brings) {
+            *held = held.filter(|_| brings);
         }
         next.tidy()
     }
@@ -130,9 +130,9 @@ fn explore(model: &Model) -> [u64; 2] {
         for at in open.take(if model.in_order { 1 } else { usize::MAX }) {
             next.extend(BRINGS.map(|brings| world.close(at, brings)));
         }
-        for agent in 0..2 {
+        for (agent, oldest) in oldest.iter_mut().enumerate() {
             if let Some((trained, age)) = world.train(agent, model.configs[agent].batch_groups) {
-                oldest[agent] = oldest[agent].max(age);
+                *oldest = age.max(*oldest);
                 // Out of order a group may be overtaken for ever: its age is past the bound, which is all we ask.
                 if trained.0.iter().all(|g| g.held.iter().flatten().all(|age| *age < 6)) {
                     next.push(trained);

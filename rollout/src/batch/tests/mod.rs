@@ -1,11 +1,13 @@
+//! Weights, masks and policies by hand.
+
+mod forest;
+
 use super::*;
-use crate::advantage;
 use crate::sample::tests::{generation, version};
 use broker::ids::{Attempt, Digest};
-use broker::protocol::bundle::{BundleContent, Row, Sample, SampleStatus, Segment};
+use broker::protocol::bundle::{BundleContent, Sample, SampleStatus};
 use broker::protocol::turn::{Generation, VersionSpan};
 use configs::{Advantage, Aggregation, RoleName, Stale, Truncated, ZeroAdvantage};
-use proptest::prelude::*;
 
 /// A sample of one turn for each of `turns`; prompts are `[1, 2, 3, role, ...]`.
 fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
@@ -70,7 +72,7 @@ fn config(groups: usize) -> TrainConfig {
     }
 }
 
-/// Weights at step 3; a version is as old as its step is low.
+/// A version of lineage 1 is as many steps old as its step says; other lineages are unknown.
 fn context(config: &TrainConfig) -> Context<'_> {
     Context {
         config,
@@ -404,220 +406,6 @@ fn only_rows_of_the_very_weights_are_on_policy_and_only_in_the_first_step() {
     assert_eq!(flags(&batch.minibatches[0]), [true, false, false]);
     assert!(batch.minibatches[1..].iter().all(|m| flags(m) == [false; 3]));
     assert_eq!(batch.stats.on_policy_rows, 2);
-}
-
-#[test]
-fn a_change_of_temperature_begins_a_new_span() {
-    let first = turn("solver", &[4, 5]);
-    let mut second = generation(&[1, 2, 3, 6, 4, 5, 8], &[9]);
-    second.temperature = 0.5;
-    let group = bundle(
-        0,
-        vec![
-            sample(0, "solver", 1.0, &[first, second]),
-            sample(1, "solver", 0.0, &[turn("solver", &[7])]),
-        ],
-    );
-    let config = config(1);
-    let batch = formed(&[group], &context(&config)).minibatches.remove(0);
-    let spans: Vec<_> = batch
-        .spans
-        .iter()
-        .map(|s| (s.parent, s.ids.clone(), s.temperature))
-        .collect();
-    assert_eq!(
-        spans,
-        [
-            (None, vec![1, 2, 3, 6], 1.0),
-            (Some(0), vec![4, 5], 1.0),
-            (Some(1), vec![8, 9], 0.5),
-            (Some(0), vec![7], 1.0)
-        ]
-    );
-    let row = &flatten(&batch)[0];
-    assert_eq!(row.ids, [1, 2, 3, 6, 4, 5, 8, 9]);
-    assert_eq!(row.mask, [false, false, false, false, true, true, false, true]);
-}
-
-#[test]
-fn the_prompt_of_a_role_stands_once() {
-    let config = config(1);
-    let batch = formed(&[solvers(0, 8, true)], &context(&config)).minibatches.remove(0);
-    assert_eq!(batch.spans.len(), 9);
-    assert_eq!(batch.spans.iter().map(|s| s.ids.len()).sum::<usize>(), 4 + 8 * 2);
-    assert!(batch.spans[1..].iter().all(|s| s.parent == Some(0)));
-    assert_eq!(
-        (batch.spans[0].weight, batch.spans[0].mask.contains(&true)),
-        (0.0, false)
-    );
-}
-
-/// Groups of conversations of 1 to 3 turns whose history is kept or cut, of several roles, ages and temperatures.
-fn groups() -> impl Strategy<Value = Vec<Bundle>> {
-    let turn = (0u32..3, 1usize..4, 0u64..4, any::<bool>(), any::<bool>());
-    let conversation = (prop::collection::vec(turn, 1..4), any::<bool>(), 0u8..3);
-    prop::collection::vec(prop::collection::vec(conversation, 1..5), 1..6).prop_map(|groups| {
-        let of = |(order, conversations): (usize, Vec<_>)| {
-            let samples = conversations
-                .into_iter()
-                .enumerate()
-                .map(|(member, (turns, retry, reward))| {
-                    let role = if retry { "retry" } else { "solver" };
-                    let mut history = vec![1, 2, 3];
-                    let mut made = Vec::new();
-                    for (bridge, length, age, cut, warm) in turns {
-                        if cut {
-                            history.truncate(3);
-                        }
-                        history.push(bridge);
-                        let output: Vec<u32> = (0..length as u32)
-                            .map(|n| (n * 7 + bridge + member as u32) % 5)
-                            .collect();
-                        let mut turn = generation(&history, &output);
-                        let ages: Vec<u64> = (0..length as u64).map(|n| (age + n) % 4).collect();
-                        turn = spanned(turn, &ages);
-                        turn.temperature = if warm { 1.0 } else { 0.5 };
-                        made.push(turn);
-                        history.extend(output);
-                    }
-                    sample(member as u16, role, f32::from(reward), &made)
-                });
-            bundle(order as u64, samples.collect())
-        };
-        groups.into_iter().enumerate().map(of).collect()
-    })
-}
-
-/// What a token should be trained as: (context and itself, behaviour log-prob, advantage, weight, temperature).
-type Token = (Vec<u32>, u32, u32, u32, u32);
-
-/// Straight from the samples, without a forest.
-fn expected(groups: &[Bundle], config: &TrainConfig) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    let all: usize = groups
-        .iter()
-        .flat_map(samples)
-        .flat_map(|s| &s.rows)
-        .map(Row::trained_tokens)
-        .sum();
-    for group in groups {
-        let values = advantage::of_group(config.advantage, samples(group)).values;
-        for (sample, value) in samples(group).iter().zip(values) {
-            for row in &sample.rows {
-                let mut at = 0;
-                for segment in &row.segments {
-                    for offset in 0..segment.len {
-                        let position = (segment.start + offset) as usize;
-                        if age(segment, offset) <= config.max_staleness {
-                            let context = row.ids[..=position].to_vec();
-                            let weight = (1.0 / all as f64) as f32;
-                            tokens.push((
-                                context,
-                                row.logprobs[at].to_bits(),
-                                (value as f32).to_bits(),
-                                weight.to_bits(),
-                                segment.temperature.to_bits(),
-                            ));
-                        }
-                        at += 1;
-                    }
-                }
-            }
-        }
-    }
-    tokens.sort();
-    tokens
-}
-
-fn age(segment: &Segment, offset: u32) -> u64 {
-    segment
-        .spans
-        .iter()
-        .find(|s| (s.start..s.end).contains(&offset))
-        .unwrap()
-        .version
-        .step
-}
-
-fn samples(bundle: &Bundle) -> &[Sample] {
-    match &bundle.content {
-        BundleContent::Samples(samples) => samples,
-        BundleContent::Empty { .. } => &[],
-    }
-}
-
-fn tokens(batch: &TrainBatch) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    for row in flatten(batch) {
-        for at in (0..row.ids.len()).filter(|at| row.mask[*at]) {
-            let of = (
-                row.behaviour_lp[at],
-                row.advantage[at],
-                row.weight[at],
-                row.temperature[at],
-            );
-            tokens.push((
-                row.ids[..=at].to_vec(),
-                of.0.to_bits(),
-                of.1.to_bits(),
-                of.2.to_bits(),
-                of.3.to_bits(),
-            ));
-        }
-    }
-    tokens.sort();
-    tokens
-}
-
-proptest! {
-    #[test]
-    fn the_forest_trains_exactly_the_rows(groups in groups(), max_staleness in 0u64..4) {
-        let mut config = config(groups.len());
-        config.max_staleness = max_staleness;
-        let batch = formed(&groups, &context(&config));
-        prop_assert_eq!(tokens(&batch.minibatches[0]), expected(&groups, &config));
-        for span in &batch.minibatches[0].spans {
-            prop_assert!(!span.ids.is_empty());
-            prop_assert_eq!(span.ids.len(), span.mask.len());
-            prop_assert_eq!(span.ids.len(), span.behaviour_lp.len());
-        }
-    }
-
-    #[test]
-    fn the_steps_of_an_epoch_are_the_batch(groups in groups(), minibatches in 1usize..5, seed: u64) {
-        let mut config = config(groups.len());
-        (config.minibatches, config.epochs) = (minibatches, 2);
-        config.max_staleness = 9;
-        let batch = formed(&groups, &Context { seed, ..context(&config) });
-        let steps = minibatches.min(groups.len());
-        prop_assert_eq!(batch.minibatches.len(), 2 * steps);
-        let unweighted = |batches: &[TrainBatch]| {
-            let mut all: Vec<_> = batches.iter().flat_map(tokens).map(|t| (t.0, t.1, t.2, t.4)).collect();
-            all.sort();
-            all
-        };
-        let (first, second) = batch.minibatches.split_at(steps);
-        let mut whole: Vec<_> = expected(&groups, &config).into_iter().map(|t| (t.0, t.1, t.2, t.4)).collect();
-        whole.sort();
-        prop_assert_eq!(&unweighted(first), &whole);
-        prop_assert_eq!(&unweighted(second), &whole);
-        let sizes: Vec<u64> = first.iter().map(|m| m.tokens).collect();
-        prop_assert_eq!(sizes.iter().sum::<u64>(), batch.stats.tokens);
-        prop_assert_eq!(&batch, &formed(&groups, &Context { seed, ..context(&config) }));
-    }
-
-    #[test]
-    fn every_sample_gets_one_verdict(groups in groups(), refill: bool, skip: bool) {
-        let mut config = config(groups.len());
-        config.zero_advantage = if refill { ZeroAdvantage::Refill } else if skip { ZeroAdvantage::Skip } else { ZeroAdvantage::Keep };
-        let batch = formed(&groups, &Context { more: false, ..context(&config) });
-        let key = |v: &Verdict| (v.group, v.member, v.role.clone(), v.seat);
-        let mut found: Vec<_> = batch.verdicts.iter().map(key).collect();
-        let mut all: Vec<_> = groups.iter().flat_map(|g| samples(g).iter().map(|s| (g.group, s.member, s.role.clone(), s.seat))).collect();
-        found.sort();
-        all.sort();
-        prop_assert_eq!(found, all);
-    }
 }
 
 #[test]
