@@ -7,9 +7,12 @@
 mod params;
 mod prompts;
 pub mod signal;
+mod solve_rewrite_select;
+pub(crate) mod solve_verify;
 #[cfg(test)]
 mod testing;
 mod transcript;
+mod verdict;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,11 +110,14 @@ pub fn build(
     config: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,
 ) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
-    let _ = graders;
     match config.kind.as_str() {
         "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
+        "solve-verify" => Ok(Arc::new(solve_verify::SolveVerify::new(config, graders)?)),
+        "solve-rewrite-select" => Ok(Arc::new(solve_rewrite_select::SolveRewriteSelect::new(
+            config, graders,
+        )?)),
         other => {
-            let message = format!("there is no workflow {other:?}: use signal");
+            let message = format!("there is no workflow {other:?}: use signal, solve-verify or solve-rewrite-select");
             Err(vec![Problem {
                 path: "workflow.kind".into(),
                 message,

@@ -1,0 +1,422 @@
+//! `solve-rewrite-select`: n solvers in parallel, n rewriters over their solutions, one selector (the multi-agent example
+//! of slime and Miles).
+//!
+//! With r = 1 for a right answer of a seat's own, else 0:
+//!
+//! | outcome | solver | rewriter | selector |
+//! |---|---|---|---|
+//! | no solver has an answer | r x 0.8 | - | - |
+//! | no rewriter has an answer | r x 0.8 | r x 0.8 | - |
+//! | the selector names no candidate | r x 0.8 | r x 0.8 | 0 |
+//! | it selects a wrong rewrite | r x 0.8 | r x 0.8 | 0 |
+//! | it selects a right rewrite | r x 1.2 | r x 1.2 | 1.2 |
+//!
+//! A text without anything outside of its reasoning is trained on but not passed on. Profile `dyad` takes the last
+//! `Judgment: N`, as the prompt asks; profile `miles` the first.
+
+use std::collections::BTreeMap;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::Message;
+use configs::{GraderConfig, Problem, WorkflowConfig};
+use minijinja::{Value, context};
+
+use super::params::{Params, check_roles, grader};
+use super::prompts::{Prompts, with_preamble};
+use super::transcript::{Transcript, role};
+use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use crate::grade::Grader;
+
+const TEMPLATES: [(&str, &str); 3] = [
+    (
+        "solver",
+        include_str!("../../templates/solve-rewrite-select/solver.jinja"),
+    ),
+    (
+        "rewriter",
+        include_str!("../../templates/solve-rewrite-select/rewriter.jinja"),
+    ),
+    (
+        "selector",
+        include_str!("../../templates/solve-rewrite-select/selector.jinja"),
+    ),
+];
+
+pub(super) struct SolveRewriteSelect {
+    solver: RoleName,
+    rewriter: RoleName,
+    selector: RoleName,
+    seats: u16,
+    failed: f32,
+    succeeded: f32,
+    first_judgment: bool,
+    grader: Grader,
+    prompts: Prompts,
+}
+
+/// How far the conversation came.
+struct Stages<'a> {
+    solvers: Vec<&'a Event>,
+    rewriters: Vec<&'a Event>,
+    selector: Option<&'a Event>,
+    /// The rewrite that was selected.
+    picked: Option<&'a Event>,
+}
+
+impl SolveRewriteSelect {
+    pub(super) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
+        let mut params = Params::new(&config.params, "workflow.params");
+        let sample = context! { prompt => "?", attempts => ["?"], candidates => ["?"] };
+        let workflow = Self {
+            solver: role("solver").map_err(|p| vec![p])?,
+            rewriter: role("rewriter").map_err(|p| vec![p])?,
+            selector: role("selector").map_err(|p| vec![p])?,
+            seats: params.integer("num_parallel", 5, 1..=64) as u16,
+            failed: params.number("incorrect_weight", 0.8, 0.0..=100.0) as f32,
+            succeeded: params.number("correct_weight", 1.2, 0.0..=100.0) as f32,
+            first_judgment: config.profile == "miles",
+            grader: grader(&mut params, graders),
+            prompts: Prompts::new(&TEMPLATES, &mut params, &sample),
+        };
+        let mut problems = params.finish();
+        if !["dyad", "miles"].contains(&config.profile.as_str()) {
+            let message = format!(
+                "{:?} is no profile of solve-rewrite-select: use dyad or miles",
+                config.profile
+            );
+            problems.push(Problem {
+                path: "workflow.profile".into(),
+                message,
+            });
+        }
+        problems.extend(check_roles(config, &workflow.roles()));
+        if problems.is_empty() {
+            Ok(workflow)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn messages(&self, task: &Task, template: &str, context: Value) -> Vec<Message> {
+        with_preamble(task, self.prompts.text(template, context))
+    }
+
+    fn outcome(&self, task: &Task, stages: &Stages<'_>) -> Outcome {
+        let right = |event: &Event| self.grader.grade(&event.text, &task.label);
+        let success = stages.picked.map_or(0.0, right);
+        let weight = if success > 0.5 { self.succeeded } else { self.failed };
+        let own = |event: &&Event| seat(event, right(event), right(event) * weight);
+        let mut rewards: Vec<SeatReward> = stages.solvers.iter().chain(&stages.rewriters).map(own).collect();
+        rewards.extend(
+            stages
+                .selector
+                .map(|event| seat(event, success, success * self.succeeded)),
+        );
+        let mean = |events: &[&Event]| {
+            let sum: f32 = events.iter().map(|event| right(event)).sum();
+            f64::from(sum) / events.len().max(1) as f64
+        };
+        let any = stages.solvers.iter().any(|event| right(event) > 0.5);
+        let flag = |on: bool| f64::from(u8::from(on));
+        let mut metrics = vec![
+            ("success", f64::from(success)),
+            ("solver_mean", mean(&stages.solvers)),
+            ("solver_any", flag(any)),
+            ("no_solver_answer", flag(answers(&stages.solvers).is_empty())),
+        ];
+        if !stages.rewriters.is_empty() {
+            metrics.push(("rewriter_mean", mean(&stages.rewriters)));
+            metrics.push(("no_rewriter_answer", flag(answers(&stages.rewriters).is_empty())));
+        }
+        if stages.selector.is_some() {
+            metrics.push(("selector_unparsed", flag(stages.picked.is_none())));
+        }
+        Outcome { rewards, metrics }
+    }
+}
+
+fn seat(event: &Event, correct: f32, team: f32) -> SeatReward {
+    let parts = vec![
+        Part {
+            name: "team",
+            value: team,
+        },
+        Part {
+            name: "correct",
+            value: correct,
+        },
+    ];
+    SeatReward {
+        role: event.role.clone(),
+        seat: event.seat,
+        subkey: String::new(),
+        parts,
+    }
+}
+
+/// Those that have something to pass on, in the order of their seats.
+fn answers<'a>(events: &[&'a Event]) -> Vec<&'a Event> {
+    events
+        .iter()
+        .copied()
+        .filter(|event| !event.text.trim().is_empty())
+        .collect()
+}
+
+fn texts(events: &[&Event]) -> Value {
+    Value::from(
+        events
+            .iter()
+            .map(|event| event.text.trim().to_owned())
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// The number behind `Judgment:`, counted from 1.
+fn judgment(text: &str, first: bool) -> Option<usize> {
+    const WORD: &str = "Judgment:";
+    let number = |(at, _): (usize, &str)| {
+        let rest = text[at + WORD.len()..].trim_start();
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        // A number too long for a candidate's is one that names none.
+        (end > 0).then(|| rest[..end].parse().unwrap_or(usize::MAX))
+    };
+    let mut numbers = text.match_indices(WORD).filter_map(number);
+    if first { numbers.next() } else { numbers.last() }
+}
+
+impl Workflow for SolveRewriteSelect {
+    fn kind(&self) -> &'static str {
+        "solve-rewrite-select"
+    }
+
+    /// `team` is the table's value; `correct` is r alone, for the metrics, and weighs nothing unless the config says so.
+    fn roles(&self) -> Vec<RoleSpec> {
+        let spec = |name: &RoleName| RoleSpec {
+            name: name.clone(),
+            parts: vec![("team", 1.0), ("correct", 0.0)],
+        };
+        vec![spec(&self.solver), spec(&self.rewriter), spec(&self.selector)]
+    }
+
+    fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.grader.check_label(&task.label)
+    }
+
+    fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
+        let (events, prompt) = (Transcript(events), task.prompt.text());
+        let solve = || self.messages(task, "solver", context! { prompt });
+        let solvers = match events.stage(&self.solver, self.seats, solve) {
+            Ok(solvers) => solvers,
+            Err(asks) => return Step::Ask(asks),
+        };
+        let attempts = answers(&solvers);
+        let mut stages = Stages {
+            solvers,
+            rewriters: Vec::new(),
+            selector: None,
+            picked: None,
+        };
+        if attempts.is_empty() {
+            return Step::Done(self.outcome(task, &stages));
+        }
+        let rewrite = || self.messages(task, "rewriter", context! { prompt, attempts => texts(&attempts) });
+        stages.rewriters = match events.stage(&self.rewriter, self.seats, rewrite) {
+            Ok(rewriters) => rewriters,
+            Err(asks) => return Step::Ask(asks),
+        };
+        let candidates = answers(&stages.rewriters);
+        if candidates.is_empty() {
+            return Step::Done(self.outcome(task, &stages));
+        }
+        let select = || self.messages(task, "selector", context! { prompt, candidates => texts(&candidates) });
+        let selector = match events.stage(&self.selector, 1, select) {
+            Ok(selector) => selector,
+            Err(asks) => return Step::Ask(asks),
+        };
+        stages.selector = selector.first().copied();
+        let number = stages
+            .selector
+            .and_then(|event| judgment(&event.text, self.first_judgment));
+        stages.picked = number.and_then(|n| candidates.get(n.checked_sub(1)?)).copied();
+        Step::Done(self.outcome(task, &stages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
+    use super::*;
+    use proptest::prelude::*;
+
+    const ROLES: [&str; 3] = ["solver", "rewriter", "selector"];
+
+    fn workflow(profile: &str, params: &str) -> SolveRewriteSelect {
+        let mut config = config("solve-rewrite-select", &ROLES, params);
+        config.profile = profile.into();
+        SolveRewriteSelect::new(&config, &graders("integer")).unwrap()
+    }
+
+    fn events(solvers: &[&str], rewriters: &[&str], selector: &[&str]) -> Vec<Event> {
+        let stage = |role: &'static str, texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|&t| t.to_owned()).collect();
+            texts
+                .into_iter()
+                .enumerate()
+                .map(move |(seat, text)| event(role, seat as u16, &text))
+        };
+        stage("solver", solvers)
+            .chain(stage("rewriter", rewriters))
+            .chain(stage("selector", selector))
+            .collect()
+    }
+
+    /// Team values by role, or what is asked for.
+    fn play(workflow: &SolveRewriteSelect, events: &[Event]) -> Result<[Vec<f32>; 3], Vec<(String, u16)>> {
+        match workflow.step(&task("2+3=", 5.into()), 0, events) {
+            Step::Ask(asks) => Err(asks.iter().map(|a| (a.role.to_string(), a.seat)).collect()),
+            Step::Done(outcome) => Ok(ROLES.map(|role| {
+                let own = outcome.rewards.iter().filter(|r| r.role.as_str() == role);
+                own.map(|r| r.parts[0].value).collect()
+            })),
+        }
+    }
+
+    #[test]
+    fn every_outcome_earns_what_the_table_says() {
+        let workflow = workflow("dyad", "num_parallel = 3");
+        let (right, wrong) = (1.2f32, 0.8f32);
+        let table: [(&[&str], &[&str], &[&str], [&[f32]; 3]); 8] = [
+            (&["", " ", "\n"], &[], &[], [&[0.0, 0.0, 0.0], &[], &[]]),
+            (
+                &["5", "4", ""],
+                &["", "", " "],
+                &[],
+                [&[wrong, 0.0, 0.0], &[0.0, 0.0, 0.0], &[]],
+            ),
+            (
+                &["5", "4", ""],
+                &["5", "", "6"],
+                &["none"],
+                [&[wrong, 0.0, 0.0], &[wrong, 0.0, 0.0], &[0.0]],
+            ),
+            (
+                &["5", "4", ""],
+                &["5", "", "6"],
+                &["Judgment: 3"],
+                [&[wrong, 0.0, 0.0], &[wrong, 0.0, 0.0], &[0.0]],
+            ),
+            (
+                &["5", "4", ""],
+                &["5", "", "6"],
+                &["Judgment: 0"],
+                [&[wrong, 0.0, 0.0], &[wrong, 0.0, 0.0], &[0.0]],
+            ),
+            (
+                &["5", "4", ""],
+                &["5", "", "6"],
+                &["Judgment: 2"],
+                [&[wrong, 0.0, 0.0], &[wrong, 0.0, 0.0], &[0.0]],
+            ),
+            (
+                &["5", "4", ""],
+                &["5", "", "6"],
+                &["Judgment: 1"],
+                [&[right, 0.0, 0.0], &[right, 0.0, 0.0], &[right]],
+            ),
+            (
+                &["4", "4", "4"],
+                &["", "6", "5"],
+                &["Judgment: 2"],
+                [&[0.0, 0.0, 0.0], &[0.0, 0.0, right], &[right]],
+            ),
+        ];
+        for (solvers, rewriters, selector, expected) in table {
+            let found = play(&workflow, &events(solvers, rewriters, selector)).unwrap();
+            assert_eq!(
+                found,
+                expected.map(<[f32]>::to_vec),
+                "{solvers:?} {rewriters:?} {selector:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn stages_wait_for_all_seats() {
+        let workflow = workflow("dyad", "num_parallel = 3");
+        let asked = |events: &[Event]| play(&workflow, events).unwrap_err();
+        let seats = |role: &str, seats: &[u16]| seats.iter().map(|s| (role.to_owned(), *s)).collect::<Vec<_>>();
+        let all = events(&["5", "4", ""], &["5", "", "6"], &[]);
+        assert_eq!(asked(&[]), seats("solver", &[0, 1, 2]));
+        assert_eq!(asked(&[all[1].clone()]), seats("solver", &[0, 2]));
+        assert_eq!(asked(&all[..3]), seats("rewriter", &[0, 1, 2]));
+        assert_eq!(asked(&all[..5]), seats("rewriter", &[2]));
+        assert_eq!(asked(&all), seats("selector", &[0]));
+    }
+
+    #[test]
+    fn prompts_number_what_was_passed_on() {
+        let workflow = workflow("dyad", "num_parallel = 3");
+        let all = events(&["FIRST", "", "THIRD"], &["", "X", "Y"], &[]);
+        let prompt = |events: &[Event]| match workflow.step(&task("2+3=", 5.into()), 0, events) {
+            Step::Ask(asks) => asks[0].messages[0].content.clone(),
+            Step::Done(_) => panic!(),
+        };
+        assert_eq!(prompt(&[]), "2+3=");
+        let rewriter = prompt(&all[..3]);
+        assert!(
+            rewriter.contains("## Attempt 1\n\nFIRST") && rewriter.contains("## Attempt 2\n\nTHIRD"),
+            "{rewriter}"
+        );
+        let selector = prompt(&all);
+        assert!(
+            selector.contains("## Solution 1\n\nX") && selector.contains("## Solution 2\n\nY"),
+            "{selector}"
+        );
+    }
+
+    #[test]
+    fn judgments_are_read() {
+        for (text, first, last) in [
+            ("Judgment: 2", Some(2), Some(2)),
+            ("Judgment:7.", Some(7), Some(7)),
+            ("Judgment: 1\nno\nJudgment: 2", Some(1), Some(2)),
+            ("Judgment: x\nJudgment: 2", Some(2), Some(2)),
+            ("judgment: 2", None, None),
+            ("Judgment: -1", None, None),
+            ("Judgment: 99999999999999999999999", Some(usize::MAX), Some(usize::MAX)),
+        ] {
+            assert_eq!((judgment(text, true), judgment(text, false)), (first, last), "{text}");
+        }
+        let all = events(&["5"], &["5"], &["Judgment: 1, no, Judgment: 2"]);
+        assert_eq!(play(&workflow("miles", "num_parallel = 1"), &all).unwrap()[2], [1.2]);
+        assert_eq!(play(&workflow("dyad", "num_parallel = 1"), &all).unwrap()[2], [0.0]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let mut config = config(
+            "solve-rewrite-select",
+            &ROLES,
+            "num_parallel = 0\nincorrect_weight = \"x\"",
+        );
+        config.profile = "slime".into();
+        let found = problems(SolveRewriteSelect::new(&config, &BTreeMap::new()).map(|_| ()));
+        let expected = [
+            "graders.correct",
+            "workflow.params.incorrect_weight",
+            "workflow.params.num_parallel",
+            "workflow.profile",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_events_is_answered(events in any_events(), seats in 1..6u16) {
+            let workflow = workflow("dyad", &format!("num_parallel = {seats}"));
+            check_total(&workflow, &task("2+3=", 5.into()), &events)?;
+        }
+    }
+}
