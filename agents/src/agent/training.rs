@@ -5,6 +5,7 @@
 //! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
 
 use std::collections::{HashSet, VecDeque};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,7 +16,7 @@ use broker::protocol::control::RunPhase;
 use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply};
 use configs::{AgentConfig, EngineKind, LossKind, OptimizerConfig};
 use rollout::batch::{Batch, Context as BatchContext, Formed, Verdict as BatchVerdict, form};
-use trainer::checkpoint::{CheckpointError, CheckpointStore};
+use trainer::checkpoint::{self, CheckpointError, CheckpointStore, TrainerState};
 use trainer::engine::{Engine, EngineOptions};
 use trainer::train::{Trainer, TrainerOptions};
 use trainer::weights::Published;
@@ -32,12 +33,6 @@ use crate::metrics::{Metrics, MetricsWriter};
 /// Largest |ratio - 1| of tokens whose weights and cache are the trainer's own: f32 sampler and trainer agree to rounding.
 const RATIO_GAP: f64 = 1e-4;
 
-/// What a checkpoint remembers beside weights and optimizer.
-#[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct CheckpointMeta {
-    pub version: WeightVersion,
-}
-
 /// The training side of an agent.
 pub struct Training {
     agent: Arc<Agent>,
@@ -52,6 +47,8 @@ pub struct Training {
     /// Groups that refilling has discarded for the batch being formed, and the verdicts on their samples.
     discarded: HashSet<GroupId>,
     zero: Vec<BatchVerdict>,
+    /// Step of the newest checkpoint.
+    saved: Option<u64>,
     metrics: MetricsWriter,
 }
 
@@ -70,6 +67,7 @@ impl Training {
             replay: VecDeque::new(),
             discarded: HashSet::new(),
             zero: Vec::new(),
+            saved: None,
             metrics,
             agent,
         };
@@ -84,7 +82,7 @@ impl Training {
     async fn begin(&mut self, prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
         let folder = self.agent.folder.checkpoints(&self.agent.name);
         std::fs::create_dir_all(&folder)?;
-        let found = match CheckpointStore::new(&folder, self.settings.train.keep_checkpoints).latest() {
+        let found = match checkpoint::find(&folder, true) {
             Ok(checkpoint) => Some(checkpoint.folder),
             Err(CheckpointError::None(_)) => None,
             Err(error) => return Err(error).context("looking for a checkpoint"),
@@ -105,7 +103,7 @@ impl Training {
         let worker = Worker::start(self.agent.name.as_str(), Box::new(trainer))?;
         self.worker = Some(worker);
         let parent = match found {
-            Some(path) => Some(self.load(path.display().to_string()).await?),
+            Some(path) => Some(self.load(&path).await?),
             None => {
                 self.warm_start(&prepared).await?;
                 None
@@ -161,12 +159,13 @@ impl Training {
         worker.execute(command(seq)).await
     }
 
-    async fn load(&mut self, path: String) -> anyhow::Result<WeightVersion> {
+    async fn load(&mut self, folder: &Path) -> anyhow::Result<WeightVersion> {
+        let path = folder.display().to_string();
         tracing::info!(path, "going on from a checkpoint");
-        match self.execute(|seq| TrainCommand::LoadState { seq, path }).await? {
-            TrainReply::Loaded { meta } => Ok(serde_json::from_str::<CheckpointMeta>(&meta)?.version),
-            other => bail!("the trainer answered a load with {other:?}"),
-        }
+        let state = TrainerState::read(folder)?;
+        self.execute(|seq| TrainCommand::LoadState { seq, path }).await?;
+        self.saved = Some(state.step);
+        version_of(&state).context("the checkpoint does not say which version it holds")
     }
 
     /// Cross-entropy on known answers, before version 0.
@@ -347,19 +346,33 @@ impl Training {
     }
 
     async fn checkpoint(&mut self) -> anyhow::Result<()> {
-        let path = self.agent.folder.checkpoints(&self.agent.name).join(format!("step-{}", self.version.step));
-        if path.exists() {
+        if self.saved == Some(self.version.step) {
             return Ok(());
         }
-        let meta = serde_json::to_string(&CheckpointMeta { version: self.version })?;
-        let reply = self
-            .execute(|seq| TrainCommand::SaveState { seq, path: path.display().to_string(), meta })
-            .await
-            .context("writing a checkpoint")?;
+        let root = self.agent.folder.checkpoints(&self.agent.name);
+        let path = root.display().to_string();
+        let consumed = self.agent.ledger.consumed(self.version).await?;
+        let meta = serde_json::json!({ "consumed": consumed.digest }).to_string();
+        let saved = self.execute(|seq| TrainCommand::SaveState { seq, path, meta }).await;
+        let reply = saved.context("writing a checkpoint")?;
+        self.saved = Some(self.version.step);
         if let TrainReply::Saved { digest } = reply {
-            tracing::info!(step = self.version.step, digest, path = %path.display(), "checkpoint");
+            tracing::info!(step = self.version.step, digest, "checkpoint");
             let line = Metrics::new("checkpoint", self.version.step).with("agent", self.agent.name.as_str());
             self.metrics.write(line.with("digest", digest));
+        }
+        self.prune(&root).await
+    }
+
+    /// Payloads that no retained checkpoint could ask for again are no longer needed.
+    async fn prune(&self, root: &Path) -> anyhow::Result<()> {
+        let retained = CheckpointStore::new(root, self.settings.train.keep_checkpoints).list()?;
+        let versions: Vec<WeightVersion> = retained
+            .iter()
+            .filter_map(|checkpoint| version_of(&TrainerState::read(&checkpoint.folder).ok()?))
+            .collect();
+        if versions.len() == retained.len() {
+            self.agent.ledger.prune(versions).await?;
         }
         Ok(())
     }
@@ -403,6 +416,10 @@ impl Outcome {
         self.skipped += u64::from(skipped);
         self.grad_norm = self.grad_norm.max(grad_norm);
     }
+}
+
+fn version_of(state: &TrainerState) -> Option<WeightVersion> {
+    state.version.map(|(lineage, step)| WeightVersion { lineage, step })
 }
 
 /// Every token that is no control token.

@@ -53,7 +53,11 @@ fn sources(config: &RunConfig) -> Vec<Problem> {
         let warm = agent.train.warm_start.as_ref()?;
         Some((format!("agents.{name}.train.warm_start.source"), warm.source.clone()))
     });
-    let eval = config.eval.source.clone().map(|source| ("eval.source".to_owned(), source));
+    let eval = config
+        .eval
+        .source
+        .clone()
+        .map(|source| ("eval.source".to_owned(), source));
     [("tasks.source".to_owned(), config.tasks.source.clone())]
         .into_iter()
         .chain(eval)
@@ -73,7 +77,10 @@ fn sources(config: &RunConfig) -> Vec<Problem> {
 }
 
 fn report(path: &Path, problems: &[Problem]) -> anyhow::Error {
-    let lines: String = problems.iter().map(|p| format!("\n  {}: {}", p.path, p.message)).collect();
+    let lines: String = problems
+        .iter()
+        .map(|p| format!("\n  {}: {}", p.path, p.message))
+        .collect();
     let number = match problems.len() {
         1 => "1 problem".into(),
         many => format!("{many} problems"),
@@ -105,7 +112,10 @@ mod tests {
     fn a_missing_file_is_named() {
         let error = check_text(&CONFIG.replace("generator:signal", "jsonl:not/here.jsonl")).unwrap_err();
         assert_eq!(code(&error), 2);
-        assert!(render(&error).contains("tasks.source: not/here.jsonl is not a file"), "{error}");
+        assert!(
+            render(&error).contains("tasks.source: not/here.jsonl is not a file"),
+            "{error}"
+        );
     }
 
     #[test]
@@ -119,7 +129,13 @@ mod tests {
         let error = check_text(&text).unwrap_err();
         assert_eq!(code(&error), 2);
         let text = render(&error);
-        for path in ["run.train_steps", "workflow.group_size", "workflow.roles", "heads", "sampling"] {
+        for path in [
+            "run.train_steps",
+            "workflow.group_size",
+            "workflow.roles",
+            "heads",
+            "sampling",
+        ] {
             assert!(text.contains(path), "{path} is not named in\n{text}");
         }
     }

@@ -46,7 +46,10 @@ pub struct Unavailable {
 /// Problems of a configuration, beyond its own file. Exit code 2.
 #[must_use]
 pub fn problems_error(problems: &[Problem]) -> anyhow::Error {
-    let lines: String = problems.iter().map(|p| format!("\n  {}: {}", p.path, p.message)).collect();
+    let lines: String = problems
+        .iter()
+        .map(|p| format!("\n  {}: {}", p.path, p.message))
+        .collect();
     Usage::new(format!("the configuration has {} problem(s):{lines}", problems.len())).into()
 }
 
@@ -156,10 +159,15 @@ mod tests {
             url: "amqp://127.0.0.1:5672".into(),
             reason: "refused".into(),
         };
-        let error = Err::<(), _>(connect).context("connecting to the message broker").unwrap_err();
+        let error = Err::<(), _>(connect)
+            .context("connecting to the message broker")
+            .unwrap_err();
         assert_eq!(code(&error), 75);
         let text = render(&error);
-        assert!(text.starts_with("error: connecting to the message broker\n  because: cannot reach RabbitMQ"), "{text}");
+        assert!(
+            text.starts_with("error: connecting to the message broker\n  because: cannot reach RabbitMQ"),
+            "{text}"
+        );
         assert!(text.contains("\nhint: start it with"), "{text}");
         let not_found = FolderError::NotFound {
             base: "runs".into(),

@@ -77,11 +77,18 @@ pub fn files(folder: &RunFolder, name: Option<&str>) -> anyhow::Result<Vec<PathB
     if let Some(exact) = all.iter().find(|path| stem(path) == name) {
         return Ok(vec![exact.clone()]);
     }
-    let begun: Vec<PathBuf> = all.iter().filter(|path| stem(path).starts_with(name)).cloned().collect();
+    let begun: Vec<PathBuf> = all
+        .iter()
+        .filter(|path| stem(path).starts_with(name))
+        .cloned()
+        .collect();
     if begun.is_empty() {
         let names = all.iter().map(stem).collect::<Vec<_>>().join(", ");
         return Err(Usage::new(format!("run {} has no log {name:?}", folder.run()))
-            .hint(format!("it has: {}", if names.is_empty() { "none yet" } else { &names }))
+            .hint(format!(
+                "it has: {}",
+                if names.is_empty() { "none yet" } else { &names }
+            ))
             .into());
     }
     Ok(begun)
@@ -146,14 +153,20 @@ mod tests {
     fn logs_are_merged_filtered_and_followed() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-        std::fs::write(folder.log("a"), format!("{}\n{}\n", line(1, "INFO", "g1/0"), line(3, "DEBUG", "g2/0"))).unwrap();
+        std::fs::write(
+            folder.log("a"),
+            format!("{}\n{}\n", line(1, "INFO", "g1/0"), line(3, "DEBUG", "g2/0")),
+        )
+        .unwrap();
         std::fs::write(folder.log("b"), format!("{}\n", line(2, "WARN", "g1/0"))).unwrap();
         let shown = |name: Option<&str>, level: Option<tracing::Level>, conversation: Option<&str>| {
             let filter = LogFilter {
                 level,
                 conversation: conversation.map(str::to_owned),
             };
-            View::new(files(&folder, name).unwrap(), filter, false).next(false).unwrap()
+            View::new(files(&folder, name).unwrap(), filter, false)
+                .next(false)
+                .unwrap()
         };
         let all = shown(None, None, None);
         assert_eq!(all.len(), 3);
@@ -164,8 +177,15 @@ mod tests {
 
         let mut view = View::new(files(&folder, Some("b")).unwrap(), LogFilter::default(), false);
         assert_eq!(view.next(false).unwrap().len(), 1);
-        std::fs::write(folder.log("b"), format!("{}\n{}\n", line(2, "WARN", "g1/0"), line(4, "INFO", "g1/0"))).unwrap();
-        assert_eq!(view.next(false).unwrap(), ["12:00:04.000  INFO  m4  conversation_id=g1/0"]);
+        std::fs::write(
+            folder.log("b"),
+            format!("{}\n{}\n", line(2, "WARN", "g1/0"), line(4, "INFO", "g1/0")),
+        )
+        .unwrap();
+        assert_eq!(
+            view.next(false).unwrap(),
+            ["12:00:04.000  INFO  m4  conversation_id=g1/0"]
+        );
 
         let error = files(&folder, Some("c")).unwrap_err();
         assert!(render(&error).contains("hint: it has: a, b"), "{}", render(&error));

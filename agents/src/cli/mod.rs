@@ -1,22 +1,64 @@
-//! The command line.
+//! The command line. Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.
 
+pub mod audit;
+pub mod check;
+pub mod conversation;
+pub mod doctor;
 pub mod ending;
+pub mod failure;
+pub mod logs;
 pub mod overrides;
 pub mod process;
+pub mod publish;
 pub mod run;
+pub mod select;
+pub mod tasks;
 pub mod up;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Train language-model agents that talk to each other.
+pub use failure::problems_error;
+
+/// Train language-model agents that talk to each other
 #[derive(Debug, Parser)]
-#[command(name = "dyad", version)]
+#[command(name = "dyad", version, help_template = TEMPLATE, after_help = GUIDE, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
 }
+
+const TEMPLATE: &str = "{about}\n\n{usage-heading} {usage}\n{after-help}\n\nOptions:\n{options}\n";
+
+const GUIDE: &str = "
+Run:
+  run CONFIG          The whole run in this process, no server needed
+  up CONFIG           One process per agent and coordinator, over RabbitMQ and Redis
+  agent, coordinator  One process of a run, for containers and clusters
+
+Before:
+  check CONFIG        Every problem of a configuration at once, and all defaults
+  doctor              What this machine has, what is missing, what to do about it
+
+While it runs:
+  status              Agents, weights, rewards, rates, queues; --watch, --json
+  logs AGENT          The lines of one process; -f, --level, --conversation
+  publish FILE        Tasks, one JSON object a line
+  tasks dead          What could not be handled, and why; --requeue, --drop
+
+After:
+  report              One page of curves and conversations, to open in a browser
+  conversation ID     Who said what, and what it earned
+  audit               Nothing lost, nothing counted twice
+
+Begin with:
+  dyad run configs/signal.toml              two agents invent a language, about a minute
+  dyad up configs/signal.toml               the same, as processes
+  dyad publish tasks.jsonl && dyad logs a -f
+
+A run is meant by --run: `latest` (the default), its id or the start of it, or its folder.
+Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -24,6 +66,13 @@ enum Command {
     Up(up::UpArgs),
     Agent(process::AgentArgs),
     Coordinator(process::CoordinatorArgs),
+    Check(check::CheckArgs),
+    Doctor(doctor::DoctorArgs),
+    Logs(logs::LogsArgs),
+    Publish(publish::PublishArgs),
+    Tasks(tasks::TasksArgs),
+    Conversation(conversation::ConversationArgs),
+    Audit(audit::AuditArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -34,19 +83,59 @@ pub fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Agent(args) => process::agent(&args),
         Command::Coordinator(args) => process::coordinator(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Logs(args) => logs::run(&args),
+        Command::Publish(args) => publish::run(&args),
+        Command::Tasks(args) => tasks::run(&args),
+        Command::Conversation(args) => conversation::run(&args),
+        Command::Audit(args) => audit::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::from(1)
-        }
+        Err(error) => failure::tell(&error),
     }
 }
 
-/// Problems of a workflow's own settings, as an error.
-#[must_use]
-pub fn problems_error(problems: &[configs::Problem]) -> anyhow::Error {
-    let lines: String = problems.iter().map(|p| format!("\n  {}: {}", p.path, p.message)).collect();
-    anyhow::anyhow!("the workflow cannot be built:{lines}")
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_its_help_names_every_command() {
+        let mut command = Cli::command();
+        command.clone().debug_assert();
+        let help = command.render_help().to_string();
+        for subcommand in command.get_subcommands() {
+            let name = subcommand.get_name();
+            assert!(
+                help.lines()
+                    .any(|line| line.trim_start().split([' ', ',']).any(|word| word == name)),
+                "{name} is not in\n{help}"
+            );
+        }
+        for line in help.lines() {
+            assert!(line.len() <= 100, "too wide: {line}");
+        }
+    }
+
+    #[test]
+    fn usual_calls_are_understood() {
+        for call in [
+            "dyad run configs/signal.toml --seed 3",
+            "dyad logs a -f --level debug --conversation ab01/3",
+            "dyad publish - --run latest",
+            "dyad tasks dead --requeue",
+            "dyad tasks dead --drop t1 t2",
+            "dyad agent --name a --run r-1",
+            "dyad audit --json --run r-1",
+        ] {
+            let parsed = Cli::try_parse_from(call.split(' '));
+            assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());
+        }
+        let wrong = Cli::try_parse_from(["dyad", "publish"]).unwrap_err();
+        assert_eq!(wrong.exit_code(), 2);
+    }
 }

@@ -86,7 +86,11 @@ impl Which {
             given.clone().or(stored).unwrap_or_else(|| config.to_owned())
         };
         let urls = Connection {
-            broker: pick(&self.broker, stored.as_ref().map(|urls| urls.broker.clone()), &config.run.broker),
+            broker: pick(
+                &self.broker,
+                stored.as_ref().map(|urls| urls.broker.clone()),
+                &config.run.broker,
+            ),
             state: pick(&self.state, stored.map(|urls| urls.state), &config.run.state),
         };
         for (url, key) in [(&urls.broker, "run.broker"), (&urls.state, "run.state")] {
@@ -95,7 +99,11 @@ impl Which {
                 "{key} is {url:?}, which other processes cannot reach: give the server's URL, or use `dyad up`"
             );
         }
-        Ok(Process { config: Arc::new(config), folder, urls })
+        Ok(Process {
+            config: Arc::new(config),
+            folder,
+            urls,
+        })
     }
 }
 
@@ -135,7 +143,13 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
             .map_err(|problems| super::problems_error(&problems))?;
         let topology = Topology::new(run.clone());
         let incarnation = ids::incarnation();
-        crate::progress::watch(bus.clone(), &topology, process.config.clone(), &format!("view-{incarnation}")).await?;
+        crate::progress::watch(
+            bus.clone(),
+            &topology,
+            process.config.clone(),
+            &format!("view-{incarnation}"),
+        )
+        .await?;
         let env = coordinator::Env {
             run,
             config: process.config.clone(),
@@ -148,7 +162,10 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
         };
         let (_coordinator, end) = coordinator::start(env).await?;
         tracing::info!(pid = std::process::id(), "coordinator is running");
-        let outcome = until_told(tokio::spawn(async move { end.await.context("the coordinator ended early") })).await;
+        let outcome = until_told(tokio::spawn(
+            async move { end.await.context("the coordinator ended early") },
+        ))
+        .await;
         // The agents must hear that the run is closed.
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
         bus.close().await;

@@ -60,7 +60,9 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         (None, None) => None,
     };
     let rules = Rules {
-        limit: config.as_ref().map_or(1 << 20, |config| config.run.message_cap.0 as usize),
+        limit: config
+            .as_ref()
+            .map_or(1 << 20, |config| config.run.message_cap.0 as usize),
         kind: config.as_ref().map(|config| config.workflow.kind.clone()),
         workflow: config.and_then(|config| rollout::workflow::build(&config.workflow, &config.graders).ok()),
     };
@@ -97,7 +99,10 @@ fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
 fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
     if file.as_os_str() == "-" {
         let mut text = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut text).context("cannot read standard input")?;
+        std::io::stdin()
+            .lock()
+            .read_to_end(&mut text)
+            .context("cannot read standard input")?;
         return Ok(text);
     }
     std::fs::read(file).map_err(|error| Usage::new(format!("cannot read {}: {error}", file.display())).into())
@@ -131,7 +136,10 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         let number = index + 1;
         let checked = check(line, rules).and_then(|task| match seen.insert(task.id.clone(), number) {
             None => Ok(task),
-            Some(first) => Err(format!("it has the id {:?} of line {first}: an id is done once", task.id)),
+            Some(first) => Err(format!(
+                "it has the id {:?} of line {first}: an id is done once",
+                task.id
+            )),
         });
         match checked {
             Ok(task) => tasks.push(task),
@@ -142,11 +150,17 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         return Ok(tasks);
     }
     if problems.is_empty() {
-        return Err(Usage::new("there is no task in it").hint("one JSON object per line").into());
+        return Err(Usage::new("there is no task in it")
+            .hint("one JSON object per line")
+            .into());
     }
     let (wrong, all) = (problems.len(), problems.len() + tasks.len());
     problems.truncate(SHOWN);
-    let more = if wrong > SHOWN { format!("\n  ... and {} more", wrong - SHOWN) } else { String::new() };
+    let more = if wrong > SHOWN {
+        format!("\n  ... and {} more", wrong - SHOWN)
+    } else {
+        String::new()
+    };
     let list = problems.join("\n  ");
     Err(Usage::new(format!("{wrong} of {all} lines are no task for this run; nothing was sent\n  {list}{more}"))
         .hint("a task is {\"prompt\": \"...\", \"label\": ..., \"id\": \"...\"}; label and id may be left out if the workflow allows it")
@@ -198,7 +212,12 @@ pub async fn send(
     })
     .await;
     bar.finish_and_clear();
-    sent.with_context(|| format!("{} tasks were confirmed; sending all again is safe, an id is done once", bar.position()))
+    sent.with_context(|| {
+        format!(
+            "{} tasks were confirmed; sending all again is safe, an id is done once",
+            bar.position()
+        )
+    })
 }
 
 /// Publishes until it is confirmed; a full queue is waited for.
@@ -266,7 +285,14 @@ mod tests {
         assert_eq!(code(&error), 2);
         let text = render(&error);
         assert!(text.starts_with("error: 6 of 7 lines are no task"), "{text}");
-        for part in ["line 2: ", "line 4: ", "line 5: it asks for workflow \"chess\"", "of line 1", "line 7: ", "`lable`"] {
+        for part in [
+            "line 2: ",
+            "line 4: ",
+            "line 5: it asks for workflow \"chess\"",
+            "of line 1",
+            "line 7: ",
+            "`lable`",
+        ] {
             assert!(text.contains(part), "{part} is not in\n{text}");
         }
     }
@@ -276,9 +302,13 @@ mod tests {
         let bus = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
         bus.declare(&topology, &[]).await.unwrap();
-        let lines: Vec<String> = (0..2000).map(|i| format!(r#"{{"prompt": "o{i}",  "id": "t{i}"}}"#)).collect();
+        let lines: Vec<String> = (0..2000)
+            .map(|i| format!(r#"{{"prompt": "o{i}",  "id": "t{i}"}}"#))
+            .collect();
         let tasks = validate(lines.join("\n").as_bytes(), &rules()).unwrap();
-        let sent = send(bus.clone(), &topology, tasks, |_| ProgressBar::hidden()).await.unwrap();
+        let sent = send(bus.clone(), &topology, tasks, |_| ProgressBar::hidden())
+            .await
+            .unwrap();
         assert_eq!(sent, 2000);
         let mut consumer = bus.consume(&topology.tasks(), 2000).await.unwrap();
         for (i, line) in lines.iter().enumerate() {
@@ -294,7 +324,9 @@ mod tests {
         let bus = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
         let tasks = validate(br#"{"prompt": "o1"}"#, &rules()).unwrap();
-        let error = send(bus, &topology, tasks, |_| ProgressBar::hidden()).await.unwrap_err();
+        let error = send(bus, &topology, tasks, |_| ProgressBar::hidden())
+            .await
+            .unwrap_err();
         assert_eq!(code(&error), 75);
         assert!(render(&error).contains("no task queue"), "{error:#}");
     }

@@ -34,15 +34,19 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
         Some(folder) => folder.connection()?.map(|connection| connection.broker),
         None => None,
     };
-    let configured = folder.and_then(|folder| folder.config().ok()).map(|config| config.run.broker);
+    let configured = folder
+        .and_then(|folder| folder.config().ok())
+        .map(|config| config.run.broker);
     let url = given.map(str::to_owned).or(stored).or(configured);
     match url.as_deref() {
         None => Err(Usage::new("no broker is known")
             .hint("give --broker URL or set DYAD_BROKER, or name a run with --run")
             .into()),
-        Some("memory:") => Err(Usage::new("this run keeps its messages in its own memory: no other process can reach them")
-            .hint("start it with `dyad up`, or set run.broker to \"local:\" or to a server's URL")
-            .into()),
+        Some("memory:") => Err(Usage::new(
+            "this run keeps its messages in its own memory: no other process can reach them",
+        )
+        .hint("start it with `dyad up`, or set run.broker to \"local:\" or to a server's URL")
+        .into()),
         Some("local:") => Err(Unavailable {
             message: "the run's private broker is not up".into(),
             hint: Some("it lives as long as `dyad up` runs; `dyad up --resume` starts it again".into()),

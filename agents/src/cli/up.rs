@@ -40,7 +40,10 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         }
         (None, None) => anyhow::bail!("name a configuration or --resume RUN"),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()?;
     let outcome = runtime.block_on(crate::up::supervise(&config, &folder));
     super::ending::tell(&folder)?;
     outcome

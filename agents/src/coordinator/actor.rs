@@ -207,7 +207,7 @@ impl Coordinator {
                     self.enter(RunPhase::Closed, ctx);
                 }
             }
-            RunPhase::Closed if self.all_agents_closed() => self.end(ctx),
+            RunPhase::Closed if self.ended.is_some() && self.all_agents_closed() => self.end(ctx),
             _ => {}
         }
         if self.phase == RunPhase::Running && self.evals.due(self.lead_step()) && self.may_start_eval() {

@@ -1,0 +1,148 @@
+//! `dyad conversation ID`: what was said and what it earned.
+
+use std::fmt::Write;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::failure::Usage;
+use super::select::RunArg;
+use crate::logs::{Transcript, find_conversation};
+
+/// Conversations shown at most when the start of an id means many.
+const MOST: usize = 20;
+
+/// Show a conversation with its rewards
+#[derive(Debug, Args)]
+pub struct ConversationArgs {
+    /// `<group>/<member>`, or the start of it
+    pub id: String,
+    /// As stored, one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub run: RunArg,
+}
+
+pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
+    let folder = args.run.folder()?;
+    let found = find_conversation(&folder.path().join("transcripts"), &args.id)?;
+    if found.is_empty() {
+        return Err(Usage::new(format!("run {} has no transcript of {:?}", folder.run(), args.id))
+            .hint("ids stand in transcripts/*.jsonl; run.transcripts decides which are written; an open conversation has none yet")
+            .into());
+    }
+    for transcript in found.iter().take(MOST) {
+        if args.json {
+            println!("{}", serde_json::to_string(transcript)?);
+        } else {
+            println!("{}", render(transcript));
+        }
+    }
+    if found.len() > MOST {
+        eprintln!("... and {} more begin so", found.len() - MOST);
+    }
+    Ok(())
+}
+
+/// A prompt or label as text.
+#[must_use]
+pub fn prompt_text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(messages) => messages
+            .iter()
+            .map(|message| {
+                let field = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
+                format!("{}: {}", field("role"), field("content"))
+            })
+            .collect::<Vec<_>>()
+            .join("\n"),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// The conversation, turn by turn, then the rewards.
+#[must_use]
+pub fn render(transcript: &Transcript) -> String {
+    let mut text = String::new();
+    let _ = writeln!(
+        text,
+        "conversation {}  task {}  {}",
+        transcript.conversation, transcript.task, transcript.status
+    );
+    let _ = writeln!(text, "\n  task\n{}", indent(&prompt_text(&transcript.prompt)));
+    let label = prompt_text(&transcript.label);
+    if !label.is_empty() {
+        let _ = writeln!(text, "    (label: {label})");
+    }
+    for turn in &transcript.turns {
+        let seat = if turn.seat == 0 {
+            String::new()
+        } else {
+            format!("/{}", turn.seat)
+        };
+        let _ = writeln!(
+            text,
+            "\n  {}{seat}, agent {}  ({} tokens, weights {}, {}, mean log-prob {:.3})\n{}",
+            turn.role,
+            turn.agent,
+            turn.tokens,
+            turn.version,
+            turn.finish,
+            turn.mean_logprob,
+            indent(&turn.text)
+        );
+    }
+    let _ = writeln!(text, "\n  rewards");
+    for (role, parts) in &transcript.rewards {
+        let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
+        let _ = writeln!(text, "    {role:12} {}", parts.join("  "));
+    }
+    text
+}
+
+fn indent(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("    {line}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logs::TranscriptTurn;
+
+    #[test]
+    fn a_conversation_reads_as_one() {
+        let transcript = Transcript {
+            conversation: "ab01/3".into(),
+            task: "t1".into(),
+            prompt: serde_json::json!([{"role": "system", "content": "Speak."}, {"role": "user", "content": "o3"}]),
+            label: "o3".into(),
+            turns: vec![TranscriptTurn {
+                role: "speaker".into(),
+                agent: "a".into(),
+                text: "s7".into(),
+                tokens: 1,
+                version: "1.40".into(),
+                finish: "stop".into(),
+                mean_logprob: -0.25,
+                ..TranscriptTurn::default()
+            }],
+            rewards: [(
+                "speaker".to_owned(),
+                [("success".to_owned(), 1.0), ("total".to_owned(), 1.0)].into(),
+            )]
+            .into(),
+            status: "completed".into(),
+            ..Transcript::default()
+        };
+        let expected = "conversation ab01/3  task t1  completed\n\n  task\n    system: Speak.\n    user: o3\n    (label: o3)\n\n  \
+                        speaker, agent a  (1 tokens, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
+                        speaker      success 1.000  total 1.000\n";
+        assert_eq!(render(&transcript), expected);
+    }
+}
