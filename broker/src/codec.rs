@@ -3,13 +3,10 @@
 //! A binary body is `[schema version: u16 LE][bincode, legacy configuration]`. Decoding bounds every allocation by the
 //! message's own limit, refuses an unknown version and refuses bytes that are left over.
 
-use bincode::config::{Configuration, Fixint, Limit, LittleEndian};
+use bincode::error::DecodeError;
 use bincode::{Decode, Encode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-/// No decoded message may claim more than this, whatever its lengths say (256 MiB).
-const DECODE_LIMIT: usize = 256 << 20;
 
 /// The schema this build speaks.
 pub const SCHEMA: u16 = 1;
@@ -19,9 +16,7 @@ pub const SCHEMA: u16 = 1;
 pub enum CodecError {
     #[error("the body is empty or too short for a schema version")]
     Short,
-    #[error(
-        "the body has schema version {found}, this build reads {SCHEMA}: run the same release everywhere"
-    )]
+    #[error("the body has schema version {found}, this build reads {SCHEMA}: run the same release everywhere")]
     Version { found: u16 },
     #[error("the body does not decode: {0}")]
     Malformed(String),
@@ -29,10 +24,6 @@ pub enum CodecError {
     Trailing(usize),
     #[error("the message holds {0}, which no healthy peer sends")]
     Content(&'static str),
-}
-
-fn config() -> Configuration<LittleEndian, Fixint, Limit<DECODE_LIMIT>> {
-    bincode::config::legacy().with_limit::<DECODE_LIMIT>()
 }
 
 /// Encodes a binary message.
@@ -52,13 +43,24 @@ pub fn decode<T: Decode<()>>(bytes: &[u8]) -> Result<T, CodecError> {
     if found != SCHEMA {
         return Err(CodecError::Version { found });
     }
-    let (message, used) = bincode::decode_from_slice(body, config())
-        .map_err(|e| CodecError::Malformed(e.to_string()))?;
+    // Lengths are believed up to what a body of this size can hold: in memory nothing takes more than ten times its bytes
+    // on the wire, so a short body cannot ask for a large allocation. Over 24 MiB it is no message of ours.
+    let decoded = match body.len().saturating_mul(10) {
+        0..=0xffff => decode_within::<{ 128 << 10 }, T>(body),
+        0x1_0000..=0xf_ffff => decode_within::<{ 2 << 20 }, T>(body),
+        0x10_0000..=0xff_ffff => decode_within::<{ 32 << 20 }, T>(body),
+        _ => decode_within::<{ 256 << 20 }, T>(body),
+    };
+    let (message, used) = decoded.map_err(|e| CodecError::Malformed(e.to_string()))?;
     if used == body.len() {
         Ok(message)
     } else {
         Err(CodecError::Trailing(body.len() - used))
     }
+}
+
+fn decode_within<const LIMIT: usize, T: Decode<()>>(body: &[u8]) -> Result<(T, usize), DecodeError> {
+    bincode::decode_from_slice(body, bincode::config::legacy().with_limit::<LIMIT>())
 }
 
 /// Encodes a JSON message.

@@ -11,6 +11,7 @@ pub mod reserve;
 pub mod task;
 pub mod train;
 pub mod turn;
+mod validate;
 
 use std::fmt;
 

@@ -1,0 +1,140 @@
+//! What decodes but cannot be true: numbers that are not finite, log-probs and spans that do not fit their tokens.
+//!
+//! A message that fails here goes to the dead letters as it is: no healthy peer sends it, and trained on it would do harm
+//! that nothing later could see.
+
+use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
+use super::turn::{Generation, ResultFrame, TurnOutcome, VersionSpan};
+use crate::codec::CodecError;
+use configs::RoleName;
+
+fn hold(true_of_healthy_peers: bool, otherwise: &'static str) -> Result<(), CodecError> {
+    if true_of_healthy_peers {
+        Ok(())
+    } else {
+        Err(CodecError::Content(otherwise))
+    }
+}
+
+fn finite(values: &[f32], otherwise: &'static str) -> Result<(), CodecError> {
+    hold(values.iter().all(|value| value.is_finite()), otherwise)
+}
+
+fn temperature(value: f32) -> Result<(), CodecError> {
+    hold(
+        value.is_finite() && value >= 0.0,
+        "a temperature that is negative or not finite",
+    )
+}
+
+fn role(name: &str) -> Result<(), CodecError> {
+    hold(RoleName::new(name).is_ok(), "a role that is no name")
+}
+
+/// Spans cover `0..length` in order, without gaps; none is empty.
+fn covers(spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
+    let mut end = 0;
+    for span in spans {
+        hold(
+            span.start == end && span.end > end,
+            "version spans with a gap, an overlap or nothing in them",
+        )?;
+        end = span.end;
+    }
+    hold(
+        end as usize == length,
+        "version spans that do not end where the tokens end",
+    )
+}
+
+impl Generation {
+    /// Checks that log-probs and spans fit the output, and that every number is one.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        hold(
+            self.logprobs.len() == self.output_ids.len(),
+            "another number of log-probs than of tokens",
+        )?;
+        finite(&self.logprobs, "a log-prob that is not finite")?;
+        temperature(self.temperature)?;
+        covers(&self.spans, self.output_ids.len())
+    }
+}
+
+impl ResultFrame {
+    /// Checks every result.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        self.results.iter().try_for_each(|result| {
+            role(&result.role)?;
+            match &result.outcome {
+                TurnOutcome::Done(generation) => generation.validate(),
+                TurnOutcome::Failed { .. } => Ok(()),
+            }
+        })
+    }
+}
+
+impl Row {
+    /// Checks that segments lie in order inside the ids, and that log-probs and spans fit them.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        let mut end = 0u64;
+        for Segment {
+            start,
+            len,
+            temperature: sampled_at,
+            spans,
+            ..
+        } in &self.segments
+        {
+            let (start, length) = (u64::from(*start), u64::from(*len));
+            hold(start >= end, "segments that overlap or are out of order")?;
+            end = start + length;
+            temperature(*sampled_at)?;
+            covers(spans, *len as usize)?;
+        }
+        hold(end <= self.ids.len() as u64, "a segment beyond the end of its row")?;
+        hold(
+            self.logprobs.len() == self.trained_tokens(),
+            "another number of log-probs than of trained tokens",
+        )?;
+        finite(&self.logprobs, "a log-prob that is not finite")
+    }
+}
+
+impl Sample {
+    /// Checks the reward, its parts and every row.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        role(&self.role)?;
+        hold(self.reward.is_finite(), "a reward that is not finite")?;
+        hold(
+            self.parts.iter().all(|part| part.value.is_finite()),
+            "a reward part that is not finite",
+        )?;
+        self.rows.iter().try_for_each(Row::validate)
+    }
+}
+
+impl Bundle {
+    /// Checks the count of parts and every sample.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        hold(self.part < self.parts, "a part number beyond the number of parts")?;
+        match &self.content {
+            BundleContent::Samples(samples) => samples.iter().try_for_each(Sample::validate),
+            BundleContent::Empty { .. } => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The bytes of the wire: golden files, and what decoding does with bytes that no healthy peer sends.
+
+mod fuzz;
+mod golden;
+mod sample;

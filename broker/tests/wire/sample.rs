@@ -1,0 +1,258 @@
+//! One message of every binary type, with every variant and no default in it.
+
+use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
+use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
+use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
+use broker::protocol::train::{Loss, LossStats, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::turn::{
+    Finish, Generation, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest, TurnResult,
+    VersionSpan, Wave,
+};
+
+pub(crate) const GROUP: GroupId = GroupId([0x11; 16]);
+pub(crate) const ATTEMPT: Attempt = Attempt([0x22; 16]);
+pub(crate) const DIGEST: Digest = Digest([0x33; 16]);
+
+pub(crate) const fn version(lineage: u32, step: u64) -> WeightVersion {
+    WeightVersion { lineage, step }
+}
+
+pub(crate) fn span(start: u32, end: u32) -> VersionSpan {
+    VersionSpan {
+        version: version(2, 40 + u64::from(start)),
+        start,
+        end,
+    }
+}
+
+pub(crate) fn turn_frame() -> TurnFrame {
+    TurnFrame {
+        reply_to: "c-7".into(),
+        wave: Some(Wave { id: 9, total: 3 }),
+        prompts: vec![Prompt {
+            held: vec![1, 2, 70_000],
+            messages: vec![Message::system("Sei kurz."), Message::user("2 + 2 = ? \u{1F914}")],
+        }],
+        samplings: vec![Sampling {
+            temperature: 0.5,
+            top_p: 1.0,
+            top_k: 4,
+            min_p: 0.25,
+            max_new_tokens: 128,
+            stop: vec!["\n\n".into()],
+        }],
+        requests: vec![TurnRequest {
+            request: RequestId([0x44; 16]),
+            group: GROUP,
+            attempt: ATTEMPT,
+            member: 3,
+            role: "solver".into(),
+            seat: 1,
+            turn: 2,
+            prompt: 0,
+            sampling: 0,
+            seed: u64::MAX - 1,
+            order: 17,
+        }],
+    }
+}
+
+pub(crate) fn generation() -> Generation {
+    Generation {
+        prompt_ids: vec![1, 2, 70_000, 5],
+        output_ids: vec![6, 7, 8],
+        logprobs: vec![-0.5, -1.25, -0.0],
+        spans: vec![span(0, 2), span(2, 3)],
+        oldest_kv: version(1, 39),
+        temperature: 0.5,
+        finish: Finish::Stop,
+        text: "4".into(),
+    }
+}
+
+pub(crate) fn result_frame() -> ResultFrame {
+    let result = |turn, outcome| TurnResult {
+        request: RequestId([0x55; 16]),
+        group: GROUP,
+        attempt: ATTEMPT,
+        member: 3,
+        role: "solver".into(),
+        seat: 1,
+        turn,
+        outcome,
+    };
+    let failed = TurnOutcome::Failed {
+        reason: "engine stopped".into(),
+        retry: true,
+    };
+    ResultFrame {
+        agent: "a".into(),
+        wave: None,
+        results: vec![result(2, TurnOutcome::Done(generation())), result(3, failed)],
+    }
+}
+
+pub(crate) fn row() -> Row {
+    let segment = |start, len| Segment {
+        start,
+        len,
+        temperature: 1.0,
+        spans: vec![span(0, len)],
+        oldest_kv: version(1, 39),
+    };
+    Row {
+        ids: vec![1, 2, 3, 4, 5, 6, 7],
+        segments: vec![segment(2, 2), segment(5, 1)],
+        logprobs: vec![-0.5, -0.25, -2.0],
+    }
+}
+
+pub(crate) fn bundle() -> Bundle {
+    Bundle {
+        group: GROUP,
+        task: "jsonl/0/12".into(),
+        order: 12,
+        attempt: ATTEMPT,
+        digest: DIGEST,
+        part: 1,
+        parts: 2,
+        conversations: 8,
+        content: BundleContent::Samples(vec![Sample {
+            member: 3,
+            role: "solver".into(),
+            seat: 1,
+            subkey: "p2".into(),
+            status: SampleStatus::Truncated,
+            reward: 0.75,
+            parts: vec![RewardPart {
+                name: "correct".into(),
+                value: 1.0,
+            }],
+            rows: vec![row()],
+        }]),
+    }
+}
+
+pub(crate) fn empty_bundle() -> Bundle {
+    Bundle {
+        part: 0,
+        parts: 1,
+        content: BundleContent::Empty {
+            reason: "too few valid conversations".into(),
+        },
+        ..bundle()
+    }
+}
+
+pub(crate) fn reserve_frame() -> ReserveFrame {
+    ReserveFrame {
+        reply_to: "c-7".into(),
+        requests: vec![Reserve {
+            group: GROUP,
+            task: "t-1".into(),
+            order: 12,
+            body: b"{\"prompt\":\"x\"}".to_vec(),
+        }],
+    }
+}
+
+pub(crate) fn reserve_answers() -> ReserveAnswerFrame {
+    let verdicts = [
+        ReserveVerdict::Granted,
+        ReserveVerdict::Later,
+        ReserveVerdict::Closed {
+            attempt: ATTEMPT,
+            digest: DIGEST,
+        },
+        ReserveVerdict::Dead {
+            reason: "poison".into(),
+        },
+    ];
+    ReserveAnswerFrame {
+        agent: "b".into(),
+        answers: verdicts.map(|verdict| ReserveAnswer { group: GROUP, verdict }).to_vec(),
+    }
+}
+
+pub(crate) fn train_commands() -> Vec<TrainCommand> {
+    let batch = TrainBatch {
+        spans: vec![Span {
+            parent: Some(0),
+            ids: vec![1, 2],
+            mask: vec![false, true],
+            behaviour_lp: vec![0.0, -0.5],
+            old_lp: vec![0.0, -0.25],
+            advantage: -1.5,
+            weight: 0.125,
+            temperature: 1.0,
+            on_policy: true,
+        }],
+        tokens: 1,
+    };
+    let policy = Loss::Policy {
+        clip_low: 0.2,
+        clip_high: 0.28,
+        kl_coef: 0.001,
+        entropy_coef: 0.01,
+    };
+    let params = OptimStep {
+        lr: 3e-4,
+        beta1: 0.9,
+        beta2: 0.95,
+        eps: 1e-8,
+        weight_decay: 0.01,
+        clip_norm: 1.0,
+    };
+    vec![
+        TrainCommand::ForwardBackward {
+            seq: 1,
+            batch: batch.clone(),
+            loss: policy,
+        },
+        TrainCommand::ForwardBackward {
+            seq: 2,
+            batch: batch.clone(),
+            loss: Loss::CrossEntropy,
+        },
+        TrainCommand::OptimStep { seq: 3, params },
+        TrainCommand::Forward { seq: 4, batch },
+        TrainCommand::SaveState {
+            seq: 5,
+            path: "step-1".into(),
+            meta: "{}".into(),
+        },
+        TrainCommand::LoadState {
+            seq: 6,
+            path: "step-1".into(),
+        },
+        TrainCommand::Publish {
+            seq: 7,
+            version: version(2, 40),
+        },
+    ]
+}
+
+pub(crate) fn train_replies() -> Vec<TrainReply> {
+    let stats = LossStats {
+        loss: 0.5,
+        tokens: 64.0,
+        ratio: 64.25,
+        clipped: 2.0,
+        entropy: 10.0,
+        behaviour_kl: 0.125,
+        reference_kl: 0.25,
+        on_policy_gap: 1e-6,
+        off_policy_gap: 0.5,
+    };
+    vec![
+        TrainReply::Loss(stats),
+        TrainReply::Step {
+            grad_norm: 1.5,
+            skipped: true,
+        },
+        TrainReply::LogProbs(vec![vec![-0.5], vec![]]),
+        TrainReply::Saved { digest: "d1".into() },
+        TrainReply::Loaded { meta: "{}".into() },
+        TrainReply::Published,
+    ]
+}
