@@ -130,7 +130,7 @@ async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     assert!(committed.iter().all(|c| *c != Conflict), "{committed:?}");
     assert_eq!(take(store, 1, "x", 8).await.records, wave);
     assert_eq!(stalled!(store.decide(lease, "outcome".into())), Ok("outcome".into()));
-    assert_eq!(stalled!(store.beat(&[lease])), Ok(vec![true]));
+    assert_eq!(stalled!(store.beat(std::slice::from_ref(&lease))), Ok(vec![true]));
     assert_eq!(stalled!(store.finish(lease)), Ok(()));
     let again = take(store, 1, "x", 8).await.lease;
     assert_eq!(stalled!(store.release(again)), Ok(()));
@@ -262,6 +262,8 @@ async fn a_url_that_leads_nowhere_is_explained() {
         matches!(&refused, Err(StoreError::Unknown(text)) if !text.contains("s3cret")),
         "{refused:?}"
     );
+    let text = unusable(RedisStore::connect("rediss://:s3cret@h:1/0", &run(), options()).await);
+    assert!(text.contains("no TLS") && !text.contains("s3cret"), "{text}");
     for url in [
         "http://:s3cret@localhost",
         "localhost:6379",

@@ -148,7 +148,7 @@ fn random_model(model: &RandomModel, below: &mut Below) {
     }
     let (heads, kv_heads) = (model.heads.max(1), model.kv_heads.unwrap_or(model.heads).max(1));
     below.compared(
-        heads % kv_heads != 0,
+        !heads.is_multiple_of(kv_heads),
         "kv_heads",
         &["heads"],
         format!(
@@ -157,7 +157,7 @@ fn random_model(model: &RandomModel, below: &mut Below) {
     );
     let split = model.head_dim.is_none();
     below.compared(
-        split && model.hidden % heads != 0,
+        split && !model.hidden.is_multiple_of(heads),
         "hidden",
         &["heads", "head_dim"],
         format!(
@@ -167,7 +167,7 @@ fn random_model(model: &RandomModel, below: &mut Below) {
     );
     let head_dim = model.head_dim.unwrap_or(model.hidden / heads);
     below.compared(
-        head_dim % 2 != 0 && (!split || model.hidden % heads == 0),
+        !head_dim.is_multiple_of(2) && (!split || model.hidden.is_multiple_of(heads)),
         "head_dim",
         &["heads", "hidden"],
         format!("is {head_dim}, which is odd: rotary positions turn pairs of numbers, so it must be even"),

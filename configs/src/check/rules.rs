@@ -334,7 +334,7 @@ fn rounds(config: &RunConfig, report: &mut Report) {
     for (name, agent) in batches() {
         let groups = agent.train.batch_groups;
         report.when(
-            round > 0 && groups % round != 0,
+            round > 0 && !groups.is_multiple_of(round),
             format!("agents.{name}.train.batch_groups"),
             &["run.mode", &format!("agents.{least}.train.batch_groups")],
             format!("is {groups}: in mode \"sync\" it must be a multiple of the least one, {round} of {least}"),

@@ -5,7 +5,8 @@ local found = redis.call('HMGET', key, 'attempt', 'fence', 'owner', 'beat')
 local attempt, fence, holder, beat = found[1], found[2], found[3], found[4]
 
 if not (attempt and fence and beat) then
-  redis.call('DEL', key)
+  -- Only if there is something to remove: a script that has written once is never refused for memory again.
+  if redis.call('EXISTS', key) == 1 then redis.call('DEL', key) end
   redis.call('HSET', key, 'attempt', fresh, 'fence', '1', 'owner', owner, 'beat', '1', 'n', '0')
   return {1, redis.call('HGETALL', key)}
 end

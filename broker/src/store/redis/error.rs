@@ -24,7 +24,7 @@ pub(super) fn bad_url(shown: &str, error: &RedisError) -> StoreError {
     // The client's own text may quote the URL.
     let tls = shown.starts_with("rediss:") && error.kind() == ErrorKind::InvalidClientConfig;
     let advice = if tls {
-        "this build of dyad has no TLS: use redis:// within a trusted network, or build with TLS"
+        "dyad speaks no TLS to Redis: use redis:// within a trusted network, or through a TLS tunnel"
     } else {
         "write redis://[user:password@]host:port/db, with characters such as '@' and '/' of a password as %40 and %2F"
     };
@@ -40,14 +40,13 @@ pub(super) fn of(shown: &str, error: &RedisError) -> StoreError {
     let unknown = || StoreError::Unknown(format!("{shown}: {error}"));
     match error.kind() {
         ErrorKind::Io => unknown(),
-        ErrorKind::Server(kind) => match kind {
+        ErrorKind::Server(
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
             | ServerErrorKind::ClusterDown
             | ServerErrorKind::MasterDown
-            | ServerErrorKind::NoScript => unknown(),
-            _ => unusable(shown, error),
-        },
+            | ServerErrorKind::NoScript,
+        ) => unknown(),
         ErrorKind::Extension if matches!(error.code(), Some("BUSY" | "UNKILLABLE")) => unknown(),
         _ => unusable(shown, error),
     }
