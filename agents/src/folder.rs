@@ -345,7 +345,7 @@ pub(crate) mod tests {
 
     pub(crate) const CONFIG: &str = r#"
         [run]
-        name = "Signal game"
+        name = "signal-game"
         seed = 7
         train_steps = 3
         [tasks]

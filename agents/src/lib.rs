@@ -1,1 +1,19 @@
-//! agents
+//! The composition root: actors, processes and the command line of dyad.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod agent;
+pub mod cli;
+pub mod connect;
+pub mod coordinator;
+pub mod engine;
+pub mod folder;
+pub mod ids;
+pub mod ledger;
+pub mod logs;
+pub mod metrics;
+pub mod progress;
+pub mod report;
+pub mod run;
+pub mod tasks;
+pub mod telemetry;
+pub mod up;

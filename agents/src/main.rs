@@ -1,1 +1,5 @@
-fn main() {}
+//! `dyad`
+
+fn main() -> std::process::ExitCode {
+    agents::cli::main()
+}

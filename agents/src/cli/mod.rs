@@ -10,8 +10,10 @@ pub mod logs;
 pub mod overrides;
 pub mod process;
 pub mod publish;
+pub mod report;
 pub mod run;
 pub mod select;
+pub mod status;
 pub mod tasks;
 pub mod up;
 
@@ -68,9 +70,11 @@ enum Command {
     Coordinator(process::CoordinatorArgs),
     Check(check::CheckArgs),
     Doctor(doctor::DoctorArgs),
+    Status(status::StatusArgs),
     Logs(logs::LogsArgs),
     Publish(publish::PublishArgs),
     Tasks(tasks::TasksArgs),
+    Report(report::ReportArgs),
     Conversation(conversation::ConversationArgs),
     Audit(audit::AuditArgs),
 }
@@ -85,9 +89,11 @@ pub fn main() -> ExitCode {
         Command::Coordinator(args) => process::coordinator(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
+        Command::Status(args) => status::run(&args),
         Command::Logs(args) => logs::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Tasks(args) => tasks::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Conversation(args) => conversation::run(&args),
         Command::Audit(args) => audit::run(&args),
     };

@@ -73,7 +73,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
         let mut fields = Fields::default();
         event.record(&mut fields);
         let mut own = fields.0;
-        let message = own.remove("message").unwrap_or_else(|| "".into());
+        let message = own.shift_remove("message").unwrap_or_else(|| "".into());
         let metadata = event.metadata();
         let mut line = Map::new();
         line.insert("time".into(), rfc3339(SystemTime::now()).into());

@@ -1,0 +1,25 @@
+//! `dyad report`: the page of a run, made anew.
+
+use clap::Args;
+
+use super::select::RunArg;
+
+/// Write report.html: curves, conversations before and after, config, audit
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// As --run
+    #[arg(value_name = "RUN", conflicts_with = "run")]
+    pub which: Option<String>,
+    #[command(flatten)]
+    pub run: RunArg,
+}
+
+pub fn run(args: &ReportArgs) -> anyhow::Result<()> {
+    let mut run = args.run.clone();
+    if let Some(which) = &args.which {
+        run.run.clone_from(which);
+    }
+    let path = crate::report::write(&run.folder()?)?;
+    println!("{}", path.display());
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The figures of a run, from its metrics files.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value};
+
+use super::ReportError;
+use super::chart::Series;
+use crate::folder::RunFolder;
+use crate::logs::read_json_lines;
+
+/// Values of one metric by step. A step that was trained again after a restart has its last value.
+type BySteps = BTreeMap<u64, f64>;
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub(crate) struct Data {
+    /// By agent, then by metric.
+    pub(crate) train: BTreeMap<String, BTreeMap<String, BySteps>>,
+    /// By metric.
+    pub(crate) eval: BTreeMap<String, BySteps>,
+    /// Totals of each coordinator process: (seconds, conversations, turns).
+    coordinators: BTreeMap<String, Vec<(f64, f64, f64)>>,
+}
+
+pub(crate) fn read(folder: &RunFolder) -> Result<Data, ReportError> {
+    let mut data = Data::default();
+    for path in folder.files("metrics")? {
+        let lines: Vec<Map<String, Value>> = read_json_lines(&path).map_err(|source| ReportError::Io {
+            doing: "read",
+            path: path.clone(),
+            source,
+        })?;
+        let process = path.file_stem().unwrap_or_default().to_string_lossy();
+        lines.iter().for_each(|line| data.add(&process, line));
+    }
+    Ok(data)
+}
+
+impl Data {
+    fn add(&mut self, process: &str, line: &Map<String, Value>) {
+        let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
+        let number = |name: &str| line.get(name).and_then(Value::as_f64);
+        let step = line.get("step").and_then(Value::as_u64).unwrap_or(0);
+        let metrics = match text("kind") {
+            "train" => self.train.entry(text("agent").to_owned()).or_default(),
+            "eval" => &mut self.eval,
+            "coordinator" => {
+                let total = |name: &str| number(name).unwrap_or(0.0);
+                let point = (total("time/elapsed_s"), total("conversations"), total("turns"));
+                self.coordinators.entry(process.to_owned()).or_default().push(point);
+                return;
+            }
+            _ => return,
+        };
+        for (name, value) in line.iter().filter(|(name, _)| *name != "step") {
+            if let Some(value) = value.as_f64() {
+                metrics.entry(name.clone()).or_default().insert(step, value);
+            }
+        }
+    }
+
+    /// One metric of every agent that has it.
+    pub(crate) fn by_agent(&self, metric: &str) -> Vec<Series> {
+        let series = |(agent, metrics): (&String, &BTreeMap<String, BySteps>)| {
+            Some(Series::new(agent, steps(metrics.get(metric)?)))
+        };
+        self.train.iter().filter_map(series).collect()
+    }
+
+    /// All metrics of the evaluations, `success` first.
+    pub(crate) fn evaluations(&self) -> Vec<Series> {
+        let mut names: Vec<&String> = self.eval.keys().filter(|name| !name.contains('/')).collect();
+        names.sort_by_key(|name| (*name != "success", *name));
+        names
+            .into_iter()
+            .map(|name| Series::new(name, steps(&self.eval[name])))
+            .collect()
+    }
+
+    /// Tokens trained on in each second, by agent.
+    pub(crate) fn token_rates(&self) -> Vec<Series> {
+        let rate = |(agent, metrics): (&String, &BTreeMap<String, BySteps>)| {
+            let (tokens, seconds) = (metrics.get("tokens")?, metrics.get("time/elapsed_s")?);
+            let times: Vec<(f64, f64)> = tokens
+                .iter()
+                .filter_map(|(step, tokens)| Some((*seconds.get(step)?, *tokens)))
+                .collect();
+            let rates = times.windows(2).filter(|pair| pair[1].0 > pair[0].0);
+            Some(Series::new(
+                agent,
+                rates
+                    .map(|pair| (pair[1].0, pair[1].1 / (pair[1].0 - pair[0].0)))
+                    .collect(),
+            ))
+        };
+        self.train.iter().filter_map(rate).collect()
+    }
+
+    /// Conversations finished in each second, by coordinator; then turns.
+    pub(crate) fn coordinator_rates(&self) -> (Vec<Series>, Vec<Series>) {
+        let rate = |name: &str, points: &[(f64, f64, f64)], value: fn(&(f64, f64, f64)) -> f64| {
+            let rates = points.windows(2).filter(|pair| pair[1].0 > pair[0].0);
+            let rates = rates.map(|pair| (pair[1].0, (value(&pair[1]) - value(&pair[0])) / (pair[1].0 - pair[0].0)));
+            Series::new(name, rates.collect())
+        };
+        let each = |value: fn(&(f64, f64, f64)) -> f64| {
+            self.coordinators
+                .iter()
+                .map(|(name, points)| rate(name, points, value))
+                .collect()
+        };
+        (each(|point| point.1), each(|point| point.2))
+    }
+
+    /// Conversations of all coordinators.
+    pub(crate) fn conversations(&self) -> u64 {
+        let last = self.coordinators.values().filter_map(|points| points.last());
+        last.map(|point| point.1 as u64).sum()
+    }
+
+    /// Seconds from the first to the last figure.
+    pub(crate) fn seconds(&self) -> f64 {
+        let trained = self
+            .train
+            .values()
+            .filter_map(|m| m.get("time/elapsed_s")?.values().copied().reduce(f64::max));
+        let coordinated = self.coordinators.values().filter_map(|points| Some(points.last()?.0));
+        trained.chain(coordinated).fold(0.0, f64::max)
+    }
+
+    /// Mean of a metric over the first and over the last tenth of the steps of an agent.
+    pub(crate) fn first_and_last(&self, agent: &str, metric: &str) -> Option<(f64, f64)> {
+        let values: Vec<f64> = self.train.get(agent)?.get(metric)?.values().copied().collect();
+        let few = (values.len() / 10).max(1);
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        (!values.is_empty()).then(|| (mean(&values[..few]), mean(&values[values.len() - few..])))
+    }
+}
+
+fn steps(values: &BySteps) -> Vec<(f64, f64)> {
+    values.iter().map(|(step, value)| (*step as f64, *value)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_that_was_replayed_counts_once_and_rates_are_differences() {
+        let mut data = Data::default();
+        let mut add = |line: Value| data.add("p", line.as_object().unwrap());
+        for (step, reward, seconds) in [(1, 0.1, 1.0), (2, 0.9, 2.0), (2, 0.2, 3.0), (3, 0.4, 5.0)] {
+            add(serde_json::json!({
+                "kind": "train", "agent": "a", "step": step, "reward/mean": reward, "tokens": 100, "time/elapsed_s": seconds,
+            }));
+        }
+        for (seconds, conversations) in [(1.0, 0), (2.0, 50), (4.0, 250)] {
+            add(
+                serde_json::json!({"kind": "coordinator", "step": 0, "conversations": conversations, "time/elapsed_s": seconds}),
+            );
+        }
+        assert_eq!(
+            data.by_agent("reward/mean")[0].points,
+            [(1.0, 0.1), (2.0, 0.2), (3.0, 0.4)]
+        );
+        assert_eq!(data.token_rates()[0].points, [(3.0, 50.0), (5.0, 50.0)]);
+        assert_eq!(data.coordinator_rates().0[0].points, [(2.0, 50.0), (4.0, 100.0)]);
+        assert_eq!(data.first_and_last("a", "reward/mean"), Some((0.1, 0.4)));
+        assert_eq!((data.conversations(), data.seconds()), (250, 5.0));
+    }
+}

@@ -1,0 +1,160 @@
+//! `report.html`: one page that says how a run went. Self-contained: no network, light and dark.
+
+pub mod audit;
+mod chart;
+mod data;
+mod page;
+mod samples;
+
+use std::path::PathBuf;
+
+use crate::folder::{FolderError, RunFolder};
+use crate::ledger::LedgerError;
+
+/// Why a report cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    #[error(transparent)]
+    Ledger(#[from] LedgerError),
+    #[error("cannot {doing} {path}")]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        source: std::io::Error,
+    },
+}
+
+/// Makes the page from the run's folder and writes it there; answers its path. The run may still be going on.
+pub fn write(folder: &RunFolder) -> Result<PathBuf, ReportError> {
+    let facts = page::Facts {
+        info: folder.info()?,
+        config: folder.config()?,
+        data: data::read(folder)?,
+        samples: samples::read(folder)?,
+        audit: audit::audit(folder)?,
+    };
+    let path = folder.report();
+    std::fs::write(&path, page::render(&facts)).map_err(|source| ReportError::Io {
+        doing: "write",
+        path: path.clone(),
+        source,
+    })?;
+    Ok(path)
+}
+
+/// Text as HTML.
+pub(crate) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c if c.is_control() && c != '\n' && c != '\t' => escaped.extend(c.escape_default()),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::config_in;
+    use crate::logs::{Transcript, TranscriptTurn, Transcripts};
+    use crate::metrics::{Metrics, MetricsWriter};
+
+    /// A run of 60 steps that learned, with markup in what was said.
+    fn run(base: &std::path::Path) -> RunFolder {
+        let folder = RunFolder::create(base, &config_in(base), None).unwrap();
+        for name in ["a", "b"] {
+            let agent = broker::AgentName::new(name).unwrap();
+            let writer = MetricsWriter::open(&folder.metrics(name), None).unwrap();
+            for step in 1..=60u64 {
+                let reward = 1.0 - (-(step as f64) / 20.0).exp();
+                let line = Metrics::train(&agent, step)
+                    .with("reward/mean", reward)
+                    .with("loss", 0.3 - 0.2 * reward)
+                    .with("optim/grad_norm", 1.0 / step as f64)
+                    .with("staleness/mean", 0.5)
+                    .with("tokens", 256)
+                    .with("time/elapsed_s", step as f64 * 0.25);
+                writer.write(line);
+            }
+            writer.flush();
+        }
+        let writer = MetricsWriter::open(&folder.metrics("coordinator-x"), None).unwrap();
+        for step in [0u64, 30, 60] {
+            writer.write(Metrics::eval(step).with("success", step as f64 / 60.0));
+            let line = Metrics::new("coordinator", step)
+                .with("conversations", step * 256)
+                .with("turns", step * 512);
+            writer.write(line.with("time/elapsed_s", step as f64 / 4.0 + 0.1));
+        }
+        writer.flush();
+        let transcripts = Transcripts::open(&folder.transcripts("coordinator-x")).unwrap();
+        for (step, text) in [(0, "<script>alert(1)</script>"), (60, "s7")] {
+            transcripts.write(&Transcript {
+                conversation: format!("ab{step:02}/0"),
+                task: format!("eval/{step}/o3"),
+                prompt: "o3".into(),
+                turns: vec![TranscriptTurn {
+                    role: "speaker".into(),
+                    agent: "a".into(),
+                    text: text.into(),
+                    tokens: 1,
+                    ..TranscriptTurn::default()
+                }],
+                rewards: [("speaker".to_owned(), [("total".to_owned(), 1.0)].into())].into(),
+                status: "completed".into(),
+                step,
+                eval: true,
+                ..Transcript::default()
+            });
+        }
+        transcripts.flush();
+        folder
+    }
+
+    #[test]
+    fn the_page_has_curves_conversations_and_nothing_foreign() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = run(base.path());
+        let path = write(&folder).unwrap();
+        if let Some(kept) = std::env::var_os("DYAD_KEEP_REPORT") {
+            std::fs::copy(&path, kept).unwrap();
+        }
+        let html = std::fs::read_to_string(path).unwrap();
+        for part in [
+            "Reward",
+            "Evaluation",
+            "Staleness",
+            "Conversations per second",
+            "<polyline",
+            "signal-game",
+            "max_staleness",
+        ] {
+            assert!(html.contains(part), "{part} is missing");
+        }
+        assert!(
+            html.contains("&lt;script&gt;alert(1)"),
+            "what was said is text, not markup"
+        );
+        assert!(!html.contains("<script>alert"));
+        for foreign in ["http://", "https://", "src=", "@import", "url("] {
+            assert!(!html.contains(foreign), "{foreign}: the page must need no network");
+        }
+    }
+
+    #[test]
+    fn a_run_that_has_only_begun_has_a_page_too() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let html = std::fs::read_to_string(write(&folder).unwrap()).unwrap();
+        assert!(html.contains("No batch was trained yet"), "it says so");
+    }
+}

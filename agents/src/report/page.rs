@@ -1,0 +1,258 @@
+//! The page itself.
+
+use std::fmt::Write;
+
+use configs::RunConfig;
+
+use super::audit::RunAudit;
+use super::chart::{figure, figure_number};
+use super::data::Data;
+use super::escape;
+use super::samples::Pair;
+use crate::cli::conversation::prompt_text;
+use crate::folder::RunInfo;
+use crate::logs::Transcript;
+
+/// What the page is made of.
+pub(crate) struct Facts {
+    pub(crate) info: RunInfo,
+    pub(crate) config: RunConfig,
+    pub(crate) data: Data,
+    pub(crate) samples: Vec<Pair>,
+    pub(crate) audit: RunAudit,
+}
+
+pub(crate) fn render(facts: &Facts) -> String {
+    let mut html = String::with_capacity(1 << 16);
+    let run = escape(&facts.info.run);
+    let _ = write!(
+        html,
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\"><title>{run}</title>\n<style>{STYLE}</style></head><body><main>\n"
+    );
+    html.push_str(&head(facts));
+    html.push_str(&tiles(facts));
+    html.push_str(&charts(&facts.data));
+    html.push_str(&conversations(&facts.samples));
+    html.push_str(&audit(&facts.audit));
+    let config = toml::to_string_pretty(&facts.config).unwrap_or_default();
+    let _ = write!(
+        html,
+        "<h2>Configuration</h2><details><summary>as resolved, every default filled in</summary><pre>{}</pre></details>\n",
+        escape(&config)
+    );
+    html.push_str("</main></body></html>\n");
+    html
+}
+
+fn head(facts: &Facts) -> String {
+    let (info, config) = (&facts.info, &facts.config);
+    let roles: Vec<String> = config
+        .workflow
+        .roles
+        .iter()
+        .map(|(role, agent)| format!("{role} is {agent}"))
+        .collect();
+    let commit = if info.git.is_empty() {
+        String::new()
+    } else {
+        format!(" · commit {}", escape(&info.git.chars().take(20).collect::<String>()))
+    };
+    format!(
+        "<header><h1>{}</h1><p>{} · {} · {} mode · seed {} · dyad {}{commit}</p></header>\n",
+        escape(&info.run),
+        escape(&config.workflow.kind),
+        escape(&roles.join(", ")),
+        if config.run.mode == configs::Mode::Sync {
+            "synchronous"
+        } else {
+            "asynchronous"
+        },
+        info.seed,
+        escape(&info.version),
+    )
+}
+
+fn tiles(facts: &Facts) -> String {
+    let data = &facts.data;
+    let mut tiles: Vec<(String, String, &str)> = Vec::new();
+    for agent in data.train.keys() {
+        if let Some((first, last)) = data.first_and_last(agent, "reward/mean") {
+            let better = if last > first { "up" } else { "" };
+            tiles.push((format!("reward of {agent}"), format!("{first:.3} → {last:.3}"), better));
+        }
+    }
+    if let Some(success) = data.eval.get("success")
+        && let (Some((_, first)), Some((_, last))) = (success.first_key_value(), success.last_key_value())
+    {
+        let better = if last > first { "up" } else { "" };
+        tiles.push((
+            "success, evaluated".into(),
+            format!("{:.1}% → {:.1}%", first * 100.0, last * 100.0),
+            better,
+        ));
+    }
+    let steps = data
+        .train
+        .values()
+        .filter_map(|metrics| metrics.values().filter_map(|m| m.keys().max()).max())
+        .max();
+    tiles.push(("steps".into(), steps.copied().unwrap_or(0).to_string(), ""));
+    tiles.push(("conversations".into(), figure_number(data.conversations() as f64), ""));
+    tiles.push(("time".into(), duration(data.seconds()), ""));
+    let mut html = String::from("<section class=\"tiles\">");
+    for (what, value, class) in tiles {
+        let _ = write!(
+            html,
+            "<div class=\"tile {class}\"><span>{}</span><b>{}</b></div>",
+            escape(&what),
+            escape(&value)
+        );
+    }
+    html.push_str("</section>\n");
+    html
+}
+
+fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match whole {
+        0..60 => format!("{seconds:.1} s"),
+        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
+        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
+    }
+}
+
+fn charts(data: &Data) -> String {
+    if data.train.is_empty() {
+        return "<p>No batch was trained yet.</p>\n".into();
+    }
+    let (conversations, turns) = data.coordinator_rates();
+    let figures = [
+        figure("Reward", "step", &data.by_agent("reward/mean"), Some((0.0, 1.0))),
+        figure("Evaluation", "step", &data.evaluations(), Some((0.0, 1.0))),
+        figure("Loss", "step", &data.by_agent("loss"), None),
+        figure("Gradient norm", "step", &data.by_agent("optim/grad_norm"), None),
+        figure("Entropy", "step", &data.by_agent("loss/entropy"), None),
+        figure("Staleness", "step", &data.by_agent("staleness/mean"), Some((0.0, 1.0))),
+        figure("Conversations per second", "seconds", &conversations, None),
+        figure("Turns per second", "seconds", &turns, None),
+        figure("Trained tokens per second", "seconds", &data.token_rates(), None),
+    ];
+    format!(
+        "<h2>Curves</h2><section class=\"grid2\">{}</section>\n",
+        figures.concat()
+    )
+}
+
+fn conversations(samples: &[Pair]) -> String {
+    if samples.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from("<h2>Conversations, before and after</h2>\n");
+    for pair in samples {
+        let _ = write!(html, "<section class=\"pair\">{}", conversation(&pair.first));
+        html.push_str(&pair.last.as_ref().map_or_else(String::new, conversation));
+        html.push_str("</section>\n");
+    }
+    html
+}
+
+fn conversation(transcript: &Transcript) -> String {
+    let mut html = format!(
+        "<article><h3>step {} <small>{} · {}</small></h3><p class=\"said task\"><b>task</b>{}</p>",
+        transcript.step,
+        escape(&transcript.task),
+        escape(&transcript.status),
+        escape(&clip(&prompt_text(&transcript.prompt)))
+    );
+    for turn in &transcript.turns {
+        let _ = write!(
+            html,
+            "<p class=\"said\"><b>{}</b><small>{} · {} tokens</small>{}</p>",
+            escape(&turn.role),
+            escape(&turn.agent),
+            turn.tokens,
+            escape(&clip(&turn.text))
+        );
+    }
+    for (role, parts) in &transcript.rewards {
+        let total = parts.get("total").copied().unwrap_or_else(|| parts.values().sum());
+        let class = if total > 0.0 { "won" } else { "" };
+        let _ = write!(
+            html,
+            "<span class=\"reward {class}\">{} {}</span>",
+            escape(role),
+            figure_number(total)
+        );
+    }
+    html.push_str("</article>");
+    html
+}
+
+/// The beginning and the end of a long text.
+fn clip(text: &str) -> String {
+    const MOST: usize = 1200;
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() <= MOST {
+        return text.to_owned();
+    }
+    let (head, tail): (String, String) = (
+        chars[..MOST * 3 / 4].iter().collect(),
+        chars[chars.len() - MOST / 4..].iter().collect(),
+    );
+    format!("{head}\n[ ... {} characters ... ]\n{tail}", chars.len() - MOST)
+}
+
+fn audit(audit: &RunAudit) -> String {
+    if audit.agents.is_empty() {
+        return String::new();
+    }
+    let mut html = String::from("<h2>Audit</h2><div class=\"scroll\"><table><tr><th></th>");
+    for name in audit.agents.keys() {
+        let _ = write!(html, "<th>{}</th>", escape(name));
+    }
+    html.push_str("</tr>");
+    for (what, values) in audit.rows() {
+        let cells: String = values.iter().map(|value| format!("<td>{value}</td>")).collect();
+        let _ = write!(html, "<tr><th>{}</th>{cells}</tr>", escape(what.trim_start()));
+    }
+    html.push_str("</table></div>");
+    let broken = audit.violations();
+    if broken.is_empty() {
+        html.push_str("<p>Nothing lost, nothing counted twice.</p>\n");
+    } else {
+        let _ = write!(html, "<p class=\"bad\">{}</p>\n", escape(&broken.join("; ")));
+    }
+    html
+}
+
+const STYLE: &str = "
+:root{color-scheme:light dark;--bg:#fbfbfa;--card:#fff;--ink:#1d2330;--dim:#69707d;--line:#e4e6ea;--good:#0b7a4b;--bad:#b3261e;
+--c0:#2f6fde;--c1:#d9652b;--c2:#2a9d74;--c3:#8a5cd6;--c4:#c2a012;--c5:#c2418c}
+@media(prefers-color-scheme:dark){:root{--bg:#13161b;--card:#1b1f26;--ink:#e6e8ec;--dim:#949ba8;--line:#2c323c;--good:#4cc38a;--bad:#ff8a80;
+--c0:#6ea2ff;--c1:#ff9a62;--c2:#53cfa2;--c3:#b896ff;--c4:#e3c64a;--c5:#f07fbf}}
+*{box-sizing:border-box}body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,sans-serif}
+main{max-width:1180px;margin:0 auto;padding:32px 20px 64px}h1{font-size:26px;margin:0;letter-spacing:-.01em}
+h2{font-size:18px;margin:40px 0 12px}h3{font-size:14px;margin:0 0 8px}small,header p{color:var(--dim)}header p{margin:4px 0 0}
+small{font-weight:400;font-size:12px;margin-left:6px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-top:22px}
+.tile,figure,article{background:var(--card);border:1px solid var(--line);border-radius:10px}
+.tile{padding:12px 14px}.tile span{display:block;color:var(--dim);font-size:12px}.tile b{font-size:19px;font-variant-numeric:tabular-nums}
+.tile.up b{color:var(--good)}
+.grid2{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,440px),1fr));gap:14px}
+figure{margin:0;padding:12px 12px 6px}figcaption{display:flex;flex-wrap:wrap;gap:4px 14px;align-items:baseline;font-size:14px;padding:0 4px 6px}
+.key{font-size:12px;color:var(--dim)}.key:before{content:'';display:inline-block;width:10px;height:3px;border-radius:2px;margin-right:5px;vertical-align:middle;background:var(--c)}
+.key i{font-style:normal;color:var(--ink);font-variant-numeric:tabular-nums}
+.c0{--c:var(--c0)}.c1{--c:var(--c1)}.c2{--c:var(--c2)}.c3{--c:var(--c3)}.c4{--c:var(--c4)}.c5{--c:var(--c5)}
+svg{width:100%;height:auto;display:block}svg text{fill:var(--dim);font-size:11px;font-variant-numeric:tabular-nums}
+text.y{text-anchor:end}text.x{text-anchor:middle}text.unit{text-anchor:end}line.grid{stroke:var(--line)}
+polyline{fill:none;stroke:var(--c);stroke-linejoin:round}.line{stroke-width:2}.raw{stroke-width:1;opacity:.28}.dot{fill:var(--c)}
+.pair{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:14px;margin-bottom:14px}
+article{padding:12px 14px}.said{white-space:pre-wrap;overflow-wrap:anywhere;margin:0 0 8px;padding:7px 10px;border-radius:7px;background:var(--bg);font:13px/1.45 ui-monospace,monospace}
+.said b,.said small{font-family:system-ui,sans-serif}.said b{margin-right:8px}.said small{margin:0 8px 0 0}.task{opacity:.8}
+.reward{display:inline-block;font-size:12px;padding:1px 9px;border:1px solid var(--line);border-radius:99px;margin-right:6px;color:var(--dim)}
+.reward.won{color:var(--good);border-color:currentColor}.bad{color:var(--bad);font-weight:600}
+.scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:4px 14px;border-bottom:1px solid var(--line);text-align:right}
+th:first-child{text-align:left;font-weight:400;color:var(--dim)}
+pre{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:10px;padding:14px;font:12px/1.5 ui-monospace,monospace}
+summary{cursor:pointer;color:var(--dim)}";
