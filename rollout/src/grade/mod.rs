@@ -4,8 +4,10 @@ use serde_json::Value;
 
 mod boxed;
 mod integer;
+mod math;
 #[cfg(test)]
 mod tests;
+mod value;
 
 /// Longest answer that is read, in bytes from its end: graders are linear, and this bounds them.
 const LONGEST: usize = 1 << 16;
@@ -17,6 +19,8 @@ pub enum Grader {
     Exact,
     /// The last whole number in the text, or the one in its last `\boxed{}`.
     Integer,
+    /// The last boxed or announced answer, compared as normalised LaTeX or by its value.
+    Math,
 }
 
 impl Grader {
@@ -25,7 +29,8 @@ impl Grader {
         match kind {
             "exact" => Ok(Self::Exact),
             "integer" => Ok(Self::Integer),
-            other => Err(format!("there is no grader {other:?}: use exact or integer")),
+            "math" => Ok(Self::Math),
+            other => Err(format!("there is no grader {other:?}: use exact, integer or math")),
         }
     }
 
@@ -36,6 +41,7 @@ impl Grader {
         let right = match self {
             Self::Exact => label_text(label).is_some_and(|label| text.trim() == label.trim()),
             Self::Integer => integer::answer(text).is_some_and(|found| Some(found) == integer::label(label)),
+            Self::Math => math::right(text, label),
         };
         f32::from(u8::from(right))
     }
@@ -45,9 +51,11 @@ impl Grader {
         let usable = match self {
             Self::Exact => label_text(label).is_some(),
             Self::Integer => integer::label(label).is_some(),
+            Self::Math => math::is_label(label),
         };
         let wanted = match self {
             Self::Exact => "a text or a number",
+            Self::Math => "a short text or a number",
             Self::Integer => "a whole number, or a text that is one",
         };
         if usable {

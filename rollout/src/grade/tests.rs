@@ -66,3 +66,105 @@ fn labels_of_the_wrong_type_are_named() {
     assert!(Grader::Exact.check_label(&json!(true)).is_err());
     assert!(Grader::new("fuzzy").is_err());
 }
+
+#[test]
+fn math_compares_normal_forms_and_values() {
+    let right = [
+        ("\\boxed{42}", "42"),
+        ("so \\boxed{\\frac{1}{2}}.", "\\dfrac12"),
+        ("\\boxed{0.5}", "\\frac{1}{2}"),
+        ("\\boxed{\\frac{2}{4}}", "1/2"),
+        ("\\boxed{-\\frac{3}{4}}", "-0.75"),
+        ("\\boxed{2\\sqrt{3}}", "\\sqrt{12}"),
+        ("\\boxed{\\sqrt[3]{27}}", "3"),
+        ("\\boxed{3\\frac{1}{2}}", "3.5"),
+        ("\\boxed{1,234,567}", "1234567"),
+        ("\\boxed{\\$18.90}", "18.9"),
+        ("\\boxed{50\\%}", "50"),
+        ("\\boxed{90^\\circ}", "90"),
+        ("\\boxed{x = 5}", "5"),
+        ("\\boxed{12\\text{ cm}}", "12"),
+        ("\\boxed{\\text{Evelyn}}", "\\text{Evelyn}"),
+        ("\\boxed{\\text{(B)}}", "(B)"),
+        ("\\boxed{\\left(3, \\frac{\\pi}{2}\\right)}", "(3,0.5\\pi)"),
+        ("\\boxed{[0, 1)}", "[0,1)"),
+        ("\\boxed{x+1}", "x + 1"),
+        ("\\boxed{2^{10}}", "1024"),
+        ("\\boxed{2^{-1}}", "0.5"),
+        ("\\boxed{\\boxed{7}}", "7"),
+        ("The answer is 7.", "7"),
+        ("Answer: $\\frac{1}{3}$", "1/3"),
+        ("We get 3 and then 1/4", "0.25"),
+        ("it is -3", "-3"),
+        ("10-3", "3"),
+        ("1{,}000 or \\boxed{10^3}", "1000"),
+        ("\\boxed{5}", "\\boxed{5}"),
+    ];
+    for (text, label) in right {
+        assert_eq!(Grader::Math.grade(text, &json!(label)), 1.0, "{text} is {label}");
+    }
+    let wrong = [
+        ("\\boxed{41}", "42"),
+        ("42 but \\boxed{41}", "42"),
+        ("\\boxed{0.333}", "1/3"),
+        ("\\boxed{[0,1]}", "[0,1)"),
+        ("\\boxed{(1,2)}", "(2,1)"),
+        ("\\boxed{(1,2)}", "(1,2,3)"),
+        ("\\boxed{}", "0"),
+        ("\\boxed{1/0}", "0"),
+        ("\\boxed{x+1}", "x+2"),
+        ("\\boxed{\\text{Even}}", "\\text{Odd}"),
+        ("no answer", "1"),
+        ("", ""),
+        ("\\boxed{2^{2^{2^{99}}}}", "1"),
+    ];
+    for (text, label) in wrong {
+        assert_eq!(Grader::Math.grade(text, &json!(label)), 0.0, "{text} is not {label}");
+    }
+    assert_eq!(Grader::Math.grade("\\boxed{5}", &json!(5)), 1.0);
+    assert!(Grader::Math.check_label(&json!("")).is_err() && Grader::Math.check_label(&json!("x^2")).is_ok());
+}
+
+#[test]
+fn deep_and_long_answers_are_refused_and_not_followed() {
+    let deep = format!("\\boxed{{{}1{}}}", "(".repeat(200), ")".repeat(200));
+    assert_eq!(Grader::Math.grade(&deep, &json!(1)), 0.0);
+    let minus = format!("\\boxed{{{}1}}", "-".repeat(400));
+    assert_eq!(Grader::Math.grade(&minus, &json!(1)), 0.0);
+    let long = format!("{}\\boxed{{1}}", "é".repeat(1 << 17));
+    assert_eq!(Grader::Math.grade(&long, &json!(1)), 1.0);
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_text_is_graded(text in "\\PC{0,40}", label in "\\PC{0,20}") {
+        for grader in [Grader::Exact, Grader::Integer, Grader::Math] {
+            let boxed = format!("\\boxed{{{text}}}");
+            for text in [&text, &boxed] {
+                let reward = grader.grade(text, &json!(label));
+                proptest::prop_assert!(reward == 0.0 || reward == 1.0);
+            }
+        }
+    }
+
+    #[test]
+    fn formulas_are_graded(
+        pieces in proptest::collection::vec(
+            proptest::sample::select(vec![
+                "\\frac", "{", "}", "1", "23", "\\sqrt", "[3]", "(", ")", "^", "-", "+", "*", "/", ".", ",", "\\text{", "\\pi", "=", "$", "0",
+            ]),
+            0..14,
+        ),
+    ) {
+        let text = format!("\\boxed{{{}}}", pieces.concat());
+        let reward = Grader::Math.grade(&text, &json!("1"));
+        proptest::prop_assert!(reward == 0.0 || reward == 1.0);
+    }
+
+    #[test]
+    fn equal_fractions_are_equal(n in -500i64..500, d in 1i64..500, k in 1i64..20) {
+        let text = format!("\\boxed{{\\frac{{{}}}{{{}}}}}", n * k, d * k);
+        proptest::prop_assert_eq!(Grader::Math.grade(&text, &json!(format!("{n}/{d}"))), 1.0);
+        proptest::prop_assert_eq!(Grader::Math.grade(&text, &json!(format!("{}/{d}", n + 1))), 0.0);
+    }
+}

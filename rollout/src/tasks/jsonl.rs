@@ -9,7 +9,7 @@ use broker::protocol::turn::Message;
 use configs::TasksConfig;
 use serde_json::{Map, Value};
 
-use super::{Pool, TasksError};
+use super::{Pool, TasksError, bad_line};
 
 /// A file of tasks. Only where its lines begin is kept in memory.
 pub(super) struct Jsonl {
@@ -75,14 +75,6 @@ impl Jsonl {
             file,
             lines,
         })
-    }
-}
-
-fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
-    TasksError::Line {
-        path: path.to_owned(),
-        line,
-        message,
     }
 }
 

@@ -5,16 +5,19 @@
 
 mod arithmetic;
 mod jsonl;
+mod pool;
 mod random;
 mod signal;
+pub mod warm;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use broker::protocol::task::Task;
 use configs::{EvalConfig, TasksConfig};
 use serde::{Deserialize, Serialize};
 
 pub use arithmetic::{Arithmetic, Problem, Split};
+pub use pool::{PoolItem, VerifierPool};
 use random::Random;
 
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
@@ -35,6 +38,14 @@ pub enum TasksError {
     Empty { path: PathBuf },
     #[error("{key}: {message}")]
     Config { key: String, message: String },
+}
+
+fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
+    TasksError::Line {
+        path: path.to_owned(),
+        line,
+        message,
+    }
 }
 
 /// What gives the tasks of one pass.

@@ -10,7 +10,7 @@ pub mod signal;
 mod solve_rewrite_select;
 pub(crate) mod solve_verify;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod transcript;
 mod verdict;
 

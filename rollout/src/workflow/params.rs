@@ -92,21 +92,6 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// A list of texts, or `default` if not given.
-    pub(crate) fn texts(&mut self, key: &'static str, default: &[&str]) -> Vec<String> {
-        let default = || default.iter().map(|&t| t.to_owned()).collect();
-        let Some(value) = self.get(key) else { return default() };
-        let texts = value.as_array().and_then(|list| {
-            list.iter()
-                .map(|t| t.as_str().map(str::to_owned))
-                .collect::<Option<Vec<_>>>()
-        });
-        texts.unwrap_or_else(|| {
-            self.problem(key, "write a list of texts");
-            default()
-        })
-    }
-
     /// A table of texts; empty if not given.
     pub(crate) fn text_table(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let Some(value) = self.get(key) else {

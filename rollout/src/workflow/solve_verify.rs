@@ -48,6 +48,7 @@ pub(crate) struct SolveVerify {
     verifier: RoleName,
     retry: RoleName,
     astraflow: bool,
+    short: bool,
     grader: Grader,
     prompts: Prompts,
 }
@@ -67,6 +68,7 @@ impl SolveVerify {
             verifier: role("verifier").map_err(|p| vec![p])?,
             retry: role("retry").map_err(|p| vec![p])?,
             astraflow,
+            short: short && !astraflow,
             grader: grader(&mut params, graders),
             prompts: Prompts::new(
                 templates,
@@ -128,6 +130,25 @@ impl SolveVerify {
     /// `Some(approved)` as the verifier's text says.
     pub(crate) fn verdict(&self, text: &str) -> Option<bool> {
         verdict(text, if self.astraflow { Pick::First } else { Pick::Last })
+    }
+
+    /// How a verifier is to write its verdict under these prompts.
+    pub(crate) fn verdict_text(&self, approve: bool) -> String {
+        let word = if approve { "approve" } else { "reject" };
+        if self.short {
+            word.to_owned()
+        } else {
+            format!("<verify>{word}</verify>")
+        }
+    }
+
+    /// How a solver is to write its answer under these prompts.
+    pub(crate) fn answer_text(&self, answer: i64) -> String {
+        if self.short {
+            answer.to_string()
+        } else {
+            format!("\\boxed{{{answer}}}")
+        }
     }
 
     pub(crate) fn grade(&self, text: &str, task: &Task) -> f32 {
