@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Proves compose.yaml on this machine: the images come up, turn healthy, log, and a killed agent comes back.
+# Proves compose.yaml on this machine: the images come up, turn healthy and log, a task published from the host is taken,
+# and the run goes on after an agent was killed.
 #
 #   tests/docker/prove.sh            the image around target/debug/dyad (make build); DYAD_BINARY=path for another
 #   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
@@ -27,7 +28,7 @@ for tool in docker "${compose[0]}"; do
 done
 docker info >/dev/null 2>&1 || fail "no Docker engine answers"
 
-compose() { "${compose[@]}" --project-directory "$root" --env-file "$work/env" -p "$project" -f "$root/compose.yaml" "$@"; }
+compose() { "${compose[@]}" --project-directory "$root" --env-file "$work/env" -p "$project" -f "$root/compose.yaml" -f "$work/longer.yaml" "$@"; }
 container() { docker ps -aq --filter "label=com.docker.compose.project=$project" --filter "label=com.docker.compose.service=$1"; }
 health() { docker inspect -f '{{.State.Health.Status}}' "$(container "$1")" 2>/dev/null || echo missing; }
 
@@ -144,6 +145,17 @@ REDIS_PORT=$(free_port)
 DYAD_RUN=proof$$
 END
 
+# The same run, long enough to be killed in its middle.
+mkdir "$work/configs"
+sed 's/^train_steps = .*/train_steps = 3000/' "$root/configs/signal.toml" >"$work/configs/signal.toml"
+chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
+{
+    echo "services:"
+    for service in coordinator agent-a agent-b; do
+        printf '  %s:\n    volumes: ["%s/configs:/configs:ro"]\n' "$service" "$work"
+    done
+} >"$work/longer.yaml"
+
 say "docker compose up"
 started=1
 begun=$SECONDS
@@ -163,7 +175,29 @@ published=$(docker port "$(container rabbitmq)" 5672)
 case $published in 127.0.0.1:*) ;; *) fail "RabbitMQ is published on $published" ;; esac
 say "not root, no guest, published on $published only"
 
+step() { compose logs --no-color coordinator | sed -n 's/.*step \([0-9]*\)\/.*/\1/p' | tail -1; }
+wait_beyond() { # wait_beyond STEP SECONDS: training goes on
+    local until=$((SECONDS + $2)) now
+    until now=$(step) && [ "${now:-0}" -gt "$1" ]; do
+        [ "$SECONDS" -lt "$until" ] || fail "no progress: still at step ${now:-0}"
+        sleep 1
+    done
+    say "at step $now"
+}
+wait_beyond 0 60
+
+dyad=${DYAD_BINARY:-$root/target/debug/dyad}
+if [ -z "$full" ]; then
+    # shellcheck source=/dev/null
+    . "$work/env"
+    echo '{"prompt": "o3", "label": "o3", "id": "from-the-host"}' >"$work/task.jsonl"
+    "$dyad" publish --config "$root/configs/signal.toml" --run "$DYAD_RUN" \
+        --broker "amqp://$RABBITMQ_USER:$RABBITMQ_PASSWORD@127.0.0.1:$rabbitmq_port/dyad" "$work/task.jsonl" >&2 \
+        || fail "publishing from the host"
+fi
+
 say "kill -9 of agent-b"
+killed_at=$(step)
 restarts() { docker inspect -f '{{.RestartCount}}' "$(container agent-b)"; }
 before=$(restarts)
 docker exec "$(container agent-b)" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
@@ -174,4 +208,6 @@ until [ "$(restarts)" -gt "$before" ]; do
 done
 wait_healthy 120 agent-b agent-a coordinator
 say "agent-b came back and is healthy"
+# What was trained since the last checkpoint is trained again first, hence the margin.
+wait_beyond $((killed_at + 20)) 120
 say "passed"
