@@ -48,15 +48,16 @@ struct Settings {
 }
 
 impl Settings {
-    fn from_args() -> Result<Self> {
-        let mut s = Self {
+    /// What learned most reliably: entropy 0.01 takes twice the steps, 0 and 0.1 fail some seeds, and so does lr 2e-3.
+    fn new() -> Self {
+        Self {
             seeds: 5,
             first_seed: 0,
             steps: 1000,
             targets: 16,
             samples: 16,
-            lr: 3e-4,
-            entropy: 0.01,
+            lr: 6e-4,
+            entropy: 0.05,
             clip_norm: 1.0,
             beta2: 0.999,
             layers: 2,
@@ -68,7 +69,11 @@ impl Settings {
             matrix_std: 0.2,
             after: 0,
             verbose: 0,
-        };
+        }
+    }
+
+    fn from_args() -> Result<Self> {
+        let mut s = Self::new();
         for arg in std::env::args().skip(1) {
             let (key, value) = arg.split_once('=').ok_or_else(|| format!("{arg:?} is not key=value"))?;
             let real = || value.parse::<f64>();
@@ -354,4 +359,26 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_random_agents_agree_on_a_language() {
+        tch::set_num_threads(1);
+        let settings = Settings {
+            steps: 400,
+            ..Settings::new()
+        };
+        for seed in 0..2 {
+            let outcome = play(&settings, seed).expect("a run without errors");
+            assert!(
+                outcome.reached.is_some(),
+                "seed {seed}: {} of 16 after 400 steps",
+                outcome.last
+            );
+        }
+    }
 }

@@ -169,9 +169,6 @@ mod tests {
     use super::*;
     use crate::loss::{Token, token_loss};
     use broker::protocol::train::Loss;
-    use tch::Device;
-
-    const CPU: (Kind, Device) = (Kind::Float, Device::Cpu);
 
     struct Case {
         hidden: Tensor,
@@ -181,12 +178,20 @@ mod tests {
         weights: Vec<f64>,
     }
 
+    /// `[rows, 8]` of standard normal numbers.
+    fn normal(rows: i64, stream: u64) -> Tensor {
+        let values: Vec<f32> = (0..4 * rows as u64)
+            .flat_map(|i| crate::rng::normal_pair(7, stream, i))
+            .map(|x| x as f32)
+            .collect();
+        Tensor::from_slice(&values).view([rows, 8])
+    }
+
     fn case(tokens: i64, vocab: i64) -> Case {
-        tch::manual_seed(7);
         let n = tokens as usize;
         Case {
-            hidden: Tensor::randn([tokens, 8], CPU),
-            matrix: Tensor::randn([vocab, 8], CPU) * 0.5,
+            hidden: normal(tokens, 1),
+            matrix: normal(vocab, 2) * 0.5,
             targets: (0..tokens).map(|i| (i * 5) % vocab).collect(),
             temperatures: (0..n).map(|i| [1.0, 0.7, 1.6][i % 3]).collect(),
             weights: (0..n).map(|i| 0.1 + 0.05 * (i % 4) as f64).collect(),

@@ -39,7 +39,6 @@ impl AdamW {
     }
 
     /// First and second moment, each `[P]`. To be read or overwritten, not resized.
-    #[must_use]
     pub fn moments(&self) -> (&Tensor, &Tensor) {
         (&self.first, &self.second)
     }
@@ -164,7 +163,8 @@ mod tests {
         let weights = single(&expected);
         let decays: Vec<bool> = (0..count).map(|i| (10..count - 5).contains(&i)).collect();
         reference(&mut expected, &grads, &decays, &params);
-        let mut optimizer = AdamW::new(&weights, vec![10..count as i64 - 5]).unwrap();
+        let stretch = 10..count as i64 - 5;
+        let mut optimizer = AdamW::new(&weights, Vec::from([stretch])).unwrap();
         for grad in &grads {
             optimizer.step(&weights, &single(grad), 1.0, &params).unwrap();
         }

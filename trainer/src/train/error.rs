@@ -1,10 +1,7 @@
 //! What can go wrong with a command, by what the caller can do about it.
 
-use tch::TchError;
-
 use super::rows::BatchError;
 use crate::checkpoint::CheckpointError;
-use crate::model::ModelError;
 
 /// Why a command had no reply.
 #[derive(Debug, thiserror::Error)]
@@ -46,21 +43,4 @@ pub enum Refusal {
     },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-}
-
-/// Why a computation stopped: the model's or libtorch's word.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Fault(String);
-
-impl From<ModelError> for Fault {
-    fn from(error: ModelError) -> Self {
-        Self(error.to_string())
-    }
-}
-
-impl From<TchError> for Fault {
-    fn from(error: TchError) -> Self {
-        Self(format!("libtorch: {error}"))
-    }
 }

@@ -3,12 +3,11 @@
 use broker::protocol::train::{Loss, LossStats, Span, TrainBatch};
 use tch::{Kind, Tensor};
 
-use super::error::Fault;
 use super::micro::pack;
 use super::rows::{BatchError, Limits, Row, Trained, flatten};
 use crate::loss::head::{self, HeadInput, Slope};
 use crate::loss::{Token, k3, ratio, token_loss};
-use crate::model::{Decoder, Leaf, ModelShape, RowBatch, Weights};
+use crate::model::{Decoder, Leaf, ModelError, ModelShape, RowBatch, Weights};
 
 /// A model whose backward adds up in one flat buffer.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ struct Micro {
 }
 
 impl Trainable {
-    pub(crate) fn new(shape: &ModelShape, weights: &Weights) -> Result<Self, Fault> {
+    pub(crate) fn new(shape: &ModelShape, weights: &Weights) -> Result<Self, ModelError> {
         let (decoder, leaves) = Decoder::trainable(shape, weights)?;
         let name = if shape.tied {
             "model.embed_tokens.weight"
@@ -67,7 +66,7 @@ impl Trainable {
         &self.grad
     }
 
-    pub(crate) fn clear(&mut self) -> Result<(), Fault> {
+    pub(crate) fn clear(&mut self) -> Result<(), ModelError> {
         let _ = self.grad.f_zero_()?;
         Ok(())
     }
@@ -80,7 +79,7 @@ impl Trainable {
         loss: &Loss,
         reference: Option<&Decoder>,
         budget: usize,
-    ) -> Result<LossStats, Fault> {
+    ) -> Result<LossStats, ModelError> {
         let mut stats = LossStats::default();
         for indices in pack(rows, budget) {
             let micro = Micro::new(&self.decoder, rows, &indices, batch)?;
@@ -100,7 +99,7 @@ impl Trainable {
         loss: &Loss,
         reference: Option<&[f32]>,
         stats: &mut LossStats,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ModelError> {
         let states = self.decoder.hidden(&micro.rows)?.f_index_select(0, &micro.predictors)?;
         let input = micro.head_input(&states, &self.decoder);
         let d_states = head::gradients(&input, &mut self.d_matrix, |i, logprob, entropy| {
@@ -128,7 +127,7 @@ pub(crate) fn logprobs(
     rows: &[Row],
     batch: &TrainBatch,
     budget: usize,
-) -> Result<Vec<Vec<f32>>, Fault> {
+) -> Result<Vec<Vec<f32>>, ModelError> {
     let mut spans: Vec<Vec<f32>> = batch.spans.iter().map(|span| vec![0.0; span.ids.len()]).collect();
     for indices in pack(rows, budget) {
         let micro = Micro::new(decoder, rows, &indices, batch)?;
@@ -152,7 +151,7 @@ pub(crate) fn rows_of(batch: &TrainBatch, shape: &ModelShape) -> Result<Vec<Row>
 }
 
 impl Micro {
-    fn new(decoder: &Decoder, rows: &[Row], indices: &[usize], batch: &TrainBatch) -> Result<Self, Fault> {
+    fn new(decoder: &Decoder, rows: &[Row], indices: &[usize], batch: &TrainBatch) -> Result<Self, ModelError> {
         let inputs: Vec<&[u32]> = indices.iter().map(|i| rows[*i].input.as_slice()).collect();
         let packed = RowBatch::new(decoder.shape(), &inputs, decoder.device())?;
         let tokens: Vec<Trained> = indices.iter().flat_map(|i| &rows[*i].trained).copied().collect();
@@ -182,7 +181,7 @@ impl Micro {
         }
     }
 
-    fn values(&self, decoder: &Decoder) -> Result<head::HeadValues, Fault> {
+    fn values(&self, decoder: &Decoder) -> Result<head::HeadValues, ModelError> {
         let _no_grad = tch::no_grad_guard();
         let states = decoder.hidden(&self.rows)?.f_index_select(0, &self.predictors)?;
         Ok(head::values(&self.head_input(&states, decoder))?)

@@ -7,7 +7,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
 use tch::Kind;
 
-use super::error::{Fault, Refusal};
+use super::error::Refusal;
 use super::trainer::{Stop, Trainer};
 use crate::checkpoint::state::{STATE, state_digest};
 use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
@@ -105,7 +105,7 @@ impl Trainer {
         weights: &Weights,
         moments: [&tch::Tensor; 2],
         reference: Option<Weights>,
-    ) -> Result<(), Fault> {
+    ) -> Result<(), ModelError> {
         let reference = match reference {
             Some(weights) => {
                 let weights = weights.copied(self.weights.device(), Kind::Float)?;

@@ -6,11 +6,11 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
 use tch::{Device, Kind};
 
-use super::error::{Fault, Refusal, TrainError};
+use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
 use super::log::{Admission, CommandLog, fingerprint, seq};
 use crate::checkpoint::Gate;
-use crate::model::{Decoder, ModelShape, Weights};
+use crate::model::{Decoder, ModelError, ModelShape, Weights};
 use crate::optim::{self, AdamW};
 use crate::weights::WeightSink;
 
@@ -85,9 +85,9 @@ impl<R: Into<Refusal>> From<R> for Stop {
     }
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
-        Self::Broken(fault.to_string())
+impl From<ModelError> for Stop {
+    fn from(error: ModelError) -> Self {
+        Self::Broken(error.to_string())
     }
 }
 
@@ -95,15 +95,12 @@ impl Trainer {
     /// A trainer of `weights` (f32), on their device. The weights are its own from here on.
     ///
     /// # Errors
-    /// [`TrainError::Transient`] when memory is short or the weights are not of this shape.
-    pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, TrainError> {
-        Self::assemble(shape, weights, options).map_err(|fault| TrainError::Transient {
-            seq: 0,
-            reason: fault.to_string(),
-        })
-    }
-
-    fn assemble(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, Fault> {
+    /// [`ModelError`] when memory is short, or the weights are not of this shape or not f32.
+    pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, ModelError> {
+        if weights.kind() != Kind::Float {
+            let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
+            return Err(ModelError::Shape { reason });
+        }
         let model = Trainable::new(&shape, &weights)?;
         let optimizer = AdamW::new(weights.flat(), optim::ranges(weights.params()))?;
         Ok(Self {
@@ -160,33 +157,22 @@ impl Trainer {
     /// A copy of the weights in f32 on the CPU, with storage of its own.
     ///
     /// # Errors
-    /// [`TrainError::Transient`] when memory is short.
-    pub fn weights_snapshot(&self) -> Result<Weights, TrainError> {
-        self.snapshot().map_err(|fault| TrainError::Transient {
-            seq: 0,
-            reason: fault.to_string(),
-        })
-    }
-
-    fn snapshot(&self) -> Result<Weights, Fault> {
-        Ok(self.weights.copied(Device::Cpu, Kind::Float)?)
+    /// [`ModelError::Torch`] when memory is short.
+    pub fn weights_snapshot(&self) -> Result<Weights, ModelError> {
+        self.weights.copied(Device::Cpu, Kind::Float)
     }
 
     /// Makes the weights as they are the reference policy. Publishing version 0 does it by itself where
     /// [`TrainerOptions::keep_reference`] is set.
     ///
     /// # Errors
-    /// [`TrainError::Transient`] when memory is short.
-    pub fn take_reference(&mut self) -> Result<(), TrainError> {
-        let copy = self.copy_as_reference().map_err(|fault| TrainError::Transient {
-            seq: 0,
-            reason: fault.to_string(),
-        })?;
-        self.reference = Some(copy);
+    /// [`ModelError::Torch`] when memory is short.
+    pub fn take_reference(&mut self) -> Result<(), ModelError> {
+        self.reference = Some(self.copy_as_reference()?);
         Ok(())
     }
 
-    fn copy_as_reference(&self) -> Result<(Weights, Decoder), Fault> {
+    fn copy_as_reference(&self) -> Result<(Weights, Decoder), ModelError> {
         let copy = self.weights.copied(self.weights.device(), Kind::Float)?;
         let decoder = Decoder::new(&self.shape, &copy)?;
         Ok((copy, decoder))
@@ -220,14 +206,14 @@ impl Trainer {
                 Ok(TrainReply::Loss(stats))
             }
             // Part of this batch may be in the gradient. Where it is alone there, it can be taken out again.
-            Err(fault) if self.pending == 0 && self.model.clear().is_ok() => Err(Stop::Failed(fault.to_string())),
-            Err(fault) => Err(fault.into()),
+            Err(error) if self.pending == 0 && self.model.clear().is_ok() => Err(Stop::Failed(error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn optim_step(&mut self, params: &OptimStep) -> Result<TrainReply, Stop> {
         check_optim(params)?;
-        let step = |trainer: &mut Self| -> Result<TrainReply, Fault> {
+        let step = |trainer: &mut Self| -> Result<TrainReply, ModelError> {
             let flat = trainer.weights.flat();
             let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
             trainer.skipped += u64::from(outcome.skipped);
@@ -246,12 +232,12 @@ impl Trainer {
         let decoder = self.model.decoder();
         match logprobs(decoder, &rows, batch, self.options.micro_batch_tokens) {
             Ok(spans) => Ok(TrainReply::LogProbs(spans)),
-            Err(fault) => Err(Stop::Failed(fault.to_string())),
+            Err(error) => Err(Stop::Failed(error.to_string())),
         }
     }
 
     fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
-        let failed = |fault: Fault| Stop::Failed(fault.to_string());
+        let failed = |error: ModelError| Stop::Failed(error.to_string());
         let reference = if version.step == 0 && self.options.keep_reference {
             Some(self.copy_as_reference().map_err(failed)?)
         } else {
