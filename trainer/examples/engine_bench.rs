@@ -1,0 +1,152 @@
+//! Speed of the embedded engine on one core: tokens per second by batch, and waves of the signal game.
+//!
+//! `cargo run -p trainer --example engine_bench`. Models are random and tiny (two layers of 64), weights f32, one torch
+//! thread. Each number is the best of several repeats, with the median beside it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use broker::ids::{RequestId, WeightVersion};
+use configs::Swap;
+use trainer::device::{self, Want};
+use trainer::engine::{Engine, EngineError, EngineOptions, GenRequest};
+use trainer::model::{Init, ModelShape, Weights};
+use trainer::sampling::SamplingParams;
+use trainer::weights::Published;
+
+const REPEATS: usize = 9;
+
+fn shape(vocab: usize, kv_heads: usize) -> ModelShape {
+    ModelShape {
+        vocab,
+        layers: 2,
+        hidden: 64,
+        heads: 4,
+        kv_heads,
+        head_dim: 16,
+        intermediate: 256,
+        max_context: 512,
+        rms_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tied: false,
+        bos: None,
+        eos: vec![],
+        pad: None,
+    }
+}
+
+fn engine(shape: &ModelShape) -> Result<Engine, EngineError> {
+    let weights = Weights::random(
+        shape,
+        Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        },
+        1,
+    )?;
+    let options = EngineOptions {
+        slots: 256,
+        prefill_tokens: 4096,
+        swap: Swap::InPlace,
+    };
+    Engine::new(shape, Published::new(weights, WeightVersion::default()), options)
+}
+
+/// `count` requests over `prompts` distinct prompts of `length` tokens.
+fn requests(vocab: u32, count: u64, prompts: u64, length: u64, max_new: impl Fn(u64) -> u32) -> Vec<GenRequest> {
+    let prompt = |p: u64| {
+        (0..length)
+            .map(|i| ((p * 31 + i * 7) % u64::from(vocab)) as u32)
+            .collect::<Arc<[u32]>>()
+    };
+    let prompts: Vec<Arc<[u32]>> = (0..prompts).map(prompt).collect();
+    let none: Arc<[u32]> = Arc::from([]);
+    let make = |n: u64| GenRequest {
+        id: RequestId(u128::from(n).to_le_bytes()),
+        prompt_ids: Arc::clone(&prompts[(n % prompts.len() as u64) as usize]),
+        max_new_tokens: max_new(n),
+        sampling: SamplingParams::default(),
+        stop_ids: Arc::clone(&none),
+        stop: None,
+        seed: n,
+    };
+    (0..count).map(make).collect()
+}
+
+/// Best and median seconds of a wave, and the tokens it made.
+fn time(engine: &mut Engine, wave: &[GenRequest]) -> Result<(f64, f64, usize), EngineError> {
+    let mut seconds = Vec::new();
+    let mut tokens = 0;
+    for _ in 0..=REPEATS {
+        let wave = wave.to_vec();
+        let begun = Instant::now();
+        let done = engine.run_wave(wave)?;
+        seconds.push(begun.elapsed().as_secs_f64());
+        tokens = done.iter().map(|finished| finished.output_ids.len()).sum();
+    }
+    seconds.remove(0);
+    seconds.sort_by(f64::total_cmp);
+    Ok((seconds[0], seconds[REPEATS / 2], tokens))
+}
+
+fn decode(vocab: usize, batch: u64) -> Result<(), EngineError> {
+    let mut engine = engine(&shape(vocab, 2))?;
+    let (best, median, tokens) = time(&mut engine, &requests(vocab as u32, batch, batch, 8, |_| 64))?;
+    let (rate, usual) = (tokens as f64 / best, tokens as f64 / median);
+    println!(
+        "decode  2x64 vocab {vocab:4}  batch {batch:3}: {rate:9.0} tokens/s (median {usual:9.0}), {:.3} ms/step",
+        1e3 * best / 64.0
+    );
+    Ok(())
+}
+
+fn ragged(vocab: usize) -> Result<(), EngineError> {
+    let mut engine = engine(&shape(vocab, 2))?;
+    let wave = requests(vocab as u32, 512, 64, 8, |n| 1 + (n * n * 37 % 128) as u32);
+    let (best, median, tokens) = time(&mut engine, &wave)?;
+    let (rate, usual) = (tokens as f64 / best, tokens as f64 / median);
+    println!("ragged  2x64 vocab {vocab:4}  512 in 256 slots, 1 to 128 new: {rate:9.0} tokens/s (median {usual:9.0})");
+    Ok(())
+}
+
+fn signal(vocab: usize) -> Result<(), EngineError> {
+    let mut engine = engine(&shape(vocab, 4))?;
+    let (best, median, tokens) = time(&mut engine, &requests(vocab as u32, 256, 16, 3, |_| 1))?;
+    let (rate, usual) = (tokens as f64 / best, tokens as f64 / median);
+    println!(
+        "signal  2x64 vocab {vocab:4}  256 requests, 16 prompts, 1 token: {rate:9.0} requests/s (median {usual:9.0}), {:.3} ms/wave",
+        1e3 * best
+    );
+    Ok(())
+}
+
+fn swap(vocab: usize) -> Result<(), EngineError> {
+    let shape = shape(vocab, 2);
+    let mut engine = engine(&shape)?;
+    let init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+    let mut best = f64::MAX;
+    for step in 1..=REPEATS as u64 {
+        let weights = Published::new(Weights::random(&shape, init, step)?, WeightVersion { lineage: 1, step });
+        let begun = Instant::now();
+        engine.swap(weights)?;
+        best = best.min(begun.elapsed().as_secs_f64());
+    }
+    println!("swap    2x64 vocab {vocab:4}: {:.3} ms", 1e3 * best);
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    device::init(Want::Cpu)?;
+    for vocab in [40, 512] {
+        for batch in [1, 8, 32, 256] {
+            decode(vocab, batch)?;
+        }
+        ragged(vocab)?;
+        signal(vocab)?;
+        swap(vocab)?;
+    }
+    Ok(())
+}
