@@ -48,7 +48,8 @@ struct Settings {
 }
 
 impl Settings {
-    /// What learned most reliably: entropy 0.01 takes twice the steps, 0 and 0.1 fail some seeds, and so does lr 2e-3.
+    /// What learned most reliably: 30 of 30 seeds in 35 to 140 steps. From lr 6e-4 and entropy 0.03 to lr 1e-3 and 0.05 all
+    /// seeds learn too; entropy 0 or 0.1 fails half of them at worst, and lr 2e-3 one in ten.
     fn new() -> Self {
         Self {
             seeds: 5,
@@ -56,8 +57,8 @@ impl Settings {
             steps: 1000,
             targets: 16,
             samples: 16,
-            lr: 6e-4,
-            entropy: 0.05,
+            lr: 1e-3,
+            entropy: 0.04,
             clip_norm: 1.0,
             beta2: 0.999,
             layers: 2,

@@ -67,7 +67,8 @@ pub struct Trainer {
     pub(super) gate: Option<Gate>,
     sinks: Vec<Box<dyn WeightSink>>,
     log: CommandLog,
-    poisoned: Option<(u64, String)>,
+    /// Since which command the state is unknown, and why.
+    pub(super) poisoned: Option<(u64, String)>,
 }
 
 /// How one command ended short of a reply.

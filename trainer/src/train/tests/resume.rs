@@ -205,3 +205,23 @@ fn a_gradient_that_waits_is_not_lost_in_a_checkpoint() {
         .unwrap();
     assert!(user(save(&mut trainer, 1, root.path(), "").unwrap_err()).contains("OptimStep"));
 }
+
+#[test]
+fn a_poisoned_trainer_takes_nothing_but_a_checkpoint() {
+    let root = tempfile::tempdir().unwrap();
+    let mut trainer = trainer(1, TrainerOptions::default());
+    train(&mut trainer, 0);
+    save(&mut trainer, 2, root.path(), "good").unwrap();
+    let good = digest(&trainer);
+    trainer.poisoned = Some((3, "out of memory in mid-step".into()));
+    let _ = trainer.weights().flat().shallow_clone().zero_();
+    let (batch, loss) = (batch(1), POLICY);
+    let refused = trainer
+        .execute(TrainCommand::ForwardBackward { seq: 3, batch, loss })
+        .unwrap_err();
+    assert!(matches!(refused, TrainError::Poisoned { since: 3, .. }), "{refused}");
+    assert!(load(&mut trainer, 3, &root.path().join("none")).is_err());
+    assert_eq!(load(&mut trainer, 3, root.path()).unwrap(), "good");
+    assert_eq!(digest(&trainer), good);
+    train(&mut trainer, 2);
+}
