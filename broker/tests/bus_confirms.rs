@@ -4,6 +4,7 @@
 //! With lapin 4.12.3 the number of a confirm is taken and the frames are queued in two steps, so that tasks that share a
 //! channel can swap them. That part counts and prints, it does not assert: a race need not show.
 #![cfg(feature = "amqp")]
+#![allow(clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,4 +1,5 @@
 //! One contract over both buses: in memory, and on a private RabbitMQ.
+#![allow(clippy::unwrap_used)]
 
 use broker::bus::contract;
 

@@ -1,5 +1,6 @@
 //! The bus on RabbitMQ through a broker that is killed: nothing confirmed is lost, and nobody has to do anything.
 #![cfg(feature = "amqp")]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
 //! The bytes of the wire: golden files, and what decoding does with bytes that no healthy peer sends.
+#![allow(clippy::unwrap_used)]
 
 mod fuzz;
 mod golden;
