@@ -39,8 +39,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
         .map_err(|problems| crate::cli::problems_error(&problems))?;
 
     crate::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;
-    let mut agents = Vec::new();
-    for name in config.participants() {
+    let starts = config.participants().into_iter().map(|name| {
         let env = agent::Env {
             name: name.clone(),
             run: run.clone(),
@@ -50,8 +49,9 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
             folder: folder.clone(),
             incarnation: ids::incarnation(),
         };
-        agents.push(agent::start(env).await.with_context(|| format!("starting agent {name}"))?);
-    }
+        async move { agent::start(env).await.with_context(|| format!("starting agent {name}")) }
+    });
+    let agents = futures_util::future::try_join_all(starts).await?;
     let env = coordinator::Env {
         run: run.clone(),
         config: config.clone(),

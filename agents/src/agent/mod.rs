@@ -155,7 +155,10 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         others: Mutex::new(BTreeMap::new()),
     });
     agent.bus.declare(&agent.topology, &agent.config.participants()).await?;
-    let (training, engine) = training::Training::start(agent.clone(), prepared).await?;
+    let (mut training, engine) = training::Training::start(agent.clone(), prepared).await?;
+    heart::start(agent.clone(), engine.clone());
+    // Before anything is generated: what was asked of the weights that are gone must be answered by their equals.
+    training.catch_up().await?;
     let router = turns::Router::new(
         agent.name.clone(),
         agent.topology.clone(),
@@ -175,7 +178,6 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         status.serving = true;
         status.phase = RunPhase::Running;
     });
-    heart::start(agent.clone(), engine.clone());
     let end = tokio::spawn(training.run());
     Ok(Started { agent, router, engine, end })
 }

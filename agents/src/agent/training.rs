@@ -213,6 +213,14 @@ impl Training {
         Ok(())
     }
 
+    /// Trains the batches again that a restart cut off.
+    pub async fn catch_up(&mut self) -> anyhow::Result<()> {
+        while !self.replay.is_empty() {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
     /// Trains until the run is closed, then writes the last checkpoint and waits for the others.
     pub async fn run(mut self) -> anyhow::Result<()> {
         if self.agent.ledger.phase().await?.1 == RunPhase::Closed {

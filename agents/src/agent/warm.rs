@@ -1,20 +1,57 @@
-//! Warm starts: batches of known answers in the very format that the workflow's prompts have.
+//! Warm starts: cross-entropy batches of known answers, in the very prompts that the workflow's templates make.
 
+use std::sync::Arc;
+
+use anyhow::Context;
 use broker::AgentName;
+use broker::ids::Digest;
 use broker::protocol::train::TrainBatch;
-use configs::{RunConfig, WarmStartConfig};
+use broker::protocol::turn::Prompt;
+use configs::{History, RunConfig, WarmStartConfig};
+use rollout::batch::cross_entropy;
+use rollout::tasks::warm::{Example, WarmSource};
+use rollout::text::TextCodec;
 
 use super::policy::Prepared;
 
 /// An endless source of cross-entropy batches.
-pub struct Batches {}
+pub struct Batches {
+    source: WarmSource,
+    text: Arc<TextCodec>,
+    history: History,
+    size: usize,
+}
 
 impl Batches {
-    pub fn open(_: &WarmStartConfig, _: &RunConfig, _: &AgentName, _: &Prepared) -> anyhow::Result<Self> {
-        anyhow::bail!("warm starts come next")
+    pub fn open(
+        config: &WarmStartConfig,
+        run: &RunConfig,
+        agent: &AgentName,
+        prepared: &Prepared,
+    ) -> anyhow::Result<Self> {
+        let source = WarmSource::open(config, &run.workflow, &run.graders, &run.tasks, seed(run.run.seed, agent))?;
+        let (text, history) = (prepared.text.clone(), prepared.settings.history);
+        Ok(Self { source, text, history, size: config.batch })
     }
 
     pub fn next(&mut self) -> anyhow::Result<TrainBatch> {
-        anyhow::bail!("warm starts come next")
+        let mut pairs = Vec::with_capacity(self.size);
+        for _ in 0..self.size {
+            let example = self.source.next().context("the warm start's source is empty")?;
+            pairs.push(self.encode(example)?);
+        }
+        Ok(cross_entropy(&pairs))
     }
+
+    fn encode(&self, example: Example) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
+        let prompt = Prompt { held: Vec::new(), messages: example.messages };
+        Ok((self.text.render(&prompt, self.history)?, self.text.completion(&example.answer)?))
+    }
+}
+
+fn seed(run_seed: u64, agent: &AgentName) -> u64 {
+    let digest = Digest::of(format!("warm/{run_seed}/{agent}").as_bytes());
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest.0[..8]);
+    u64::from_le_bytes(bytes)
 }

@@ -311,7 +311,7 @@ impl Coordinator {
         let Beat::Agent(beat) = beat else { return };
         let newest = self.beats.get(&beat.agent).is_none_or(|(old, _)| old.incarnation != beat.incarnation || old.seq < beat.seq);
         if newest {
-            self.gate.beat(&beat);
+            self.gate.beat(&beat, Instant::now());
             self.beats.insert(beat.agent.clone(), (beat, Instant::now()));
         }
     }
@@ -357,6 +357,10 @@ impl Coordinator {
 
     /// The group is no longer ours as we knew it: forget what we hold and claim it anew.
     pub(super) fn lose(&mut self, group: GroupId, ctx: &mut Context<Self>) {
+        // One that is being closed finds out by itself whose it is; its key may be gone because it is finished.
+        if self.open.get(&group).is_none_or(|open| open.closing) {
+            return;
+        }
         let Some(open) = self.open.remove(&group) else { return };
         tracing::warn!(%group, task = open.task_id, "lost hold of a group; claiming it anew");
         self.dirty.remove(&group);

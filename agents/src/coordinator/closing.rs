@@ -82,8 +82,9 @@ impl Coordinator {
     pub(super) fn on_closed(&mut self, group: GroupId, outcome: Result<(), StoreError>, ctx: &mut Context<Self>) {
         match outcome {
             Ok(()) => {
-                self.open.remove(&group);
-                self.gate.sent(1);
+                if self.open.remove(&group).is_some() {
+                    self.gate.sent(1);
+                }
             }
             Err(error) => {
                 let Some(open) = self.open.remove(&group) else { return };

@@ -4,10 +4,15 @@
 //! Synchronous: nothing until every agent is idle, then one round.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use broker::AgentName;
 use broker::protocol::control::Heartbeat;
 use configs::Mode;
+
+/// A bundle that its agent had already (sent again after a takeover) closes nothing, so a goal can be out of reach. An
+/// agent that has said for this long that nothing is reserved has everything.
+const QUIET: Duration = Duration::from_secs(3);
 
 /// What the coordinator knows of one agent that trains.
 #[derive(Debug, Clone)]
@@ -16,6 +21,8 @@ struct Seen {
     batch: u64,
     /// `closed` that the agent must reach before it can be idle: all that was sent to it has then arrived.
     closed_goal: u64,
+    /// Since when it has said, without exception, that nothing is reserved while the goal is not reached.
+    quiet_since: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -32,15 +39,17 @@ impl Gate {
         Self { mode, batches, seen: BTreeMap::new() }
     }
 
-    /// Takes the newest heartbeat of an agent.
-    pub fn beat(&mut self, beat: &Heartbeat) {
+    /// Takes the newest heartbeat of an agent, heard at `now`.
+    pub fn beat(&mut self, beat: &Heartbeat, now: Instant) {
         let Some(batch) = self.batches.get(&beat.agent) else { return };
-        match self.seen.get_mut(&beat.agent) {
-            Some(seen) => seen.beat = beat.clone(),
-            None => {
-                let closed_goal = beat.closed;
-                self.seen.insert(beat.agent.clone(), Seen { beat: beat.clone(), batch: *batch, closed_goal });
-            }
+        let fresh = || Seen { beat: beat.clone(), batch: *batch, closed_goal: beat.closed, quiet_since: None };
+        let seen = self.seen.entry(beat.agent.clone()).or_insert_with(fresh);
+        seen.beat = beat.clone();
+        if beat.reserved > 0 || beat.closed >= seen.closed_goal {
+            seen.quiet_since = None;
+        } else if now.duration_since(*seen.quiet_since.get_or_insert(now)) >= QUIET {
+            seen.closed_goal = beat.closed;
+            seen.quiet_since = None;
         }
     }
 
@@ -48,6 +57,7 @@ impl Gate {
     pub fn sent(&mut self, groups: u64) {
         for seen in self.seen.values_mut() {
             seen.closed_goal += groups;
+            seen.quiet_since = None;
         }
     }
 
@@ -142,9 +152,9 @@ mod tests {
     #[test]
     fn nothing_is_admitted_before_all_were_heard() {
         let mut gate = gate(Mode::Sync);
-        gate.beat(&beat("a", 0, 0, 0, 0));
+        gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
         assert_eq!(gate.room(0), 0);
-        gate.beat(&beat("b", 0, 0, 0, 0));
+        gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
         assert_eq!(gate.room(0), 4, "the least batch");
         assert_eq!(gate.room(1), 0, "one round at a time");
     }
@@ -152,41 +162,58 @@ mod tests {
     #[test]
     fn an_old_heartbeat_does_not_open_the_next_round() {
         let mut gate = gate(Mode::Sync);
-        gate.beat(&beat("a", 0, 0, 0, 0));
-        gate.beat(&beat("b", 0, 0, 0, 0));
+        gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
+        gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
         gate.sent(4);
         assert_eq!(gate.room(0), 0, "both still speak of before the round");
-        gate.beat(&beat("a", 1, 0, 0, 4));
-        gate.beat(&beat("b", 0, 4, 0, 4));
+        gate.beat(&beat("a", 1, 0, 0, 4), Instant::now());
+        gate.beat(&beat("b", 0, 4, 0, 4), Instant::now());
         assert_eq!(gate.room(0), 4);
         gate.sent(4);
-        gate.beat(&beat("b", 0, 8, 0, 8));
-        gate.beat(&beat("a", 2, 0, 0, 8));
+        gate.beat(&beat("b", 0, 8, 0, 8), Instant::now());
+        gate.beat(&beat("a", 2, 0, 0, 8), Instant::now());
         assert_eq!(gate.room(0), 0, "b holds a batch it has not trained");
         let mut trained = beat("b", 1, 0, 0, 8);
         trained.version.step = 0;
-        gate.beat(&trained);
+        gate.beat(&trained, Instant::now());
         assert_eq!(gate.room(0), 0, "b's engine does not serve the new weights yet");
-        gate.beat(&beat("b", 1, 0, 0, 8));
+        gate.beat(&beat("b", 1, 0, 0, 8), Instant::now());
+        assert_eq!(gate.room(0), 4);
+    }
+
+    #[test]
+    fn a_goal_out_of_reach_is_given_up_when_the_agent_is_quiet() {
+        let mut gate = gate(Mode::Sync);
+        let start = Instant::now();
+        gate.beat(&beat("a", 0, 0, 0, 0), start);
+        gate.beat(&beat("b", 0, 0, 0, 0), start);
+        gate.sent(4);
+        gate.beat(&beat("b", 0, 4, 0, 4), start);
+        gate.beat(&beat("a", 1, 0, 0, 3), start);
+        assert_eq!(gate.room(0), 0, "a had one of the bundles before");
+        gate.beat(&beat("a", 1, 0, 1, 3), start + QUIET / 2);
+        gate.beat(&beat("a", 1, 0, 0, 3), start + QUIET);
+        assert_eq!(gate.room(0), 0, "it was not quiet in between");
+        gate.beat(&beat("a", 1, 0, 0, 3), start + QUIET * 2);
         assert_eq!(gate.room(0), 4);
     }
 
     #[test]
     fn a_group_that_closed_empty_is_replaced() {
         let mut gate = gate(Mode::Sync);
-        gate.beat(&beat("a", 0, 0, 0, 0));
-        gate.beat(&beat("b", 0, 0, 0, 0));
+        gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
+        gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
         gate.sent(4);
-        gate.beat(&beat("a", 0, 3, 0, 4));
-        gate.beat(&beat("b", 0, 3, 0, 4));
+        gate.beat(&beat("a", 0, 3, 0, 4), Instant::now());
+        gate.beat(&beat("b", 0, 3, 0, 4), Instant::now());
         assert_eq!(gate.room(0), 1);
     }
 
     #[test]
     fn asynchronous_room_is_the_least_capacity_less_what_is_open() {
         let mut gate = gate(Mode::Async);
-        gate.beat(&beat("a", 0, 2, 1, 0));
-        gate.beat(&beat("b", 0, 0, 1, 0));
+        gate.beat(&beat("a", 0, 2, 1, 0), Instant::now());
+        gate.beat(&beat("b", 0, 0, 1, 0), Instant::now());
         assert_eq!(gate.room(1), 5, "the one reserved group is the open one");
         assert_eq!(gate.room(6), 0);
     }
