@@ -40,7 +40,7 @@ impl HumanDuration {
 impl fmt::Display for HumanDuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let milliseconds = self.0.as_millis();
-        if milliseconds % 1000 == 0 {
+        if milliseconds.is_multiple_of(1000) {
             write!(f, "{}s", milliseconds / 1000)
         } else {
             write!(f, "{milliseconds}ms")
@@ -71,7 +71,7 @@ impl fmt::Display for ByteSize {
         let units = [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match units
             .iter()
-            .find(|(size, _)| self.0 >= *size && self.0 % size == 0)
+            .find(|(size, _)| self.0 >= *size && self.0.is_multiple_of(*size))
         {
             Some((size, unit)) => write!(f, "{} {unit}", self.0 / size),
             None => write!(f, "{}", self.0),

@@ -37,6 +37,10 @@ pub struct Heartbeat {
     pub ready: u64,
     /// Groups reserved and not yet closed.
     pub reserved: u64,
+    /// Groups closed over the whole run, empty and dead ones included: never falls, so a coordinator can tell whether what
+    /// it sent has arrived.
+    #[serde(default)]
+    pub closed: u64,
     /// Whether its engine has weights and takes turns.
     pub serving: bool,
     /// Mean reward of its last batch.
@@ -75,5 +79,6 @@ pub enum Beat {
 pub enum Command {
     Pause,
     Resume,
+    /// Admit nothing more, finish what is open, end.
     Drain,
 }
