@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
-use broker::bus::{Bus, BusError, BusHealth, Outgoing};
+use broker::bus::{Bus, BusError, BusHealth, Outgoing, PublishError};
 use broker::ids::RunId;
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::protocol::Kind;
@@ -152,4 +152,34 @@ async fn a_missing_broker_and_a_wrong_password_are_told_apart_without_secrets() 
     // A publish while the broker is away waits no longer than it may.
     until_health(&good, |health| matches!(health, BusHealth::Down(_))).await;
     within("the bus closes without a broker", good.close()).await;
+}
+
+#[tokio::test]
+async fn an_alarmed_broker_is_said_to_be_blocked_and_still_lets_us_consume() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = RabbitOptions {
+        config: "vm_memory_high_watermark.absolute = 1MB".into(),
+        ..RabbitOptions::default()
+    };
+    let rabbit = PrivateRabbit::start(folder.path(), options).await.unwrap();
+    let options = AmqpOptions {
+        publish_timeout: Duration::from_secs(3),
+        close_timeout: Duration::from_millis(200),
+        ..AmqpOptions::default()
+    };
+    let bus = AmqpBus::connect(&rabbit.url(), options).await.unwrap();
+    let topology = Topology::new(RunId::new("alarm").unwrap());
+    bus.declare(&topology, &[]).await.unwrap();
+    let refused = within("the publish gives up", bus.publish(message(&topology, 1))).await;
+    assert_eq!(refused, Err(PublishError::Unknown), "nobody knows whether it arrived");
+    until_health(&bus, |health| matches!(health, BusHealth::Blocked(_))).await;
+    // Consuming is another connection: it goes on answering.
+    let mut consumer = bus.consume(&topology.tasks(), 1).await.unwrap();
+    assert!(
+        tokio::time::timeout(Duration::from_millis(50), consumer.next())
+            .await
+            .is_err()
+    );
+    assert_eq!(bus.depth(&topology.tasks()).await, Some(0));
+    within("the bus closes", bus.close()).await;
 }

@@ -30,6 +30,11 @@ impl BrokerUrl {
         let mut uri: AMQPUri = url.parse().map_err(|_| {
             refuse("expected amqp[s]://user:password@host[:port]/vhost, the vhost `/` written %2f".into())
         })?;
+        if literal_ipv6(url).is_some_and(|address| !address.is_loopback()) {
+            return Err(refuse(
+                "an IPv6 address is not understood here: use the host's name".into(),
+            ));
+        }
         let plaintext = uri.scheme == AMQPScheme::AMQP;
         if plaintext && !allow_plaintext && !stays_inside(&uri.authority.host) {
             return Err(refuse(format!(
@@ -47,6 +52,14 @@ impl BrokerUrl {
             shown: redact(url),
         })
     }
+}
+
+/// The IPv6 address in the host's place. The client library takes every such address for localhost.
+fn literal_ipv6(url: &str) -> Option<std::net::Ipv6Addr> {
+    let (_, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let host = authority.rsplit('@').next()?.strip_prefix('[')?;
+    host.split(']').next()?.parse().ok()
 }
 
 /// Whether a host is this machine, or the bare name of a container's network, where no name has dots.
@@ -101,7 +114,6 @@ mod tests {
         for outside in [
             "amqp://u:p@10.0.0.4/%2f",
             "amqp://u:p@rabbit.example.org",
-            "amqp://u:p@[2001:db8::1]/%2f",
             "amqp://u:p@localhost.example.org",
         ] {
             let error = check_url(outside, false).unwrap_err().to_string();
@@ -111,6 +123,8 @@ mod tests {
             );
             assert!(check_url(outside, true).is_ok(), "{outside}");
         }
+        let foreign = check_url("amqp://u:p@[2001:db8::1]/%2f", true).unwrap_err();
+        assert!(foreign.to_string().contains("IPv6"), "{foreign}");
     }
 
     #[test]
