@@ -16,18 +16,20 @@ mod admission;
 mod choose;
 mod request;
 mod row;
+mod swap;
 #[cfg(test)]
 mod tests;
+mod wave;
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
 
-use crate::model::{Decoder, KvCache, ModelError, ModelShape, Prefilled, RowBatch};
+use crate::model::{Decoder, KvCache, ModelShape, Prefilled, RowBatch};
 use crate::sampling::Choice;
 use crate::weights::Published;
 use admission::Admission;
@@ -209,115 +211,6 @@ impl Engine {
         Ok(done)
     }
 
-    /// Generates a closed set of requests in the given order, alone, with empty caches; results in that order. The bits
-    /// are a function of the requests, the weights and the options, and of nothing that was computed before.
-    ///
-    /// # Errors
-    /// [`EngineError::Busy`] when something is under way; as [`Self::submit`], with nothing begun; as [`Self::step`], with
-    /// everything aborted.
-    pub fn run_wave(&mut self, requests: Vec<GenRequest>) -> Result<Vec<Finished>, EngineError> {
-        if !self.is_idle() {
-            return Err(EngineError::Busy {
-                pending: self.pending(),
-            });
-        }
-        let order: HashMap<RequestId, usize> = requests.iter().enumerate().map(|(i, r)| (r.id, i)).collect();
-        let mut results = Vec::with_capacity(requests.len());
-        let run = self.wave(requests, &mut results);
-        if let Err(error) = run {
-            let _guard = tch::no_grad_guard();
-            self.done.clear();
-            self.abort_all()?;
-            return Err(error);
-        }
-        results.sort_by_key(|finished: &Finished| order.get(&finished.id).copied());
-        Ok(results)
-    }
-
-    fn wave(&mut self, requests: Vec<GenRequest>, results: &mut Vec<Finished>) -> Result<(), EngineError> {
-        self.cache.clear();
-        // Room for what is likely needed, by the wave's content alone.
-        let long = requests.iter().filter(|request| request.max_new_tokens > 1);
-        let rows = long.clone().count().min(self.options.slots);
-        let length = long
-            .map(|r| r.prompt_ids.len() + r.max_new_tokens.min(WAVE_ROOM) as usize)
-            .max()
-            .unwrap_or(0);
-        for request in requests {
-            self.submit(request)?;
-        }
-        if rows > 0 {
-            self.cache.reserve(rows, length.min(self.shape().max_context), 0)?;
-        }
-        while self.pending() > 0 {
-            results.append(&mut self.step()?);
-        }
-        Ok(())
-    }
-
-    /// Serves other weights: between two steps, as the options say. Older weights than those served are dropped: `false`.
-    ///
-    /// # Errors
-    /// [`EngineError::Model`] when the weights are of another shape, device or kind, or the cache cannot be computed anew.
-    pub fn swap(&mut self, weights: Published) -> Result<bool, EngineError> {
-        let newest = self.next.as_ref().map_or(self.version(), Published::version);
-        if weights.version() <= newest {
-            return Ok(false);
-        }
-        self.fits(&weights)?;
-        let _guard = tch::no_grad_guard();
-        match self.options.swap {
-            _ if self.rows.is_empty() => self.install(weights)?,
-            Swap::InPlace => self.install(weights)?,
-            Swap::Retract => {
-                self.install(weights)?;
-                self.recompute()?;
-            }
-            Swap::Drain => self.next = Some(weights),
-        }
-        Ok(true)
-    }
-
-    fn fits(&self, weights: &Published) -> Result<(), EngineError> {
-        let (old, new) = (self.served.weights()?, weights.weights()?);
-        let same = old.layout() == new.layout() && old.device() == new.device() && old.kind() == new.kind();
-        if same {
-            Ok(())
-        } else {
-            Err(ModelError::shape("new weights of another shape, device or kind").into())
-        }
-    }
-
-    fn install(&mut self, weights: Published) -> Result<(), EngineError> {
-        self.decoder = self.decoder.rebound(weights.weights()?)?;
-        self.served = weights;
-        self.next = None;
-        Ok(())
-    }
-
-    /// Computes the cache of all rows anew with the weights as they are.
-    fn recompute(&mut self) -> Result<(), EngineError> {
-        let mut first = 0;
-        while first < self.rows.len() {
-            let (mut ids, mut tokens) = (Vec::new(), 0);
-            for row in &self.rows[first..] {
-                tokens += row.cached();
-                if tokens > self.options.prefill_tokens && !ids.is_empty() {
-                    break;
-                }
-                ids.push(row.cached_ids());
-            }
-            let batch = RowBatch::new(self.shape(), &ids, self.decoder.device())?;
-            let (_, kept) = self.decoder.prefill(&batch, true)?;
-            let all = Tensor::f_arange(ids.len() as i64, (Kind::Int64, self.decoder.device()))?;
-            self.cache.admit(first, &kept, &all)?;
-            first += ids.len();
-        }
-        let version = self.version();
-        self.rows.iter_mut().for_each(|row| row.oldest_kv = version);
-        Ok(())
-    }
-
     /// Begins waiting requests: prompts, first tokens, slots.
     fn begin(&mut self) -> Result<(), EngineError> {
         let free = self.options.slots.saturating_sub(self.rows.len());
@@ -430,6 +323,3 @@ impl Engine {
         Ok(self.rows.swap_remove(index))
     }
 }
-
-/// New tokens that a wave makes room for at its start; more are made room for when they come.
-const WAVE_ROOM: u32 = 128;

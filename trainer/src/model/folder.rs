@@ -2,21 +2,20 @@
 //! crash leaves the old file or the new one.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use safetensors::Dtype;
-use safetensors::tensor::{Metadata, TensorInfo};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Kind};
 
 use super::config::{self, OneOrMany};
 use super::error::{ModelError, Result};
-use super::layout::ParamSpec;
 use super::shape::ModelShape;
+use super::tensor_file::TensorFile;
 use super::weights::Weights;
+use super::write::{WriteError, io, write_atomically};
 
 const WEIGHTS: &str = "model.safetensors";
 const SHARDS: &str = "model.safetensors.index.json";
@@ -143,151 +142,6 @@ impl Weights {
     }
 }
 
-/// One safetensors file, read tensor by tensor.
-struct TensorFile {
-    path: PathBuf,
-    file: File,
-    tensors: HashMap<String, TensorInfo>,
-    data: u64,
-}
-
-/// Longest header that is believed: what the safetensors crate itself allows.
-const MAX_HEADER: u64 = 100_000_000;
-
-impl TensorFile {
-    fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).map_err(io("opening", path))?;
-        let format = |reason: String| ModelError::Format {
-            path: path.to_owned(),
-            reason,
-        };
-        let mut length = [0u8; 8];
-        file.read_exact(&mut length).map_err(io("reading", path))?;
-        let len = u64::from_le_bytes(length);
-        let total = file.metadata().map_err(io("reading", path))?.len();
-        if len > MAX_HEADER.min(total) {
-            return Err(format(
-                "its header is longer than the file: it is no safetensors file".into(),
-            ));
-        }
-        let mut header = vec![0u8; len as usize];
-        file.read_exact(&mut header).map_err(io("reading", path))?;
-        // The crate checks that the tensors lie without gaps and overlaps; that the data is all there is ours to check.
-        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| format(error.to_string()))?;
-        let data = 8 + len;
-        if total < data + metadata.data_len() as u64 {
-            return Err(format(format!("it is cut off at {total} bytes; fetch it again")));
-        }
-        let tensors = metadata
-            .tensors()
-            .into_iter()
-            .map(|(name, info)| (name, info.clone()))
-            .collect();
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            tensors,
-            data,
-        })
-    }
-
-    /// A parameter in its own kind, if the file has it.
-    fn read(&mut self, spec: &ParamSpec) -> Result<Option<Tensor>> {
-        let Some(info) = self.tensors.get(&spec.name) else {
-            return Ok(None);
-        };
-        let format = |reason: String| ModelError::Format {
-            path: self.path.clone(),
-            reason,
-        };
-        let kind = match info.dtype {
-            Dtype::F32 => Kind::Float,
-            Dtype::BF16 => Kind::BFloat16,
-            Dtype::F16 => Kind::Half,
-            other => {
-                return Err(format(format!(
-                    "{} is stored as {other:?}; f32, bf16 and f16 are read",
-                    spec.name
-                )));
-            }
-        };
-        if !info.shape.iter().map(|&n| n as i64).eq(spec.shape.iter().copied()) {
-            let reason = format!(
-                "{} is {:?}; config.json asks for {:?}",
-                spec.name, info.shape, spec.shape
-            );
-            return Err(format(reason));
-        }
-        let (start, end) = info.data_offsets;
-        let mut bytes = vec![0u8; end - start];
-        self.file
-            .seek(SeekFrom::Start(self.data + start as u64))
-            .map_err(io("reading", &self.path))?;
-        self.file.read_exact(&mut bytes).map_err(io("reading", &self.path))?;
-        Ok(Some(Tensor::f_from_data_size(&bytes, &spec.shape, kind)?))
-    }
-}
-
-/// What may go wrong while a file's content is produced.
-#[derive(Debug)]
-enum WriteError {
-    Io(std::io::Error),
-    Model(ModelError),
-}
-
-impl From<std::io::Error> for WriteError {
-    fn from(error: std::io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl From<ModelError> for WriteError {
-    fn from(error: ModelError) -> Self {
-        Self::Model(error)
-    }
-}
-
-/// Writes beside `path`, syncs, renames over it and syncs the folder.
-fn write_atomically(
-    path: &Path,
-    content: impl FnOnce(&mut dyn Write) -> std::result::Result<(), WriteError>,
-) -> Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".tmp-{}", std::process::id()));
-    let aside = PathBuf::from(aside);
-    let written = (|| {
-        let mut file = std::io::BufWriter::with_capacity(1 << 20, File::create(&aside)?);
-        content(&mut file)?;
-        file.into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?
-            .sync_all()?;
-        fs::rename(&aside, path)?;
-        if let Some(folder) = path.parent() {
-            File::open(folder)?.sync_all()?;
-        }
-        Ok(())
-    })();
-    written.map_err(|error| {
-        let _ = fs::remove_file(&aside);
-        match error {
-            WriteError::Io(source) => ModelError::Io {
-                doing: "writing",
-                path: path.to_owned(),
-                source,
-            },
-            WriteError::Model(error) => error,
-        }
-    })
-}
-
-fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(std::io::Error) -> ModelError + 'a {
-    move |source| ModelError::Io {
-        doing,
-        path: path.to_owned(),
-        source,
-    }
-}
-
 fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(io("reading", path))
 }
@@ -306,6 +160,7 @@ mod tests {
     use super::super::{Decoder, RowBatch};
     use super::*;
     use safetensors::SafeTensors;
+    use tch::Tensor;
 
     const INIT: Init = Init {
         embedding_std: 1.0,

@@ -14,7 +14,9 @@ mod layer;
 mod layout;
 mod rope;
 mod shape;
+mod tensor_file;
 mod weights;
+mod write;
 
 pub use batch::RowBatch;
 pub(crate) use cache::{KvCache, Prefilled};

@@ -1,0 +1,73 @@
+//! New weights between two decode steps, and what becomes of the generations under way.
+
+use configs::Swap;
+use tch::{Kind, Tensor};
+
+use super::{Engine, EngineError};
+use crate::model::{ModelError, RowBatch};
+use crate::weights::Published;
+
+impl Engine {
+    /// Serves other weights: between two steps, as the options say. Older weights than those served are dropped: `false`.
+    ///
+    /// # Errors
+    /// [`EngineError::Model`] when the weights are of another shape, device or kind, or the cache cannot be computed anew.
+    pub fn swap(&mut self, weights: Published) -> Result<bool, EngineError> {
+        let newest = self.next.as_ref().map_or(self.version(), Published::version);
+        if weights.version() <= newest {
+            return Ok(false);
+        }
+        self.fits(&weights)?;
+        let _guard = tch::no_grad_guard();
+        match self.options.swap {
+            _ if self.rows.is_empty() => self.install(weights)?,
+            Swap::InPlace => self.install(weights)?,
+            Swap::Retract => {
+                self.install(weights)?;
+                self.recompute()?;
+            }
+            Swap::Drain => self.next = Some(weights),
+        }
+        Ok(true)
+    }
+
+    fn fits(&self, weights: &Published) -> Result<(), EngineError> {
+        let (old, new) = (self.served.weights()?, weights.weights()?);
+        let same = old.layout() == new.layout() && old.device() == new.device() && old.kind() == new.kind();
+        if same {
+            Ok(())
+        } else {
+            Err(ModelError::shape("new weights of another shape, device or kind").into())
+        }
+    }
+
+    pub(super) fn install(&mut self, weights: Published) -> Result<(), EngineError> {
+        self.decoder = self.decoder.rebound(weights.weights()?)?;
+        self.served = weights;
+        self.next = None;
+        Ok(())
+    }
+
+    /// Computes the cache of all rows anew with the weights as they are.
+    fn recompute(&mut self) -> Result<(), EngineError> {
+        let mut first = 0;
+        while first < self.rows.len() {
+            let (mut ids, mut tokens) = (Vec::new(), 0);
+            for row in &self.rows[first..] {
+                tokens += row.cached();
+                if tokens > self.options.prefill_tokens && !ids.is_empty() {
+                    break;
+                }
+                ids.push(row.cached_ids());
+            }
+            let batch = RowBatch::new(self.shape(), &ids, self.decoder.device())?;
+            let (_, kept) = self.decoder.prefill(&batch, true)?;
+            let all = Tensor::f_arange(ids.len() as i64, (Kind::Int64, self.decoder.device()))?;
+            self.cache.admit(first, &kept, &all)?;
+            first += ids.len();
+        }
+        let version = self.version();
+        self.rows.iter_mut().for_each(|row| row.oldest_kv = version);
+        Ok(())
+    }
+}

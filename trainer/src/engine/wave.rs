@@ -1,0 +1,58 @@
+//! Synchronous waves: a closed set of requests, computed alone.
+
+use std::collections::HashMap;
+
+use broker::ids::RequestId;
+
+use super::{Engine, EngineError, Finished, GenRequest};
+
+/// New tokens that a wave makes room for at its start; more are made room for when they come.
+const WAVE_ROOM: u32 = 128;
+
+impl Engine {
+    /// Generates a closed set of requests in the given order, alone, with empty caches; results in that order. The bits
+    /// are a function of the requests, the weights and the options, and of nothing that was computed before.
+    ///
+    /// # Errors
+    /// [`EngineError::Busy`] when something is under way; as [`Self::submit`], with nothing begun; as [`Self::step`], with
+    /// everything aborted.
+    pub fn run_wave(&mut self, requests: Vec<GenRequest>) -> Result<Vec<Finished>, EngineError> {
+        if !self.is_idle() {
+            return Err(EngineError::Busy {
+                pending: self.pending(),
+            });
+        }
+        let order: HashMap<RequestId, usize> = requests.iter().enumerate().map(|(i, r)| (r.id, i)).collect();
+        let mut results = Vec::with_capacity(requests.len());
+        let run = self.wave(requests, &mut results);
+        if let Err(error) = run {
+            let _guard = tch::no_grad_guard();
+            self.done.clear();
+            self.abort_all()?;
+            return Err(error);
+        }
+        results.sort_by_key(|finished: &Finished| order.get(&finished.id).copied());
+        Ok(results)
+    }
+
+    fn wave(&mut self, requests: Vec<GenRequest>, results: &mut Vec<Finished>) -> Result<(), EngineError> {
+        self.cache.clear();
+        // Room for what is likely needed, by the wave's content alone.
+        let long = requests.iter().filter(|request| request.max_new_tokens > 1);
+        let rows = long.clone().count().min(self.options.slots);
+        let length = long
+            .map(|r| r.prompt_ids.len() + r.max_new_tokens.min(WAVE_ROOM) as usize)
+            .max()
+            .unwrap_or(0);
+        for request in requests {
+            self.submit(request)?;
+        }
+        if rows > 0 {
+            self.cache.reserve(rows, length.min(self.shape().max_context), 0)?;
+        }
+        while self.pending() > 0 {
+            results.append(&mut self.step()?);
+        }
+        Ok(())
+    }
+}
