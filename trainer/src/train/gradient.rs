@@ -177,7 +177,7 @@ impl Micro {
             matrix: decoder.head_weight(),
             targets: &self.targets,
             temperatures: &self.temperatures,
-            chunk_elements: head::CHUNK_ELEMENTS,
+            chunk_elements: head::chunk_elements(decoder.device()),
         }
     }
 
