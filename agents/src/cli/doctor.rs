@@ -127,17 +127,12 @@ fn libtorch() -> Finding {
     }
 }
 
-/// The version as its own headers or build notes say.
+/// The version as libtorch's own folder says, in libtorch's and PyTorch's layout.
 fn torch_version(lib: &Path) -> Option<String> {
     let root = lib.parent()?;
-    let header = root.join("include/torch/csrc/api/include/torch/version.h");
-    if let Ok(text) = std::fs::read_to_string(header) {
-        return text.lines().find_map(|line| {
-            let version = line.trim().strip_prefix("#define TORCH_VERSION ")?;
-            Some(version.trim().trim_matches('"').to_owned())
-        });
-    }
-    std::fs::read_to_string(root.join("build-version"))
+    let noted = std::fs::read_to_string(root.join("build-version"));
+    noted
+        .or_else(|_| std::fs::read_to_string(root.join("version.txt")))
         .ok()
         .map(|text| text.trim().to_owned())
 }

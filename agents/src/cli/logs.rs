@@ -44,7 +44,7 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let mut view = View::new(files, filter, args.json);
     let mut out = std::io::stdout().lock();
     let color = !args.json && out.is_terminal();
-    let mut lines = view.next(color)?;
+    let mut lines = view.more(color)?;
     if let Some(last) = args.lines {
         lines.drain(..lines.len().saturating_sub(last));
     }
@@ -59,7 +59,7 @@ pub fn run(args: &LogsArgs) -> anyhow::Result<()> {
             return Ok(());
         }
         std::thread::sleep(Duration::from_millis(200));
-        lines = view.next(color)?;
+        lines = view.more(color)?;
     }
 }
 
@@ -115,7 +115,7 @@ impl View {
     }
 
     /// What was written since the last call, ready to print.
-    pub fn next(&mut self, color: bool) -> anyhow::Result<Vec<String>> {
+    pub fn more(&mut self, color: bool) -> anyhow::Result<Vec<String>> {
         let width = self.tails.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let several = self.tails.len() > 1;
         let mut lines: Vec<(String, String)> = Vec::new();
@@ -165,7 +165,7 @@ mod tests {
                 conversation: conversation.map(str::to_owned),
             };
             View::new(files(&folder, name).unwrap(), filter, false)
-                .next(false)
+                .more(false)
                 .unwrap()
         };
         let all = shown(None, None, None);
@@ -176,14 +176,14 @@ mod tests {
         assert_eq!(shown(None, None, Some("g1")).len(), 2);
 
         let mut view = View::new(files(&folder, Some("b")).unwrap(), LogFilter::default(), false);
-        assert_eq!(view.next(false).unwrap().len(), 1);
+        assert_eq!(view.more(false).unwrap().len(), 1);
         std::fs::write(
             folder.log("b"),
             format!("{}\n{}\n", line(2, "WARN", "g1/0"), line(4, "INFO", "g1/0")),
         )
         .unwrap();
         assert_eq!(
-            view.next(false).unwrap(),
+            view.more(false).unwrap(),
             ["12:00:04.000  INFO  m4  conversation_id=g1/0"]
         );
 

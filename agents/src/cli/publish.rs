@@ -14,7 +14,7 @@ use broker::protocol::task::Task;
 use broker::topology::Topology;
 use bytes::Bytes;
 use clap::Args;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
+use futures_util::stream::{self, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use rollout::workflow::Workflow;
 

@@ -123,8 +123,8 @@ fn svg(x: &str, series: &[&Series], bounds: Option<(f64, f64)>) -> String {
     let _ = write!(
         svg,
         "<text class=\"unit\" x=\"{}\" y=\"{}\">{}</text>",
-        WIDTH - RIGHT,
-        HEIGHT - 1.0,
+        LEFT - 6.0,
+        HEIGHT - 10.0,
         escape(x)
     );
     for (index, line) in lines.iter().enumerate() {

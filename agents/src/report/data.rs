@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::ReportError;
 use super::chart::Series;
+use super::{Improvement, ReportError};
 use crate::folder::RunFolder;
 use crate::logs::read_json_lines;
 
@@ -127,6 +127,30 @@ impl Data {
             .filter_map(|m| m.get("time/elapsed_s")?.values().copied().reduce(f64::max));
         let coordinated = self.coordinators.values().filter_map(|points| Some(points.last()?.0));
         trained.chain(coordinated).fold(0.0, f64::max)
+    }
+
+    /// What got better or worse: rewards by agent, then what was evaluated.
+    pub(crate) fn improvements(&self) -> Vec<Improvement> {
+        let reward = |agent: &String| {
+            let (first, last) = self.first_and_last(agent, "reward/mean")?;
+            Some(Improvement {
+                name: format!("reward of {agent}"),
+                first,
+                last,
+            })
+        };
+        let evaluated = |series: Series| {
+            let (first, last) = (series.points.first()?.1, series.points.last()?.1);
+            Some(Improvement {
+                name: series.name,
+                first,
+                last,
+            })
+        };
+        let rewards = self.train.keys().filter_map(reward);
+        rewards
+            .chain(self.evaluations().into_iter().filter_map(evaluated))
+            .collect()
     }
 
     /// Mean of a metric over the first and over the last tenth of the steps of an agent.

@@ -26,6 +26,19 @@ pub enum ReportError {
     },
 }
 
+/// A figure as it was at the beginning and at the end: means over a tenth of the steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Improvement {
+    pub name: String,
+    pub first: f64,
+    pub last: f64,
+}
+
+/// The reward of each agent, and each evaluated figure.
+pub fn improvements(folder: &RunFolder) -> Result<Vec<Improvement>, ReportError> {
+    Ok(data::read(folder)?.improvements())
+}
+
 /// Makes the page from the run's folder and writes it there; answers its path. The run may still be going on.
 pub fn write(folder: &RunFolder) -> Result<PathBuf, ReportError> {
     let facts = page::Facts {

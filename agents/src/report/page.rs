@@ -36,9 +36,9 @@ pub(crate) fn render(facts: &Facts) -> String {
     html.push_str(&conversations(&facts.samples));
     html.push_str(&audit(&facts.audit));
     let config = toml::to_string_pretty(&facts.config).unwrap_or_default();
-    let _ = write!(
+    let _ = writeln!(
         html,
-        "<h2>Configuration</h2><details><summary>as resolved, every default filled in</summary><pre>{}</pre></details>\n",
+        "<h2>Configuration</h2><details><summary>as resolved, every default filled in</summary><pre>{}</pre></details>",
         escape(&config)
     );
     html.push_str("</main></body></html>\n");
@@ -131,12 +131,22 @@ fn charts(data: &Data) -> String {
         figure("Reward", "step", &data.by_agent("reward/mean"), Some((0.0, 1.0))),
         figure("Evaluation", "step", &data.evaluations(), Some((0.0, 1.0))),
         figure("Loss", "step", &data.by_agent("loss"), None),
-        figure("Gradient norm", "step", &data.by_agent("optim/grad_norm"), None),
+        figure(
+            "Gradient norm",
+            "step",
+            &data.by_agent("optim/grad_norm"),
+            Some((0.0, 0.0)),
+        ),
         figure("Entropy", "step", &data.by_agent("loss/entropy"), None),
         figure("Staleness", "step", &data.by_agent("staleness/mean"), Some((0.0, 1.0))),
-        figure("Conversations per second", "seconds", &conversations, None),
-        figure("Turns per second", "seconds", &turns, None),
-        figure("Trained tokens per second", "seconds", &data.token_rates(), None),
+        figure("Conversations per second", "seconds", &conversations, Some((0.0, 0.0))),
+        figure("Turns per second", "seconds", &turns, Some((0.0, 0.0))),
+        figure(
+            "Trained tokens per second",
+            "seconds",
+            &data.token_rates(),
+            Some((0.0, 0.0)),
+        ),
     ];
     format!(
         "<h2>Curves</h2><section class=\"grid2\">{}</section>\n",
@@ -221,7 +231,7 @@ fn audit(audit: &RunAudit) -> String {
     if broken.is_empty() {
         html.push_str("<p>Nothing lost, nothing counted twice.</p>\n");
     } else {
-        let _ = write!(html, "<p class=\"bad\">{}</p>\n", escape(&broken.join("; ")));
+        let _ = writeln!(html, "<p class=\"bad\">{}</p>", escape(&broken.join("; ")));
     }
     html
 }
@@ -235,7 +245,7 @@ const STYLE: &str = "
 main{max-width:1180px;margin:0 auto;padding:32px 20px 64px}h1{font-size:26px;margin:0;letter-spacing:-.01em}
 h2{font-size:18px;margin:40px 0 12px}h3{font-size:14px;margin:0 0 8px}small,header p{color:var(--dim)}header p{margin:4px 0 0}
 small{font-weight:400;font-size:12px;margin-left:6px}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(150px,1fr));gap:12px;margin-top:22px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(172px,1fr));gap:12px;margin-top:22px}
 .tile,figure,article{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .tile{padding:12px 14px}.tile span{display:block;color:var(--dim);font-size:12px}.tile b{font-size:19px;font-variant-numeric:tabular-nums}
 .tile.up b{color:var(--good)}

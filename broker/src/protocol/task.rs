@@ -10,7 +10,7 @@ pub const MAX_TASK_ID: usize = 200;
 
 /// The prompt of a task: text, or a list of `{role, content}` messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "the prompt must be text or a list of {role, content} messages")]
 pub enum Prompt {
     Text(String),
     Messages(Vec<Message>),
