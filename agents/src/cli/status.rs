@@ -18,7 +18,7 @@ use crate::folder::RunFolder;
 use crate::logs::read_json_lines;
 
 /// Heartbeats come at least each second: after this, who was not heard is silent.
-const LISTEN: Duration = Duration::from_millis(1500);
+const LISTEN: Duration = Duration::from_millis(2200);
 
 /// Show agents, weights, rewards, rates and queues
 #[derive(Debug, Args)]
@@ -105,14 +105,22 @@ pub struct LastMetrics {
     pub eval: Option<Map<String, Value>>,
 }
 
+/// What a coordinator had done when it was heard.
+#[derive(Debug, Clone, Copy)]
+struct Totals {
+    at: Instant,
+    turns: u64,
+    conversations: u64,
+}
+
 /// A listener to a run.
 struct Live {
     bus: Arc<dyn Bus>,
     topology: Topology,
     beats: Box<dyn Consumer>,
     heard: Heard,
-    /// Totals of (turns, conversations) at an earlier time.
-    before: Option<(Instant, u64, u64)>,
+    /// By coordinator: its totals when it was first heard since rates were shown last, and now.
+    totals: BTreeMap<String, (Totals, Totals)>,
 }
 
 impl Live {
@@ -126,7 +134,7 @@ impl Live {
             topology,
             beats,
             heard: Heard::default(),
-            before: None,
+            totals: BTreeMap::new(),
         })
     }
 
@@ -141,8 +149,7 @@ impl Live {
                     self.heard.agents.insert(beat.agent.to_string(), beat);
                 }
                 Ok(Beat::Coordinator(beat)) => {
-                    self.before
-                        .get_or_insert((Instant::now(), beat.turns, beat.finished_conversations));
+                    self.count(&beat);
                     self.heard.coordinators.insert(beat.incarnation.clone(), beat);
                 }
                 Err(_) => {}
@@ -158,22 +165,29 @@ impl Live {
         self.heard.clone()
     }
 
+    fn count(&mut self, beat: &CoordinatorBeat) {
+        let now = Totals {
+            at: Instant::now(),
+            turns: beat.turns,
+            conversations: beat.finished_conversations,
+        };
+        let seen = self.totals.entry(beat.incarnation.clone()).or_insert((now, now));
+        seen.1 = now;
+    }
+
+    /// Rates between the first and the last beat of each coordinator; none while each was heard once.
     fn rates(&mut self) {
-        let turns = self.heard.coordinators.values().map(|beat| beat.turns).sum::<u64>();
-        let ended = self
-            .heard
-            .coordinators
-            .values()
-            .map(|beat| beat.finished_conversations)
-            .sum::<u64>();
-        if let Some((at, turns_before, ended_before)) = self.before {
-            let seconds = at.elapsed().as_secs_f64().max(1e-3);
-            self.heard.turns_per_s = Some(turns.saturating_sub(turns_before) as f64 / seconds);
-            self.heard.conversations_per_s = Some(ended.saturating_sub(ended_before) as f64 / seconds);
+        let (mut turns, mut conversations) = (None, None);
+        for (first, last) in self.totals.values_mut() {
+            let seconds = (last.at - first.at).as_secs_f64();
+            if seconds > 0.0 {
+                *turns.get_or_insert(0.0) += last.turns.saturating_sub(first.turns) as f64 / seconds;
+                let ended = last.conversations.saturating_sub(first.conversations);
+                *conversations.get_or_insert(0.0) += ended as f64 / seconds;
+                *first = *last;
+            }
         }
-        if !self.heard.coordinators.is_empty() {
-            self.before = Some((Instant::now(), turns, ended));
-        }
+        (self.heard.turns_per_s, self.heard.conversations_per_s) = (turns, conversations);
     }
 }
 

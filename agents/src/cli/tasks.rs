@@ -90,8 +90,15 @@ pub struct Letter {
 /// Reads all dead letters and does as ordered. Letters that are kept are given back when the bus is closed.
 pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> anyhow::Result<Vec<Letter>> {
     let mut consumer = bus.consume(&topology.dead(), MOST).await?;
-    let mut letters = Vec::new();
-    while let Ok(Some(delivery)) = tokio::time::timeout(QUIET, consumer.next()).await {
+    // All are read before anything is done: a task that dies again at once would otherwise be requeued without end.
+    let mut deliveries = Vec::new();
+    while deliveries.len() < usize::from(MOST)
+        && let Ok(Some(delivery)) = tokio::time::timeout(QUIET, consumer.next()).await
+    {
+        deliveries.push(delivery);
+    }
+    let mut letters = Vec::with_capacity(deliveries.len());
+    for delivery in deliveries {
         let mut letter = read(&delivery);
         letter.fate = match order {
             Order::Requeue(ids) if wanted(ids, &letter.id) => requeue(bus, topology, &delivery, &letter).await?,
@@ -107,9 +114,6 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
             _ => "kept".into(),
         };
         letters.push(letter);
-        if letters.len() >= usize::from(MOST) {
-            break;
-        }
     }
     Ok(letters)
 }
@@ -269,6 +273,29 @@ mod tests {
         assert!(refused[1].1.starts_with("kept: only tasks"), "{refused:?}");
         visit(Order::Drop(vec![])).await;
         assert!(visit(Order::List).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_task_that_dies_again_is_requeued_once() {
+        let first = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r-1").unwrap());
+        let bus: Arc<dyn Bus> = first.clone();
+        bus.declare(&topology, &[]).await.unwrap();
+        bury(&bus, &topology, "t1", Kind::Task, b"{").await;
+        let (dying, names) = (bus.clone(), topology.clone());
+        let killer = tokio::spawn(async move {
+            let mut tasks = dying.consume(&names.tasks(), 8).await.unwrap();
+            while let Some(delivery) = tasks.next().await {
+                dead_letter(dying.as_ref(), &names, &delivery, "again").await.unwrap();
+            }
+        });
+        let peer: Arc<dyn Bus> = first.peer();
+        let letters = handle(&peer, &topology, &Order::Requeue(vec![])).await.unwrap();
+        killer.abort();
+        assert_eq!(
+            letters.iter().map(|l| l.fate.as_str()).collect::<Vec<_>>(),
+            ["requeued"]
+        );
     }
 
     #[test]
