@@ -142,6 +142,10 @@ pub struct EvalConfig {
     /// Tasks per evaluation.
     #[serde(default)]
     pub tasks: Option<u64>,
+    /// Solutions, half right and half wrong, in the frozen pool on which every evaluation measures the verifier of
+    /// `solve-verify`. They are what the solver answered in the first evaluation. None if not given.
+    #[serde(default)]
+    pub pool: Option<usize>,
     #[serde(default)]
     pub params: toml::Table,
 }

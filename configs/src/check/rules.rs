@@ -199,6 +199,18 @@ fn tasks(config: &RunConfig, report: &mut Report) {
         &[],
         "is 0, so nothing would be evaluated: write 1 or more",
     );
+    report.when(
+        eval.pool.is_some() && config.workflow.kind != "solve-verify",
+        "eval.pool",
+        &["workflow.kind"],
+        "is for workflow.kind = \"solve-verify\": other workflows have no verifier to measure; remove it",
+    );
+    report.when(
+        eval.pool.is_some_and(|size| size < 2),
+        "eval.pool",
+        &[],
+        "is below 2: the pool is half right and half wrong, 100 or more make a figure",
+    );
 }
 
 fn workflow(config: &RunConfig, report: &mut Report) {

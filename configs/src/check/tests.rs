@@ -208,7 +208,7 @@ fn the_run_must_make_sense() {
             ("source = \"generator:signal\"", "source = \"signal\"\nlimit = 0"),
             (
                 "[graders.answer]\nkind = \"exact\"",
-                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0",
+                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0\npool = 100",
             ),
         ],
         &[
@@ -222,6 +222,7 @@ fn the_run_must_make_sense() {
             ("graders.answer.kind", "did you mean \"exact\"?"),
             ("eval.source", "jsonl:PATH"),
             ("eval.tasks", "1 or more"),
+            ("eval.pool", "solve-verify"),
         ],
     );
     for (broker, state) in [

@@ -34,6 +34,18 @@ impl Problem {
         }
     }
 
+    /// The answer of someone who forgets the carry out of the units (in a difference: the borrow). The right one where there
+    /// is none, and for products.
+    #[must_use]
+    pub fn slipped(self) -> i64 {
+        let (left, right) = (self.left % 10, self.right % 10);
+        match self.op {
+            '+' if left + right > 9 => self.answer() - 10,
+            '-' if left < right => self.answer() + 10,
+            _ => self.answer(),
+        }
+    }
+
     /// `37+48=`
     #[must_use]
     pub fn text(self) -> String {

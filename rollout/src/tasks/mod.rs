@@ -17,7 +17,7 @@ use configs::{EvalConfig, TasksConfig};
 use serde::{Deserialize, Serialize};
 
 pub use arithmetic::{Arithmetic, Problem, Split};
-pub use pool::{PoolItem, VerifierPool};
+pub use pool::{VerifierPool, judge};
 use random::Random;
 
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.

@@ -1,30 +1,21 @@
 //! A frozen pool of solutions, half right and half wrong, on which a verifier's balanced accuracy is measured.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use broker::protocol::task::Task;
-use broker::protocol::turn::Message;
 use configs::{GraderConfig, WorkflowConfig};
 
 use super::TasksError;
 use super::random::Random;
 use super::warm::solve_verify;
-use crate::workflow::solve_verify::SolveVerify;
+use crate::workflow::Workflow;
+use crate::workflow::judge::{Judge, SOLUTION};
 
-/// A solution that a verifier is asked about.
+/// Equally many right and wrong solutions, chosen once: tasks whose metadata has the solution.
 #[derive(Debug, Clone, PartialEq)]
-pub struct PoolItem {
-    /// The verifier's prompt.
-    pub messages: Vec<Message>,
-    pub solution: String,
-    /// Whether the solution is right.
-    pub right: bool,
-}
-
-/// Equally many right and wrong solutions, chosen once.
 pub struct VerifierPool {
-    workflow: SolveVerify,
-    items: Vec<PoolItem>,
+    tasks: Vec<Task>,
 }
 
 impl VerifierPool {
@@ -38,12 +29,12 @@ impl VerifierPool {
         seed: u64,
     ) -> Result<Self, TasksError> {
         let workflow = solve_verify(workflow, graders)?;
-        let item = |(task, solution): (Task, String)| PoolItem {
-            messages: workflow.verifier_prompt(&task, &solution),
-            right: workflow.grade(&solution, &task) > 0.5,
-            solution,
-        };
-        let (right, wrong): (Vec<_>, Vec<_>) = solutions.into_iter().map(item).partition(|item| item.right);
+        let (mut right, mut wrong) = (Vec::new(), Vec::new());
+        for (mut task, solution) in solutions {
+            let is_right = workflow.grade(&solution, &task) > 0.5;
+            task.metadata.insert(SOLUTION.into(), solution.into());
+            if is_right { right.push(task) } else { wrong.push(task) }
+        }
         let half = (size / 2).min(right.len()).min(wrong.len());
         if half == 0 {
             let message = format!(
@@ -52,46 +43,51 @@ impl VerifierPool {
                 wrong.len()
             );
             return Err(TasksError::Config {
-                key: "eval".into(),
+                key: "eval.pool".into(),
                 message,
             });
         }
         let mut random = Random::new("dyad verifier pool v1", seed, &[]);
-        let mut items = Vec::with_capacity(2 * half);
+        let mut tasks = Vec::with_capacity(2 * half);
         for kind in [right, wrong] {
             let chosen = random.permutation(kind.len());
-            items.extend(
+            tasks.extend(
                 chosen
                     .into_iter()
                     .take(half)
                     .filter_map(|i| kind.get(i as usize).cloned()),
             );
         }
-        Ok(Self { workflow, items })
+        Ok(Self { tasks })
     }
 
+    /// The right solutions, then the wrong ones.
     #[must_use]
-    pub fn items(&self) -> &[PoolItem] {
-        &self.items
+    pub fn tasks(&self) -> &[Task] {
+        &self.tasks
     }
 
-    /// Whether each answer's verdict is right; one that cannot be read is wrong. Answers stand in the items' order; missing
-    /// ones are wrong.
+    /// One JSON object per line: how a pool is kept.
     #[must_use]
-    pub fn judge(&self, answers: &[String]) -> Vec<bool> {
-        let verdict = |i: usize| answers.get(i).and_then(|text| self.workflow.verdict(text));
-        self.items
-            .iter()
-            .enumerate()
-            .map(|(i, item)| verdict(i) == Some(item.right))
-            .collect()
+    pub fn lines(&self) -> String {
+        // A task is made of text, numbers and maps of text: it is always JSON.
+        let line = |task| serde_json::to_string(task).unwrap_or_default() + "\n";
+        self.tasks.iter().map(line).collect()
     }
 
-    /// The mean of the accuracy on right and on wrong solutions, 0 to 1. Always approving gives 0.5.
-    #[must_use]
-    pub fn balanced_accuracy(&self, answers: &[String]) -> f64 {
-        // Both halves are equally large.
-        let right = self.judge(answers).into_iter().filter(|right| *right).count();
-        right as f64 / self.items.len().max(1) as f64
+    /// A pool that was kept. The error is the first bad line's number, from 1, and what is wrong there.
+    pub fn from_lines(text: &str) -> Result<Self, (usize, String)> {
+        let read = |(i, line): (usize, &str)| serde_json::from_str(line).map_err(|error| (i + 1, error.to_string()));
+        let tasks = text.lines().enumerate().map(read).collect::<Result<_, _>>()?;
+        Ok(Self { tasks })
     }
+}
+
+/// What a pool's tasks are played by: the verifier gives one verdict, and nobody earns anything. Its metric
+/// `verifier_balanced` has the balanced accuracy as its mean over a pool: always approving gives 0.5.
+pub fn judge(
+    workflow: &WorkflowConfig,
+    graders: &BTreeMap<String, GraderConfig>,
+) -> Result<Arc<dyn Workflow>, TasksError> {
+    solve_verify(workflow, graders).map(|workflow| Arc::new(Judge::new(workflow)) as Arc<dyn Workflow>)
 }

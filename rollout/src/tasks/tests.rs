@@ -204,8 +204,7 @@ fn held_out_problems_are_never_trained_on() {
     let eval = EvalConfig {
         source: None,
         tasks: None,
-        every: 0,
-        params: toml::Table::new(),
+        ..EvalConfig::default()
     };
     let mut train = TaskSource::open(&tasks, 1).unwrap().unwrap();
     let mut held_out = TaskSource::open_eval(&eval, &tasks, 2).unwrap().unwrap();
@@ -248,7 +247,7 @@ fn evaluations_take_the_same_few_tasks_each_time() {
         source: None,
         tasks: Some(50),
         every: 5,
-        params: toml::Table::new(),
+        ..EvalConfig::default()
     };
     let once = |seed| take(&mut TaskSource::open_eval(&eval, &tasks, seed).unwrap().unwrap(), 1000);
     assert_eq!(once(1), once(1));

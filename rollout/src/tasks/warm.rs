@@ -20,12 +20,15 @@ pub struct Example {
     pub answer: String,
 }
 
-/// An endless, seeded stream of examples.
+/// An endless, seeded stream of examples. The generators' params are those of `generator:arithmetic` (else as
+/// `tasks.params`) and these parts, from 0 to 1:
 ///
-/// - `generator:arithmetic-solver`: problems of the train split with their answers. Params: those of
-///   `generator:arithmetic` (else as `tasks.params`), `retry` (0.25: the part that shows the retry's prompt, with a wrong
-///   solution and its rejection), `noise` (0: the part with a wrong answer, for a middling start).
-/// - `generator:arithmetic-verifier`: half right and half wrong solutions with their verdicts. `noise` turns verdicts.
+/// - `generator:arithmetic-solver`: problems of the train split with their answers. `retry` (0.25) show the retry's prompt,
+///   with a wrong solution and its rejection; `noise` (0) have a wrong answer; `slip` (0) of the problems with a carry are
+///   answered without it. Either makes a middling start. A slip is a habit that greedy decoding shows and rewards unteach.
+/// - `generator:arithmetic-verifier`: solutions with their verdicts, half of them approved. `noise` (0) turns verdicts;
+///   `slip` (0) judge as one who forgets the carry; `solve` (0) are bare problems with their answers. With
+///   `answer_first = true` the verifier writes its own answer before its verdict: `85 reject`.
 /// - `jsonl:PATH`: lines of `{messages: [...]}` whose last message is the answer, shuffled anew in every pass.
 pub struct WarmSource {
     source: Source,
@@ -41,8 +44,17 @@ struct Generator {
     workflow: SolveVerify,
     problems: Arithmetic,
     verifier: bool,
+    habits: Habits,
+}
+
+/// How the one errs whom the model is to imitate; parts from 0 to 1.
+#[derive(Debug, Default)]
+struct Habits {
     retry: f64,
     noise: f64,
+    slip: f64,
+    solve: f64,
+    answer_first: bool,
 }
 
 impl WarmSource {
@@ -114,6 +126,95 @@ impl Generator {
         };
         params.extend(warm.params.clone());
         params.remove("seed");
+        let habits = Habits::take(&mut params, verifier)?;
+        let problems = Arithmetic::new(&params, Split::Train)
+            .map_err(|(key, message)| problem(&format!("params.{key}"), message))?;
+        let workflow = solve_verify(workflow, graders)?;
+        Ok(Self {
+            workflow,
+            problems,
+            verifier,
+            habits,
+        })
+    }
+
+    fn example(&self, random: &mut Random) -> Example {
+        let item = self.any_problem(random);
+        // No draw where there is nothing to choose, so that older data stays as it was.
+        let slips = self.habits.slip > 0.0 && random.unit() < self.habits.slip;
+        let own = if slips { item.slipped() } else { item.answer() };
+        if !self.verifier {
+            return self.solution(item, own, random);
+        }
+        if self.habits.solve > 0.0 && random.unit() < self.habits.solve {
+            let messages = self.workflow.solver_prompt(&item.task());
+            return Example {
+                messages,
+                answer: self.workflow.answer_text(own),
+            };
+        }
+        self.verdict(item, own, random)
+    }
+
+    fn any_problem(&self, random: &mut Random) -> Problem {
+        self.problems.problem(random.below(self.problems.problems()))
+    }
+
+    fn solution(&self, item: Problem, own: i64, random: &mut Random) -> Example {
+        let task = item.task();
+        let messages = if random.unit() < self.habits.retry {
+            let slipped = item.slipped() != item.answer() && random.unit() < self.habits.slip;
+            let shown = if slipped {
+                item.slipped()
+            } else {
+                wrong_answer(item, random)
+            };
+            let rejection = self.workflow.verdict_text(false);
+            self.workflow
+                .retry_prompt(&task, &self.workflow.answer_text(shown), &rejection)
+        } else {
+            self.workflow.solver_prompt(&task)
+        };
+        let wrong = random.unit() < self.habits.noise;
+        let number = if wrong { wrong_answer(item, random) } else { own };
+        Example {
+            messages,
+            answer: self.workflow.answer_text(number),
+        }
+    }
+
+    /// `own` is what the verifier takes for the answer.
+    fn verdict(&self, item: Problem, own: i64, random: &mut Random) -> Example {
+        let agrees = random.below(2) == 0;
+        let shown = if agrees { own } else { self.other(item, own, random) };
+        let approve = agrees != (random.unit() < self.habits.noise);
+        let messages = self
+            .workflow
+            .verifier_prompt(&item.task(), &self.workflow.answer_text(shown));
+        let verdict = self.workflow.verdict_text(approve);
+        let answer = if self.habits.answer_first {
+            format!("{} {verdict}", self.workflow.answer_text(own))
+        } else {
+            verdict
+        };
+        Example { messages, answer }
+    }
+
+    /// A solution that differs from `own`: the slip or what it missed, one nearby, or the answer to another problem (which
+    /// keeps a verifier from copying what it is shown).
+    fn other(&self, item: Problem, own: i64, random: &mut Random) -> i64 {
+        let candidate = match random.below(3) {
+            0 if own == item.answer() => item.slipped(),
+            0 => item.answer(),
+            1 if self.habits.answer_first => self.any_problem(random).answer(),
+            _ => wrong_answer(item, random),
+        };
+        if candidate == own { own + 1 } else { candidate }
+    }
+}
+
+impl Habits {
+    fn take(params: &mut toml::Table, verifier: bool) -> Result<Self, TasksError> {
         let mut part = |key: &str, default: f64| match params.remove(key) {
             None => Ok(default),
             Some(value) => {
@@ -122,62 +223,27 @@ impl Generator {
                 number.filter(|n| (0.0..=1.0).contains(n)).ok_or_else(wrong)
             }
         };
-        let (retry, noise) = (part("retry", 0.25)?, part("noise", 0.0)?);
-        let problems = Arithmetic::new(&params, Split::Train)
-            .map_err(|(key, message)| problem(&format!("params.{key}"), message))?;
-        Ok(Self {
-            workflow: solve_verify(workflow, graders)?,
-            problems,
-            verifier,
-            retry,
-            noise,
-        })
-    }
-
-    fn example(&self, random: &mut Random) -> Example {
-        let item = self.problems.problem(random.below(self.problems.problems()));
-        if self.verifier {
-            self.verdict(item, random)
-        } else {
-            self.solution(item, random)
-        }
-    }
-
-    fn solution(&self, item: Problem, random: &mut Random) -> Example {
-        let task = item.task();
-        let messages = if random.unit() < self.retry {
-            let solution = self.workflow.answer_text(wrong_answer(item, random));
-            self.workflow
-                .retry_prompt(&task, &solution, &self.workflow.verdict_text(false))
-        } else {
-            self.workflow.solver_prompt(&task)
+        let mut habits = Self {
+            noise: part("noise", 0.0)?,
+            slip: part("slip", 0.0)?,
+            ..Self::default()
         };
-        let wrong = random.unit() < self.noise;
-        let number = if wrong {
-            wrong_answer(item, random)
+        if verifier {
+            habits.solve = part("solve", 0.0)?;
+            habits.answer_first = match params.remove("answer_first") {
+                None => false,
+                Some(toml::Value::Boolean(value)) => value,
+                Some(value) => {
+                    return Err(problem(
+                        "params.answer_first",
+                        format!("{value} is neither true nor false"),
+                    ));
+                }
+            };
         } else {
-            item.answer()
-        };
-        Example {
-            messages,
-            answer: self.workflow.answer_text(number),
+            habits.retry = part("retry", 0.25)?;
         }
-    }
-
-    fn verdict(&self, item: Problem, random: &mut Random) -> Example {
-        let right = random.below(2) == 0;
-        let number = if right {
-            item.answer()
-        } else {
-            wrong_answer(item, random)
-        };
-        let solution = self.workflow.answer_text(number);
-        let approve = right != (random.unit() < self.noise);
-        let messages = self.workflow.verifier_prompt(&item.task(), &solution);
-        Example {
-            messages,
-            answer: self.workflow.verdict_text(approve),
-        }
+        Ok(habits)
     }
 }
 

@@ -4,6 +4,7 @@
 //! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
 //! same with the same events and gets the same answer.
 
+pub(crate) mod judge;
 mod params;
 mod prompts;
 pub mod signal;

@@ -95,6 +95,10 @@ impl SolveVerify {
         }
     }
 
+    pub(crate) fn verifier(&self) -> &RoleName {
+        &self.verifier
+    }
+
     /// The messages of the solver's first attempt.
     pub(crate) fn solver_prompt(&self, task: &Task) -> Vec<Message> {
         self.messages(task, "solver", "", "")

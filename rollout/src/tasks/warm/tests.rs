@@ -1,8 +1,10 @@
 //! Warm starts and pools, against the workflow they are for.
 
-use super::super::VerifierPool;
+use broker::protocol::task::Task;
+
+use super::super::{VerifierPool, judge};
 use super::*;
-use crate::workflow::testing::{config, graders, task};
+use crate::workflow::testing::{config, event, graders, task};
 use crate::workflow::{self, Step};
 
 fn workflow_config() -> WorkflowConfig {
@@ -79,6 +81,63 @@ fn the_verifier_sees_as_many_right_as_wrong_solutions() {
 }
 
 #[test]
+fn slips_are_forgotten_carries_in_their_part() {
+    let examples = take(
+        "source = \"generator:arithmetic-solver\"\nparams = { slip = 0.6, retry = 0.0, max = 60 }",
+        4000,
+    );
+    let (mut carries, mut slips) = (0, 0);
+    for example in &examples {
+        let (left, right) = operands(&example.messages[0].content);
+        let carry = left % 10 + right % 10 > 9;
+        let slipped = example.answer == (left + right - 10).to_string();
+        assert!(slipped && carry || example.answer == (left + right).to_string());
+        (carries, slips) = (carries + u32::from(carry), slips + u32::from(slipped));
+    }
+    let part = f64::from(slips) / f64::from(carries);
+    assert!((0.55..0.65).contains(&part), "{part}");
+    for (left, op, right, slipped) in [
+        (37, '+', 48, 75),
+        (32, '+', 48, 70),
+        (99, '+', 1, 90),
+        (1, '+', 2, 3),
+        (52, '-', 38, 24),
+        (5, '*', 7, 35),
+    ] {
+        assert_eq!(Problem { left, op, right }.slipped(), slipped);
+    }
+}
+
+#[test]
+fn a_verifier_may_answer_first_and_judges_by_its_own_answer() {
+    let warm = "source = \"generator:arithmetic-verifier\"\nparams = { slip = 0.5, solve = 0.2, answer_first = true }";
+    let workflow = SolveVerify::new(&workflow_config(), &graders("integer")).unwrap();
+    let (mut bare, mut approved) = (0, 0);
+    for example in take(warm, 4000) {
+        let prompt = &example.messages[0].content;
+        let (left, right) = operands(prompt);
+        let item = Problem { left, op: '+', right };
+        let shown = prompt.split_once('=').unwrap().1.trim_end_matches('?');
+        let own = if shown.is_empty() {
+            bare += 1;
+            example.answer.clone()
+        } else {
+            let (own, verdict) = example.answer.split_once(' ').unwrap();
+            assert_eq!(verdict, if own == shown { "approve" } else { "reject" }, "{prompt}");
+            assert_eq!(workflow.verdict(&example.answer), Some(own == shown));
+            approved += u32::from(own == shown);
+            own.to_owned()
+        };
+        assert!(
+            [item.answer(), item.slipped()].contains(&own.parse().unwrap()),
+            "{prompt} {own}"
+        );
+    }
+    assert!((700..900).contains(&bare), "{bare}");
+    assert!((1450..1750).contains(&approved), "half of the rest: {approved}");
+}
+
+#[test]
 fn wrong_answers_are_wrong_and_near() {
     let mut random = Random::new("test", 1, &[]);
     for (left, op, right) in [
@@ -146,6 +205,14 @@ fn wrong_settings_are_named() {
             "source = \"generator:arithmetic-solver\"\nparams = { loud = 2 }",
             "warm_start.params.loud",
         ),
+        (
+            "source = \"generator:arithmetic-verifier\"\nparams = { answer_first = 1 }",
+            "warm_start.params.answer_first",
+        ),
+        (
+            "source = \"generator:arithmetic-solver\"\nparams = { solve = 0.5 }",
+            "warm_start.params.solve",
+        ),
     ] {
         let error = open(warm, 0).err().unwrap().to_string();
         assert!(error.starts_with(&format!("{key}: ")), "{error}");
@@ -157,24 +224,29 @@ fn a_pool_is_balanced_and_frozen() {
     let solutions = || (0..100i64).map(|i| (task("2+3=", 5.into()), if i % 4 == 0 { "5" } else { "6" }.to_owned()));
     let choose = |size| VerifierPool::choose(&workflow_config(), &graders("integer"), solutions(), size, 3);
     let pool = choose(20).unwrap();
-    assert_eq!(pool.items(), choose(20).unwrap().items());
-    assert_eq!(pool.items().iter().filter(|item| item.right).count(), 10);
-    assert_eq!(choose(1000).unwrap().items().len(), 50);
-    let say = |text: fn(bool) -> &'static str| {
-        pool.items()
-            .iter()
-            .map(|i| text(i.right).to_owned())
-            .collect::<Vec<_>>()
+    assert_eq!(pool, choose(20).unwrap());
+    assert_eq!(
+        VerifierPool::from_lines(&pool.lines()).unwrap(),
+        pool,
+        "what is kept is what was chosen"
+    );
+    assert_eq!(VerifierPool::from_lines("{}\n").unwrap_err().0, 1);
+    assert_eq!((pool.tasks().len(), choose(1000).unwrap().tasks().len()), (20, 50));
+    let judge = judge(&workflow_config(), &graders("integer")).unwrap();
+    let accuracy = |says: fn(bool) -> &'static str| {
+        let score = |(i, task): (usize, &Task)| {
+            judge.check_task(task).unwrap();
+            let Step::Done(outcome) = judge.step(task, 0, &[event("verifier", 0, says(i < 10))]) else {
+                panic!()
+            };
+            outcome.metrics[0].1
+        };
+        pool.tasks().iter().enumerate().map(score).sum::<f64>() / 20.0
     };
-    for (answers, accuracy) in [
-        (say(|right| if right { "approve" } else { "reject" }), 1.0),
-        (say(|_| "approve"), 0.5),
-        (say(|_| "reject"), 0.5),
-        (say(|_| "hm"), 0.0),
-        (vec![], 0.0),
-    ] {
-        assert_eq!(pool.balanced_accuracy(&answers), accuracy);
-    }
+    assert_eq!(accuracy(|right| if right { "approve" } else { "reject" }), 1.0);
+    assert_eq!(accuracy(|_| "approve"), 0.5);
+    assert_eq!(accuracy(|_| "reject"), 0.5);
+    assert_eq!(accuracy(|_| "hm"), 0.0);
     let right_only = [(task("2+3=", 5.into()), "5".to_owned())];
     assert!(VerifierPool::choose(&workflow_config(), &graders("integer"), right_only, 10, 0).is_err());
 }
