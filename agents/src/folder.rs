@@ -218,12 +218,24 @@ impl RunFolder {
         self.path.join("models").join(agent.as_str())
     }
 
+    /// `evals/<process>.jsonl`: every evaluation, task by task
+    #[must_use]
+    pub fn evals(&self, process: &str) -> PathBuf {
+        self.path.join("evals").join(format!("{process}.jsonl"))
+    }
+
+    /// The frozen pool of solutions on which a verifier is measured.
+    #[must_use]
+    pub fn pool(&self) -> PathBuf {
+        self.path.join("pool.jsonl")
+    }
+
     #[must_use]
     pub fn report(&self) -> PathBuf {
         self.path.join("report.html")
     }
 
-    /// The `*.jsonl` files of `part` (`logs`, `metrics`, `transcripts`), by name.
+    /// The `*.jsonl` files of `part` (`logs`, `metrics`, `transcripts`, `evals`), by name.
     pub fn files(&self, part: &str) -> Result<Vec<PathBuf>, FolderError> {
         let folder = self.path.join(part);
         let entries = match fs::read_dir(&folder) {

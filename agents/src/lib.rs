@@ -14,6 +14,7 @@ pub mod metrics;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod summary;
 pub mod tasks;
 pub mod telemetry;
 pub mod up;

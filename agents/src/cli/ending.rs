@@ -4,21 +4,72 @@ use std::fmt::Write;
 
 use super::status::{LastMetrics, last_metrics};
 use crate::folder::RunFolder;
+use crate::metrics::MetricsWriter;
 use crate::report;
+use crate::summary::{self, Change};
 
-/// Makes the report, and prints the figures and where everything is.
+/// Makes the report, and prints the figures and where everything is. The figures are kept in `metrics/summary.jsonl`.
 pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
-    print!("{}", figures(&report::improvements(folder)?, &last_metrics(folder)?));
+    let changes = summary::read(folder)?;
+    if !changes.is_empty() {
+        let step = folder.config()?.run.train_steps;
+        let writer = MetricsWriter::open(&folder.metrics("summary"), None)?;
+        writer.write(summary::line(&changes, step));
+        writer.flush();
+    }
+    print!("{}", learned(&changes));
+    print!(
+        "{}",
+        figures(&report::improvements(folder)?, &changes, &last_metrics(folder)?)
+    );
     println!("report      {}", report::write(folder)?.display());
     println!("run folder  {}", folder.path().display());
     Ok(())
 }
 
-/// A line for each figure, before and after.
+/// What the figures that matter to most people mean; they are told first and with their intervals.
+const MEANINGS: [(&str, &str); 3] = [
+    ("success", "conversations that end well"),
+    ("solver_first", "solver: first answers right"),
+    ("verifier_balanced", "verifier: verdicts right, on its frozen pool"),
+];
+
+/// Each agent before and after, on tasks it was never trained on.
 #[must_use]
-pub fn figures(improvements: &[report::Improvement], last: &LastMetrics) -> String {
+pub fn learned(changes: &[Change]) -> String {
     let mut text = String::new();
-    for figure in improvements {
+    for (metric, meaning) in MEANINGS {
+        let Some(change) = changes.iter().find(|change| change.metric == metric) else {
+            continue;
+        };
+        let Change {
+            before,
+            after,
+            gain,
+            low,
+            high,
+            tasks,
+            ..
+        } = change;
+        if text.is_empty() {
+            text.push_str("before and after training, on held-out tasks:\n");
+        }
+        let _ = writeln!(
+            text,
+            "  {meaning:<45} {before:.3} -> {after:.3}  ({gain:+.3}, 95% interval {low:+.3} to {high:+.3}, {tasks} tasks)"
+        );
+    }
+    text
+}
+
+/// A line for each other figure, before and after.
+#[must_use]
+pub fn figures(improvements: &[report::Improvement], told: &[Change], last: &LastMetrics) -> String {
+    let mut text = String::new();
+    let is_told = |name: &str| {
+        MEANINGS.iter().any(|(metric, _)| *metric == name) && told.iter().any(|change| change.metric == name)
+    };
+    for figure in improvements.iter().filter(|figure| !is_told(&figure.name)) {
         let (first, last) = (figure.first, figure.last);
         let _ = writeln!(text, "{:<24} {first:.3} -> {last:.3}", figure.name);
     }
@@ -39,8 +90,30 @@ mod tests {
             first: 0.0625,
             last: 1.0,
         };
-        let text = figures(&[figure], &LastMetrics::default());
+        let text = figures(&[figure], &[], &LastMetrics::default());
         assert_eq!(text, "reward of a              0.062 -> 1.000\n");
-        assert_eq!(figures(&[], &LastMetrics::default()), "no batch was trained\n");
+        assert_eq!(figures(&[], &[], &LastMetrics::default()), "no batch was trained\n");
+    }
+
+    #[test]
+    fn what_matters_is_told_in_words_with_its_interval_and_only_once() {
+        let change = Change::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
+        let text = learned(std::slice::from_ref(&change));
+        assert!(
+            text.contains("solver: first answers right                   0.250 -> 0.750  (+0.500, 95% interval -0.066 to +1.066, 4 tasks)"),
+            "{text}"
+        );
+        let figure = |name: &str| report::Improvement {
+            name: name.into(),
+            first: 0.25,
+            last: 0.75,
+        };
+        let rest = figures(
+            &[figure("solver_first"), figure("approve_rate")],
+            &[change],
+            &LastMetrics::default(),
+        );
+        assert_eq!(rest, "approve_rate             0.250 -> 0.750\n");
+        assert_eq!(learned(&[]), "");
     }
 }

@@ -110,6 +110,8 @@ pub struct Coordinator {
     pub(super) beats: BTreeMap<AgentName, (Heartbeat, Instant)>,
     /// Published tasks that wait for room, each still unacked.
     pub(super) waiting: VecDeque<Candidate>,
+    /// Tasks that a ledger has handed back.
+    pub(super) reclaimed: VecDeque<Candidate>,
     pub(super) feed: Feed,
     pub(super) admitting: HashMap<GroupId, Admitting>,
     pub(super) claiming: HashMap<GroupId, Admitting>,
@@ -133,13 +135,14 @@ pub struct Coordinator {
 impl Coordinator {
     pub fn new(env: Arc<Env>, ended: oneshot::Sender<()>) -> anyhow::Result<Self> {
         let feed = Feed::open(&env.config)?;
-        let evals = Evals::open(&env.config)?;
         let process = format!("coordinator-{}", env.incarnation);
+        let evals = Evals::open(&env.config, &env.folder, &process)?;
         Ok(Self {
             rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
             gate: Gate::new(env.config.run.mode, env.batches()),
             beats: BTreeMap::new(),
             waiting: VecDeque::new(),
+            reclaimed: VecDeque::new(),
             feed,
             admitting: HashMap::new(),
             claiming: HashMap::new(),
@@ -392,6 +395,7 @@ impl Handler<Input> for Coordinator {
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
         match input {
+            Input::Task(candidate) if candidate.held => self.reclaimed.push_back(candidate),
             Input::Task(candidate) => self.waiting.push_back(candidate),
             Input::Answers(frame, delivery) => self.on_answers(frame, delivery, ctx),
             Input::Claimed(group, claim) => self.on_claimed(group, claim, ctx),

@@ -3,7 +3,8 @@
 //! One actor ([`actor`]) holds all open groups and decides; it never waits. What takes time (broker, store) runs beside it
 //! ([`io`]) and comes back as one of its [`actor::Input`]s, the closed list of everything that can happen. Its parts:
 //! [`gate`] (how much may be admitted), [`admission`] (custody and claim), [`turns`] (asking and committing), [`frames`] (what
-//! travels), [`closing`] (outcome and bundles), [`evals`] (greedy conversations beside training).
+//! travels), [`closing`] (outcome and bundles), [`evals`] (greedy conversations beside training), [`pool`] (solutions on which a
+//! verifier is measured).
 
 pub mod actor;
 pub mod admission;
@@ -13,6 +14,7 @@ pub mod frames;
 pub mod gate;
 pub mod intake;
 pub mod io;
+pub mod pool;
 pub mod transcripts;
 pub mod turns;
 

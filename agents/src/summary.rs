@@ -1,0 +1,201 @@
+//! How much a run improved: the first evaluation against the last, task by task, with 95% intervals.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::folder::RunFolder;
+use crate::logs::read_json_lines;
+use crate::metrics::Metrics;
+use crate::report::ReportError;
+
+/// Two-sided 95% of a normal distribution.
+const Z: f64 = 1.96;
+
+/// What one evaluation found: of every metric, the value of every task that has it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Step of the lead agent.
+    pub step: u64,
+    pub values: BTreeMap<String, BTreeMap<String, f64>>,
+}
+
+impl Evaluation {
+    /// The mean of a metric over its tasks.
+    #[must_use]
+    pub fn mean(&self, metric: &str) -> Option<f64> {
+        let values = self.values.get(metric)?;
+        (!values.is_empty()).then(|| values.values().sum::<f64>() / values.len() as f64)
+    }
+}
+
+/// One metric before and after, over the same tasks.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    pub metric: String,
+    pub before: f64,
+    pub after: f64,
+    /// `after - before`, and its 95% interval.
+    pub gain: f64,
+    pub low: f64,
+    pub high: f64,
+    pub tasks: usize,
+}
+
+impl Change {
+    /// Of paired values `(before, after)`: the normal approximation of the mean of the differences, which needs a few dozen
+    /// tasks to mean much. None without at least two.
+    #[must_use]
+    pub fn of(metric: &str, pairs: &[(f64, f64)]) -> Option<Self> {
+        let n = pairs.len() as f64;
+        if pairs.len() < 2 {
+            return None;
+        }
+        let mean = |value: fn(&(f64, f64)) -> f64| pairs.iter().map(value).sum::<f64>() / n;
+        let gain = mean(|pair| pair.1 - pair.0);
+        let squares: f64 = pairs.iter().map(|pair| (pair.1 - pair.0 - gain).powi(2)).sum();
+        let margin = Z * (squares / (n - 1.0) / n).sqrt();
+        Some(Self {
+            metric: metric.to_owned(),
+            before: mean(|pair| pair.0),
+            after: mean(|pair| pair.1),
+            gain,
+            low: gain - margin,
+            high: gain + margin,
+            tasks: pairs.len(),
+        })
+    }
+}
+
+/// Every metric that the first and the last evaluation have for the very same tasks. Empty with fewer than two.
+pub fn read(folder: &RunFolder) -> Result<Vec<Change>, ReportError> {
+    let mut evaluations: BTreeMap<u64, Evaluation> = BTreeMap::new();
+    for path in folder.files("evals")? {
+        let lines: Vec<Evaluation> = read_json_lines(&path).map_err(|source| ReportError::Io {
+            doing: "read",
+            path: path.clone(),
+            source,
+        })?;
+        evaluations.extend(lines.into_iter().map(|one| (one.step, one)));
+    }
+    let ends = (evaluations.pop_first(), evaluations.pop_last());
+    let (Some((_, first)), Some((_, last))) = ends else {
+        return Ok(Vec::new());
+    };
+    Ok(changes(&first, &last))
+}
+
+fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
+    let change = |(metric, before): (&String, &BTreeMap<String, f64>)| {
+        let after = last.values.get(metric)?;
+        // A metric that only some conversations have, such as a retry's success, is of other tasks each time: no pairs.
+        if !before.keys().eq(after.keys()) {
+            return None;
+        }
+        let pairs: Vec<(f64, f64)> = before.values().copied().zip(after.values().copied()).collect();
+        Change::of(metric, &pairs)
+    };
+    first.values.iter().filter_map(change).collect()
+}
+
+/// The changes as one line of metrics: `solver_first/before`, `/after`, `/gain`, `/gain_low`, `/gain_high`, `/tasks`.
+#[must_use]
+pub fn line(changes: &[Change], step: u64) -> Metrics {
+    let mut line = Metrics::new("summary", step);
+    for change in changes {
+        for (part, value) in [
+            ("before", change.before),
+            ("after", change.after),
+            ("gain", change.gain),
+            ("gain_low", change.low),
+            ("gain_high", change.high),
+            ("tasks", change.tasks as f64),
+        ] {
+            line.set(&format!("{}/{part}", change.metric), value);
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn evaluation(step: u64, metrics: &[(&str, &[(&str, f64)])]) -> Evaluation {
+        let values = |list: &[(&str, f64)]| list.iter().map(|(task, value)| ((*task).to_owned(), *value)).collect();
+        Evaluation {
+            step,
+            values: metrics
+                .iter()
+                .map(|(name, list)| ((*name).to_owned(), values(list)))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn intervals_are_of_paired_differences() {
+        // Differences 1, 0, 0, 1: mean 0.5, variance 1/3, margin 1.96 * sqrt(1/12).
+        let change = Change::of("x", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
+        let margin = 1.96 * (1.0f64 / 12.0).sqrt();
+        assert_eq!(
+            (change.before, change.after, change.gain, change.tasks),
+            (0.25, 0.75, 0.5, 4)
+        );
+        assert!((change.low - (0.5 - margin)).abs() < 1e-12 && (change.high - (0.5 + margin)).abs() < 1e-12);
+        // Pairing matters: the same means with every task improved alike have no spread at all.
+        let same = Change::of("x", &[(0.0, 0.5), (0.5, 1.0)]).unwrap();
+        assert_eq!((same.low, same.high), (0.5, 0.5));
+        assert_eq!(Change::of("x", &[(0.0, 1.0)]), None);
+    }
+
+    #[test]
+    fn only_metrics_of_the_same_tasks_are_compared() {
+        let first = evaluation(
+            0,
+            &[
+                ("success", &[("a", 0.0), ("b", 1.0)]),
+                ("retry", &[("a", 0.0), ("b", 0.0)]),
+            ],
+        );
+        let last = evaluation(
+            9,
+            &[
+                ("success", &[("b", 1.0), ("a", 1.0)]),
+                ("retry", &[("a", 1.0), ("c", 1.0)]),
+            ],
+        );
+        let found = changes(&first, &last);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].metric.as_str(), found[0].before, found[0].after),
+            ("success", 0.5, 1.0)
+        );
+        let line = line(&found, 9);
+        assert_eq!(line.get("success/gain"), Some(&0.5.into()));
+        assert_eq!(line.get("success/tasks"), Some(&2.0.into()));
+        assert!(line.get("success/gain_low").is_some() && line.get("retry/gain").is_none());
+    }
+
+    #[test]
+    fn the_first_and_the_last_count_whoever_wrote_them() {
+        let base = tempfile::tempdir().unwrap();
+        let config = crate::folder::tests::config_in(base.path());
+        let folder = RunFolder::create(base.path(), &config, None).unwrap();
+        assert_eq!(read(&folder).unwrap(), []);
+        let write = |process: &str, steps: &[(u64, f64)]| {
+            let path = folder.evals(process);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let line = |(step, value): &(u64, f64)| {
+                let one = evaluation(*step, &[("success", &[("a", *value), ("b", *value)])]);
+                serde_json::to_string(&one).unwrap() + "\n"
+            };
+            std::fs::write(path, steps.iter().map(line).collect::<String>()).unwrap();
+        };
+        write("coordinator-2", &[(0, 0.125)]);
+        assert_eq!(read(&folder).unwrap(), [], "one evaluation is no change");
+        // A coordinator that was started later has the later steps, whatever its file's name.
+        write("coordinator-1", &[(50, 0.5), (100, 0.75)]);
+        let found = read(&folder).unwrap();
+        assert_eq!((found[0].before, found[0].after), (0.125, 0.75));
+    }
+}
