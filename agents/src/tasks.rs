@@ -39,7 +39,7 @@ impl Feed {
                 let order = source.order(cursor);
                 let body = codec::encode_json(&task);
                 let id = task.resolve_id(None, &body);
-                Some(Candidate { task: Arc::new(task), id, order: Some(order), body: body.into(), delivery: None })
+                Some(Candidate { task: Arc::new(task), id, order: Some(order), body: body.into(), delivery: None, held: false })
             }
             Ok(None) => {
                 self.exhausted = true;

@@ -3,3 +3,5 @@
 
 mod architecture;
 mod embedded;
+mod processes;
+mod published;

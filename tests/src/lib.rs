@@ -2,3 +2,4 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, reason = "a harness fails by panicking")]
 
 pub mod program;
+pub mod trace;

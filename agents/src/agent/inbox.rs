@@ -13,7 +13,7 @@ use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveFrame}
 use broker::protocol::turn::TurnFrame;
 use configs::History;
 
-use super::Agent;
+use super::{Agent, reclaim};
 use super::turns::{Input, Router};
 use crate::coordinator::io;
 
@@ -92,7 +92,7 @@ pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
     let mut consumer = agent.bus.consume(&agent.topology.samples(&agent.name), SAMPLE_PREFETCH).await?;
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
-            match codec::decode::<Bundle>(&delivery.body) {
+            match codec::decode::<Bundle>(&delivery.body).and_then(|bundle| bundle.validate().map(|()| bundle)) {
                 Ok(bundle) => {
                     let agent = agent.clone();
                     tokio::spawn(async move { stage(&agent, bundle, &delivery).await });
@@ -125,15 +125,21 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
     let queue = agent.topology.control(&format!("{}-{}", agent.name, agent.incarnation));
     agent.bus.declare_queue(&queue).await?;
     let mut consumer = agent.bus.consume(&queue, 256).await?;
+    let mut known = std::collections::HashSet::new();
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             delivery.ack().await;
-            if let Ok(Beat::Coordinator(beat)) = codec::decode_json::<Beat>(&delivery.body)
-                && beat.phase == RunPhase::Closed
-            {
-                agent.closing.notify_one();
-            } else if let Ok(Beat::Agent(beat)) = codec::decode_json::<Beat>(&delivery.body) {
-                agent.saw(beat);
+            match codec::decode_json::<Beat>(&delivery.body) {
+                Ok(Beat::Agent(beat)) => agent.saw(beat),
+                Ok(Beat::Coordinator(beat)) => {
+                    if beat.phase == RunPhase::Closed {
+                        agent.closing.notify_one();
+                    }
+                    if known.insert(beat.incarnation) {
+                        reclaim::soon(agent.clone());
+                    }
+                }
+                Err(error) => tracing::debug!(%error, "ignored a control message"),
             }
         }
     });

@@ -26,9 +26,19 @@ pub fn start(agent: Arc<Agent>) {
     });
 }
 
+/// A coordinator has come: perhaps in the place of one that is gone, with what it had open. All that is reserved is told to
+/// it at once; what another plays is acked and forgotten.
+pub fn soon(agent: Arc<Agent>) {
+    tokio::spawn(async move {
+        if let Err(error) = reclaim(&agent, Duration::ZERO).await {
+            tracing::warn!(%error, "reservations could not be told to the new coordinator");
+        }
+    });
+}
+
 async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
     for overdue in agent.ledger.overdue(bound).await? {
-        tracing::warn!(group = %overdue.group, task = overdue.task, times = overdue.reported, "a reservation is overdue");
+        tracing::info!(group = %overdue.group, task = overdue.task, times = overdue.reported, "handing a reservation back");
         let message = Outgoing {
             to: agent.topology.to(&agent.topology.reclaim()),
             kind: Kind::Task,

@@ -44,6 +44,8 @@ pub struct Training {
     seq: u64,
     /// Recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
+    /// The last step that was, or is to be, trained again.
+    replayed_to: u64,
     /// Groups that refilling has discarded for the batch being formed, and the verdicts on their samples.
     discarded: HashSet<GroupId>,
     zero: Vec<BatchVerdict>,
@@ -65,6 +67,7 @@ impl Training {
             lineages: Lineages::default(),
             seq: 0,
             replay: VecDeque::new(),
+            replayed_to: 0,
             discarded: HashSet::new(),
             zero: Vec::new(),
             saved: None,
@@ -113,6 +116,7 @@ impl Training {
         self.lineages = self.agent.ledger.lineages().await?;
         self.version = WeightVersion { lineage, step: parent.map_or(0, |parent| parent.step) };
         self.replay = self.agent.ledger.recorded_batches(self.version.step).await?.into();
+        self.replayed_to = self.replay.back().map_or(0, |batch| batch.step);
         if !self.replay.is_empty() {
             tracing::info!(batches = self.replay.len(), "training recorded batches again first");
         }
@@ -288,7 +292,11 @@ impl Training {
     fn form(&self, bundles: &[Bundle], more: bool) -> Formed {
         let step = self.version.step;
         let lineages = &self.lineages;
-        let staleness = |version: WeightVersion| step.saturating_sub(lineages.project(version));
+        // Trained again in the same order, the batches of a dead branch lead to its very weights: up to the last of them
+        // its steps are ours.
+        let replayed = self.replayed_to;
+        let position = |version: WeightVersion| lineages.project(version).max(version.step.min(replayed));
+        let staleness = |version: WeightVersion| step.saturating_sub(position(version));
         form(bundles, &BatchContext {
             config: &self.settings.train,
             max_new_tokens: self.settings.sampling.max_new_tokens,
@@ -360,7 +368,7 @@ impl Training {
         let root = self.agent.folder.checkpoints(&self.agent.name);
         let path = root.display().to_string();
         let consumed = self.agent.ledger.consumed(self.version).await?;
-        let meta = serde_json::json!({ "consumed": consumed.digest }).to_string();
+        let meta = serde_json::json!({ "deterministic": { "consumed": consumed.digest } }).to_string();
         let saved = self.execute(|seq| TrainCommand::SaveState { seq, path, meta }).await;
         let reply = saved.context("writing a checkpoint")?;
         self.saved = Some(self.version.step);

@@ -35,6 +35,8 @@ pub struct Candidate {
     pub body: bytes::Bytes,
     /// None for the run's own source, which makes its tasks again.
     pub delivery: Option<Delivery>,
+    /// A ledger holds it already: it needs no room, and is finished whatever the phase.
+    pub held: bool,
 }
 
 /// A group on its way through the agents' ledgers.
@@ -55,7 +57,7 @@ impl Admitting {
     pub(super) fn reserved(open: Open) -> Self {
         let body = codec::encode_json(open.task.as_ref());
         let candidate =
-            Candidate { task: open.task, id: open.task_id, order: Some(open.order), body: body.into(), delivery: None };
+            Candidate { task: open.task, id: open.task_id, order: Some(open.order), body: body.into(), delivery: None, held: true };
         Self { candidate, order: open.order, at: 0, any_open: true, ask_at: Instant::now(), watched: None }
     }
 }
@@ -63,26 +65,32 @@ impl Admitting {
 impl Coordinator {
     /// Takes as many tasks as there is room for: published ones first, then the run's own.
     pub(super) fn admit(&mut self, ctx: &mut Context<Self>) {
-        if self.phase != RunPhase::Running || self.evals.blocks_admission(self.env.config.run.mode) {
-            return;
-        }
-        let room = self.gate.room(self.held_groups());
-        let mut admitted = Vec::new();
+        let held: Vec<Candidate> = self.reclaimed.drain(..).collect();
+        let mut admitted: Vec<GroupId> = held.into_iter().filter_map(|candidate| self.take(candidate)).collect();
+        let room = if self.may_admit() { self.gate.room(self.held_groups()) } else { 0 };
         for _ in 0..room {
             let Some(candidate) = self.waiting.pop_front().or_else(|| self.feed.next()) else { break };
-            let group = GroupId::new(&self.env.run, &candidate.id);
-            if self.known(&group) {
-                ack(candidate.delivery);
-                continue;
-            }
-            let order = candidate.order.unwrap_or(self.next_order);
-            self.next_order += u64::from(candidate.order.is_none());
-            let admitting =
-                Admitting { candidate, order, at: 0, any_open: false, ask_at: Instant::now(), watched: None };
-            self.admitting.insert(group, admitting);
-            admitted.push(group);
+            admitted.extend(self.take(candidate));
         }
         self.reserve(&admitted, ctx);
+    }
+
+    fn may_admit(&self) -> bool {
+        self.phase == RunPhase::Running && !self.evals.blocks_admission(self.env.config.run.mode)
+    }
+
+    /// Begins to admit a task, unless its group is under way here.
+    fn take(&mut self, candidate: Candidate) -> Option<GroupId> {
+        let group = GroupId::new(&self.env.run, &candidate.id);
+        if self.known(&group) {
+            ack(candidate.delivery);
+            return None;
+        }
+        let order = candidate.order.unwrap_or(self.next_order);
+        self.next_order += u64::from(candidate.order.is_none());
+        let admitting = Admitting { candidate, order, at: 0, any_open: false, ask_at: Instant::now(), watched: None };
+        self.admitting.insert(group, admitting);
+        Some(group)
     }
 
     fn known(&self, group: &GroupId) -> bool {

@@ -66,8 +66,9 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {
     let task = parse_task(env, &delivery.body).map_err(|error| error.to_string())?;
     let id = task.resolve_id(delivery.message_id.as_deref(), &delivery.body);
     let order = delivery.header(HEADER_ORDER).and_then(|text| text.parse().ok());
-    let body = delivery.body.clone();
-    Ok(Input::Task(Candidate { task: Arc::new(task), id, order, body, delivery: Some(delivery.clone()) }))
+    let held = *delivery.queue == *env.topology.reclaim().name;
+    let (body, delivery) = (delivery.body.clone(), Some(delivery.clone()));
+    Ok(Input::Task(Candidate { task: Arc::new(task), id, order, body, delivery, held }))
 }
 
 /// Reads a task and asks the workflow whether it can be played.
@@ -89,6 +90,7 @@ fn answer(_: &Env, delivery: &Delivery) -> Result<Input, String> {
         }
         Some(Kind::TurnResult) => {
             let frame = codec::decode::<ResultFrame>(&delivery.body).map_err(|e| e.to_string())?;
+            frame.validate().map_err(|e| e.to_string())?;
             Ok(Input::Results(frame, delivery.clone()))
         }
         other => Err(format!("a {} does not belong into the results queue", other.map_or("message of unknown type", Kind::as_str))),

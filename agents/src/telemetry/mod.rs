@@ -112,11 +112,12 @@ impl Telemetry {
 
 /// `RUST_LOG`, or the default.
 fn filter(default: &str) -> EnvFilter {
-    let text = std::env::var("RUST_LOG").unwrap_or_default();
-    if text.is_empty() {
-        return EnvFilter::new(default);
+    // The bus says itself what became of a connection; lapin would repeat it, bodies of returned messages included.
+    let default = EnvFilter::new(format!("{default},lapin=off"));
+    match std::env::var("RUST_LOG") {
+        Ok(text) if !text.is_empty() => EnvFilter::try_new(&text).unwrap_or(default),
+        _ => default,
     }
-    EnvFilter::try_new(&text).unwrap_or_else(|_| EnvFilter::new(default))
 }
 
 #[cfg(test)]
