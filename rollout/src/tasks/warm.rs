@@ -26,6 +26,7 @@ pub struct Example {
 /// - `generator:arithmetic-solver`: problems of the train split with their answers. `retry` (0.25) show the retry's prompt,
 ///   with a wrong solution and its rejection; `noise` (0) have a wrong answer; `slip` (0) of the problems with a carry are
 ///   answered without it. Either makes a middling start. A slip is a habit that greedy decoding shows and rewards unteach.
+///   With `answer_first = true` the rejection gives the verifier's own answer, which the retry adopts.
 /// - `generator:arithmetic-verifier`: solutions with their verdicts, half of them approved. `noise` (0) turns verdicts;
 ///   `slip` (0) judge as one who forgets the carry; `solve` (0) are bare problems with their answers. With
 ///   `answer_first = true` the verifier writes its own answer before its verdict: `85 reject`.
@@ -162,18 +163,10 @@ impl Generator {
 
     fn solution(&self, item: Problem, own: i64, random: &mut Random) -> Example {
         let task = item.task();
-        let messages = if random.unit() < self.habits.retry {
-            let slipped = item.slipped() != item.answer() && random.unit() < self.habits.slip;
-            let shown = if slipped {
-                item.slipped()
-            } else {
-                wrong_answer(item, random)
-            };
-            let rejection = self.workflow.verdict_text(false);
-            self.workflow
-                .retry_prompt(&task, &self.workflow.answer_text(shown), &rejection)
+        let (messages, own) = if random.unit() < self.habits.retry {
+            self.retry(item, own, random)
         } else {
-            self.workflow.solver_prompt(&task)
+            (self.workflow.solver_prompt(&task), own)
         };
         let wrong = random.unit() < self.habits.noise;
         let number = if wrong { wrong_answer(item, random) } else { own };
@@ -181,6 +174,27 @@ impl Generator {
             messages,
             answer: self.workflow.answer_text(number),
         }
+    }
+
+    /// A rejected solution and what is answered to its critique: `own`, or half of the time what a verifier that answers
+    /// first says, which may be any number.
+    fn retry(&self, item: Problem, own: i64, random: &mut Random) -> (Vec<Message>, i64) {
+        let slipped = item.slipped() != item.answer() && random.unit() < self.habits.slip;
+        let shown = if slipped {
+            item.slipped()
+        } else {
+            wrong_answer(item, random)
+        };
+        let mut critique = self.workflow.verdict_text(false);
+        let mut answer = own;
+        if self.habits.answer_first {
+            if answer == shown || random.below(2) == 0 {
+                answer = self.other(item, shown, random);
+            }
+            critique = format!("{} {critique}", self.workflow.answer_text(answer));
+        }
+        let shown = self.workflow.answer_text(shown);
+        (self.workflow.retry_prompt(&item.task(), &shown, &critique), answer)
     }
 
     /// `own` is what the verifier takes for the answer.
@@ -230,19 +244,17 @@ impl Habits {
         };
         if verifier {
             habits.solve = part("solve", 0.0)?;
-            habits.answer_first = match params.remove("answer_first") {
-                None => false,
-                Some(toml::Value::Boolean(value)) => value,
-                Some(value) => {
-                    return Err(problem(
-                        "params.answer_first",
-                        format!("{value} is neither true nor false"),
-                    ));
-                }
-            };
         } else {
             habits.retry = part("retry", 0.25)?;
         }
+        habits.answer_first = match params.remove("answer_first") {
+            None => false,
+            Some(toml::Value::Boolean(value)) => value,
+            Some(value) => {
+                let message = format!("{value} is neither true nor false");
+                return Err(problem("params.answer_first", message));
+            }
+        };
         Ok(habits)
     }
 }

@@ -34,7 +34,7 @@ fn operands(problem: &str) -> (i64, i64) {
 fn the_solver_learns_in_its_own_prompts() {
     let workflow = workflow::build(&workflow_config(), &graders("integer")).unwrap();
     let examples = take("source = \"generator:arithmetic-solver\"", 2000);
-    let retries = examples.iter().filter(|e| e.messages[0].content.ends_with('!')).count();
+    let retries = examples.iter().filter(|e| e.messages[0].content.contains('!')).count();
     assert!((400..600).contains(&retries), "{retries}");
     for example in &examples {
         let prompt = &example.messages[0].content;
@@ -49,7 +49,7 @@ fn the_solver_learns_in_its_own_prompts() {
         } else {
             assert_ne!(
                 rest,
-                format!("{}!", left + right),
+                format!("{}!reject", left + right),
                 "{problem}: the retry's solution was wrong"
             );
         }
@@ -106,6 +106,21 @@ fn slips_are_forgotten_carries_in_their_part() {
     ] {
         assert_eq!(Problem { left, op, right }.slipped(), slipped);
     }
+}
+
+#[test]
+fn a_retry_adopts_the_answer_of_a_verifier_that_answers_first() {
+    let warm = "source = \"generator:arithmetic-solver\"\nparams = { slip = 0.5, retry = 1.0, answer_first = true }";
+    let mut right = 0;
+    for example in take(warm, 1000) {
+        let prompt = &example.messages[0].content;
+        let (shown, critique) = prompt.split_once('=').unwrap().1.split_once('!').unwrap();
+        assert_eq!(critique, format!("{} reject", example.answer), "{prompt}");
+        assert_ne!(shown, example.answer, "{prompt}: nobody rejects what they agree with");
+        let (left, right_operand) = operands(prompt);
+        right += u32::from(example.answer == (left + right_operand).to_string());
+    }
+    assert!((300..800).contains(&right), "right and wrong ones are adopted: {right}");
 }
 
 #[test]
