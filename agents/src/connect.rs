@@ -58,7 +58,9 @@ pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
     if url == "memory:" {
         return Ok(MemoryBus::new());
     }
-    Ok(AmqpBus::connect(url, AmqpOptions::default()).await.context("connecting to the message broker")?)
+    Ok(AmqpBus::connect(url, AmqpOptions::default())
+        .await
+        .context("connecting to the message broker")?)
 }
 
 /// The conversation store at a URL. What endangers what it keeps is logged.
@@ -66,7 +68,9 @@ pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
     if url == "memory:" {
         return Ok(MemoryStore::new());
     }
-    let store = RedisStore::connect(url, run, RedisOptions::default()).await.context("connecting to the state store")?;
+    let store = RedisStore::connect(url, run, RedisOptions::default())
+        .await
+        .context("connecting to the state store")?;
     for warning in store.check().await? {
         tracing::warn!(warning, "the state store's settings");
     }

@@ -148,7 +148,11 @@ impl RunFolder {
             many => Err(FolderError::Ambiguous {
                 base: base.into(),
                 which: which.into(),
-                runs: many.iter().map(|(info, _)| info.run.as_str()).collect::<Vec<_>>().join(", "),
+                runs: many
+                    .iter()
+                    .map(|(info, _)| info.run.as_str())
+                    .collect::<Vec<_>>()
+                    .join(", "),
             }),
         }
     }
@@ -259,10 +263,12 @@ impl RunFolder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(io_error("read", &path)(error)),
         };
-        serde_json::from_slice(&text).map(Some).map_err(|e| FolderError::Broken {
-            path,
-            reason: e.to_string(),
-        })
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| FolderError::Broken {
+                path,
+                reason: e.to_string(),
+            })
     }
 
     /// Writes where the servers are. The file has their passwords: only its owner reads it.
@@ -314,7 +320,13 @@ fn new_run_id(name: &str) -> RunId {
     let narrow: String = name
         .to_lowercase()
         .chars()
-        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' { c } else { '-' })
+        .map(|c| {
+            if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' {
+                c
+            } else {
+                '-'
+            }
+        })
         .take(39)
         .collect();
     let narrow = narrow.trim_matches(['-', '_']);
@@ -428,7 +440,10 @@ pub(crate) mod tests {
         folder.set_connection(&urls).unwrap();
         folder.set_connection(&urls).unwrap();
         assert_eq!(folder.connection().unwrap().unwrap().broker, urls.broker);
-        let mode = fs::metadata(folder.path().join("connection.json")).unwrap().permissions().mode();
+        let mode = fs::metadata(folder.path().join("connection.json"))
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -23,7 +23,12 @@ struct Heard {
 }
 
 /// Shows progress until the bus closes. `listener` must differ for every process.
-pub async fn watch(bus: Arc<dyn Bus>, topology: &Topology, config: Arc<RunConfig>, listener: &str) -> anyhow::Result<()> {
+pub async fn watch(
+    bus: Arc<dyn Bus>,
+    topology: &Topology,
+    config: Arc<RunConfig>,
+    listener: &str,
+) -> anyhow::Result<()> {
     let queue = topology.control(listener);
     bus.declare_queue(&queue).await?;
     let mut beats = bus.consume(&queue, 256).await?;
@@ -61,7 +66,11 @@ impl View {
     fn new(config: Arc<RunConfig>) -> Self {
         use std::io::IsTerminal;
         let live = std::io::stderr().is_terminal();
-        let target = if live { ProgressDrawTarget::stderr_with_hz(5) } else { ProgressDrawTarget::hidden() };
+        let target = if live {
+            ProgressDrawTarget::stderr_with_hz(5)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
         let bars = MultiProgress::with_draw_target(target);
         let run = bars.add(ProgressBar::new(config.run.train_steps));
         if let Ok(style) = ProgressStyle::with_template("{bar:32} step {pos}/{len}  {msg}") {
@@ -79,11 +88,23 @@ impl View {
                 (name, bar)
             })
             .collect();
-        Self { config, started: Instant::now(), last: None, live, bars, run, agents }
+        Self {
+            config,
+            started: Instant::now(),
+            last: None,
+            live,
+            bars,
+            run,
+            agents,
+        }
     }
 
     fn show(&mut self, heard: &Heard) {
-        let lead = self.config.lead().and_then(|lead| heard.agents.get(lead)).map_or(0, |beat| beat.step);
+        let lead = self
+            .config
+            .lead()
+            .and_then(|lead| heard.agents.get(lead))
+            .map_or(0, |beat| beat.step);
         let summary = summary(heard, self.started.elapsed(), lead, self.config.run.train_steps);
         if self.live {
             self.run.set_position(lead);
@@ -95,12 +116,20 @@ impl View {
             }
         } else if self.last.is_none_or(|at| at.elapsed() >= PLAIN_EVERY) {
             self.last = Some(Instant::now());
-            let agents: Vec<String> =
-                heard.agents.values().map(|beat| format!("{}: {}", beat.agent, agent_line(beat))).collect();
+            let agents: Vec<String> = heard
+                .agents
+                .values()
+                .map(|beat| format!("{}: {}", beat.agent, agent_line(beat)))
+                .collect();
             // A closed pipe must not end the run.
             let _ = std::io::Write::write_all(
                 &mut std::io::stderr(),
-                format!("step {lead}/{}  {summary}  {}\n", self.config.run.train_steps, agents.join("  ")).as_bytes(),
+                format!(
+                    "step {lead}/{}  {summary}  {}\n",
+                    self.config.run.train_steps,
+                    agents.join("  ")
+                )
+                .as_bytes(),
             );
         }
     }
@@ -115,12 +144,28 @@ impl Drop for View {
 fn summary(heard: &Heard, elapsed: Duration, step: u64, steps: u64) -> String {
     let seconds = elapsed.as_secs_f64().max(1e-3);
     let turns: u64 = heard.coordinators.values().map(|beat| beat.turns).sum();
-    let conversations: u64 = heard.coordinators.values().map(|beat| beat.finished_conversations).sum();
-    let left = if step > 0 { format!("{:.0}s left", seconds / step as f64 * steps.saturating_sub(step) as f64) } else { "-".into() };
-    format!("{:.0} turns/s  {:.0} conversations/s  {:.0}s, {left}", turns as f64 / seconds, conversations as f64 / seconds, seconds)
+    let conversations: u64 = heard
+        .coordinators
+        .values()
+        .map(|beat| beat.finished_conversations)
+        .sum();
+    let left = if step > 0 {
+        format!("{:.0}s left", seconds / step as f64 * steps.saturating_sub(step) as f64)
+    } else {
+        "-".into()
+    };
+    format!(
+        "{:.0} turns/s  {:.0} conversations/s  {:.0}s, {left}",
+        turns as f64 / seconds,
+        conversations as f64 / seconds,
+        seconds
+    )
 }
 
 fn agent_line(beat: &Heartbeat) -> String {
     let reward = beat.reward.map_or_else(|| "-".into(), |reward| format!("{reward:.3}"));
-    format!("reward {reward}  weights {}  ready {}  reserved {}", beat.version, beat.ready, beat.reserved)
+    format!(
+        "reward {reward}  weights {}  ready {}  reserved {}",
+        beat.version, beat.ready, beat.reserved
+    )
 }

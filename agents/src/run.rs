@@ -15,7 +15,10 @@ use crate::{agent, coordinator, ids};
 pub fn system() -> actix::SystemRunner {
     actix::System::with_tokio_rt(|| {
         let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        let built = tokio::runtime::Builder::new_multi_thread().worker_threads(cores).enable_all().build();
+        let built = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(cores)
+            .enable_all()
+            .build();
         match built {
             Ok(runtime) => runtime,
             Err(error) => {
@@ -28,7 +31,10 @@ pub fn system() -> actix::SystemRunner {
 
 /// Runs `config` to its end in this process. The folder says how it went.
 pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Result<()> {
-    let urls = Connection { broker: config.run.broker.clone(), state: config.run.state.clone() };
+    let urls = Connection {
+        broker: config.run.broker.clone(),
+        state: config.run.state.clone(),
+    };
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
     let run = folder.run().clone();
@@ -49,7 +55,11 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
             folder: folder.clone(),
             incarnation: ids::incarnation(),
         };
-        async move { agent::start(env).await.with_context(|| format!("starting agent {name}")) }
+        async move {
+            agent::start(env)
+                .await
+                .with_context(|| format!("starting agent {name}"))
+        }
     });
     let agents = futures_util::future::try_join_all(starts).await?;
     let env = coordinator::Env {
@@ -66,7 +76,12 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     let mut coordinated = false;
     let ends = agents.into_iter().map(|started| async move {
         let name = started.agent.name.clone();
-        started.end.await.context("the agent's task ended").and_then(|end| end).with_context(|| format!("agent {name}"))
+        started
+            .end
+            .await
+            .context("the agent's task ended")
+            .and_then(|end| end)
+            .with_context(|| format!("agent {name}"))
     });
     let mut ends = std::pin::pin!(futures_util::future::try_join_all(ends));
     let outcome = loop {
@@ -89,5 +104,6 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
 
 /// The run folder of a new run.
 pub fn new_folder(config: &RunConfig, source: &Path) -> anyhow::Result<RunFolder> {
-    RunFolder::create(&config.run.folder, config, Some(source)).with_context(|| format!("making a run folder for {}", source.display()))
+    RunFolder::create(&config.run.folder, config, Some(source))
+        .with_context(|| format!("making a run folder for {}", source.display()))
 }

@@ -19,7 +19,10 @@ pub struct Feed {
 
 impl Feed {
     pub fn open(config: &RunConfig) -> anyhow::Result<Self> {
-        Ok(Self { source: TaskSource::open(&config.tasks, config.run.seed)?, exhausted: false })
+        Ok(Self {
+            source: TaskSource::open(&config.tasks, config.run.seed)?,
+            exhausted: false,
+        })
     }
 
     /// Whether the source has given its last task. A run without a source of its own never is: it waits for the queue.
@@ -39,7 +42,14 @@ impl Feed {
                 let order = source.order(cursor);
                 let body = codec::encode_json(&task);
                 let id = task.resolve_id(None, &body);
-                Some(Candidate { task: Arc::new(task), id, order: Some(order), body: body.into(), delivery: None, held: false })
+                Some(Candidate {
+                    task: Arc::new(task),
+                    id,
+                    order: Some(order),
+                    body: body.into(),
+                    delivery: None,
+                    held: false,
+                })
             }
             Ok(None) => {
                 self.exhausted = true;

@@ -35,16 +35,23 @@ pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
     let run = folder.path().display().to_string();
     let agent = |name: &configs::AgentName| Role {
         label: name.to_string(),
-        args: ["agent", "--name", name.as_str(), "--run", &run].map(str::to_owned).to_vec(),
+        args: ["agent", "--name", name.as_str(), "--run", &run]
+            .map(str::to_owned)
+            .to_vec(),
     };
-    let coordinator =
-        Role { label: "coordinator".into(), args: ["coordinator", "--run", &run].map(str::to_owned).to_vec() };
+    let coordinator = Role {
+        label: "coordinator".into(),
+        args: ["coordinator", "--run", &run].map(str::to_owned).to_vec(),
+    };
     config.participants().iter().map(agent).chain([coordinator]).collect()
 }
 
 /// Runs all processes to their end.
 pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result<()> {
-    let urls = Connection { broker: config.run.broker.clone(), state: config.run.state.clone() };
+    let urls = Connection {
+        broker: config.run.broker.clone(),
+        state: config.run.state.clone(),
+    };
     anyhow::ensure!(
         urls.broker != "memory:" && urls.state != "memory:",
         "processes cannot share memory: set run.broker and run.state to \"local:\" or to servers, or use `dyad run`"
@@ -52,7 +59,13 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
     let (stop, stopping) = watch::channel(false);
-    let width = config.participants().iter().map(|name| name.as_str().len()).max().unwrap_or(0).max("coordinator".len());
+    let width = config
+        .participants()
+        .iter()
+        .map(|name| name.as_str().len())
+        .max()
+        .unwrap_or(0)
+        .max("coordinator".len());
     let tasks: Vec<_> = roles(config, folder)
         .into_iter()
         .enumerate()
@@ -87,7 +100,12 @@ async fn keep(role: Role, index: usize, width: usize, mut stopping: watch::Recei
     loop {
         let started = Instant::now();
         let mut child = start(&role, index, width)?;
-        say(&role.label, index, width, &format!("started, process {}", child.id().unwrap_or(0)));
+        say(
+            &role.label,
+            index,
+            width,
+            &format!("started, process {}", child.id().unwrap_or(0)),
+        );
         let status = tokio::select! {
             status = child.wait() => status?,
             _ = stopping.changed() => return end(child).await,
@@ -103,7 +121,12 @@ async fn keep(role: Role, index: usize, width: usize, mut stopping: watch::Recei
         if started.elapsed() > RECOVERED {
             pause = FIRST_PAUSE;
         }
-        say(&role.label, index, width, &format!("ended with {status}; starting again in {pause:?}"));
+        say(
+            &role.label,
+            index,
+            width,
+            &format!("ended with {status}; starting again in {pause:?}"),
+        );
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             _ = stopping.changed() => return Ok(()),

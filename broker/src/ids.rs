@@ -161,12 +161,7 @@ pub struct TurnKey {
 impl RequestId {
     #[must_use]
     pub fn new(group: GroupId, attempt: Attempt, key: &TurnKey) -> Self {
-        let numbers = [
-            key.member.to_le_bytes(),
-            key.seat.to_le_bytes(),
-            key.turn.to_le_bytes(),
-        ]
-        .concat();
+        let numbers = [key.member.to_le_bytes(), key.seat.to_le_bytes(), key.turn.to_le_bytes()].concat();
         Self(first_half(&hash(
             "dyad request v1",
             &[&group.0, &attempt.0, key.role.as_str().as_bytes(), &numbers],
@@ -177,12 +172,7 @@ impl RequestId {
 /// The seed of one generation: the same for the same run seed, task and turn, whatever the run, attempt or batch.
 #[must_use]
 pub fn seed(run_seed: u64, task: &str, key: &TurnKey) -> u64 {
-    let numbers = [
-        key.member.to_le_bytes(),
-        key.seat.to_le_bytes(),
-        key.turn.to_le_bytes(),
-    ]
-    .concat();
+    let numbers = [key.member.to_le_bytes(), key.seat.to_le_bytes(), key.turn.to_le_bytes()].concat();
     let parts = [
         &run_seed.to_le_bytes()[..],
         task.as_bytes(),
@@ -204,21 +194,7 @@ pub fn conversation_seed(run_seed: u64, task: &str, member: u16) -> u64 {
 }
 
 /// Which weights: the lineage that every trainer start begins anew, and the batches published since step 0 of the run.
-#[derive(
-    Debug,
-    Clone,
-    Copy,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
-    Encode,
-    Decode,
-    Serialize,
-    Deserialize,
-    Default,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Encode, Decode, Serialize, Deserialize, Default)]
 pub struct WeightVersion {
     pub lineage: u32,
     pub step: u64,
@@ -247,13 +223,9 @@ mod tests {
     fn ids_differ_where_their_sources_differ() {
         let run = RunId::new("r-1").unwrap();
         assert_ne!(GroupId::new(&run, "a"), GroupId::new(&run, "b"));
-        assert_ne!(
-            GroupId::new(&run, "a"),
-            GroupId::new(&RunId::new("r-2").unwrap(), "a")
-        );
+        assert_ne!(GroupId::new(&run, "a"), GroupId::new(&RunId::new("r-2").unwrap(), "a"));
         let (group, attempt) = (GroupId::new(&run, "a"), Attempt([1; 16]));
-        let ids = [key(0, 0, 0), key(1, 0, 0), key(0, 1, 0), key(0, 0, 1)]
-            .map(|k| RequestId::new(group, attempt, &k));
+        let ids = [key(0, 0, 0), key(1, 0, 0), key(0, 1, 0), key(0, 0, 1)].map(|k| RequestId::new(group, attempt, &k));
         for (i, a) in ids.iter().enumerate() {
             assert!(ids.iter().skip(i + 1).all(|b| a != b));
         }

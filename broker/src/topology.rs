@@ -136,11 +136,7 @@ impl Topology {
             Plane::Control => ExchangeKind::Fanout,
             _ => ExchangeKind::Direct,
         };
-        let plane = if plane == Plane::Reclaim {
-            Plane::Tasks
-        } else {
-            plane
-        };
+        let plane = if plane == Plane::Reclaim { Plane::Tasks } else { plane };
         Exchange {
             name: format!("dyad.{}.{}", self.run, plane.as_str()),
             kind,
@@ -198,12 +194,7 @@ impl Topology {
 
     #[must_use]
     pub fn reserve(&self, agent: &AgentName) -> Queue {
-        self.queue(
-            Plane::Reserve,
-            Some(agent.as_str()),
-            Self::SINGLE,
-            256 * MIB,
-        )
+        self.queue(Plane::Reserve, Some(agent.as_str()), Self::SINGLE, 256 * MIB)
     }
 
     #[must_use]
@@ -223,34 +214,19 @@ impl Topology {
 
     #[must_use]
     pub fn samples(&self, agent: &AgentName) -> Queue {
-        self.queue(
-            Plane::Samples,
-            Some(agent.as_str()),
-            Self::SINGLE,
-            1024 * MIB,
-        )
+        self.queue(Plane::Samples, Some(agent.as_str()), Self::SINGLE, 1024 * MIB)
     }
 
     /// `listener` must differ for every process.
     #[must_use]
     pub fn control(&self, listener: &str) -> Queue {
-        self.queue(
-            Plane::Control,
-            Some(listener),
-            QueueKind::Exclusive,
-            4 * MIB,
-        )
+        self.queue(Plane::Control, Some(listener), QueueKind::Exclusive, 4 * MIB)
     }
 
     /// All shared turns of the run, for an onlooker.
     #[must_use]
     pub fn inference(&self, listener: &str) -> Queue {
-        let mut queue = self.queue(
-            Plane::Inference,
-            Some(listener),
-            QueueKind::Exclusive,
-            16 * MIB,
-        );
+        let mut queue = self.queue(Plane::Inference, Some(listener), QueueKind::Exclusive, 16 * MIB);
         queue.routing_key = format!("{}.#", self.run);
         queue
     }

@@ -13,16 +13,13 @@ pub mod units;
 pub mod workflow;
 
 pub use agent::{
-    AgentConfig, EngineConfig, EngineKind, History, ModelConfig, RandomModel, SamplingConfig, Swap,
-    TokenizerConfig,
+    AgentConfig, EngineConfig, EngineKind, History, ModelConfig, RandomModel, SamplingConfig, Swap, TokenizerConfig,
 };
 pub use names::{AgentName, NameError, RoleName};
-pub use run::{
-    ConfigError, EvalConfig, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,
-};
+pub use run::{ConfigError, EvalConfig, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy};
 pub use train::{
-    Advantage, Aggregation, KlConfig, LossConfig, LossKind, OptimizerConfig, Schedule, Stale,
-    TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
+    Advantage, Aggregation, KlConfig, LossConfig, LossKind, OptimizerConfig, Schedule, Stale, TrainConfig, Truncated,
+    WarmStartConfig, ZeroAdvantage,
 };
 pub use units::{ByteSize, HumanDuration};
 pub use workflow::{GraderConfig, WorkflowConfig};

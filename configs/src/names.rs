@@ -7,9 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a name was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{value:?} is not a name: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit"
-)]
+#[error("{value:?} is not a name: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit")]
 pub struct NameError {
     pub value: String,
 }

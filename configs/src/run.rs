@@ -163,17 +163,11 @@ pub struct Problem {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {path}")]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     #[error("{path} is not TOML: {message}")]
     Syntax { path: PathBuf, message: String },
     #[error("{path} has {} problem(s):{}", .problems.len(), list(.problems))]
-    Invalid {
-        path: PathBuf,
-        problems: Vec<Problem>,
-    },
+    Invalid { path: PathBuf, problems: Vec<Problem> },
 }
 
 fn list(problems: &[Problem]) -> String {
@@ -195,12 +189,10 @@ impl RunConfig {
 
     /// As [`RunConfig::load`], from text; `path` is only named in errors.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let table: toml::Table =
-            text.parse()
-                .map_err(|e: toml::de::Error| ConfigError::Syntax {
-                    path: path.into(),
-                    message: e.to_string(),
-                })?;
+        let table: toml::Table = text.parse().map_err(|e: toml::de::Error| ConfigError::Syntax {
+            path: path.into(),
+            message: e.to_string(),
+        })?;
         crate::check::resolve(table).map_err(|problems| ConfigError::Invalid {
             path: path.into(),
             problems,

@@ -27,6 +27,9 @@ pub struct TrainConfig {
     pub kl: KlConfig,
     /// Entropy bonus per token.
     pub entropy: f64,
+    /// Where the entropy bonus ends: it moves there linearly over the run's `train_steps`. Exploring early and settling
+    /// late is what gets two agents out of a language with two names for one thing.
+    pub entropy_final: Option<f64>,
     pub optimizer: OptimizerConfig,
     pub warm_start: Option<WarmStartConfig>,
     /// Steps between checkpoints; 0 means only at the end.
@@ -52,6 +55,7 @@ impl Default for TrainConfig {
             loss: LossConfig::default(),
             kl: KlConfig::default(),
             entropy: 0.0,
+            entropy_final: None,
             optimizer: OptimizerConfig::default(),
             warm_start: None,
             checkpoint_every: 0,

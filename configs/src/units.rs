@@ -110,12 +110,7 @@ mod tests {
 
     #[test]
     fn units_round_trip() {
-        for (text, seconds) in [
-            ("250ms", 0.25),
-            ("30s", 30.0),
-            ("1.5 m", 90.0),
-            ("2h", 7200.0),
-        ] {
+        for (text, seconds) in [("250ms", 0.25), ("30s", 30.0), ("1.5 m", 90.0), ("2h", 7200.0)] {
             assert_eq!(
                 HumanDuration::parse(text),
                 Some(HumanDuration(Duration::from_secs_f64(seconds))),

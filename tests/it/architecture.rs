@@ -50,10 +50,16 @@ fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
 fn crates_depend_one_way() {
     let found = dependencies();
     let allowed: BTreeMap<&str, &[&str]> = ARROWS.into();
-    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), allowed.keys().copied().collect());
+    assert_eq!(
+        found.keys().map(String::as_str).collect::<BTreeSet<_>>(),
+        allowed.keys().copied().collect()
+    );
     for (name, packages) in &found {
         for ours in packages.iter().filter(|package| allowed.contains_key(package.as_str())) {
-            assert!(allowed[name.as_str()].contains(&ours.as_str()), "{name} must not depend on {ours}");
+            assert!(
+                allowed[name.as_str()].contains(&ours.as_str()),
+                "{name} must not depend on {ours}"
+            );
         }
     }
 }
@@ -63,7 +69,10 @@ fn heavy_packages_have_one_home() {
     for (name, packages) in dependencies() {
         for (package, homes) in HOMES {
             let allowed = homes.contains(&name.as_str());
-            assert!(allowed || !packages.contains(package), "{package} belongs into {homes:?}, not into {name}");
+            assert!(
+                allowed || !packages.contains(package),
+                "{package} belongs into {homes:?}, not into {name}"
+            );
         }
     }
 }
@@ -78,9 +87,16 @@ fn pure_crates_build_without_the_servers_clients() {
             .output()
             .unwrap();
         let tree = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success() && tree.contains("broker"), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success() && tree.contains("broker"),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         for package in ["lapin", "redis"] {
-            assert!(!tree.lines().any(|line| line.starts_with(&format!("{package} v"))), "{pure} builds {package}");
+            assert!(
+                !tree.lines().any(|line| line.starts_with(&format!("{package} v"))),
+                "{pure} builds {package}"
+            );
         }
     }
 }
@@ -95,7 +111,11 @@ fn only_topology_spells_queue_names() {
             }
             let text = std::fs::read_to_string(&file).unwrap();
             let code = text.split("#[cfg(test)]").next().unwrap();
-            for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+            for (number, line) in code
+                .lines()
+                .enumerate()
+                .filter(|(_, line)| !line.trim_start().starts_with("//"))
+            {
                 assert!(!line.contains("\"dyad.{"), "{}:{}: {line}", file.display(), number + 1);
             }
         }

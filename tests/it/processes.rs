@@ -16,7 +16,16 @@ fn program() -> Program {
 }
 
 fn arguments<'a>(command: &'a str, steps: &'a str, runs: &'a str) -> [&'a str; 8] {
-    [command, "configs/signal.toml", "--seed", "5", "--steps", steps, "--folder", runs]
+    [
+        command,
+        "configs/signal.toml",
+        "--seed",
+        "5",
+        "--steps",
+        steps,
+        "--folder",
+        runs,
+    ]
 }
 
 fn up(program: &Program) -> Running {
@@ -41,11 +50,20 @@ fn pids(log: &str, label: &str) -> Vec<u32> {
 }
 
 fn steps_trained(run: &Path, agent: &str) -> usize {
-    json_lines(&run.join("metrics").join(format!("{agent}.jsonl"))).iter().filter(|l| l["kind"] == "train").count()
+    json_lines(&run.join("metrics").join(format!("{agent}.jsonl")))
+        .iter()
+        .filter(|l| l["kind"] == "train")
+        .count()
 }
 
 fn kill(pid: u32) {
-    assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().unwrap().success());
+    assert!(
+        Command::new("kill")
+            .args(["-9", &pid.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
 }
 
 /// Every sample trained once by either agent, and the weights those of the undisturbed run, bit for bit.
@@ -65,7 +83,10 @@ fn three_processes_train_what_one_process_trains() {
     let mut running = up(&program);
     running.finish(PATIENCE);
     let log = running.log();
-    let all: BTreeSet<u32> = ["a", "b", "coordinator"].iter().flat_map(|label| pids(&log, label)).collect();
+    let all: BTreeSet<u32> = ["a", "b", "coordinator"]
+        .iter()
+        .flat_map(|label| pids(&log, label))
+        .collect();
     assert_eq!(all.len(), 3, "three processes:\n{log}");
     let run = program.run_folder();
     for agent in ["a", "b"] {
@@ -80,7 +101,9 @@ fn a_killed_agent_comes_back_and_nothing_is_lost_or_counted_twice() {
     let program = program();
     let mut running = up(&program);
     let run = program.run_folder();
-    wait_for("agent b to train 12 batches", PATIENCE, || (steps_trained(&run, "b") >= 12).then_some(()));
+    wait_for("agent b to train 12 batches", PATIENCE, || {
+        (steps_trained(&run, "b") >= 12).then_some(())
+    });
     kill(*pids(&running.log(), "b").last().unwrap());
     running.finish(PATIENCE);
     assert_eq!(pids(&running.log(), "b").len(), 2, "started again:\n{}", running.log());
@@ -92,10 +115,17 @@ fn a_killed_coordinator_comes_back_and_nothing_is_lost_or_counted_twice() {
     let program = program();
     let mut running = up(&program);
     let run = program.run_folder();
-    wait_for("agent a to train 12 batches", PATIENCE, || (steps_trained(&run, "a") >= 12).then_some(()));
+    wait_for("agent a to train 12 batches", PATIENCE, || {
+        (steps_trained(&run, "a") >= 12).then_some(())
+    });
     kill(*pids(&running.log(), "coordinator").last().unwrap());
     running.finish(PATIENCE);
-    assert_eq!(pids(&running.log(), "coordinator").len(), 2, "started again:\n{}", running.log());
+    assert_eq!(
+        pids(&running.log(), "coordinator").len(),
+        2,
+        "started again:\n{}",
+        running.log()
+    );
     for agent in ["a", "b"] {
         let audit = audit(&run, agent);
         assert_eq!((audit.twice, audit.missing), (0, 0), "agent {agent}: {audit:?}");

@@ -50,7 +50,10 @@ fn live() -> Live {
     let run = program.run_folder();
     wait_for("the run to be running", PATIENCE, || {
         let lines = json_lines(&run.join("logs/coordinator.jsonl"));
-        lines.iter().any(|line| line["message"] == "the run is running").then_some(())
+        lines
+            .iter()
+            .any(|line| line["message"] == "the run is running")
+            .then_some(())
     });
     Live { program, running, run }
 }
@@ -58,7 +61,9 @@ fn live() -> Live {
 async fn bus(run: &Path) -> (std::sync::Arc<AmqpBus>, Topology) {
     let connection: serde_json::Value =
         serde_json::from_slice(&std::fs::read(run.join("connection.json")).unwrap()).unwrap();
-    let bus = AmqpBus::connect(connection["broker"].as_str().unwrap(), AmqpOptions::default()).await.unwrap();
+    let bus = AmqpBus::connect(connection["broker"].as_str().unwrap(), AmqpOptions::default())
+        .await
+        .unwrap();
     let id = run.file_name().unwrap().to_str().unwrap();
     (bus, Topology::new(RunId::new(id).unwrap()))
 }
@@ -68,8 +73,16 @@ fn poison() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
     let oversize = format!("{{\"prompt\": \"{}\", \"label\": \"o1\"}}", "x".repeat(1 << 20));
     vec![
         ("malformed", b"{\"prompt\": \"o1\"".to_vec(), &["not a task", "EOF"]),
-        ("wrong-type", b"{\"prompt\": 7, \"label\": \"o1\"}".to_vec(), &["not a task", "prompt"]),
-        ("wrong-workflow", br#"{"prompt": "o1", "label": "o1", "workflow": "chess"}"#.to_vec(), &["chess", "signal"]),
+        (
+            "wrong-type",
+            b"{\"prompt\": 7, \"label\": \"o1\"}".to_vec(),
+            &["not a task", "prompt"],
+        ),
+        (
+            "wrong-workflow",
+            br#"{"prompt": "o1", "label": "o1", "workflow": "chess"}"#.to_vec(),
+            &["chess", "signal"],
+        ),
         ("oversize", oversize.into_bytes(), &["limit", "bytes"]),
         ("wrong-label", br#"{"prompt": "o1", "label": 5}"#.to_vec(), &["label"]),
         ("no-utf8", vec![b'{', 0xff, 0xfe], &["UTF-8"]),
@@ -95,17 +108,31 @@ async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> Vec<(
     let mut found = Vec::new();
     while found.len() < count {
         let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
-        let letter = next.unwrap_or_else(|_| panic!("{} of {count} dead letters: {found:?}", found.len())).unwrap();
+        let letter = next
+            .unwrap_or_else(|_| panic!("{} of {count} dead letters: {found:?}", found.len()))
+            .unwrap();
         let reason = letter.header(HEADER_REASON).unwrap_or_default().to_owned();
-        found.push((letter.message_id.clone().unwrap_or_default(), reason, letter.body.to_vec()));
+        found.push((
+            letter.message_id.clone().unwrap_or_default(),
+            reason,
+            letter.body.to_vec(),
+        ));
     }
     found
 }
 
 #[test]
 fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
-    let Live { program, mut running, run } = live();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let Live {
+        program,
+        mut running,
+        run,
+    } = live();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let (bus, topology) = bus(&run).await;
         for (id, body, _) in poison() {
@@ -113,9 +140,15 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
         }
         let letters = dead_letters(&bus, &topology, poison().len()).await;
         for (id, body, words) in poison() {
-            let (_, reason, kept) = letters.iter().find(|letter| letter.0 == id).unwrap_or_else(|| panic!("{id}"));
+            let (_, reason, kept) = letters
+                .iter()
+                .find(|letter| letter.0 == id)
+                .unwrap_or_else(|| panic!("{id}"));
             assert_eq!(kept, &body, "{id} is kept byte for byte");
-            assert!(words.iter().all(|word| reason.contains(word)), "{id}: {reason:?} says {words:?}");
+            assert!(
+                words.iter().all(|word| reason.contains(word)),
+                "{id}: {reason:?} says {words:?}"
+            );
         }
         bus.close().await;
     });
@@ -123,8 +156,9 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     assert!(listed.contains("chess"), "{listed}");
 
     // The run goes on: plain JSON lines, as anyone would write them.
-    let tasks: String =
-        (0..GOOD).map(|i| format!("{{\"id\": \"mine-{i}\", \"prompt\": \"o{i}\", \"label\": \"o{i}\"}}\n")).collect();
+    let tasks: String = (0..GOOD)
+        .map(|i| format!("{{\"id\": \"mine-{i}\", \"prompt\": \"o{i}\", \"label\": \"o{i}\"}}\n"))
+        .collect();
     let file = run.join("tasks.jsonl");
     std::fs::write(&file, tasks).unwrap();
     program.succeed(&["publish", file.to_str().unwrap(), "--run", run.to_str().unwrap()]);
@@ -142,7 +176,11 @@ fn python_publishes_and_is_trained_on() {
         println!("skipped: DYAD_TEST_PYTHON names no Python with pika (`make test` sets it)");
         return;
     };
-    let Live { program: _program, mut running, run } = live();
+    let Live {
+        program: _program,
+        mut running,
+        run,
+    } = live();
     let connection: serde_json::Value =
         serde_json::from_slice(&std::fs::read(run.join("connection.json")).unwrap()).unwrap();
     for i in 0..GOOD {

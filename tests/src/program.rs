@@ -20,7 +20,10 @@ impl Program {
     /// `binary` is `env!("CARGO_BIN_EXE_dyad-under-test")`.
     #[must_use]
     pub fn new(binary: &str) -> Self {
-        Self { binary: binary.into(), home: tempfile::tempdir().unwrap() }
+        Self {
+            binary: binary.into(),
+            home: tempfile::tempdir().unwrap(),
+        }
     }
 
     /// Where run folders are made.
@@ -39,7 +42,11 @@ impl Program {
     #[must_use]
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
-        command.args(args).current_dir(Self::root()).env_remove("DYAD_BROKER").env_remove("DYAD_STATE");
+        command
+            .args(args)
+            .current_dir(Self::root())
+            .env_remove("DYAD_BROKER")
+            .env_remove("DYAD_STATE");
         command
     }
 
@@ -52,8 +59,16 @@ impl Program {
     /// Runs to the end and must succeed.
     pub fn succeed(&self, args: &[&str]) -> String {
         let output = self.output(args);
-        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "dyad {args:?} ended with {}:\n{text}", output.status);
+        let text = format!(
+            "{}{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        assert!(
+            output.status.success(),
+            "dyad {args:?} ended with {}:\n{text}",
+            output.status
+        );
         text
     }
 
@@ -145,14 +160,21 @@ pub fn wait_for<T>(what: &str, patience: Duration, mut look: impl FnMut() -> Opt
 #[must_use]
 pub fn json_lines(path: &Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
-    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect()
 }
 
 /// All metrics lines of one kind, of all processes of a run.
 #[must_use]
 pub fn metrics(run: &Path, kind: &str) -> Vec<serde_json::Value> {
-    let mut files: Vec<PathBuf> =
-        std::fs::read_dir(run.join("metrics")).map(|dir| dir.flatten().map(|e| e.path()).collect()).unwrap_or_default();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(run.join("metrics"))
+        .map(|dir| dir.flatten().map(|e| e.path()).collect())
+        .unwrap_or_default();
     files.sort();
-    files.iter().flat_map(|file| json_lines(file)).filter(|line| line["kind"] == kind).collect()
+    files
+        .iter()
+        .flat_map(|file| json_lines(file))
+        .filter(|line| line["kind"] == kind)
+        .collect()
 }

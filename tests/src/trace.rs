@@ -13,7 +13,13 @@ pub fn digests(run: &Path) -> Vec<(String, u64, String)> {
     let text = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
     let mut list: Vec<_> = metrics(run, "checkpoint")
         .iter()
-        .map(|line| (text(line, "agent"), line["step"].as_u64().unwrap_or(0), text(line, "digest")))
+        .map(|line| {
+            (
+                text(line, "agent"),
+                line["step"].as_u64().unwrap_or(0),
+                text(line, "digest"),
+            )
+        })
         .collect();
     list.sort();
     list.dedup();
@@ -24,13 +30,24 @@ pub fn digests(run: &Path) -> Vec<(String, u64, String)> {
 #[must_use]
 pub fn successes(run: &Path) -> Vec<(u64, f64)> {
     let evals = metrics(run, "eval");
-    evals.iter().map(|line| (line["step"].as_u64().unwrap_or(0), line["success"].as_f64().unwrap_or(-1.0))).collect()
+    evals
+        .iter()
+        .map(|line| {
+            (
+                line["step"].as_u64().unwrap_or(0),
+                line["success"].as_f64().unwrap_or(-1.0),
+            )
+        })
+        .collect()
 }
 
 /// Mean reward of an agent's first and last `n` batches.
 #[must_use]
 pub fn rewards(run: &Path, agent: &str, n: usize) -> (f64, f64) {
-    let lines: Vec<Value> = metrics(run, "train").into_iter().filter(|line| line["agent"] == agent).collect();
+    let lines: Vec<Value> = metrics(run, "train")
+        .into_iter()
+        .filter(|line| line["agent"] == agent)
+        .collect();
     let mean = |part: &[Value]| part.iter().filter_map(|l| l["reward/mean"].as_f64()).sum::<f64>() / part.len() as f64;
     (mean(&lines[..n]), mean(&lines[lines.len() - n..]))
 }
@@ -38,7 +55,10 @@ pub fn rewards(run: &Path, agent: &str, n: usize) -> (f64, f64) {
 /// The ledger of one agent, which must hold what a ledger promises.
 #[must_use]
 pub fn audit(run: &Path, agent: &str) -> Audit {
-    let audit = Inspector::open(&run.join("buffer").join(format!("{agent}.sqlite"))).unwrap().audit().unwrap();
+    let audit = Inspector::open(&run.join("buffer").join(format!("{agent}.sqlite")))
+        .unwrap()
+        .audit()
+        .unwrap();
     assert!(audit.violations().is_empty(), "{agent}: {:?}", audit.violations());
     audit
 }

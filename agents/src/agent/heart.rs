@@ -62,7 +62,10 @@ async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Res
         kind: Kind::Heartbeat,
         message_id: format!("{}-{}-{seq}", agent.name, agent.incarnation),
         correlation_id: None,
-        headers: vec![("run".into(), agent.run.to_string()), ("agent".into(), agent.name.to_string())],
+        headers: vec![
+            ("run".into(), agent.run.to_string()),
+            ("agent".into(), agent.name.to_string()),
+        ],
         body: codec::encode_json(&beat).into(),
         durable: false,
     };

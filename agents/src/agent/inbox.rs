@@ -13,8 +13,8 @@ use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveFrame}
 use broker::protocol::turn::TurnFrame;
 use configs::History;
 
-use super::{Agent, reclaim};
 use super::turns::{Input, Router};
+use super::{Agent, reclaim};
 use crate::coordinator::io;
 
 const TURN_PREFETCH: u16 = 256;
@@ -23,7 +23,10 @@ const SAMPLE_PREFETCH: u16 = 128;
 
 /// Takes turn requests: renders their prompts and hands them to the router.
 pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) -> anyhow::Result<()> {
-    let mut consumer = agent.bus.consume(&agent.topology.turns(&agent.name), TURN_PREFETCH).await?;
+    let mut consumer = agent
+        .bus
+        .consume(&agent.topology.turns(&agent.name), TURN_PREFETCH)
+        .await?;
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             let frame = match codec::decode::<TurnFrame>(&delivery.body) {
@@ -33,9 +36,23 @@ pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) ->
                     continue;
                 }
             };
-            let render = |prompt| agent.text.render(prompt, history).map(Arc::from).map_err(|error| error.to_string());
+            let render = |prompt| {
+                agent
+                    .text
+                    .render(prompt, history)
+                    .map(Arc::from)
+                    .map_err(|error| error.to_string())
+            };
             let prompts = frame.prompts.iter().map(render).collect();
-            if router.send(Input::Frame { frame, prompts, delivery }).await.is_err() {
+            if router
+                .send(Input::Frame {
+                    frame,
+                    prompts,
+                    delivery,
+                })
+                .await
+                .is_err()
+            {
                 return;
             }
         }
@@ -45,7 +62,10 @@ pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) ->
 
 /// Takes reservations: the ledger's row is on disk before the answer goes out, and the answer before the ack.
 pub async fn reservations(agent: Arc<Agent>) -> anyhow::Result<()> {
-    let mut consumer = agent.bus.consume(&agent.topology.reserve(&agent.name), RESERVE_PREFETCH).await?;
+    let mut consumer = agent
+        .bus
+        .consume(&agent.topology.reserve(&agent.name), RESERVE_PREFETCH)
+        .await?;
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match codec::decode::<ReserveFrame>(&delivery.body) {
@@ -68,8 +88,15 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
         }
     };
     agent.ledger_changed();
-    let answers = groups.into_iter().zip(verdicts).map(|(group, verdict)| ReserveAnswer { group, verdict }).collect();
-    let body = codec::encode(&ReserveAnswerFrame { agent: agent.name.to_string(), answers });
+    let answers = groups
+        .into_iter()
+        .zip(verdicts)
+        .map(|(group, verdict)| ReserveAnswer { group, verdict })
+        .collect();
+    let body = codec::encode(&ReserveAnswerFrame {
+        agent: agent.name.to_string(),
+        answers,
+    });
     let message = Outgoing {
         to: agent.topology.to(&agent.topology.results(&frame.reply_to)),
         kind: Kind::ReserveAnswer,
@@ -89,7 +116,10 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
 
 /// Takes bundles: staged or closed on disk before the ack. Several are staged at once, so that they share a commit.
 pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
-    let mut consumer = agent.bus.consume(&agent.topology.samples(&agent.name), SAMPLE_PREFETCH).await?;
+    let mut consumer = agent
+        .bus
+        .consume(&agent.topology.samples(&agent.name), SAMPLE_PREFETCH)
+        .await?;
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match codec::decode::<Bundle>(&delivery.body).and_then(|bundle| bundle.validate().map(|()| bundle)) {

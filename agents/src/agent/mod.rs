@@ -80,7 +80,10 @@ pub struct Agent {
 impl Agent {
     /// This agent's part of the configuration.
     pub fn settings(&self) -> anyhow::Result<&AgentConfig> {
-        self.config.agents.get(&self.name).ok_or_else(|| no_such_agent(&self.name, &self.config))
+        self.config
+            .agents
+            .get(&self.name)
+            .ok_or_else(|| no_such_agent(&self.name, &self.config))
     }
 
     pub fn ledger_changed(&self) {
@@ -88,7 +91,10 @@ impl Agent {
     }
 
     fn saw(&self, beat: Heartbeat) {
-        self.others.lock().unwrap_or_else(PoisonError::into_inner).insert(beat.agent.clone(), beat);
+        self.others
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(beat.agent.clone(), beat);
     }
 
     /// Goes on serving until every participant has said that it is closed. One that is gone for good is not waited for
@@ -105,13 +111,21 @@ impl Agent {
     fn all_closed(&self) -> bool {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let closed = |name: &AgentName| others.get(name).is_some_and(|beat| beat.phase == RunPhase::Closed);
-        self.config.participants().iter().filter(|name| **name != self.name).all(closed)
+        self.config
+            .participants()
+            .iter()
+            .filter(|name| **name != self.name)
+            .all(closed)
     }
 }
 
 /// Groups that may be reserved or ready at once. Refilling keeps the groups it discards until their batch is recorded.
 fn window(train: &TrainConfig) -> u64 {
-    let refill = if train.zero_advantage == ZeroAdvantage::Refill { REFILL_CAP as u64 } else { 1 };
+    let refill = if train.zero_advantage == ZeroAdvantage::Refill {
+        REFILL_CAP as u64
+    } else {
+        1
+    };
     (train.max_staleness + 1) * train.batch_groups as u64 * refill
 }
 
@@ -133,7 +147,12 @@ pub struct Started {
 
 /// Starts an agent: policy, ledger, engine, trainer, then its queues.
 pub async fn start(env: Env) -> anyhow::Result<Started> {
-    let settings = env.config.agents.get(&env.name).ok_or_else(|| no_such_agent(&env.name, &env.config))?.clone();
+    let settings = env
+        .config
+        .agents
+        .get(&env.name)
+        .ok_or_else(|| no_such_agent(&env.name, &env.config))?
+        .clone();
     let prepared = policy::prepare(&env, &settings).await?;
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
     let (changed, _) = watch::channel(0);
@@ -179,5 +198,10 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         status.phase = RunPhase::Running;
     });
     let end = tokio::spawn(training.run());
-    Ok(Started { agent, router, engine, end })
+    Ok(Started {
+        agent,
+        router,
+        engine,
+        end,
+    })
 }

@@ -41,7 +41,13 @@ fn open(folder: PathBuf, settings: AgentConfig) -> anyhow::Result<Prepared> {
     let shape = ModelShape::load(&folder)?;
     let weights = Weights::load(&shape, &folder)?;
     let text = Arc::new(TextCodec::open(&folder)?);
-    Ok(Prepared { folder, shape, weights, text, settings })
+    Ok(Prepared {
+        folder,
+        shape,
+        weights,
+        text,
+        settings,
+    })
 }
 
 /// Makes tokenizer and weights, the same for the same seed and name. A folder that is whole already is left as it is.
@@ -53,7 +59,10 @@ fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64) -> any
     write_tokenizer(folder, &random.tokenizer)?;
     let text = TextCodec::open(folder)?;
     let shape = ModelShape::from_random(random, text.vocab_size(), &text.stop_ids())?;
-    let init = Init { embedding_std: random.embedding_std, matrix_std: random.matrix_std };
+    let init = Init {
+        embedding_std: random.embedding_std,
+        matrix_std: random.matrix_std,
+    };
     Weights::random(&shape, init, model_seed(seed, name))?.save(&shape, folder)?;
     Ok(())
 }

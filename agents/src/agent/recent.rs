@@ -13,7 +13,11 @@ pub struct Recent<K, V> {
 impl<K: Hash + Eq + Clone, V> Recent<K, V> {
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, values: HashMap::new(), order: VecDeque::new() }
+        Self {
+            capacity,
+            values: HashMap::new(),
+            order: VecDeque::new(),
+        }
     }
 
     #[must_use]
@@ -43,6 +47,9 @@ mod tests {
         for key in [1, 2, 2, 3] {
             recent.put(key, key * 10);
         }
-        assert_eq!((recent.get(&1), recent.get(&2), recent.get(&3)), (None, Some(&20), Some(&30)));
+        assert_eq!(
+            (recent.get(&1), recent.get(&2), recent.get(&3)),
+            (None, Some(&20), Some(&30))
+        );
     }
 }

@@ -114,7 +114,10 @@ impl Training {
         };
         let lineage = self.agent.ledger.begin_lineage(parent).await?;
         self.lineages = self.agent.ledger.lineages().await?;
-        self.version = WeightVersion { lineage, step: parent.map_or(0, |parent| parent.step) };
+        self.version = WeightVersion {
+            lineage,
+            step: parent.map_or(0, |parent| parent.step),
+        };
         self.replay = self.agent.ledger.recorded_batches(self.version.step).await?.into();
         self.replayed_to = self.replay.back().map_or(0, |batch| batch.step);
         if !self.replay.is_empty() {
@@ -174,10 +177,15 @@ impl Training {
 
     /// Cross-entropy on known answers, before version 0.
     async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
-        let Some(config) = self.settings.train.warm_start.clone() else { return Ok(()) };
+        let Some(config) = self.settings.train.warm_start.clone() else {
+            return Ok(());
+        };
         let mut source = warm::Batches::open(&config, &self.agent.config, &self.agent.name, prepared)?;
         tracing::info!(steps = config.steps, source = config.source, "warm start");
-        let optimizer = OptimizerConfig { lr: config.lr, ..self.settings.train.optimizer };
+        let optimizer = OptimizerConfig {
+            lr: config.lr,
+            ..self.settings.train.optimizer
+        };
         for step in 0..config.steps {
             let batch = source.next()?;
             let loss = self.forward_backward(batch, Loss::CrossEntropy).await?;
@@ -190,7 +198,10 @@ impl Training {
     }
 
     async fn forward_backward(&mut self, batch: TrainBatch, loss: Loss) -> anyhow::Result<LossStats> {
-        match self.execute(|seq| TrainCommand::ForwardBackward { seq, batch, loss }).await? {
+        match self
+            .execute(|seq| TrainCommand::ForwardBackward { seq, batch, loss })
+            .await?
+        {
             TrainReply::Loss(stats) => Ok(stats),
             other => bail!("the trainer answered a loss with {other:?}"),
         }
@@ -256,7 +267,9 @@ impl Training {
         if lead && self.version.step >= self.agent.config.run.train_steps {
             return Ok(false);
         }
-        let Some((bundles, batch)) = self.next_batch().await? else { return Ok(false) };
+        let Some((bundles, batch)) = self.next_batch().await? else {
+            return Ok(false);
+        };
         let began = Instant::now();
         self.train(&bundles, batch, began).await?;
         Ok(true)
@@ -281,7 +294,9 @@ impl Training {
         bundles.retain(|bundle| !self.discarded.contains(&bundle.group));
         match self.form(&bundles, true) {
             Formed::Batch(batch) => Ok(Some((bundles, *batch))),
-            Formed::More { discarded, verdicts, .. } => {
+            Formed::More {
+                discarded, verdicts, ..
+            } => {
                 self.discarded.extend(discarded);
                 self.zero.extend(verdicts);
                 Ok(None)
@@ -297,27 +312,41 @@ impl Training {
         let replayed = self.replayed_to;
         let position = |version: WeightVersion| lineages.project(version).max(version.step.min(replayed));
         let staleness = |version: WeightVersion| step.saturating_sub(position(version));
-        form(bundles, &BatchContext {
-            config: &self.settings.train,
-            max_new_tokens: self.settings.sampling.max_new_tokens,
-            current: self.version,
-            staleness: &staleness,
-            seed: batch_seed(self.agent.config.run.seed, self.agent.name.as_str(), step),
-            drawn: self.discarded.len(),
-            more,
-        })
+        form(
+            bundles,
+            &BatchContext {
+                config: &self.settings.train,
+                max_new_tokens: self.settings.sampling.max_new_tokens,
+                current: self.version,
+                staleness: &staleness,
+                seed: batch_seed(self.agent.config.run.seed, self.agent.name.as_str(), step),
+                drawn: self.discarded.len(),
+                more,
+            },
+        )
     }
 
     async fn train(&mut self, bundles: &[Bundle], batch: Batch, began: Instant) -> anyhow::Result<()> {
-        let next = WeightVersion { step: self.version.step + 1, ..self.version };
+        let next = WeightVersion {
+            step: self.version.step + 1,
+            ..self.version
+        };
         // Everyone sees the new step before the batch's groups make room: see the heartbeat.
         self.agent.status.send_modify(|status| {
             status.step = next.step;
             status.reward = batch.stats.reward.get();
         });
-        let verdicts = self.zero.drain(..).chain(batch.verdicts.iter().cloned()).map(sample_verdict).collect();
+        let verdicts = self
+            .zero
+            .drain(..)
+            .chain(batch.verdicts.iter().cloned())
+            .map(sample_verdict)
+            .collect();
         self.discarded.clear();
-        self.agent.ledger.record_batch(next.lineage, next.step, verdicts).await?;
+        self.agent
+            .ledger
+            .record_batch(next.lineage, next.step, verdicts)
+            .await?;
         self.agent.ledger_changed();
         let outcome = self.optimise(&batch).await?;
         self.version = next;
@@ -338,26 +367,38 @@ impl Training {
                 clip_low: config.loss.clip_low as f32,
                 clip_high: config.loss.clip_high as f32,
                 kl_coef: config.kl.coef as f32,
-                entropy_coef: config.entropy as f32,
+                entropy_coef: entropy(config, self.version.step, self.agent.config.run.train_steps) as f32,
             },
         };
         let optimizer = config.optimizer;
         let lr = trainer::schedule::learning_rate(&optimizer, self.version.step, self.agent.config.run.train_steps);
-        let mut outcome = Outcome { lr, ..Outcome::default() };
+        let mut outcome = Outcome {
+            lr,
+            ..Outcome::default()
+        };
         for minibatch in &batch.minibatches {
             let stats = self.forward_backward(minibatch.clone(), loss).await?;
             let (grad_norm, skipped) = self.optim_step(&optimizer, lr).await?;
             outcome.add(&stats, grad_norm, skipped);
         }
         if outcome.on_policy_gap > RATIO_GAP {
-            tracing::warn!(gap = outcome.on_policy_gap, step = self.version.step, "sampler and trainer disagree on-policy");
+            tracing::warn!(
+                gap = outcome.on_policy_gap,
+                step = self.version.step,
+                "sampler and trainer disagree on-policy"
+            );
         }
         Ok(outcome)
     }
 
     fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &Outcome, began: Instant) {
         let line = super::figures::train_line(&self.agent, self.version, bundles, batch, outcome, began);
-        tracing::debug!(step = self.version.step, reward = batch.stats.reward.get(), loss = outcome.stats.loss, "trained a batch");
+        tracing::debug!(
+            step = self.version.step,
+            reward = batch.stats.reward.get(),
+            loss = outcome.stats.loss,
+            "trained a batch"
+        );
         self.metrics.write(line);
     }
 
@@ -434,13 +475,21 @@ impl Outcome {
     }
 }
 
+/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over the run.
+fn entropy(config: &configs::TrainConfig, step: u64, steps: u64) -> f64 {
+    let done = (step as f64 / steps.max(1) as f64).min(1.0);
+    config.entropy + (config.entropy_final.unwrap_or(config.entropy) - config.entropy) * done
+}
+
 fn version_of(state: &TrainerState) -> Option<WeightVersion> {
     state.version.map(|(lineage, step)| WeightVersion { lineage, step })
 }
 
 /// Every token that is no control token.
 fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
-    (0..text.vocab_size() as u32).filter(|id| !text.is_control(*id)).collect()
+    (0..text.vocab_size() as u32)
+        .filter(|id| !text.is_control(*id))
+        .collect()
 }
 
 fn sample_verdict(verdict: BatchVerdict) -> SampleVerdict {

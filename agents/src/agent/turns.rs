@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
+use broker::AgentName;
 use broker::bus::{Bus, Delivery, Outgoing, PublishError};
 use broker::codec;
 use broker::ids::{Digest, RequestId};
 use broker::protocol::Kind;
 use broker::protocol::turn::{Generation, ResultFrame, TurnFrame, TurnOutcome, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
-use broker::AgentName;
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -31,7 +31,11 @@ const FRAME_BYTES: usize = 256 << 10;
 #[rtype(result = "()")]
 pub enum Input {
     /// A frame with its prompts rendered to ids, or why one cannot be.
-    Frame { frame: TurnFrame, prompts: Vec<Result<Arc<[u32]>, String>>, delivery: Delivery },
+    Frame {
+        frame: TurnFrame,
+        prompts: Vec<Result<Arc<[u32]>, String>>,
+        delivery: Delivery,
+    },
     Finished(Vec<Finished>),
     /// So many answers to this frame are in their queue, or nobody takes them any more.
     Answered(u64, usize),
@@ -103,7 +107,12 @@ impl Router {
         let id = self.next_frame;
         self.next_frame += 1;
         let waiting = frame.requests.len();
-        let state = FrameState { delivery, reply_to: frame.reply_to.clone(), wave: frame.wave, waiting };
+        let state = FrameState {
+            delivery,
+            reply_to: frame.reply_to.clone(),
+            wave: frame.wave,
+            waiting,
+        };
         self.frames.insert(id, state);
         let mut jobs = Vec::new();
         let mut ready = Vec::new();
@@ -148,13 +157,25 @@ impl Router {
                     sampling: Arc::new(sampling.clone()),
                     seed: request.seed,
                 };
-                self.asked.insert(request.request, Asked { request, frames: vec![frame] });
+                self.asked.insert(
+                    request.request,
+                    Asked {
+                        request,
+                        frames: vec![frame],
+                    },
+                );
                 return Taken::Job(job);
             }
             (Some(Err(reason)), _) => reason.clone(),
             _ => "the frame names a prompt or sampling that it does not hold".to_owned(),
         };
-        Taken::Known(Arc::new(result_of(&request, TurnOutcome::Failed { reason: failure, retry: false })))
+        Taken::Known(Arc::new(result_of(
+            &request,
+            TurnOutcome::Failed {
+                reason: failure,
+                retry: false,
+            },
+        )))
     }
 
     /// Holds a wave's jobs until all its requests have come.
@@ -179,7 +200,9 @@ impl Router {
     fn on_finished(&mut self, finished: Vec<Finished>, ctx: &mut Context<Self>) {
         let mut ready = Vec::new();
         for one in finished {
-            let Some(asked) = self.asked.remove(&one.job.request) else { continue };
+            let Some(asked) = self.asked.remove(&one.job.request) else {
+                continue;
+            };
             let remember = one.result.is_ok();
             let result = Arc::new(result_of(&asked.request, self.outcome(one)));
             if remember {
@@ -192,7 +215,10 @@ impl Router {
 
     fn outcome(&self, finished: Finished) -> TurnOutcome {
         match finished.result {
-            Err(failure) => TurnOutcome::Failed { reason: failure.reason, retry: failure.retry },
+            Err(failure) => TurnOutcome::Failed {
+                reason: failure.reason,
+                retry: failure.retry,
+            },
             Ok(made) => {
                 let text = self.text.decode(&made.output_ids);
                 TurnOutcome::Done(Generation {
@@ -238,7 +264,11 @@ impl Router {
         ctx: &mut Context<Self>,
     ) {
         let correlation_id = results.first().map(|result| result.request.to_string());
-        let body = codec::encode(&ResultFrame { agent: self.agent.to_string(), wave, results });
+        let body = codec::encode(&ResultFrame {
+            agent: self.agent.to_string(),
+            wave,
+            results,
+        });
         let message = Outgoing {
             to: self.topology.to(&self.topology.results(&reply_to)),
             kind: Kind::TurnResult,
@@ -268,7 +298,9 @@ impl Router {
 
     /// Acks a frame when each of its requests was answered.
     fn settle(&mut self, frame: u64, answers: usize) {
-        let Some(state) = self.frames.get_mut(&frame) else { return };
+        let Some(state) = self.frames.get_mut(&frame) else {
+            return;
+        };
         state.waiting = state.waiting.saturating_sub(answers);
         if state.waiting == 0
             && let Some(state) = self.frames.remove(&frame)
@@ -327,7 +359,11 @@ impl Handler<Input> for Router {
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
         match input {
-            Input::Frame { frame, prompts, delivery } => self.on_frame(frame, &prompts, delivery, ctx),
+            Input::Frame {
+                frame,
+                prompts,
+                delivery,
+            } => self.on_frame(frame, &prompts, delivery, ctx),
             Input::Finished(list) => self.on_finished(list, ctx),
             Input::Answered(frame, answers) => self.settle(frame, answers),
         }

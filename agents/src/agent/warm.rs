@@ -29,9 +29,20 @@ impl Batches {
         agent: &AgentName,
         prepared: &Prepared,
     ) -> anyhow::Result<Self> {
-        let source = WarmSource::open(config, &run.workflow, &run.graders, &run.tasks, seed(run.run.seed, agent))?;
+        let source = WarmSource::open(
+            config,
+            &run.workflow,
+            &run.graders,
+            &run.tasks,
+            seed(run.run.seed, agent),
+        )?;
         let (text, history) = (prepared.text.clone(), prepared.settings.history);
-        Ok(Self { source, text, history, size: config.batch })
+        Ok(Self {
+            source,
+            text,
+            history,
+            size: config.batch,
+        })
     }
 
     pub fn next(&mut self) -> anyhow::Result<TrainBatch> {
@@ -44,8 +55,14 @@ impl Batches {
     }
 
     fn encode(&self, example: Example) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
-        let prompt = Prompt { held: Vec::new(), messages: example.messages };
-        Ok((self.text.render(&prompt, self.history)?, self.text.completion(&example.answer)?))
+        let prompt = Prompt {
+            held: Vec::new(),
+            messages: example.messages,
+        };
+        Ok((
+            self.text.render(&prompt, self.history)?,
+            self.text.completion(&example.answer)?,
+        ))
     }
 }
 

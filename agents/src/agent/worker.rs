@@ -17,12 +17,14 @@ impl Worker {
     /// Moves the trainer to a thread of its own.
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>) -> std::io::Result<Self> {
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
-        std::thread::Builder::new().name(format!("trainer-{name}")).spawn(move || {
-            for (command, answer) in inbox {
-                // Whoever asked may have gone; the effect stands all the same.
-                let _ = answer.send(trainer.execute(command));
-            }
-        })?;
+        std::thread::Builder::new()
+            .name(format!("trainer-{name}"))
+            .spawn(move || {
+                for (command, answer) in inbox {
+                    // Whoever asked may have gone; the effect stands all the same.
+                    let _ = answer.send(trainer.execute(command));
+                }
+            })?;
         Ok(Self { commands })
     }
 

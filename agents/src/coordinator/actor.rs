@@ -16,13 +16,13 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::{ResultFrame, TurnResult};
 use broker::store::{Claim, Committed, Lease, StoreError};
 use configs::Mode;
-use rollout::group::{GroupRun, RunSpec, Rules};
+use rollout::group::{GroupRun, Rules, RunSpec};
 use tokio::sync::oneshot;
 
+use super::Env;
 use super::admission::{Admitting, Candidate};
 use super::evals::Evals;
 use super::gate::Gate;
-use super::Env;
 use crate::logs::Transcripts;
 use crate::metrics::{Metrics, MetricsWriter};
 use crate::tasks::Feed;
@@ -181,7 +181,11 @@ impl Coordinator {
 
     /// Steps of the lead agent that the run has made.
     pub(super) fn lead_step(&self) -> u64 {
-        self.env.config.lead().and_then(|lead| self.beats.get(lead)).map_or(0, |(beat, _)| beat.step)
+        self.env
+            .config
+            .lead()
+            .and_then(|lead| self.beats.get(lead))
+            .map_or(0, |(beat, _)| beat.step)
     }
 
     /// Groups that hold room at the agents or are about to.
@@ -219,7 +223,13 @@ impl Coordinator {
     }
 
     fn enter(&mut self, phase: RunPhase, ctx: &mut Context<Self>) {
-        tracing::info!(?phase, step = self.lead_step(), groups = self.counters.groups, "the run is {}", phase_word(phase));
+        tracing::info!(
+            ?phase,
+            step = self.lead_step(),
+            groups = self.counters.groups,
+            "the run is {}",
+            phase_word(phase)
+        );
         self.phase = phase;
         self.say_beat(ctx);
     }
@@ -248,7 +258,11 @@ impl Coordinator {
     }
 
     fn all_agents_closed(&self) -> bool {
-        let closed = |name: &AgentName| self.beats.get(name).is_some_and(|(beat, _)| beat.phase == RunPhase::Closed);
+        let closed = |name: &AgentName| {
+            self.beats
+                .get(name)
+                .is_some_and(|(beat, _)| beat.phase == RunPhase::Closed)
+        };
         self.env.participants().iter().all(closed)
     }
 
@@ -305,14 +319,20 @@ impl Coordinator {
             .with("tokens", counters.tokens)
             .with("results/stale", counters.stale_results)
             .with("tasks/dead", counters.dead_tasks)
-            .with("time/conversations_per_s", counters.conversations as f64 / elapsed.max(1e-9))
+            .with(
+                "time/conversations_per_s",
+                counters.conversations as f64 / elapsed.max(1e-9),
+            )
             .with("time/turns_per_s", counters.turns as f64 / elapsed.max(1e-9));
         self.metrics.write(line);
     }
 
     fn on_beat(&mut self, beat: Beat) {
         let Beat::Agent(beat) = beat else { return };
-        let newest = self.beats.get(&beat.agent).is_none_or(|(old, _)| old.incarnation != beat.incarnation || old.seq < beat.seq);
+        let newest = self
+            .beats
+            .get(&beat.agent)
+            .is_none_or(|(old, _)| old.incarnation != beat.incarnation || old.seq < beat.seq);
         if newest {
             self.gate.beat(&beat, Instant::now());
             self.beats.insert(beat.agent.clone(), (beat, Instant::now()));
@@ -323,7 +343,9 @@ impl Coordinator {
         match (command, self.phase) {
             (Command::Pause, RunPhase::Running) => self.enter(RunPhase::Paused, ctx),
             (Command::Resume, RunPhase::Paused) => self.enter(RunPhase::Running, ctx),
-            (Command::Drain, RunPhase::Starting | RunPhase::Running | RunPhase::Paused) => self.enter(RunPhase::Draining, ctx),
+            (Command::Drain, RunPhase::Starting | RunPhase::Running | RunPhase::Paused) => {
+                self.enter(RunPhase::Draining, ctx)
+            }
             _ => tracing::info!(?command, phase = ?self.phase, "a command that changes nothing now"),
         }
     }
@@ -349,9 +371,15 @@ impl Coordinator {
         }
         let (store, addr) = (self.env.store.clone(), ctx.address());
         tokio::spawn(async move {
-            let Ok(standing) = store.beat(&leases).await else { return };
-            let lost: Vec<GroupId> =
-                leases.iter().zip(standing).filter(|(_, stands)| !stands).map(|(lease, _)| lease.group).collect();
+            let Ok(standing) = store.beat(&leases).await else {
+                return;
+            };
+            let lost: Vec<GroupId> = leases
+                .iter()
+                .zip(standing)
+                .filter(|(_, stands)| !stands)
+                .map(|(lease, _)| lease.group)
+                .collect();
             if !lost.is_empty() {
                 let _ = addr.send(Input::Lost(lost)).await;
             }

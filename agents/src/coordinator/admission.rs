@@ -56,9 +56,22 @@ impl Admitting {
     /// Of a group whose rows are reserved already.
     pub(super) fn reserved(open: Open) -> Self {
         let body = codec::encode_json(open.task.as_ref());
-        let candidate =
-            Candidate { task: open.task, id: open.task_id, order: Some(open.order), body: body.into(), delivery: None, held: true };
-        Self { candidate, order: open.order, at: 0, any_open: true, ask_at: Instant::now(), watched: None }
+        let candidate = Candidate {
+            task: open.task,
+            id: open.task_id,
+            order: Some(open.order),
+            body: body.into(),
+            delivery: None,
+            held: true,
+        };
+        Self {
+            candidate,
+            order: open.order,
+            at: 0,
+            any_open: true,
+            ask_at: Instant::now(),
+            watched: None,
+        }
     }
 }
 
@@ -67,9 +80,15 @@ impl Coordinator {
     pub(super) fn admit(&mut self, ctx: &mut Context<Self>) {
         let held: Vec<Candidate> = self.reclaimed.drain(..).collect();
         let mut admitted: Vec<GroupId> = held.into_iter().filter_map(|candidate| self.take(candidate)).collect();
-        let room = if self.may_admit() { self.gate.room(self.held_groups()) } else { 0 };
+        let room = if self.may_admit() {
+            self.gate.room(self.held_groups())
+        } else {
+            0
+        };
         for _ in 0..room {
-            let Some(candidate) = self.waiting.pop_front().or_else(|| self.feed.next()) else { break };
+            let Some(candidate) = self.waiting.pop_front().or_else(|| self.feed.next()) else {
+                break;
+            };
             admitted.extend(self.take(candidate));
         }
         self.reserve(&admitted, ctx);
@@ -88,7 +107,14 @@ impl Coordinator {
         }
         let order = candidate.order.unwrap_or(self.next_order);
         self.next_order += u64::from(candidate.order.is_none());
-        let admitting = Admitting { candidate, order, at: 0, any_open: false, ask_at: Instant::now(), watched: None };
+        let admitting = Admitting {
+            candidate,
+            order,
+            at: 0,
+            any_open: false,
+            ask_at: Instant::now(),
+            watched: None,
+        };
         self.admitting.insert(group, admitting);
         Some(group)
     }
@@ -102,8 +128,12 @@ impl Coordinator {
         let trainers = self.env.trainers();
         let mut by_agent: BTreeMap<AgentName, Vec<Reserve>> = BTreeMap::new();
         for group in groups {
-            let Some(admitting) = self.admitting.get_mut(group) else { continue };
-            let Some(agent) = trainers.get(admitting.at) else { continue };
+            let Some(admitting) = self.admitting.get_mut(group) else {
+                continue;
+            };
+            let Some(agent) = trainers.get(admitting.at) else {
+                continue;
+            };
             admitting.ask_at = Instant::now() + UNANSWERED;
             by_agent.entry(agent.clone()).or_default().push(Reserve {
                 group: *group,
@@ -121,14 +151,20 @@ impl Coordinator {
     }
 
     fn send_reserve(&self, agent: &AgentName, requests: Vec<Reserve>) {
-        let frame = ReserveFrame { reply_to: self.env.incarnation.clone(), requests };
+        let frame = ReserveFrame {
+            reply_to: self.env.incarnation.clone(),
+            requests,
+        };
         let body = codec::encode(&frame);
         let message = Outgoing {
             to: self.env.topology.to(&self.env.topology.reserve(agent)),
             kind: Kind::Reserve,
             message_id: broker::ids::Digest::of(&body).to_string(),
             correlation_id: None,
-            headers: vec![("run".into(), self.env.run.to_string()), ("agent".into(), agent.to_string())],
+            headers: vec![
+                ("run".into(), self.env.run.to_string()),
+                ("agent".into(), agent.to_string()),
+            ],
             body: body.into(),
             durable: true,
         };
@@ -144,7 +180,9 @@ impl Coordinator {
         let trainers = self.env.trainers();
         let mut next = Vec::new();
         for answer in frame.answers {
-            let Some(admitting) = self.admitting.get_mut(&answer.group) else { continue };
+            let Some(admitting) = self.admitting.get_mut(&answer.group) else {
+                continue;
+            };
             if trainers.get(admitting.at).map(AgentName::as_str) != Some(frame.agent.as_str()) {
                 continue;
             }
@@ -181,7 +219,12 @@ impl Coordinator {
     /// Asks again for what was refused or lost.
     pub(super) fn retry_admissions(&mut self, ctx: &mut Context<Self>) {
         let now = Instant::now();
-        let due: Vec<GroupId> = self.admitting.iter().filter(|(_, a)| a.ask_at <= now).map(|(group, _)| *group).collect();
+        let due: Vec<GroupId> = self
+            .admitting
+            .iter()
+            .filter(|(_, a)| a.ask_at <= now)
+            .map(|(group, _)| *group)
+            .collect();
         self.reserve(&due, ctx);
     }
 
@@ -204,7 +247,9 @@ impl Coordinator {
     }
 
     pub(super) fn on_claimed(&mut self, group: GroupId, claim: Result<Claim, StoreError>, ctx: &mut Context<Self>) {
-        let Some(mut admitting) = self.claiming.remove(&group) else { return };
+        let Some(mut admitting) = self.claiming.remove(&group) else {
+            return;
+        };
         match claim {
             Ok(Claim::Ours(claimed)) => self.open_group(group, admitting, claimed, ctx),
             Ok(Claim::Theirs { owner, beat, fence }) => {

@@ -29,8 +29,12 @@ impl Coordinator {
             return self.close_eval(group);
         }
         let Some(lease) = open.lease else { return };
-        let head =
-            GroupHead { group, attempt: open.attempt, task: open.task_id.clone(), order: open.order };
+        let head = GroupHead {
+            group,
+            attempt: open.attempt,
+            task: open.task_id.clone(),
+            order: open.order,
+        };
         let members = self.take_members(group);
         let assembled = assemble(&head, &self.rules, &members);
         if let Some(open) = self.open.get(&group) {
@@ -44,9 +48,13 @@ impl Coordinator {
 
     /// What every conversation came to; the group keeps nothing of it.
     pub(super) fn take_members(&mut self, group: GroupId) -> Vec<MemberEnd> {
-        let Some(open) = self.open.get(&group) else { return Vec::new() };
+        let Some(open) = self.open.get(&group) else {
+            return Vec::new();
+        };
         let spec = self.run_spec(&open.task.clone(), &open.task_id.clone(), 0);
-        let Some(open) = self.open.get_mut(&group) else { return Vec::new() };
+        let Some(open) = self.open.get_mut(&group) else {
+            return Vec::new();
+        };
         std::mem::replace(&mut open.run, GroupRun::new(spec)).finish()
     }
 
@@ -61,7 +69,9 @@ impl Coordinator {
     }
 
     fn send(&mut self, lease: Lease, assembled: Assembled, decided: Option<bytes::Bytes>, ctx: &mut Context<Self>) {
-        let cap = usize::try_from(self.env.config.run.message_cap.0).unwrap_or(usize::MAX).saturating_sub(ENVELOPE);
+        let cap = usize::try_from(self.env.config.run.message_cap.0)
+            .unwrap_or(usize::MAX)
+            .saturating_sub(ENVELOPE);
         let (env, addr) = (self.env.clone(), ctx.address());
         tokio::spawn(async move {
             let outcome = outcome_bytes(&assembled);
@@ -98,8 +108,11 @@ impl Coordinator {
 
 /// What is decided: the digest of each agent's bundle. Deterministic, so that a later owner writes the same bytes.
 fn outcome_bytes(assembled: &Assembled) -> bytes::Bytes {
-    let lines: Vec<String> =
-        assembled.bundles.iter().map(|(agent, bundle)| format!("{agent}={}", bundle.digest)).collect();
+    let lines: Vec<String> = assembled
+        .bundles
+        .iter()
+        .map(|(agent, bundle)| format!("{agent}={}", bundle.digest))
+        .collect();
     lines.join("\n").into()
 }
 
@@ -111,7 +124,9 @@ async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usiz
             match io::publish(&env.bus, bundle_message(env, &agent, &part)).await {
                 Ok(()) => {}
                 Err(PublishError::Unroutable(to)) => {
-                    return Err(StoreError::Unusable(format!("agent {agent} has no samples queue ({to})")));
+                    return Err(StoreError::Unusable(format!(
+                        "agent {agent} has no samples queue ({to})"
+                    )));
                 }
                 Err(error) => return Err(StoreError::Unusable(error.to_string())),
             }

@@ -45,7 +45,11 @@ struct Current {
 
 impl Evals {
     pub fn open(config: &RunConfig, folder: &RunFolder, process: &str) -> anyhow::Result<Self> {
-        let tasks = if config.eval.source.is_some() { crate::tasks::eval_tasks(config)? } else { Vec::new() };
+        let tasks = if config.eval.source.is_some() {
+            crate::tasks::eval_tasks(config)?
+        } else {
+            Vec::new()
+        };
         Ok(Self {
             every: config.eval.every,
             tasks,
@@ -93,10 +97,17 @@ impl Coordinator {
     pub(super) fn start_eval(&mut self, _: &mut Context<Self>) {
         let step = self.lead_step();
         self.evals.last_done = self.phase == RunPhase::Draining;
-        self.evals.next = if self.evals.every > 0 { (step / self.evals.every + 1) * self.evals.every } else { u64::MAX };
+        self.evals.next = if self.evals.every > 0 {
+            (step / self.evals.every + 1) * self.evals.every
+        } else {
+            u64::MAX
+        };
         let tasks = self.evals.tasks.clone();
         self.evals.current = Some(Current {
-            found: Evaluation { step, values: BTreeMap::new() },
+            found: Evaluation {
+                step,
+                values: BTreeMap::new(),
+            },
             left: tasks.len(),
             failed: 0,
             pooled: false,
@@ -131,7 +142,9 @@ impl Coordinator {
     pub(super) fn close_eval(&mut self, group: GroupId) {
         let members = self.take_members(group);
         let Some(open) = self.open.remove(&group) else { return };
-        let Some(current) = self.evals.current.as_mut() else { return };
+        let Some(current) = self.evals.current.as_mut() else {
+            return;
+        };
         current.add(&open, &members);
         let (step, left, pooled) = (current.found.step, current.left, current.pooled);
         if !pooled {
@@ -144,7 +157,9 @@ impl Coordinator {
 
     /// Asks the verifier about its pool, which is chosen first if this is the first evaluation. Whether there is one.
     fn start_pool(&mut self) -> bool {
-        let (Some(pool), Some(current)) = (self.evals.pool.as_mut(), self.evals.current.as_mut()) else { return false };
+        let (Some(pool), Some(current)) = (self.evals.pool.as_mut(), self.evals.current.as_mut()) else {
+            return false;
+        };
         if !pool.is_chosen()
             && let Err(error) = pool.choose(&self.env.config, std::mem::take(&mut current.solutions))
         {
@@ -155,13 +170,21 @@ impl Coordinator {
         (current.left, current.pooled) = (tasks.len(), true);
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
-            self.open_eval(RunSpec { workflow: workflow.clone(), ..spec }, index);
+            self.open_eval(
+                RunSpec {
+                    workflow: workflow.clone(),
+                    ..spec
+                },
+                index,
+            );
         }
         true
     }
 
     fn report_eval(&mut self) {
-        let Some(current) = self.evals.current.take() else { return };
+        let Some(current) = self.evals.current.take() else {
+            return;
+        };
         let found = current.found;
         let mut line = Metrics::eval(found.step).with("conversations/failed", current.failed);
         for name in found.values.keys() {
@@ -179,16 +202,25 @@ impl Coordinator {
 impl Current {
     fn add(&mut self, open: &Open, members: &[MemberEnd]) {
         self.left = self.left.saturating_sub(1);
-        let id = open.task_id.strip_prefix(&format!("eval/{}/", self.found.step)).unwrap_or(&open.task_id);
+        let id = open
+            .task_id
+            .strip_prefix(&format!("eval/{}/", self.found.step))
+            .unwrap_or(&open.task_id);
         for end in members {
             let MemberEnd::Ended { outcome, turns } = end else {
                 self.failed += 1;
                 continue;
             };
             for (name, value) in &outcome.metrics {
-                self.found.values.entry((*name).to_owned()).or_default().insert(id.to_owned(), *value);
+                self.found
+                    .values
+                    .entry((*name).to_owned())
+                    .or_default()
+                    .insert(id.to_owned(), *value);
             }
-            let answer = turns.iter().find(|(key, _)| key.role.as_str() == SOLVER && key.turn == 0);
+            let answer = turns
+                .iter()
+                .find(|(key, _)| key.role.as_str() == SOLVER && key.turn == 0);
             if let (false, Some((_, made))) = (self.pooled, answer) {
                 self.solutions.push(((*open.task).clone(), made.text.clone()));
             }

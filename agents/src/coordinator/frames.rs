@@ -44,11 +44,17 @@ pub fn build(mut wanted: Vec<Wanted>, reply_to: &str, wave: Option<u64>) -> Vec<
     }
     let mut frames = Vec::new();
     for (agent, list) in by_agent {
-        let wave = wave.map(|id| Wave { id, total: u32::try_from(list.len()).unwrap_or(u32::MAX) });
+        let wave = wave.map(|id| Wave {
+            id,
+            total: u32::try_from(list.len()).unwrap_or(u32::MAX),
+        });
         let mut open = FrameBuilder::new(reply_to, wave);
         for (order, one) in list.into_iter().enumerate() {
             if open.bytes > FRAME_BYTES {
-                frames.push((agent.clone(), std::mem::replace(&mut open, FrameBuilder::new(reply_to, wave)).frame));
+                frames.push((
+                    agent.clone(),
+                    std::mem::replace(&mut open, FrameBuilder::new(reply_to, wave)).frame,
+                ));
             }
             open.push(one, order as u64);
         }
@@ -72,7 +78,11 @@ impl FrameBuilder {
             samplings: Vec::new(),
             requests: Vec::new(),
         };
-        Self { frame, prompts: HashMap::new(), bytes: 0 }
+        Self {
+            frame,
+            prompts: HashMap::new(),
+            bytes: 0,
+        }
     }
 
     fn push(&mut self, one: Wanted, order: u64) {
@@ -127,22 +137,48 @@ mod tests {
             group: GroupId([task as u8; 16]),
             attempt: Attempt([7; 16]),
             task_order: task,
-            key: TurnKey { member, role: RoleName::new("r").unwrap(), seat: 0, turn: 0 },
-            prompt: Prompt { held: vec![], messages: vec![Message::user(prompt)] },
-            sampling: Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, min_p: 0.0, max_new_tokens: 1, stop: vec![] },
+            key: TurnKey {
+                member,
+                role: RoleName::new("r").unwrap(),
+                seat: 0,
+                turn: 0,
+            },
+            prompt: Prompt {
+                held: vec![],
+                messages: vec![Message::user(prompt)],
+            },
+            sampling: Sampling {
+                temperature: 1.0,
+                top_p: 1.0,
+                top_k: 0,
+                min_p: 0.0,
+                max_new_tokens: 1,
+                stop: vec![],
+            },
             seed: 1,
         }
     }
 
     #[test]
     fn order_is_by_task_and_member_whatever_the_arrival() {
-        let a = build(vec![wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x"), wanted("a", 1, 0, "x")], "c", Some(5));
-        let b = build(vec![wanted("a", 1, 0, "x"), wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x")], "c", Some(5));
+        let a = build(
+            vec![wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x"), wanted("a", 1, 0, "x")],
+            "c",
+            Some(5),
+        );
+        let b = build(
+            vec![wanted("a", 1, 0, "x"), wanted("a", 2, 0, "y"), wanted("a", 1, 1, "x")],
+            "c",
+            Some(5),
+        );
         assert_eq!(a, b);
         let frame = &a[0].1;
         assert_eq!(frame.wave, Some(Wave { id: 5, total: 3 }));
         assert_eq!(frame.prompts.len(), 2, "one prompt for the two seats that share it");
-        assert_eq!(frame.requests.iter().map(|r| (r.member, r.order)).collect::<Vec<_>>(), [(0, 0), (1, 1), (0, 2)]);
+        assert_eq!(
+            frame.requests.iter().map(|r| (r.member, r.order)).collect::<Vec<_>>(),
+            [(0, 0), (1, 1), (0, 2)]
+        );
     }
 
     #[test]

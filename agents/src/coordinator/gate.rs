@@ -36,13 +36,24 @@ impl Gate {
     /// `batches`: groups per batch of each agent that trains.
     #[must_use]
     pub fn new(mode: Mode, batches: BTreeMap<AgentName, u64>) -> Self {
-        Self { mode, batches, seen: BTreeMap::new() }
+        Self {
+            mode,
+            batches,
+            seen: BTreeMap::new(),
+        }
     }
 
     /// Takes the newest heartbeat of an agent, heard at `now`.
     pub fn beat(&mut self, beat: &Heartbeat, now: Instant) {
-        let Some(batch) = self.batches.get(&beat.agent) else { return };
-        let fresh = || Seen { beat: beat.clone(), batch: *batch, closed_goal: beat.closed, quiet_since: None };
+        let Some(batch) = self.batches.get(&beat.agent) else {
+            return;
+        };
+        let fresh = || Seen {
+            beat: beat.clone(),
+            batch: *batch,
+            closed_goal: beat.closed,
+            quiet_since: None,
+        };
         let seen = self.seen.entry(beat.agent.clone()).or_insert_with(fresh);
         seen.beat = beat.clone();
         if beat.reserved > 0 || beat.closed >= seen.closed_goal {

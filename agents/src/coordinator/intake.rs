@@ -36,7 +36,13 @@ pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, c
 /// What a delivery says, or why it is no message.
 type Read = fn(&Env, &Delivery) -> Result<Input, String>;
 
-async fn pump(env: &Arc<Env>, addr: &Addr<Coordinator>, queue: &Queue, prefetch: u16, read: Read) -> anyhow::Result<()> {
+async fn pump(
+    env: &Arc<Env>,
+    addr: &Addr<Coordinator>,
+    queue: &Queue,
+    prefetch: u16,
+    read: Read,
+) -> anyhow::Result<()> {
     let mut consumer = env.bus.consume(queue, prefetch).await?;
     let (env, addr) = (env.clone(), addr.clone());
     tokio::spawn(async move {
@@ -68,7 +74,14 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {
     let order = delivery.header(HEADER_ORDER).and_then(|text| text.parse().ok());
     let held = *delivery.queue == *env.topology.reclaim().name;
     let (body, delivery) = (delivery.body.clone(), Some(delivery.clone()));
-    Ok(Input::Task(Candidate { task: Arc::new(task), id, order, body, delivery, held }))
+    Ok(Input::Task(Candidate {
+        task: Arc::new(task),
+        id,
+        order,
+        body,
+        delivery,
+        held,
+    }))
 }
 
 /// Reads a task and asks the workflow whether it can be played.
@@ -77,8 +90,15 @@ pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
     let task = Task::parse(body, limit)?;
     let plays = env.workflow.kind();
     match &task.workflow {
-        Some(asked) if asked != plays => Err(TaskError::Workflow { asked: asked.clone(), plays: plays.into() }),
-        _ => env.workflow.check_task(&task).map(|()| task).map_err(TaskError::Content),
+        Some(asked) if asked != plays => Err(TaskError::Workflow {
+            asked: asked.clone(),
+            plays: plays.into(),
+        }),
+        _ => env
+            .workflow
+            .check_task(&task)
+            .map(|()| task)
+            .map_err(TaskError::Content),
     }
 }
 
@@ -93,7 +113,10 @@ fn answer(_: &Env, delivery: &Delivery) -> Result<Input, String> {
             frame.validate().map_err(|e| e.to_string())?;
             Ok(Input::Results(frame, delivery.clone()))
         }
-        other => Err(format!("a {} does not belong into the results queue", other.map_or("message of unknown type", Kind::as_str))),
+        other => Err(format!(
+            "a {} does not belong into the results queue",
+            other.map_or("message of unknown type", Kind::as_str)
+        )),
     }
 }
 

@@ -66,7 +66,11 @@ impl Env {
 
     fn batches(&self) -> BTreeMap<AgentName, u64> {
         let batch = |name: AgentName| {
-            let groups = self.config.agents.get(&name).map_or(1, |agent| agent.train.batch_groups as u64);
+            let groups = self
+                .config
+                .agents
+                .get(&name)
+                .map_or(1, |agent| agent.train.batch_groups as u64);
             (name, groups)
         };
         self.trainers().into_iter().map(batch).collect()

@@ -40,7 +40,11 @@ impl Coordinator {
                 let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
                 transcript.status = if cut { "truncated" } else { "completed" }.into();
                 transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
-                transcript.metrics = outcome.metrics.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+                transcript.metrics = outcome
+                    .metrics
+                    .iter()
+                    .map(|(name, value)| ((*name).to_owned(), *value))
+                    .collect();
                 transcript.rewards = self.rewards(outcome);
             }
         }
@@ -74,8 +78,11 @@ impl Coordinator {
             _ => format!("{}/{}", seat.role, seat.seat),
         };
         let parts = |seat: &SeatReward| {
-            let mut parts: BTreeMap<String, f64> =
-                seat.parts.iter().map(|part| (part.name.to_owned(), f64::from(part.value))).collect();
+            let mut parts: BTreeMap<String, f64> = seat
+                .parts
+                .iter()
+                .map(|part| (part.name.to_owned(), f64::from(part.value)))
+                .collect();
             parts.insert("total".into(), self.rules.reward(seat));
             parts
         };

@@ -35,7 +35,9 @@ impl Coordinator {
         let dirty: Vec<GroupId> = self.dirty.drain().collect();
         let mut wanted = Vec::new();
         for group in dirty {
-            let Some(open) = self.open.get_mut(&group) else { continue };
+            let Some(open) = self.open.get_mut(&group) else {
+                continue;
+            };
             if open.run.is_done() {
                 if open.outstanding == 0 {
                     self.close(group, ctx);
@@ -64,7 +66,11 @@ impl Coordinator {
         let open = self.open.get(&group)?;
         let agent = self.env.config.workflow.roles.get(&one.key.role)?;
         let settings = self.env.config.agents.get(agent)?.sampling;
-        let limit = one.ask.max_new_tokens.unwrap_or(settings.max_new_tokens).min(settings.max_new_tokens);
+        let limit = one
+            .ask
+            .max_new_tokens
+            .unwrap_or(settings.max_new_tokens)
+            .min(settings.max_new_tokens);
         let greedy = open.purpose == Purpose::Eval;
         Some(Wanted {
             agent: agent.clone(),
@@ -72,7 +78,10 @@ impl Coordinator {
             attempt: open.attempt,
             task_order: open.order,
             key: one.key,
-            prompt: Prompt { held: one.held, messages: one.ask.messages },
+            prompt: Prompt {
+                held: one.held,
+                messages: one.ask.messages,
+            },
             sampling: Sampling {
                 temperature: if greedy { 0.0 } else { settings.temperature },
                 top_p: settings.top_p,
@@ -97,7 +106,13 @@ impl Coordinator {
         }
         if sync {
             let since = Instant::now();
-            self.wave = Some(WaveState { missing, held: Vec::new(), deliveries: Vec::new(), frames, since });
+            self.wave = Some(WaveState {
+                missing,
+                held: Vec::new(),
+                deliveries: Vec::new(),
+                frames,
+                since,
+            });
         }
     }
 
@@ -189,7 +204,10 @@ impl Coordinator {
             let records: Vec<Record> = results.iter().filter_map(|(key, result)| record(key, result)).collect();
             steps.push((group, open.lease, records, results));
         }
-        if steps.iter().all(|(_, lease, records, _)| lease.is_none() || records.is_empty()) {
+        if steps
+            .iter()
+            .all(|(_, lease, records, _)| lease.is_none() || records.is_empty())
+        {
             // Evaluations and failures leave no trace in the store.
             let done = steps.into_iter().map(|(group, _, records, results)| CommitDone {
                 group,
@@ -197,7 +215,9 @@ impl Coordinator {
                 results,
             });
             let done: Vec<CommitDone> = done.collect();
-            deliveries.into_iter().for_each(|delivery| admission::ack(Some(delivery)));
+            deliveries
+                .into_iter()
+                .for_each(|delivery| admission::ack(Some(delivery)));
             return self.on_committed(done, ctx);
         }
         let (store, addr) = (self.env.store.clone(), ctx.address());
@@ -205,12 +225,14 @@ impl Coordinator {
             let store = &store;
             let done = join_all(steps.into_iter().map(|(group, lease, records, results)| async move {
                 let outcome = match lease {
-                    Some(lease) if !records.is_empty() => {
-                        io::settle("commit", || store.commit(lease, &records)).await
-                    }
+                    Some(lease) if !records.is_empty() => io::settle("commit", || store.commit(lease, &records)).await,
                     _ => Ok(vec![Committed::New; records.len()]),
                 };
-                CommitDone { group, results, outcome }
+                CommitDone {
+                    group,
+                    results,
+                    outcome,
+                }
             }))
             .await;
             if addr.send(Input::Committed(done)).await.is_ok() {
@@ -269,7 +291,10 @@ impl Coordinator {
     fn share(&self, turns: Vec<SharedTurn>) {
         let mut by_place: BTreeMap<(AgentName, String), Vec<SharedTurn>> = BTreeMap::new();
         for turn in turns {
-            by_place.entry((turn.agent.clone(), turn.role.to_string())).or_default().push(turn);
+            by_place
+                .entry((turn.agent.clone(), turn.role.to_string()))
+                .or_default()
+                .push(turn);
         }
         for ((agent, role), turns) in by_place {
             let body = codec::encode_json(&turns);
@@ -278,7 +303,10 @@ impl Coordinator {
                 kind: Kind::Inference,
                 message_id: Digest::of(&body).to_string(),
                 correlation_id: None,
-                headers: vec![("run".into(), self.env.run.to_string()), ("agent".into(), agent.to_string())],
+                headers: vec![
+                    ("run".into(), self.env.run.to_string()),
+                    ("agent".into(), agent.to_string()),
+                ],
                 body: body.into(),
                 durable: false,
             };
@@ -302,7 +330,12 @@ impl Coordinator {
             return;
         }
         let silent = |open: &Open| open.outstanding > 0 && open.moved.elapsed() > SILENT;
-        let groups: Vec<GroupId> = self.open.iter().filter(|(_, open)| silent(open)).map(|(group, _)| *group).collect();
+        let groups: Vec<GroupId> = self
+            .open
+            .iter()
+            .filter(|(_, open)| silent(open))
+            .map(|(group, _)| *group)
+            .collect();
         for group in groups {
             if let Some(open) = self.open.get_mut(&group) {
                 tracing::warn!(%group, outstanding = open.outstanding, "turns are silent; asking again");

@@ -17,7 +17,11 @@ use trainer::weights::{MemorySink, Published, WeightSink};
 use super::{EngineClient, EngineFailure, Finished, Job, Made};
 
 enum Command {
-    Generate { jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>> },
+    Generate {
+        jobs: Vec<Job>,
+        wave: bool,
+        done: UnboundedSender<Vec<Finished>>,
+    },
     Swap(Published),
 }
 
@@ -40,9 +44,22 @@ impl EmbeddedEngine {
         let version = watch::Sender::new(version);
         let shape = engine.shape().clone();
         let stop_ids = text.stop_ids().into();
-        let thread = Thread { engine, inbox, version: version.clone(), text, stop_ids, open: HashMap::new() };
-        std::thread::Builder::new().name(format!("engine-{name}")).spawn(move || thread.run())?;
-        Ok(Arc::new(Self { commands, version, shape }))
+        let thread = Thread {
+            engine,
+            inbox,
+            version: version.clone(),
+            text,
+            stop_ids,
+            open: HashMap::new(),
+        };
+        std::thread::Builder::new()
+            .name(format!("engine-{name}"))
+            .spawn(move || thread.run())?;
+        Ok(Arc::new(Self {
+            commands,
+            version,
+            shape,
+        }))
     }
 
     /// Where the trainer publishes to.
@@ -59,8 +76,18 @@ impl EngineClient for EmbeddedEngine {
         if let Err(lost) = self.commands.send(Command::Generate { jobs, wave, done })
             && let Command::Generate { jobs, done, .. } = lost.0
         {
-            let failure = EngineFailure { reason: "the engine's thread has ended".into(), retry: true };
-            let _ = done.send(jobs.into_iter().map(|job| Finished { job, result: Err(failure.clone()) }).collect());
+            let failure = EngineFailure {
+                reason: "the engine's thread has ended".into(),
+                retry: true,
+            };
+            let _ = done.send(
+                jobs.into_iter()
+                    .map(|job| Finished {
+                        job,
+                        result: Err(failure.clone()),
+                    })
+                    .collect(),
+            );
         }
     }
 
@@ -120,7 +147,11 @@ impl Thread {
                 self.tell_version();
             }
             Command::Generate { jobs, wave: true, done } => self.wave(jobs, &done),
-            Command::Generate { jobs, wave: false, done } => {
+            Command::Generate {
+                jobs,
+                wave: false,
+                done,
+            } => {
                 for job in jobs {
                     self.submit(job, &done);
                 }
@@ -131,7 +162,8 @@ impl Thread {
     /// Says which weights serve, if they are others than before.
     fn tell_version(&self) {
         let version = self.engine.version();
-        self.version.send_if_modified(|told| std::mem::replace(told, version) != version);
+        self.version
+            .send_if_modified(|told| std::mem::replace(told, version) != version);
     }
 
     fn request(&self, job: &Job) -> GenRequest {
@@ -170,8 +202,14 @@ impl Thread {
                 self.open.insert(id, (job, done.clone()));
             }
             Err(error) => {
-                let failure = EngineFailure { reason: error.to_string(), retry: false };
-                let _ = done.send(vec![Finished { job, result: Err(failure) }]);
+                let failure = EngineFailure {
+                    reason: error.to_string(),
+                    retry: false,
+                };
+                let _ = done.send(vec![Finished {
+                    job,
+                    result: Err(failure),
+                }]);
             }
         }
     }
@@ -181,8 +219,13 @@ impl Thread {
             Ok(finished) => {
                 let mut by_asker: Vec<(Done, Vec<Finished>)> = Vec::new();
                 for one in finished {
-                    let Some((job, done)) = self.open.remove(&one.id) else { continue };
-                    let finished = Finished { job, result: Ok(made(one)) };
+                    let Some((job, done)) = self.open.remove(&one.id) else {
+                        continue;
+                    };
+                    let finished = Finished {
+                        job,
+                        result: Ok(made(one)),
+                    };
                     match by_asker.iter_mut().find(|(asker, _)| asker.same_channel(&done)) {
                         Some((_, list)) => list.push(finished),
                         None => by_asker.push((done, vec![finished])),
@@ -195,13 +238,19 @@ impl Thread {
             }
             Err(error) => {
                 tracing::error!(%error, "a decode step failed; its generations are given back");
-                let failure = EngineFailure { reason: error.to_string(), retry: true };
+                let failure = EngineFailure {
+                    reason: error.to_string(),
+                    retry: true,
+                };
                 if let Err(error) = self.engine.abort_all() {
                     tracing::error!(%error, "the engine cannot be cleared");
                     std::process::exit(crate::telemetry::EXIT_PANIC);
                 }
                 for (_, (job, done)) in std::mem::take(&mut self.open) {
-                    let _ = done.send(vec![Finished { job, result: Err(failure.clone()) }]);
+                    let _ = done.send(vec![Finished {
+                        job,
+                        result: Err(failure.clone()),
+                    }]);
                 }
             }
         }
@@ -210,7 +259,11 @@ impl Thread {
     /// Computes a closed batch, alone.
     fn wave(&mut self, jobs: Vec<Job>, done: &Done) {
         let requests: Vec<GenRequest> = jobs.iter().map(|job| self.request(job)).collect();
-        let ids: HashMap<RequestId, usize> = requests.iter().enumerate().map(|(at, request)| (request.id, at)).collect();
+        let ids: HashMap<RequestId, usize> = requests
+            .iter()
+            .enumerate()
+            .map(|(at, request)| (request.id, at))
+            .collect();
         let result = self.engine.run_wave(requests);
         let mut jobs: Vec<Option<Job>> = jobs.into_iter().map(Some).collect();
         let mut answers = Vec::with_capacity(jobs.len());
@@ -218,13 +271,22 @@ impl Thread {
             Ok(finished) => {
                 for one in finished {
                     if let Some(job) = ids.get(&one.id).and_then(|at| jobs[*at].take()) {
-                        answers.push(Finished { job, result: Ok(made(one)) });
+                        answers.push(Finished {
+                            job,
+                            result: Ok(made(one)),
+                        });
                     }
                 }
             }
             Err(error) => {
-                let failure = EngineFailure { reason: error.to_string(), retry: false };
-                answers.extend(jobs.into_iter().flatten().map(|job| Finished { job, result: Err(failure.clone()) }));
+                let failure = EngineFailure {
+                    reason: error.to_string(),
+                    retry: false,
+                };
+                answers.extend(jobs.into_iter().flatten().map(|job| Finished {
+                    job,
+                    result: Err(failure.clone()),
+                }));
             }
         }
         let _ = done.send(answers);

@@ -21,7 +21,10 @@ impl ScriptedEngine {
     /// `choices` must not be empty; ids must be the tokenizer's.
     #[must_use]
     pub fn new(choices: Vec<u32>, version: WeightVersion) -> Arc<Self> {
-        Arc::new(Self { choices, version: watch::Sender::new(version) })
+        Arc::new(Self {
+            choices,
+            version: watch::Sender::new(version),
+        })
     }
 
     /// Takes the version of published weights, and nothing else of them.
@@ -35,7 +38,11 @@ impl ScriptedEngine {
         let made = Made {
             output_ids: self.choices.get(choice).copied().into_iter().collect(),
             logprobs: vec![-(self.choices.len().max(1) as f32).ln()],
-            spans: vec![VersionSpan { version, start: 0, end: 1 }],
+            spans: vec![VersionSpan {
+                version,
+                start: 0,
+                end: 1,
+            }],
             oldest_kv: version,
             finish: Finish::Length,
         };

@@ -7,5 +7,5 @@ mod view;
 
 pub use appender::Appender;
 pub use reader::{Tail, read_json_lines};
-pub use transcripts::{TranscriptTurn, Transcripts, Transcript, find_conversation};
+pub use transcripts::{Transcript, TranscriptTurn, Transcripts, find_conversation};
 pub use view::{LogFilter, LogLine, render_line};

@@ -118,7 +118,9 @@ mod tests {
             }],
             ..Transcript::default()
         };
-        ["ab01/0", "ab01/1", "cd02/0"].iter().for_each(|id| transcripts.write(&transcript(id)));
+        ["ab01/0", "ab01/1", "cd02/0"]
+            .iter()
+            .for_each(|id| transcripts.write(&transcript(id)));
         transcripts.flush();
         let ids = |wanted: &str| -> Vec<String> {
             let found = find_conversation(folder.path(), wanted).unwrap();

@@ -41,9 +41,10 @@ impl LogFilter {
             (Some(least), Some(level)) => level <= least,
             _ => true,
         };
-        let meant = self.conversation.as_deref().is_none_or(|wanted| {
-            line.text("conversation_id").starts_with(wanted)
-        });
+        let meant = self
+            .conversation
+            .as_deref()
+            .is_none_or(|wanted| line.text("conversation_id").starts_with(wanted));
         severe && meant
     }
 }

@@ -120,13 +120,18 @@ mod tests {
 
     fn train() -> Metrics {
         let agent = broker::AgentName::new("a").unwrap();
-        Metrics::train(&agent, 3).with("reward/mean", 0.5).with("loss", f64::NAN)
+        Metrics::train(&agent, 3)
+            .with("reward/mean", 0.5)
+            .with("loss", f64::NAN)
     }
 
     #[test]
     fn lines_are_flat_objects_in_their_order_with_the_time() {
         let folder = tempfile::tempdir().unwrap();
-        let (path, events) = (folder.path().join("metrics/a.jsonl"), folder.path().join("tensorboard/a"));
+        let (path, events) = (
+            folder.path().join("metrics/a.jsonl"),
+            folder.path().join("tensorboard/a"),
+        );
         let writer = MetricsWriter::open(&path, Some(&events)).unwrap();
         writer.write(train());
         writer.write(Metrics::eval(3).with("time/elapsed_s", 1.5));
@@ -142,6 +147,9 @@ mod tests {
     #[test]
     fn tensorboard_gets_the_numbers() {
         assert_eq!(train().scalars(), [("reward/mean".to_owned(), 0.5)]);
-        assert_eq!(Metrics::eval(1).with("success", 1).scalars(), [("eval/success".to_owned(), 1.0)]);
+        assert_eq!(
+            Metrics::eval(1).with("success", 1).scalars(),
+            [("eval/success".to_owned(), 1.0)]
+        );
     }
 }

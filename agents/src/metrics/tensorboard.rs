@@ -45,7 +45,9 @@ impl EventFile {
 }
 
 fn wall_time() -> f64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |d| d.as_secs_f64())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |d| d.as_secs_f64())
 }
 
 fn event(time: f64, step: u64, scalars: &[(String, f64)]) -> Vec<u8> {

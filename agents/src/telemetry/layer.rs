@@ -14,7 +14,10 @@ use crate::logs::{Appender, LogLine, render_line};
 
 enum Output {
     /// JSON lines, with the fields that every line of this process has.
-    Json { file: Appender, identity: Map<String, Value> },
+    Json {
+        file: Appender,
+        identity: Map<String, Value>,
+    },
     /// Lines on stderr.
     People { color: bool },
 }
@@ -83,7 +86,11 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
         if let Output::Json { identity, .. } = &self.0 {
             line.extend(identity.clone());
         }
-        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+        for span in context
+            .event_scope(event)
+            .into_iter()
+            .flat_map(|scope| scope.from_root())
+        {
             if let Some(fields) = span.extensions().get::<Fields>() {
                 line.extend(fields.0.clone());
             }
@@ -104,7 +111,11 @@ pub(crate) fn rfc3339(time: SystemTime) -> String {
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_index = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_index + 2) / 5 + 1;
-    let month = if month_index < 10 { month_index + 3 } else { month_index - 9 };
+    let month = if month_index < 10 {
+        month_index + 3
+    } else {
+        month_index - 9
+    };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")

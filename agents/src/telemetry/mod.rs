@@ -71,8 +71,7 @@ pub fn init(telemetry: Telemetry) -> Result<TelemetryGuard, TelemetryError> {
             source,
         })?),
     };
-    let stderr = Lines::people(std::io::stderr().is_terminal())
-        .with_filter(filter(telemetry.stderr.unwrap_or("warn")));
+    let stderr = Lines::people(std::io::stderr().is_terminal()).with_filter(filter(telemetry.stderr.unwrap_or("warn")));
     let lines = file.clone().map(|file| {
         Lines::json(file, telemetry.identity()).with_filter(filter(telemetry.file_level.unwrap_or("info")))
     });
@@ -152,10 +151,28 @@ mod tests {
         let keys: Vec<&str> = line.0.keys().map(String::as_str).collect();
         assert_eq!(
             keys,
-            ["time", "level", "message", "target", "agent", "role", "run", "conversation_id", "turn", "reward", "error"]
+            [
+                "time",
+                "level",
+                "message",
+                "target",
+                "agent",
+                "role",
+                "run",
+                "conversation_id",
+                "turn",
+                "reward",
+                "error"
+            ]
         );
-        assert_eq!((line.text("level"), line.text("message")), ("DEBUG", "turn was asked again"));
-        assert_eq!((line.text("conversation_id"), &line.0["turn"]), ("ab01/3", &Value::from(2)));
+        assert_eq!(
+            (line.text("level"), line.text("message")),
+            ("DEBUG", "turn was asked again")
+        );
+        assert_eq!(
+            (line.text("conversation_id"), &line.0["turn"]),
+            ("ab01/3", &Value::from(2))
+        );
         assert!(line.text("time").ends_with('Z'), "{}", line.text("time"));
     }
 }

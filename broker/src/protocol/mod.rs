@@ -66,10 +66,7 @@ impl Kind {
     /// Whether the body is JSON (else bincode).
     #[must_use]
     pub fn is_json(self) -> bool {
-        matches!(
-            self,
-            Kind::Task | Kind::Inference | Kind::Heartbeat | Kind::Command
-        )
+        matches!(self, Kind::Task | Kind::Inference | Kind::Heartbeat | Kind::Command)
     }
 }
 

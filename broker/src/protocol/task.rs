@@ -10,7 +10,10 @@ pub const MAX_TASK_ID: usize = 200;
 
 /// The prompt of a task: text, or a list of `{role, content}` messages.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "the prompt must be text or a list of {role, content} messages")]
+#[serde(
+    untagged,
+    expecting = "the prompt must be text or a list of {role, content} messages"
+)]
 pub enum Prompt {
     Text(String),
     Messages(Vec<Message>),
@@ -49,9 +52,7 @@ pub struct Task {
 /// Why a task was refused, in words for the person who published it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TaskError {
-    #[error(
-        "the body is {size} bytes and the limit is {limit}: shorten the prompt or raise run.message_cap"
-    )]
+    #[error("the body is {size} bytes and the limit is {limit}: shorten the prompt or raise run.message_cap")]
     Oversize { size: usize, limit: usize },
     #[error("the body is not UTF-8")]
     NotUtf8,
@@ -88,9 +89,7 @@ impl Task {
     /// The task's id: its own, or the message's, or the hash of its body.
     #[must_use]
     pub fn resolve_id(&self, message_id: Option<&str>, body: &[u8]) -> String {
-        let usable = |id: &&str| {
-            !id.is_empty() && id.len() <= MAX_TASK_ID && !id.chars().any(char::is_control)
-        };
+        let usable = |id: &&str| !id.is_empty() && id.len() <= MAX_TASK_ID && !id.chars().any(char::is_control);
         match (&self.id, message_id.filter(usable)) {
             (Some(id), _) => id.clone(),
             (None, Some(id)) => id.to_owned(),

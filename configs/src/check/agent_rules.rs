@@ -234,8 +234,9 @@ fn train(train: &TrainConfig, below: &mut Below) {
     below.positive(loss.clip_high, "loss.clip_high");
     below.not_negative(train.kl.coef, "kl.coef");
     below.not_negative(train.entropy, "entropy");
+    below.not_negative(train.entropy_final.unwrap_or(0.0), "entropy_final");
     below.compared(
-        train.zero_advantage == ZeroAdvantage::Skip && (train.kl.coef != 0.0 || train.entropy != 0.0),
+        train.zero_advantage == ZeroAdvantage::Skip && (train.kl.coef != 0.0 || train.entropy != 0.0 || train.entropy_final.unwrap_or(0.0) != 0.0),
         "zero_advantage",
         &["kl", "kl.coef", "entropy"],
         "is \"skip\" while KL or entropy is on: groups without advantage still have a gradient then; write \"keep\", or set kl.coef and entropy to 0",
