@@ -32,7 +32,7 @@ impl Feed {
     }
 
     /// The next task; `None` at the end, or when the source cannot be read (which is logged and ends it).
-    pub fn next(&mut self) -> Option<Candidate> {
+    pub fn next_task(&mut self) -> Option<Candidate> {
         if self.exhausted {
             return None;
         }

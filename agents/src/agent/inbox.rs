@@ -46,7 +46,7 @@ pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) ->
             let prompts = frame.prompts.iter().map(render).collect();
             if router
                 .send(Input::Frame {
-                    frame,
+                    frame: Box::new(frame),
                     prompts,
                     delivery,
                 })

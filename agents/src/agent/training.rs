@@ -187,7 +187,7 @@ impl Training {
             ..self.settings.train.optimizer
         };
         for step in 0..config.steps {
-            let batch = source.next()?;
+            let batch = source.next_batch()?;
             let loss = self.forward_backward(batch, Loss::CrossEntropy).await?;
             self.optim_step(&optimizer, config.lr).await?;
             if step % 50 == 0 || step + 1 == config.steps {

@@ -32,7 +32,7 @@ const FRAME_BYTES: usize = 256 << 10;
 pub enum Input {
     /// A frame with its prompts rendered to ids, or why one cannot be.
     Frame {
-        frame: TurnFrame,
+        frame: Box<TurnFrame>,
         prompts: Vec<Result<Arc<[u32]>, String>>,
         delivery: Delivery,
     },
@@ -51,6 +51,14 @@ struct FrameState {
 struct Asked {
     request: TurnRequest,
     frames: Vec<u64>,
+}
+
+/// Results on their way to one coordinator, with how many answer which frame.
+#[derive(Default)]
+struct Answers {
+    results: Vec<TurnResult>,
+    frames: HashMap<u64, usize>,
+    bytes: usize,
 }
 
 #[derive(Default)]
@@ -237,30 +245,29 @@ impl Router {
 
     /// Publishes results, a few frames for each coordinator and wave.
     fn answer(&mut self, ready: Vec<(u64, Arc<TurnResult>)>, ctx: &mut Context<Self>) {
-        let mut places: HashMap<(String, Option<Wave>), (Vec<TurnResult>, HashMap<u64, usize>, usize)> = HashMap::new();
+        let mut places: HashMap<(String, Option<Wave>), Answers> = HashMap::new();
         for (frame, result) in ready {
             let Some(state) = self.frames.get(&frame) else { continue };
             let place = (state.reply_to.clone(), state.wave);
-            let (results, frames, bytes) = places.entry(place.clone()).or_default();
-            *bytes += estimate(&result);
-            results.push(result.as_ref().clone());
-            *frames.entry(frame).or_default() += 1;
-            if *bytes > FRAME_BYTES
-                && let Some((results, frames, _)) = places.remove(&place)
+            let answers = places.entry(place.clone()).or_default();
+            answers.bytes += estimate(&result);
+            answers.results.push(result.as_ref().clone());
+            *answers.frames.entry(frame).or_default() += 1;
+            if answers.bytes > FRAME_BYTES
+                && let Some(answers) = places.remove(&place)
             {
-                self.send(place, results, frames, ctx);
+                self.send(place, answers, ctx);
             }
         }
-        for (place, (results, frames, _)) in places {
-            self.send(place, results, frames, ctx);
+        for (place, answers) in places {
+            self.send(place, answers, ctx);
         }
     }
 
     fn send(
         &self,
         (reply_to, wave): (String, Option<Wave>),
-        results: Vec<TurnResult>,
-        frames: HashMap<u64, usize>,
+        Answers { results, frames, .. }: Answers,
         ctx: &mut Context<Self>,
     ) {
         let correlation_id = results.first().map(|result| result.request.to_string());
@@ -363,7 +370,7 @@ impl Handler<Input> for Router {
                 frame,
                 prompts,
                 delivery,
-            } => self.on_frame(frame, &prompts, delivery, ctx),
+            } => self.on_frame(*frame, &prompts, delivery, ctx),
             Input::Finished(list) => self.on_finished(list, ctx),
             Input::Answered(frame, answers) => self.settle(frame, answers),
         }

@@ -45,7 +45,7 @@ impl Batches {
         })
     }
 
-    pub fn next(&mut self) -> anyhow::Result<TrainBatch> {
+    pub fn next_batch(&mut self) -> anyhow::Result<TrainBatch> {
         let mut pairs = Vec::with_capacity(self.size);
         for _ in 0..self.size {
             let example = self.source.next().context("the warm start's source is empty")?;

@@ -60,6 +60,8 @@ pub enum Purpose {
     Train,
     /// Greedy, in no ledger, of no effect but on metrics.
     Eval,
+    /// As an evaluation, but sampled as in training.
+    Vote,
 }
 
 /// A group being played.

@@ -86,7 +86,7 @@ impl Coordinator {
             0
         };
         for _ in 0..room {
-            let Some(candidate) = self.waiting.pop_front().or_else(|| self.feed.next()) else {
+            let Some(candidate) = self.waiting.pop_front().or_else(|| self.feed.next_task()) else {
                 break;
             };
             admitted.extend(self.take(candidate));

@@ -25,7 +25,7 @@ impl Coordinator {
             return;
         }
         open.closing = true;
-        if open.purpose == Purpose::Eval {
+        if open.purpose != Purpose::Train {
             return self.close_eval(group);
         }
         let Some(lease) = open.lease else { return };

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actix::Context;
-use broker::ids::{Attempt, GroupId};
+use broker::ids::{Attempt, GroupId, TurnKey};
 use broker::protocol::control::RunPhase;
 use broker::protocol::task::Task;
+use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
 
@@ -33,12 +34,22 @@ pub struct Evals {
     current: Option<Current>,
 }
 
-/// First the conversations, then the verifier on its pool.
+/// What an evaluation does, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// Every task once, greedy.
+    Conversations,
+    /// Every task several times, sampled: what the most say.
+    Votes,
+    /// The verifier on its pool.
+    Pool,
+}
+
 struct Current {
     found: Evaluation,
+    stage: Stage,
     left: usize,
     failed: u64,
-    pooled: bool,
     /// What the solver answered, for a pool that is not chosen yet.
     solutions: Vec<(Task, String)>,
 }
@@ -97,11 +108,10 @@ impl Coordinator {
     pub(super) fn start_eval(&mut self, _: &mut Context<Self>) {
         let step = self.lead_step();
         self.evals.last_done = self.phase == RunPhase::Draining;
-        self.evals.next = if self.evals.every > 0 {
-            (step / self.evals.every + 1) * self.evals.every
-        } else {
-            u64::MAX
-        };
+        // The next multiple of `every` after this step.
+        self.evals.next = step
+            .checked_div(self.evals.every)
+            .map_or(u64::MAX, |done| (done + 1) * self.evals.every);
         let tasks = self.evals.tasks.clone();
         self.evals.current = Some(Current {
             found: Evaluation {
@@ -115,17 +125,17 @@ impl Coordinator {
         });
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
-            self.open_eval(spec, index);
+            self.open_eval(spec, Purpose::Eval, index);
         }
     }
 
-    fn open_eval(&mut self, spec: RunSpec, index: usize) {
+    fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
         let group = GroupId::new(&self.env.run, &format!("{}/{}", spec.task_id, self.env.incarnation));
         let open = Open {
             task: spec.task.clone(),
             task_id: spec.task_id.clone(),
             run: GroupRun::new(spec),
-            purpose: Purpose::Eval,
+            purpose,
             order: index as u64,
             attempt: Attempt(crate::ids::random_bytes()),
             lease: None,
@@ -146,39 +156,51 @@ impl Coordinator {
             return;
         };
         current.add(&open, &members);
-        let (step, left, pooled) = (current.found.step, current.left, current.pooled);
-        if !pooled {
+        let (step, stage) = (current.found.step, current.stage);
+        if stage == Stage::Conversations {
             self.tell(group, &open, &members, step);
         }
-        if left == 0 && (pooled || !self.start_pool()) {
-            self.report_eval();
+        while let Some(current) = self.evals.current.as_ref()
+            && current.left == 0
+        {
+            match current.stage {
+                Stage::Conversations => self.start_votes(),
+                Stage::Votes => self.start_pool(),
+                Stage::Pool => self.report_eval(),
+            }
         }
     }
 
-    /// Asks the verifier about its pool, which is chosen first if this is the first evaluation. Whether there is one.
-    fn start_pool(&mut self) -> bool {
-        let (Some(pool), Some(current)) = (self.evals.pool.as_mut(), self.evals.current.as_mut()) else {
-            return false;
-        };
+    fn start_votes(&mut self) {
+        let Some(current) = self.evals.current.as_mut() else { return };
+        current.stage = Stage::Votes;
+        let step = current.found.step;
+        let votes = self.env.config.eval.votes.filter(|_| self.evals.last_done);
+        let tasks = if votes.is_some() { self.evals.tasks.clone() } else { Vec::new() };
+        current.left = tasks.len();
+        for (index, (id, task)) in tasks.into_iter().enumerate() {
+            let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), votes.unwrap_or(1));
+            self.open_eval(RunSpec { min_valid: 1, ..spec }, Purpose::Vote, index);
+        }
+    }
+
+    /// Asks the verifier about its pool, which is chosen first if this is the first evaluation.
+    fn start_pool(&mut self) {
+        let Some(current) = self.evals.current.as_mut() else { return };
+        current.stage = Stage::Pool;
+        let Some(pool) = self.evals.pool.as_mut() else { return };
         if !pool.is_chosen()
             && let Err(error) = pool.choose(&self.env.config, std::mem::take(&mut current.solutions))
         {
             tracing::warn!(error = format!("{error:#}"), "the verifier is not measured on a pool");
-            return false;
+            return;
         }
         let (tasks, workflow, step) = (pool.tasks(), pool.workflow(), current.found.step);
-        (current.left, current.pooled) = (tasks.len(), true);
+        current.left = tasks.len();
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
-            self.open_eval(
-                RunSpec {
-                    workflow: workflow.clone(),
-                    ..spec
-                },
-                index,
-            );
+            self.open_eval(RunSpec { workflow: workflow.clone(), ..spec }, Purpose::Eval, index);
         }
-        true
     }
 
     fn report_eval(&mut self) {
@@ -202,28 +224,103 @@ impl Coordinator {
 impl Current {
     fn add(&mut self, open: &Open, members: &[MemberEnd]) {
         self.left = self.left.saturating_sub(1);
-        let id = open
-            .task_id
-            .strip_prefix(&format!("eval/{}/", self.found.step))
-            .unwrap_or(&open.task_id);
+        let id = open.task_id.strip_prefix(&format!("eval/{}/", self.found.step)).unwrap_or(&open.task_id).to_owned();
+        if self.stage == Stage::Votes {
+            if let Some(success) = majority(members) {
+                self.put("majority", &id, success);
+            }
+            let tokens: usize = members.iter().flat_map(turns).map(|(_, made)| made.output_ids.len()).sum();
+            return self.put("tokens/votes", &id, tokens as f64);
+        }
         for end in members {
-            let MemberEnd::Ended { outcome, turns } = end else {
+            let MemberEnd::Ended { outcome, .. } = end else {
                 self.failed += 1;
                 continue;
             };
             for (name, value) in &outcome.metrics {
-                self.found
-                    .values
-                    .entry((*name).to_owned())
-                    .or_default()
-                    .insert(id.to_owned(), *value);
+                self.put(name, &id, *value);
             }
-            let answer = turns
-                .iter()
-                .find(|(key, _)| key.role.as_str() == SOLVER && key.turn == 0);
-            if let (false, Some((_, made))) = (self.pooled, answer) {
-                self.solutions.push(((*open.task).clone(), made.text.clone()));
+            if self.stage != Stage::Conversations {
+                continue;
             }
+            let mut tokens: BTreeMap<&str, usize> = BTreeMap::new();
+            for (key, made) in turns(end) {
+                *tokens.entry(key.role.as_str()).or_default() += made.output_ids.len();
+                if key.role.as_str() == SOLVER && key.turn == 0 {
+                    self.solutions.push(((*open.task).clone(), made.text.clone()));
+                }
+            }
+            for (role, tokens) in tokens {
+                self.put(&format!("tokens/{role}"), &id, tokens as f64);
+            }
+        }
+    }
+
+    fn put(&mut self, metric: &str, task: &str, value: f64) {
+        self.found.values.entry(metric.to_owned()).or_default().insert(task.to_owned(), value);
+    }
+}
+
+fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
+    match end {
+        MemberEnd::Ended { turns, .. } => turns,
+        MemberEnd::Failed { .. } => &[],
+    }
+}
+
+/// The success of the answer that the most members gave; of the earliest of those that tie.
+fn majority(members: &[MemberEnd]) -> Option<f64> {
+    let mut counted: Vec<(&str, usize, f64)> = Vec::new();
+    for end in members {
+        let (MemberEnd::Ended { outcome, .. }, Some((_, made))) = (end, turns(end).first()) else { continue };
+        let Some((_, success)) = outcome.metrics.iter().find(|(name, _)| *name == "success") else { continue };
+        let answer = made.text.trim();
+        match counted.iter_mut().find(|(text, ..)| *text == answer) {
+            Some(known) => known.1 += 1,
+            None => counted.push((answer, 1, *success)),
+        }
+    }
+    let most = counted.iter().map(|(_, n, _)| *n).max()?;
+    counted.iter().find(|(_, n, _)| *n == most).map(|(.., success)| *success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use broker::RoleName;
+    use broker::ids::WeightVersion;
+    use broker::protocol::turn::Finish;
+    use rollout::workflow::Outcome;
+
+    fn said(text: &str, success: f64) -> MemberEnd {
+        let key = TurnKey { member: 0, role: RoleName::new("solver").unwrap(), seat: 0, turn: 0 };
+        let made = Generation {
+            prompt_ids: vec![1],
+            output_ids: vec![2],
+            logprobs: vec![0.0],
+            spans: Vec::new(),
+            oldest_kv: WeightVersion::default(),
+            temperature: 1.0,
+            finish: Finish::Stop,
+            text: text.into(),
+        };
+        MemberEnd::Ended {
+            outcome: Outcome { rewards: Vec::new(), metrics: vec![("success", success)] },
+            turns: vec![(key, made)],
+        }
+    }
+
+    #[test]
+    fn the_answer_of_the_most_counts() {
+        let lost = || MemberEnd::Failed { reason: "engine".into() };
+        for (votes, success) in [
+            (vec![said("5", 1.0), said("6", 0.0), said(" 6", 0.0)], Some(0.0)),
+            (vec![said("6", 0.0), said("5", 1.0), said("7", 0.0), said("5", 1.0)], Some(1.0)),
+            (vec![said("6", 0.0), said("5", 1.0)], Some(0.0)),
+            (vec![lost(), said("5", 1.0)], Some(1.0)),
+            (vec![lost()], None),
+        ] {
+            assert_eq!(majority(&votes), success);
         }
     }
 }

@@ -31,7 +31,7 @@ impl Coordinator {
             prompt: serde_json::to_value(&open.task.prompt).unwrap_or_default(),
             label: open.task.label.clone(),
             step,
-            eval: open.purpose == Purpose::Eval,
+            eval: open.purpose != Purpose::Train,
             ..Transcript::default()
         };
         match end {
