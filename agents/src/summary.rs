@@ -67,8 +67,8 @@ impl Change {
     }
 }
 
-/// Every metric that the first and the last evaluation have for the very same tasks. Empty with fewer than two.
-pub fn read(folder: &RunFolder) -> Result<Vec<Change>, ReportError> {
+/// Every evaluation of the run, by step. One that was made again after a restart counts once.
+pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, ReportError> {
     let mut evaluations: BTreeMap<u64, Evaluation> = BTreeMap::new();
     for path in folder.files("evals")? {
         let lines: Vec<Evaluation> = read_json_lines(&path).map_err(|source| ReportError::Io {
@@ -78,6 +78,12 @@ pub fn read(folder: &RunFolder) -> Result<Vec<Change>, ReportError> {
         })?;
         evaluations.extend(lines.into_iter().map(|one| (one.step, one)));
     }
+    Ok(evaluations)
+}
+
+/// Every metric that the first and the last evaluation have for the very same tasks. Empty with fewer than two.
+pub fn read(folder: &RunFolder) -> Result<Vec<Change>, ReportError> {
+    let mut evaluations = evaluations(folder)?;
     let ends = (evaluations.pop_first(), evaluations.pop_last());
     let (Some((_, first)), Some((_, last))) = ends else {
         return Ok(Vec::new());
@@ -95,7 +101,8 @@ fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
         let pairs: Vec<(f64, f64)> = before.values().copied().zip(after.values().copied()).collect();
         Change::of(metric, &pairs)
     };
-    first.values.iter().filter_map(change).collect()
+    let figures = first.values.iter().filter(|(metric, _)| !metric.contains('/'));
+    figures.filter_map(change).collect()
 }
 
 /// The changes as one line of metrics: `solver_first/before`, `/after`, `/gain`, `/gain_low`, `/gain_high`, `/tasks`.

@@ -142,10 +142,16 @@ pub struct EvalConfig {
     /// Tasks per evaluation.
     #[serde(default)]
     pub tasks: Option<u64>,
+    /// The run ends early when an evaluation's `success` reaches this.
+    #[serde(default)]
+    pub stop_at: Option<f64>,
     /// Solutions, half right and half wrong, in the frozen pool on which every evaluation measures the verifier of
     /// `solve-verify`. They are what the solver answered in the first evaluation. None if not given.
     #[serde(default)]
     pub pool: Option<usize>,
+    /// Answers sampled per task for a majority vote in the last evaluation. None if not given.
+    #[serde(default)]
+    pub votes: Option<u16>,
     #[serde(default)]
     pub params: toml::Table,
 }

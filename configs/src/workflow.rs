@@ -10,7 +10,7 @@ use crate::{AgentName, HumanDuration, RoleName};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowConfig {
-    /// `signal`, `solve-verify` or `solve-rewrite-select`.
+    /// `signal`, `solo`, `solve-verify` or `solve-rewrite-select`.
     pub kind: String,
     /// A named variant of the workflow; `dyad` is ours, others are exact copies of a reference.
     #[serde(default = "default_profile")]

@@ -6,6 +6,7 @@ pub mod conversation;
 pub mod doctor;
 pub mod ending;
 pub mod failure;
+pub mod learn;
 pub mod logs;
 pub mod overrides;
 pub mod process;
@@ -38,6 +39,7 @@ Run:
   run CONFIG          The whole run in this process, no server needed
   up CONFIG           One process per agent and coordinator, over RabbitMQ and Redis
   agent, coordinator  One process of a run, for containers and clusters
+  learn CONFIG        A team against its solver alone, at equal tokens, over several seeds
 
 Before:
   check CONFIG        Every problem of a configuration at once, and all defaults
@@ -65,6 +67,7 @@ Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a servi
 #[derive(Debug, Subcommand)]
 enum Command {
     Run(run::RunArgs),
+    Learn(learn::LearnArgs),
     Up(up::UpArgs),
     Agent(process::AgentArgs),
     Coordinator(process::CoordinatorArgs),
@@ -84,6 +87,7 @@ enum Command {
 pub fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
+        Command::Learn(args) => learn::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Agent(args) => process::agent(&args),
         Command::Coordinator(args) => process::coordinator(&args),

@@ -243,7 +243,7 @@ impl Coordinator {
 
     fn finished(&self) -> bool {
         let steps_done = self.lead_step() >= self.env.config.run.train_steps;
-        steps_done || (self.feed.exhausted() && self.waiting.is_empty() && self.held_groups() == 0)
+        steps_done || self.evals.reached || (self.feed.exhausted() && self.waiting.is_empty() && self.held_groups() == 0)
     }
 
     fn drained(&self) -> bool {

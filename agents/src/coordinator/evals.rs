@@ -31,6 +31,8 @@ pub struct Evals {
     lines: Appender,
     next: u64,
     last_done: bool,
+    /// An evaluation has reached `eval.stop_at`.
+    pub reached: bool,
     current: Option<Current>,
 }
 
@@ -68,6 +70,7 @@ impl Evals {
             lines: Appender::open(&folder.evals(process))?,
             next: 0,
             last_done: false,
+            reached: false,
             current: None,
         })
     }
@@ -118,9 +121,9 @@ impl Coordinator {
                 step,
                 values: BTreeMap::new(),
             },
+            stage: Stage::Conversations,
             left: tasks.len(),
             failed: 0,
-            pooled: false,
             solutions: Vec::new(),
         });
         for (index, (id, task)) in tasks.into_iter().enumerate() {
@@ -172,11 +175,17 @@ impl Coordinator {
     }
 
     fn start_votes(&mut self) {
-        let Some(current) = self.evals.current.as_mut() else { return };
+        let Some(current) = self.evals.current.as_mut() else {
+            return;
+        };
         current.stage = Stage::Votes;
         let step = current.found.step;
         let votes = self.env.config.eval.votes.filter(|_| self.evals.last_done);
-        let tasks = if votes.is_some() { self.evals.tasks.clone() } else { Vec::new() };
+        let tasks = if votes.is_some() {
+            self.evals.tasks.clone()
+        } else {
+            Vec::new()
+        };
         current.left = tasks.len();
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), votes.unwrap_or(1));
@@ -186,7 +195,9 @@ impl Coordinator {
 
     /// Asks the verifier about its pool, which is chosen first if this is the first evaluation.
     fn start_pool(&mut self) {
-        let Some(current) = self.evals.current.as_mut() else { return };
+        let Some(current) = self.evals.current.as_mut() else {
+            return;
+        };
         current.stage = Stage::Pool;
         let Some(pool) = self.evals.pool.as_mut() else { return };
         if !pool.is_chosen()
@@ -199,7 +210,14 @@ impl Coordinator {
         current.left = tasks.len();
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
-            self.open_eval(RunSpec { workflow: workflow.clone(), ..spec }, Purpose::Eval, index);
+            self.open_eval(
+                RunSpec {
+                    workflow: workflow.clone(),
+                    ..spec
+                },
+                Purpose::Eval,
+                index,
+            );
         }
     }
 
@@ -212,7 +230,10 @@ impl Coordinator {
         for name in found.values.keys() {
             line.set(name, found.mean(name));
         }
-        tracing::info!(step = found.step, success = found.mean("success"), "evaluated");
+        let success = found.mean("success");
+        let goal = self.env.config.eval.stop_at;
+        self.evals.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
+        tracing::info!(step = found.step, success, "evaluated");
         self.metrics.write(line);
         if let Ok(line) = serde_json::to_vec(&found) {
             self.evals.lines.line(line);
@@ -224,12 +245,20 @@ impl Coordinator {
 impl Current {
     fn add(&mut self, open: &Open, members: &[MemberEnd]) {
         self.left = self.left.saturating_sub(1);
-        let id = open.task_id.strip_prefix(&format!("eval/{}/", self.found.step)).unwrap_or(&open.task_id).to_owned();
+        let id = open
+            .task_id
+            .strip_prefix(&format!("eval/{}/", self.found.step))
+            .unwrap_or(&open.task_id)
+            .to_owned();
         if self.stage == Stage::Votes {
             if let Some(success) = majority(members) {
                 self.put("majority", &id, success);
             }
-            let tokens: usize = members.iter().flat_map(turns).map(|(_, made)| made.output_ids.len()).sum();
+            let tokens: usize = members
+                .iter()
+                .flat_map(turns)
+                .map(|(_, made)| made.output_ids.len())
+                .sum();
             return self.put("tokens/votes", &id, tokens as f64);
         }
         for end in members {
@@ -257,7 +286,11 @@ impl Current {
     }
 
     fn put(&mut self, metric: &str, task: &str, value: f64) {
-        self.found.values.entry(metric.to_owned()).or_default().insert(task.to_owned(), value);
+        self.found
+            .values
+            .entry(metric.to_owned())
+            .or_default()
+            .insert(task.to_owned(), value);
     }
 }
 
@@ -272,8 +305,12 @@ fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
 fn majority(members: &[MemberEnd]) -> Option<f64> {
     let mut counted: Vec<(&str, usize, f64)> = Vec::new();
     for end in members {
-        let (MemberEnd::Ended { outcome, .. }, Some((_, made))) = (end, turns(end).first()) else { continue };
-        let Some((_, success)) = outcome.metrics.iter().find(|(name, _)| *name == "success") else { continue };
+        let (MemberEnd::Ended { outcome, .. }, Some((_, made))) = (end, turns(end).first()) else {
+            continue;
+        };
+        let Some((_, success)) = outcome.metrics.iter().find(|(name, _)| *name == "success") else {
+            continue;
+        };
         let answer = made.text.trim();
         match counted.iter_mut().find(|(text, ..)| *text == answer) {
             Some(known) => known.1 += 1,
@@ -281,7 +318,10 @@ fn majority(members: &[MemberEnd]) -> Option<f64> {
         }
     }
     let most = counted.iter().map(|(_, n, _)| *n).max()?;
-    counted.iter().find(|(_, n, _)| *n == most).map(|(.., success)| *success)
+    counted
+        .iter()
+        .find(|(_, n, _)| *n == most)
+        .map(|(.., success)| *success)
 }
 
 #[cfg(test)]
@@ -293,7 +333,12 @@ mod tests {
     use rollout::workflow::Outcome;
 
     fn said(text: &str, success: f64) -> MemberEnd {
-        let key = TurnKey { member: 0, role: RoleName::new("solver").unwrap(), seat: 0, turn: 0 };
+        let key = TurnKey {
+            member: 0,
+            role: RoleName::new("solver").unwrap(),
+            seat: 0,
+            turn: 0,
+        };
         let made = Generation {
             prompt_ids: vec![1],
             output_ids: vec![2],
@@ -305,17 +350,25 @@ mod tests {
             text: text.into(),
         };
         MemberEnd::Ended {
-            outcome: Outcome { rewards: Vec::new(), metrics: vec![("success", success)] },
+            outcome: Outcome {
+                rewards: Vec::new(),
+                metrics: vec![("success", success)],
+            },
             turns: vec![(key, made)],
         }
     }
 
     #[test]
     fn the_answer_of_the_most_counts() {
-        let lost = || MemberEnd::Failed { reason: "engine".into() };
+        let lost = || MemberEnd::Failed {
+            reason: "engine".into(),
+        };
         for (votes, success) in [
             (vec![said("5", 1.0), said("6", 0.0), said(" 6", 0.0)], Some(0.0)),
-            (vec![said("6", 0.0), said("5", 1.0), said("7", 0.0), said("5", 1.0)], Some(1.0)),
+            (
+                vec![said("6", 0.0), said("5", 1.0), said("7", 0.0), said("5", 1.0)],
+                Some(1.0),
+            ),
             (vec![said("6", 0.0), said("5", 1.0)], Some(0.0)),
             (vec![lost(), said("5", 1.0)], Some(1.0)),
             (vec![lost()], None),

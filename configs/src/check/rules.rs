@@ -7,7 +7,7 @@ use crate::run::Problem;
 use crate::{Mode, RunConfig};
 
 /// Workflows that are shipped.
-pub(super) const WORKFLOWS: [&str; 3] = ["signal", "solve-verify", "solve-rewrite-select"];
+pub(super) const WORKFLOWS: [&str; 4] = ["signal", "solo", "solve-verify", "solve-rewrite-select"];
 /// Graders that are shipped.
 pub(super) const GRADERS: [&str; 3] = ["exact", "integer", "math"];
 /// The run id is the name, a hyphen and eight characters, 48 in all.
@@ -204,6 +204,18 @@ fn tasks(config: &RunConfig, report: &mut Report) {
         "eval.pool",
         &["workflow.kind"],
         "is for workflow.kind = \"solve-verify\": other workflows have no verifier to measure; remove it",
+    );
+    report.when(
+        eval.votes.is_some() && config.workflow.kind != "solo",
+        "eval.votes",
+        &["workflow.kind"],
+        "is for workflow.kind = \"solo\": only the answers of one role can be counted; remove it",
+    );
+    report.when(
+        eval.votes == Some(0),
+        "eval.votes",
+        &[],
+        "is 0: write 1 or more",
     );
     report.when(
         eval.pool.is_some_and(|size| size < 2),

@@ -208,7 +208,7 @@ fn the_run_must_make_sense() {
             ("source = \"generator:signal\"", "source = \"signal\"\nlimit = 0"),
             (
                 "[graders.answer]\nkind = \"exact\"",
-                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0\npool = 100",
+                "[graders.answer]\nkind = \"exakt\"\n[eval]\nevery = 5\nsource = \"queue\"\ntasks = 0\npool = 100\nvotes = 4",
             ),
         ],
         &[
@@ -223,6 +223,7 @@ fn the_run_must_make_sense() {
             ("eval.source", "jsonl:PATH"),
             ("eval.tasks", "1 or more"),
             ("eval.pool", "solve-verify"),
+            ("eval.votes", "solo"),
         ],
     );
     for (broker, state) in [

@@ -268,14 +268,14 @@ pub(super) fn solve_verify(
         key: path.to_owned(),
         message,
     };
-    if workflow.kind != "solve-verify" {
+    if !["solve-verify", "solo"].contains(&workflow.kind.as_str()) {
         let message = format!(
-            "arithmetic warm starts are made for solve-verify, not for {:?}",
+            "arithmetic warm starts are made for solve-verify and solo, not for {:?}",
             workflow.kind
         );
         return Err(at("workflow.kind", message));
     }
-    SolveVerify::new(workflow, graders).map_err(|problems| match problems.into_iter().next() {
+    SolveVerify::without_roles(workflow, graders).map_err(|problems| match problems.into_iter().next() {
         Some(problem) => at(&problem.path, problem.message),
         None => at("workflow", "it cannot be built".into()),
     })

@@ -8,6 +8,7 @@ pub(crate) mod judge;
 mod params;
 mod prompts;
 pub mod signal;
+mod solo;
 mod solve_rewrite_select;
 pub(crate) mod solve_verify;
 #[cfg(test)]
@@ -114,11 +115,12 @@ pub fn build(
     match config.kind.as_str() {
         "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
         "solve-verify" => Ok(Arc::new(solve_verify::SolveVerify::new(config, graders)?)),
+        "solo" => Ok(Arc::new(solo::Solo::new(config, graders)?)),
         "solve-rewrite-select" => Ok(Arc::new(solve_rewrite_select::SolveRewriteSelect::new(
             config, graders,
         )?)),
         other => {
-            let message = format!("there is no workflow {other:?}: use signal, solve-verify or solve-rewrite-select");
+            let message = format!("there is no workflow {other:?}: use signal, solo, solve-verify or solve-rewrite-select");
             Err(vec![Problem {
                 path: "workflow.kind".into(),
                 message,

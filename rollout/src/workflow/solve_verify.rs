@@ -55,6 +55,32 @@ pub(crate) struct SolveVerify {
 
 impl SolveVerify {
     pub(crate) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
+        let (workflow, mut problems) = Self::built(config, graders)?;
+        problems.extend(check_roles(config, &workflow.roles()));
+        if problems.is_empty() {
+            Ok(workflow)
+        } else {
+            Err(problems)
+        }
+    }
+
+    /// As [`SolveVerify::new`], for its prompts and its grader alone: whoever plays the roles.
+    pub(crate) fn without_roles(
+        config: &WorkflowConfig,
+        graders: &BTreeMap<String, GraderConfig>,
+    ) -> Result<Self, Vec<Problem>> {
+        let (workflow, problems) = Self::built(config, graders)?;
+        if problems.is_empty() {
+            Ok(workflow)
+        } else {
+            Err(problems)
+        }
+    }
+
+    fn built(
+        config: &WorkflowConfig,
+        graders: &BTreeMap<String, GraderConfig>,
+    ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
         let mut params = Params::new(&config.params, "workflow.params");
         let astraflow = config.profile == "astraflow";
         let short = params.choice("prompts", &["full", "short"]) == "short";
@@ -87,12 +113,7 @@ impl SolveVerify {
                 message,
             });
         }
-        problems.extend(check_roles(config, &workflow.roles()));
-        if problems.is_empty() {
-            Ok(workflow)
-        } else {
-            Err(problems)
-        }
+        Ok((workflow, problems))
     }
 
     pub(crate) fn verifier(&self) -> &RoleName {

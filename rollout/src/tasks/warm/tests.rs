@@ -81,6 +81,18 @@ fn the_verifier_sees_as_many_right_as_wrong_solutions() {
 }
 
 #[test]
+fn a_solver_alone_begins_as_in_a_team() {
+    let warm: WarmStartConfig =
+        toml::from_str("steps = 1\nbatch = 1\nsource = \"generator:arithmetic-solver\"").unwrap();
+    let alone = config("solo", &["solver"], "prompts = \"short\"");
+    let source = WarmSource::open(&warm, &alone, &graders("integer"), &tasks_config(), 1).unwrap();
+    let in_team = take("source = \"generator:arithmetic-solver\"", 200);
+    assert_eq!(source.take(200).collect::<Vec<_>>(), in_team);
+    let signal = config("signal", &["speaker"], "");
+    assert!(WarmSource::open(&warm, &signal, &graders("integer"), &tasks_config(), 1).is_err());
+}
+
+#[test]
 fn slips_are_forgotten_carries_in_their_part() {
     let examples = take(
         "source = \"generator:arithmetic-solver\"\nparams = { slip = 0.6, retry = 0.0, max = 60 }",

@@ -1,0 +1,281 @@
+//! `dyad learn CONFIG`: a team against its solver alone, at equal tokens, over several seeds.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use configs::{RoleName, RunConfig};
+
+use crate::folder::RunFolder;
+use crate::logs::read_json_lines;
+use crate::summary::{self, Evaluation};
+
+/// The role that plays alone.
+const SOLVER: &str = "solver";
+
+/// Train a team and its solver alone at equal training tokens, and compare them at equal evaluation tokens
+#[derive(Debug, Args)]
+pub struct LearnArgs {
+    /// A configuration of solve-verify, such as configs/arithmetic.toml
+    pub config: PathBuf,
+    /// Runs of each kind, with seeds from 0
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
+    pub seeds: u64,
+    /// Where the folder of all runs is made
+    #[arg(long, default_value = "runs")]
+    pub folder: PathBuf,
+}
+
+/// What one run came to.
+#[derive(Debug, Clone, PartialEq)]
+struct Figures {
+    /// Tokens trained on, over all agents.
+    trained: f64,
+    /// The solver's first answers that are right, greedy, before and after.
+    first: (f64, f64),
+    /// Right in the end: the team after its retry, the solver alone by majority vote.
+    success: f64,
+    /// Tokens said per task for that.
+    said: f64,
+    seconds: f64,
+}
+
+pub fn run(args: &LearnArgs) -> anyhow::Result<()> {
+    let config = RunConfig::load(&args.config)?;
+    ensure!(
+        config.workflow.kind == "solve-verify" && config.eval.source.is_some(),
+        "{}: dyad learn compares a team of workflow.kind = \"solve-verify\" that has an eval.source",
+        args.config.display()
+    );
+    let base = args.folder.join(format!("learn-{}", crate::ids::incarnation()));
+    let mut rows = Vec::new();
+    for seed in 0..args.seeds {
+        let mut team = config.clone();
+        team.run.seed = seed;
+        let (folder, team_figures) = play(&team, &base, &format!("team-{seed}"), "success")?;
+        let alone = solo(&team, &last_evaluation(&folder)?, team_figures.trained)?;
+        let (_, solo_figures) = play(&alone, &base, &format!("solo-{seed}"), "majority")?;
+        rows.push((seed, team_figures, solo_figures));
+        print!("\n{}\n", table(&rows));
+    }
+    println!("runs  {}", base.display());
+    Ok(())
+}
+
+/// The solver alone: steps for as many trained tokens as the team had, and votes for as many tokens as the team says.
+fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<RunConfig> {
+    let role = RoleName::new(SOLVER)?;
+    let agent = team
+        .workflow
+        .roles
+        .get(&role)
+        .context("no agent plays the solver")?
+        .clone();
+    let answer = per_task(found, &format!("tokens/{SOLVER}")).context("the team's evaluation has no answers")?;
+    let mut config = team.clone();
+    config.agents.retain(|name, _| *name == agent);
+    config.workflow.kind = "solo".into();
+    config.workflow.profile = "dyad".into();
+    config.workflow.roles = [(role.clone(), agent.clone())].into();
+    config.workflow.reward.retain(|name, _| *name == role);
+    config.eval.pool = None;
+    config.eval.votes = Some((said(found, &["tokens/votes"]) / answer).round().clamp(1.0, 1000.0) as u16);
+    config.run.lead = Some(agent.clone());
+    let batch = config.agents.get(&agent).map_or(1, |agent| agent.train.batch_groups);
+    let step = (batch * usize::from(config.workflow.group_size)) as f64 * answer;
+    config.run.train_steps = (trained / step).round().max(1.0) as u64;
+    // As often as the team over the whole run.
+    config.eval.every =
+        (config.run.train_steps * team.eval.every / team.run.train_steps.max(1)).max(team.eval.every.min(1));
+    Ok(config)
+}
+
+/// Runs a configuration in a process of its own, with its progress on this terminal.
+fn play(config: &RunConfig, base: &Path, name: &str, success: &str) -> anyhow::Result<(RunFolder, Figures)> {
+    let folder = base.join(name);
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join("config.toml");
+    std::fs::write(&file, toml::to_string(config)?)?;
+    eprintln!("{name}: {} steps", config.run.train_steps);
+    let began = std::time::Instant::now();
+    let program = std::env::current_exe().context("finding this program")?;
+    let status = Command::new(program)
+        .arg("run")
+        .arg(&file)
+        .arg("--folder")
+        .arg(&folder)
+        .status()?;
+    ensure!(
+        status.success(),
+        "{name} ended with {status}; its run is in {}",
+        folder.display()
+    );
+    let folder = RunFolder::find(&folder, "latest")?;
+    let found = last_evaluation(&folder)?;
+    let first = summary::read(&folder)?
+        .into_iter()
+        .find(|change| change.metric == "solver_first");
+    let first = first.context("the run has no evaluations of the solver")?;
+    let figures = Figures {
+        trained: trained_tokens(&folder, config)?,
+        first: (first.before, first.after),
+        success: found
+            .mean(success)
+            .with_context(|| format!("the last evaluation has no {success}"))?,
+        said: if success == "majority" {
+            per_task(&found, "tokens/votes").unwrap_or(0.0)
+        } else {
+            said(&found, &["tokens/votes"])
+        },
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    Ok((folder, figures))
+}
+
+fn last_evaluation(folder: &RunFolder) -> anyhow::Result<Evaluation> {
+    let evaluations = summary::evaluations(folder)?;
+    evaluations
+        .into_values()
+        .next_back()
+        .context("the run made no evaluation")
+}
+
+/// A metric's sum over the number of tasks that were evaluated, whether or not they all have it.
+fn per_task(found: &Evaluation, metric: &str) -> Option<f64> {
+    let tasks = found.values.get("success")?.len().max(1) as f64;
+    Some(found.values.get(metric)?.values().sum::<f64>() / tasks)
+}
+
+/// Tokens that all roles say per task, without `except`.
+fn said(found: &Evaluation, except: &[&str]) -> f64 {
+    let of_roles = |name: &&String| name.starts_with("tokens/") && !except.contains(&name.as_str());
+    found
+        .values
+        .keys()
+        .filter(of_roles)
+        .filter_map(|name| per_task(found, name))
+        .sum()
+}
+
+fn trained_tokens(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<f64> {
+    let mut tokens = 0.0;
+    for agent in config.participants() {
+        let lines: Vec<serde_json::Value> = read_json_lines(&folder.metrics(agent.as_str()))?;
+        let trained = |line: &serde_json::Value| line.get("tokens/trained").and_then(serde_json::Value::as_f64);
+        tokens += lines.iter().filter_map(trained).sum::<f64>();
+    }
+    Ok(tokens)
+}
+
+/// All seeds and their means.
+fn table(rows: &[(u64, Figures, Figures)]) -> String {
+    let mut text =
+        String::from("seed  who    trained tokens  first answer right   right in the end  tokens said/task  seconds\n");
+    let mut line = |seed: &str, who: &str, f: &Figures| {
+        let _ = writeln!(
+            text,
+            "{seed:<5} {who:<6} {:>14.0}  {:.3} -> {:.3}       {:>16.3}  {:>16.1}  {:>7.0}",
+            f.trained, f.first.0, f.first.1, f.success, f.said, f.seconds
+        );
+    };
+    for (seed, team, solo) in rows {
+        line(&seed.to_string(), "team", team);
+        line("", "solo", solo);
+    }
+    let mean = |side: fn(&(u64, Figures, Figures)) -> &Figures| {
+        let n = rows.len().max(1) as f64;
+        let of = |value: fn(&Figures) -> f64| rows.iter().map(|row| value(side(row))).sum::<f64>() / n;
+        Figures {
+            trained: of(|f| f.trained),
+            first: (of(|f| f.first.0), of(|f| f.first.1)),
+            success: of(|f| f.success),
+            said: of(|f| f.said),
+            seconds: of(|f| f.seconds),
+        }
+    };
+    let (team, solo) = (mean(|row| &row.1), mean(|row| &row.2));
+    line("mean", "team", &team);
+    line("", "solo", &solo);
+    let wins = rows
+        .iter()
+        .filter(|(_, team, solo)| team.success > solo.success)
+        .count();
+    let gap = team.success - solo.success;
+    let _ = writeln!(
+        text,
+        "right in the end: the team after its retry, the solver alone by majority vote. The team is ahead in {wins} of {} \
+         seeds, by {gap:+.3} on average.",
+        rows.len()
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn team() -> RunConfig {
+        let text = include_str!("../../../configs/arithmetic.toml");
+        RunConfig::parse(text, Path::new("arithmetic.toml")).unwrap()
+    }
+
+    fn found(metrics: &[(&str, &[f64])]) -> Evaluation {
+        let values = |list: &[f64]| {
+            list.iter()
+                .enumerate()
+                .map(|(i, value)| (i.to_string(), *value))
+                .collect()
+        };
+        let values: BTreeMap<_, _> = metrics
+            .iter()
+            .map(|(name, list)| ((*name).to_owned(), values(list)))
+            .collect();
+        Evaluation { step: 1, values }
+    }
+
+    #[test]
+    fn the_solver_alone_has_the_same_tokens_and_is_a_sound_configuration() {
+        // 4 tokens an answer, 10 a verdict, and every second conversation a retry of 4: 16 a task.
+        let found = found(&[
+            ("success", &[1.0, 0.0]),
+            ("tokens/solver", &[4.0, 4.0]),
+            ("tokens/verifier", &[10.0, 10.0]),
+            ("tokens/retry", &[4.0]),
+        ]);
+        let team = team();
+        let alone = solo(&team, &found, 1e6).unwrap();
+        assert_eq!(alone.eval.votes, Some(4));
+        let batch = team.agents.values().next().unwrap().train.batch_groups * usize::from(team.workflow.group_size);
+        assert_eq!(alone.run.train_steps, (1e6 / (batch * 4) as f64).round() as u64);
+        assert!(alone.eval.every > team.eval.every && alone.run.seed == team.run.seed);
+        let text = toml::to_string(&alone).unwrap();
+        let read = RunConfig::parse(&text, Path::new("solo.toml")).unwrap();
+        assert_eq!(read.participants().len(), 1);
+        rollout::workflow::build(&read.workflow, &read.graders)
+            .map(|_| ())
+            .unwrap();
+        assert!(solo(&team, &Evaluation::default(), 1e6).is_err());
+    }
+
+    #[test]
+    fn the_table_says_who_is_ahead_whichever_way_it_came_out() {
+        let figures = |success| Figures {
+            trained: 1e6,
+            first: (0.5, 0.75),
+            success,
+            said: 16.0,
+            seconds: 60.0,
+        };
+        let text = table(&[(0, figures(0.9), figures(0.8)), (1, figures(0.5), figures(0.8))]);
+        assert!(text.contains("ahead in 1 of 2 seeds, by -0.100 on average"), "{text}");
+        assert!(
+            text.lines()
+                .any(|line| line.starts_with("1     team") && line.contains("0.500 -> 0.750")),
+            "{text}"
+        );
+        assert_eq!(text.lines().filter(|line| line.contains(" solo ")).count(), 3);
+    }
+}

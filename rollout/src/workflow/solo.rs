@@ -1,0 +1,108 @@
+//! `solo`: one agent answers and a grader says what it earned; what teams are compared with.
+
+use std::collections::BTreeMap;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use configs::{GraderConfig, Problem, WorkflowConfig};
+
+use super::params::check_roles;
+use super::solve_verify::SolveVerify;
+use super::transcript::{Transcript, ask, role};
+use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+
+/// The solver of `solve-verify` alone, in the same prompts (`workflow.params` are those of `solve-verify`) and with the same
+/// grader.
+pub(crate) struct Solo {
+    solver: RoleName,
+    prompts: SolveVerify,
+}
+
+impl Solo {
+    pub(crate) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
+        let solo = Self {
+            solver: role("solver").map_err(|p| vec![p])?,
+            prompts: SolveVerify::without_roles(config, graders)?,
+        };
+        let problems = check_roles(config, &solo.roles());
+        if problems.is_empty() { Ok(solo) } else { Err(problems) }
+    }
+}
+
+impl Workflow for Solo {
+    fn kind(&self) -> &'static str {
+        "solo"
+    }
+
+    fn roles(&self) -> Vec<RoleSpec> {
+        let name = self.solver.clone();
+        vec![RoleSpec {
+            name,
+            parts: vec![("correct", 1.0)],
+        }]
+    }
+
+    fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check_task(task)
+    }
+
+    fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
+        let Some(said) = Transcript(events).first(&self.solver, 0) else {
+            return Step::Ask(vec![ask(&self.solver, 0, self.prompts.solver_prompt(task))]);
+        };
+        let value = self.prompts.grade(&said.text, task);
+        let name = "correct";
+        Step::Done(Outcome {
+            rewards: vec![SeatReward {
+                role: self.solver.clone(),
+                seat: 0,
+                subkey: String::new(),
+                parts: vec![Part { name, value }],
+            }],
+            metrics: vec![("success", f64::from(value)), ("solver_first", f64::from(value))],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
+    use super::*;
+    use proptest::prelude::*;
+
+    fn solo() -> Solo {
+        Solo::new(&config("solo", &["solver"], "prompts = \"short\""), &graders("integer")).unwrap()
+    }
+
+    #[test]
+    fn the_answer_is_graded_and_earns_what_it_is_worth() {
+        let task = task("2+3=", 5.into());
+        let Step::Ask(asks) = solo().step(&task, 0, &[]) else {
+            panic!()
+        };
+        assert_eq!(asks[0].messages[0].content, "2+3=");
+        for (answer, worth) in [("5", 1.0), ("6", 0.0)] {
+            let Step::Done(outcome) = solo().step(&task, 0, &[event("solver", 0, answer)]) else {
+                panic!()
+            };
+            assert_eq!((outcome.rewards.len(), outcome.rewards[0].parts[0].value), (1, worth));
+            assert_eq!(outcome.metrics[0], ("success", f64::from(worth)));
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let found = |roles: &[&str], params| {
+            problems(Solo::new(&config("solo", roles, params), &graders("integer")).map(|_| ()))
+        };
+        assert_eq!(found(&["solver", "verifier"], ""), ["workflow.roles.verifier"]);
+        assert_eq!(found(&[], "prompt = 1"), ["workflow.params.prompt"]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_events_is_answered(events in any_events()) {
+            check_total(&solo(), &task("2+3=", 5.into()), &events)?;
+        }
+    }
+}
