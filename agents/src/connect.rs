@@ -53,12 +53,22 @@ impl Servers {
     }
 }
 
+/// Whether the user has said that the network between hosts may see what is sent.
+#[must_use]
+pub fn allows_plaintext() -> bool {
+    std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1")
+}
+
 /// The bus at a URL.
 pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
     if url == "memory:" {
         return Ok(MemoryBus::new());
     }
-    Ok(AmqpBus::connect(url, AmqpOptions::default())
+    let options = AmqpOptions {
+        allow_plaintext: allows_plaintext(),
+        ..AmqpOptions::default()
+    };
+    Ok(AmqpBus::connect(url, options)
         .await
         .context("connecting to the message broker")?)
 }

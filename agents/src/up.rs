@@ -78,7 +78,7 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
             signal?;
             let _ = stop.send(true);
             all.await;
-            Err(anyhow::anyhow!("interrupted; `dyad up --resume {}` goes on", folder.run()))
+            Err(anyhow::anyhow!("interrupted; `dyad up --resume {}` goes on", folder.path().display()))
         }
     };
     servers.stop();

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod architecture;
+mod arithmetic;
 mod embedded;
 mod processes;
 mod published;

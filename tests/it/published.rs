@@ -22,7 +22,7 @@ fn configuration(program: &Program) -> std::path::PathBuf {
         ("source = \"generator:signal\"   #", "source = \"queue\"   #"),
         ("params = { objects = 16 }\n\n[workflow]", "\n[workflow]"),
         ("mode = \"sync\" ", "mode = \"async\" "),
-        ("train_steps = 200", "train_steps = 2"),
+        ("train_steps = 1500", "train_steps = 2"),
         ("group_size = 16 ", "group_size = 4 "),
         ("batch_groups = 16 ", "batch_groups = 4 "),
         ("max_staleness = 0", "max_staleness = 1"),

@@ -16,6 +16,7 @@ use configs::History;
 use super::turns::{Input, Router};
 use super::{Agent, reclaim};
 use crate::coordinator::io;
+use crate::ledger::Staged;
 
 const TURN_PREFETCH: u16 = 256;
 const RESERVE_PREFETCH: u16 = 64;
@@ -139,8 +140,14 @@ async fn stage(agent: &Agent, bundle: Bundle, delivery: &Delivery) {
     match agent.ledger.stage(vec![bundle]).await {
         Ok(staged) => {
             tracing::debug!(%group, ?staged, "staged");
-            agent.ledger_changed();
-            delivery.ack().await;
+            match staged.into_iter().next() {
+                Some(Staged::Malformed(reason)) => refuse(agent, delivery, &reason).await,
+                Some(Staged::NoRow) => refuse(agent, delivery, "this agent never reserved the bundle's group").await,
+                _ => {
+                    agent.ledger_changed();
+                    delivery.ack().await;
+                }
+            }
         }
         Err(error) => {
             tracing::error!(%group, %error, "the ledger takes no samples");

@@ -34,6 +34,13 @@ fn mode(text: &str) -> Result<Mode, String> {
 }
 
 impl Overrides {
+    /// Whether anything is replaced.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        let urls = self.broker.is_some() || self.state.is_some();
+        urls || self.seed.is_some() || self.steps.is_some() || self.mode.is_some() || self.folder.is_some()
+    }
+
     pub fn apply(&self, mut config: RunConfig) -> anyhow::Result<RunConfig> {
         let run = &mut config.run;
         run.seed = self.seed.unwrap_or(run.seed);

@@ -1,6 +1,6 @@
 //! `dyad agent` and `dyad coordinator`: one process of a run, here or in a container.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -22,6 +22,9 @@ pub struct Which {
     /// The run's configuration, where the run folder is not shared between processes (containers, hosts)
     #[arg(long, env = "DYAD_CONFIG")]
     pub config: Option<PathBuf>,
+    /// Where run folders are
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
     /// Broker URL, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true)]
     pub broker: Option<String>,
@@ -77,7 +80,7 @@ impl Which {
                 (config, folder)
             }
             None => {
-                let folder = RunFolder::find(Path::new("runs"), &self.run)?;
+                let folder = RunFolder::find(&self.runs, &self.run)?;
                 (folder.config()?, folder)
             }
         };

@@ -60,7 +60,7 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
 pub async fn connect(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
     let options = AmqpOptions {
         name: format!("dyad {purpose}"),
-        allow_plaintext: std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1"),
+        allow_plaintext: crate::connect::allows_plaintext(),
         connect_timeout: Duration::from_secs(5),
         ..AmqpOptions::default()
     };

@@ -1,6 +1,6 @@
 //! `dyad up CONFIG`: one process per agent and coordinator on this machine, supervised.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use configs::RunConfig;
@@ -17,6 +17,9 @@ pub struct UpArgs {
     /// Go on with an earlier run: its id or folder, or `latest`
     #[arg(long)]
     pub resume: Option<String>,
+    /// Where run folders are, for --resume
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
     #[command(flatten)]
     pub overrides: Overrides,
 }
@@ -24,7 +27,11 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let (config, folder) = match (&args.resume, &args.config) {
         (Some(run), _) => {
-            let folder = RunFolder::find(Path::new("runs"), run)?;
+            anyhow::ensure!(
+                !args.overrides.any() && args.config.is_none(),
+                "a resumed run keeps its configuration: leave the other settings out, or begin a new run"
+            );
+            let folder = RunFolder::find(&args.runs, run)?;
             (folder.config()?, folder)
         }
         (None, Some(path)) => {

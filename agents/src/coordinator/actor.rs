@@ -44,6 +44,8 @@ pub enum Input {
     Lost(Vec<GroupId>),
     Beat(Box<Beat>),
     Command(Command),
+    /// A message went to the dead letters.
+    Refused,
     Nothing,
 }
 
@@ -243,7 +245,9 @@ impl Coordinator {
 
     fn finished(&self) -> bool {
         let steps_done = self.lead_step() >= self.env.config.run.train_steps;
-        steps_done || self.evals.reached || (self.feed.exhausted() && self.waiting.is_empty() && self.held_groups() == 0)
+        steps_done
+            || self.evals.reached
+            || (self.feed.exhausted() && self.waiting.is_empty() && self.held_groups() == 0)
     }
 
     fn drained(&self) -> bool {
@@ -435,6 +439,7 @@ impl Handler<Input> for Coordinator {
             Input::Lost(groups) => groups.into_iter().for_each(|group| self.lose(group, ctx)),
             Input::Beat(beat) => self.on_beat(*beat),
             Input::Command(command) => self.on_command(command, ctx),
+            Input::Refused => self.counters.dead_tasks += 1,
             Input::Nothing => {}
         }
         self.proceed(ctx);

@@ -52,13 +52,13 @@ struct Current {
     stage: Stage,
     left: usize,
     failed: u64,
-    /// What the solver answered, for a pool that is not chosen yet.
-    solutions: Vec<(Task, String)>,
+    /// What the solver answered, by task, for a pool that is not chosen yet: in no order of arrival.
+    solutions: BTreeMap<String, (Task, String)>,
 }
 
 impl Evals {
     pub fn open(config: &RunConfig, folder: &RunFolder, process: &str) -> anyhow::Result<Self> {
-        let tasks = if config.eval.source.is_some() {
+        let tasks = if config.eval.source.is_some() || config.eval.every > 0 {
             crate::tasks::eval_tasks(config)?
         } else {
             Vec::new()
@@ -124,7 +124,7 @@ impl Coordinator {
             stage: Stage::Conversations,
             left: tasks.len(),
             failed: 0,
-            solutions: Vec::new(),
+            solutions: BTreeMap::new(),
         });
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
@@ -201,7 +201,10 @@ impl Coordinator {
         current.stage = Stage::Pool;
         let Some(pool) = self.evals.pool.as_mut() else { return };
         if !pool.is_chosen()
-            && let Err(error) = pool.choose(&self.env.config, std::mem::take(&mut current.solutions))
+            && let Err(error) = pool.choose(
+                &self.env.config,
+                std::mem::take(&mut current.solutions).into_values().collect(),
+            )
         {
             tracing::warn!(error = format!("{error:#}"), "the verifier is not measured on a pool");
             return;
@@ -276,7 +279,8 @@ impl Current {
             for (key, made) in turns(end) {
                 *tokens.entry(key.role.as_str()).or_default() += made.output_ids.len();
                 if key.role.as_str() == SOLVER && key.turn == 0 {
-                    self.solutions.push(((*open.task).clone(), made.text.clone()));
+                    self.solutions
+                        .insert(id.clone(), ((*open.task).clone(), made.text.clone()));
                 }
             }
             for (role, tokens) in tokens {

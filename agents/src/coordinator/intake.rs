@@ -53,19 +53,26 @@ async fn pump(
                         return;
                     }
                 }
-                Err(reason) => refuse(&env, &delivery, &reason).await,
+                Err(reason) => {
+                    if refuse(&env, &delivery, &reason).await && addr.send(Input::Refused).await.is_err() {
+                        return;
+                    }
+                }
             }
         }
     });
     Ok(())
 }
 
-async fn refuse(env: &Env, delivery: &Delivery, reason: &str) {
+/// Moves a message to the dead letters; answers whether it lies there.
+async fn refuse(env: &Env, delivery: &Delivery, reason: &str) -> bool {
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
-    if let Err(error) = dead_letter(env.bus.as_ref(), &env.topology, delivery, reason).await {
+    let moved = dead_letter(env.bus.as_ref(), &env.topology, delivery, reason).await;
+    if let Err(error) = &moved {
         tracing::warn!(%error, "the dead-letter queue did not take it; it stays where it was");
         delivery.acker.reject(true).await;
     }
+    moved.is_ok()
 }
 
 fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {

@@ -79,7 +79,9 @@ impl Signal {
     }
 
     fn outcome(&self, task: &Task, spoken: &Event, named: &Event) -> Outcome {
-        let success = task.label.as_str().is_some_and(|word| named.text.trim() == word.trim());
+        // What is no symbol is no message: guessing right without one earns nothing, or silence would be a symbol more.
+        let legal = !self.heard(&spoken.text).is_empty();
+        let success = legal && task.label.as_str().is_some_and(|word| named.text.trim() == word.trim());
         let reward = f32::from(u8::from(success));
         let part = |name, value| Part { name, value };
         let seat = |role: &RoleName, parts| SeatReward {
@@ -99,7 +101,7 @@ impl Signal {
                 ("message_tokens", f64::from(spoken.tokens)),
                 (
                     "message_legal",
-                    f64::from(u8::from(!self.heard(&spoken.text).is_empty())),
+                    f64::from(u8::from(legal)),
                 ),
             ],
         }
