@@ -120,7 +120,8 @@ pub fn build(
             config, graders,
         )?)),
         other => {
-            let message = format!("there is no workflow {other:?}: use signal, solo, solve-verify or solve-rewrite-select");
+            let message =
+                format!("there is no workflow {other:?}: use signal, solo, solve-verify or solve-rewrite-select");
             Err(vec![Problem {
                 path: "workflow.kind".into(),
                 message,

@@ -99,10 +99,7 @@ impl Signal {
             metrics: vec![
                 ("success", f64::from(reward)),
                 ("message_tokens", f64::from(spoken.tokens)),
-                (
-                    "message_legal",
-                    f64::from(u8::from(legal)),
-                ),
+                ("message_legal", f64::from(u8::from(legal))),
             ],
         }
     }
@@ -193,6 +190,18 @@ mod tests {
             only_ask(free.step(&task, 0, &[event("speaker", 0, "o3")])).messages[0].content,
             "o3"
         );
+    }
+
+    #[test]
+    fn silence_is_not_a_symbol_more() {
+        let (game, task) = (signal(""), task("o3", "o3".into()));
+        for (said, success) in [("s5", 1.0), ("o3", 0.0), ("s99", 0.0), ("", 0.0)] {
+            let events = [event("speaker", 0, said), event("listener", 0, "o3")];
+            let Step::Done(outcome) = game.step(&task, 0, &events) else {
+                panic!("{said:?} does not end the game")
+            };
+            assert!(outcome.metrics.contains(&("success", success)), "{said:?}: {outcome:?}");
+        }
     }
 
     #[test]

@@ -1,0 +1,102 @@
+//! Conversations per second in one process: the signal game on the memory bus and store, with the scripted engine.
+//!
+//! Everything but the model's answers is real: custody and bundles go through a ledger on disk (SQLite, synchronous=FULL)
+//! and every batch is trained. The second variant trains a model of one layer of 8, so that little but the data plane is
+//! left. A run's start and end are taken out by a run of one step.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use agents::folder::RunFolder;
+use anyhow::{Context, ensure};
+use configs::{ModelConfig, RunConfig};
+
+use super::figures::{load, spread};
+use super::peer;
+
+/// 16 groups of 16 conversations each: over 20,000.
+const STEPS: u64 = 80;
+const VARIANTS: [(&str, &str); 3] = [
+    ("signal", "configs/signal.toml, training its 2 layers of 64"),
+    ("small", "the same with a model of 1 layer of 8"),
+    ("silent", "that, without transcripts"),
+];
+
+fn config(variant: &str, folder: &Path, steps: u64) -> anyhow::Result<RunConfig> {
+    let mut config = peer::scripted()?;
+    config.run.folder = folder.into();
+    config.run.train_steps = steps;
+    config.eval.every = 0;
+    config.eval.stop_at = None;
+    for agent in config.agents.values_mut() {
+        agent.train.checkpoint_every = 0;
+        if let (true, ModelConfig::Random(model)) = (variant != "signal", &mut agent.model) {
+            (model.layers, model.hidden, model.heads, model.kv_heads) = (1, 8, 1, Some(1));
+            model.intermediate = Some(8);
+        }
+    }
+    if variant == "silent" {
+        config.run.transcripts = configs::TranscriptPolicy::None;
+    }
+    Ok(config)
+}
+
+/// The child's part: `variant` is `NAME/STEPS`; prints seconds and conversations.
+pub(crate) async fn run(variant: &str, folder: &Path) -> anyhow::Result<()> {
+    let (name, steps) = variant.split_once('/').context("NAME/STEPS")?;
+    let config = config(name, folder, steps.parse()?)?;
+    let conversations = config.workflow.group_size as u64 * trained_groups(&config);
+    let run = RunFolder::create(&config.run.folder, &config, None)?;
+    let begun = Instant::now();
+    agents::run::embedded(Arc::new(config), run).await?;
+    println!("{} {conversations}", begun.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn trained_groups(config: &RunConfig) -> u64 {
+    let lead = config.lead().and_then(|name| config.agents.get(name));
+    config.run.train_steps * lead.map_or(0, |agent| agent.train.batch_groups as u64)
+}
+
+fn child(variant: &str) -> anyhow::Result<(f64, f64)> {
+    let folder = tempfile::tempdir()?;
+    let output = Command::new(std::env::current_exe()?)
+        .args(["embedded", variant])
+        .arg(folder.path())
+        .stderr(Stdio::inherit())
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "the run of {variant} ended with {}",
+        output.status
+    );
+    let text = String::from_utf8(output.stdout)?;
+    let (seconds, conversations) = text.trim().split_once(' ').context("no figures")?;
+    Ok((seconds.parse()?, conversations.parse()?))
+}
+
+/// Runs every variant several times, interleaved, and prints their rates.
+pub(crate) fn compare(rounds: usize) -> anyhow::Result<()> {
+    println!(
+        "\nembedded, sync, memory bus and store, ledger synchronous=FULL, scripted engine; load {}",
+        load()
+    );
+    let mut rates = [const { Vec::new() }; VARIANTS.len()];
+    let mut whole = 0.0;
+    for _ in 0..rounds {
+        for ((name, _), rates) in VARIANTS.iter().zip(&mut rates) {
+            let (start, few) = child(&format!("{name}/1"))?;
+            let (seconds, many) = child(&format!("{name}/{STEPS}"))?;
+            whole = many;
+            rates.push((many - few) / (seconds - start));
+        }
+    }
+    for ((_, what), rates) in VARIANTS.iter().zip(&rates) {
+        let (middle, least, most) = spread(rates.iter().copied());
+        println!("{middle:.0} conversations/s [{least:.0}-{most:.0}] over {whole}: {what}");
+    }
+    println!("load {} after", load());
+    Ok(())
+}
