@@ -137,6 +137,7 @@ mod tests {
             "dyad run configs/signal.toml --seed 3",
             "dyad logs a -f --level debug --conversation ab01/3",
             "dyad publish - --run latest",
+            "dyad learn configs/arithmetic.toml --seeds 3",
             "dyad tasks dead --requeue",
             "dyad tasks dead --drop t1 t2",
             "dyad agent --name a --run r-1",

@@ -148,9 +148,9 @@ impl Data {
             })
         };
         let rewards = self.train.keys().filter_map(reward);
-        rewards
-            .chain(self.evaluations().into_iter().filter_map(evaluated))
-            .collect()
+        // What was evaluated once has no before and after.
+        let twice = self.evaluations().into_iter().filter(|series| series.points.len() > 1);
+        rewards.chain(twice.filter_map(evaluated)).collect()
     }
 
     /// Mean of a metric over the first and over the last tenth of the steps of an agent.
@@ -192,5 +192,14 @@ mod tests {
         assert_eq!(data.coordinator_rates().0[0].points, [(2.0, 50.0), (4.0, 100.0)]);
         assert_eq!(data.first_and_last("a", "reward/mean"), Some((0.1, 0.4)));
         assert_eq!((data.conversations(), data.seconds()), (250, 5.0));
+        let mut add = |line: Value| data.add("p", line.as_object().unwrap());
+        add(serde_json::json!({"kind": "eval", "step": 0, "success": 0.25}));
+        add(serde_json::json!({"kind": "eval", "step": 9, "success": 0.75, "majority": 0.5}));
+        let names: Vec<String> = data.improvements().into_iter().map(|figure| figure.name).collect();
+        assert_eq!(
+            names,
+            ["reward of a", "success"],
+            "what was evaluated once did not improve"
+        );
     }
 }
