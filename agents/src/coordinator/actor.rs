@@ -52,6 +52,8 @@ pub enum Input {
 /// What became of one group's records of one commit.
 pub struct CommitDone {
     pub group: GroupId,
+    /// Under which lease: what another lease has committed is not ours to apply.
+    pub lease: Option<Lease>,
     pub results: Vec<(TurnKey, TurnResult)>,
     pub outcome: Result<Vec<Committed>, StoreError>,
 }

@@ -209,8 +209,9 @@ impl Coordinator {
             .all(|(_, lease, records, _)| lease.is_none() || records.is_empty())
         {
             // Evaluations and failures leave no trace in the store.
-            let done = steps.into_iter().map(|(group, _, records, results)| CommitDone {
+            let done = steps.into_iter().map(|(group, lease, records, results)| CommitDone {
                 group,
+                lease,
                 outcome: Ok(vec![Committed::New; records.len()]),
                 results,
             });
@@ -230,6 +231,7 @@ impl Coordinator {
                 };
                 CommitDone {
                     group,
+                    lease,
                     results,
                     outcome,
                 }
@@ -248,6 +250,11 @@ impl Coordinator {
         done.sort_by_key(order);
         let mut shared = Vec::new();
         for one in done {
+            // The group was lost and claimed anew meanwhile: its new claim has read what is stored.
+            if self.open.get(&one.group).is_none_or(|open| open.lease != one.lease) {
+                self.counters.stale_results += one.results.len() as u64;
+                continue;
+            }
             match one.outcome {
                 Ok(committed) if !committed.contains(&Committed::Conflict) => {
                     self.apply(one.group, one.results, &mut shared);
