@@ -3,7 +3,7 @@
 //! A request that comes again while it is being generated waits for the same result; one that comes again later gets the
 //! same result from a bounded memory. A synchronous wave is held until it is whole and then computed as one closed batch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
@@ -64,7 +64,20 @@ struct Answers {
 #[derive(Default)]
 struct WaveBuffer {
     jobs: BTreeMap<u64, Job>,
-    seen: usize,
+    /// Requests, not deliveries: a frame may come twice.
+    seen: HashSet<RequestId>,
+}
+
+/// Takes a request's job out of the wave that it waits in.
+fn unpark(waves: &mut HashMap<(String, Wave), WaveBuffer>, request: &RequestId) -> Option<Job> {
+    waves.values_mut().find_map(|buffer| {
+        let at = buffer
+            .jobs
+            .iter()
+            .find(|(_, job)| job.request == *request)
+            .map(|(at, _)| *at)?;
+        buffer.jobs.remove(&at)
+    })
 }
 
 pub struct Router {
@@ -115,6 +128,7 @@ impl Router {
         let id = self.next_frame;
         self.next_frame += 1;
         let waiting = frame.requests.len();
+        let requests: Vec<RequestId> = frame.requests.iter().map(|request| request.request).collect();
         let state = FrameState {
             delivery,
             reply_to: frame.reply_to.clone(),
@@ -134,7 +148,7 @@ impl Router {
         }
         match frame.wave {
             None => self.submit(jobs.into_iter().map(|(_, job)| job).collect(), false),
-            Some(wave) => self.gather(frame.reply_to, wave, jobs, waiting),
+            Some(wave) => self.gather(frame.reply_to, wave, jobs, &requests),
         }
         self.answer(ready, ctx);
         if waiting == 0 {
@@ -154,7 +168,8 @@ impl Router {
         }
         if let Some(asked) = self.asked.get_mut(&request.request) {
             asked.frames.push(frame);
-            return Taken::UnderWay;
+            // Held for a wave that may never be whole, when its coordinator is gone: it goes with the newest that asks.
+            return unpark(&mut self.waves, &request.request).map_or(Taken::UnderWay, Taken::Job);
         }
         let sampling = samplings.get(request.sampling as usize);
         let failure = match (prompts.get(request.prompt as usize), sampling) {
@@ -187,12 +202,12 @@ impl Router {
     }
 
     /// Holds a wave's jobs until all its requests have come.
-    fn gather(&mut self, reply_to: String, wave: Wave, jobs: Vec<(u64, Job)>, seen: usize) {
+    fn gather(&mut self, reply_to: String, wave: Wave, jobs: Vec<(u64, Job)>, seen: &[RequestId]) {
         let key = (reply_to, wave);
         let buffer = self.waves.entry(key.clone()).or_default();
         buffer.jobs.extend(jobs);
-        buffer.seen += seen;
-        if buffer.seen >= wave.total as usize
+        buffer.seen.extend(seen);
+        if buffer.seen.len() >= wave.total as usize
             && let Some(buffer) = self.waves.remove(&key)
         {
             self.submit(buffer.jobs.into_values().collect(), true);
