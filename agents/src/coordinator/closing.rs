@@ -6,7 +6,7 @@ use broker::bus::{Outgoing, PublishError};
 use broker::codec;
 use broker::ids::GroupId;
 use broker::protocol::Kind;
-use broker::protocol::bundle::Bundle;
+use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::store::{Lease, StoreError};
 use rollout::group::{Assembled, GroupHead, GroupRun, MemberEnd, assemble, split};
 
@@ -36,7 +36,7 @@ impl Coordinator {
             order: open.order,
         };
         let members = self.take_members(group);
-        let assembled = assemble(&head, &self.rules, &members);
+        let assembled = sendable(&head, assemble(&head, &self.rules, &members), self.bundle_cap());
         if let Some(open) = self.open.get(&group) {
             let step = self.lead_step();
             self.tell(group, open, &members, step);
@@ -68,10 +68,14 @@ impl Coordinator {
         }
     }
 
-    fn send(&mut self, lease: Lease, assembled: Assembled, decided: Option<bytes::Bytes>, ctx: &mut Context<Self>) {
-        let cap = usize::try_from(self.env.config.run.message_cap.0)
+    fn bundle_cap(&self) -> usize {
+        usize::try_from(self.env.config.run.message_cap.0)
             .unwrap_or(usize::MAX)
-            .saturating_sub(ENVELOPE);
+            .saturating_sub(ENVELOPE)
+    }
+
+    fn send(&mut self, lease: Lease, assembled: Assembled, decided: Option<bytes::Bytes>, ctx: &mut Context<Self>) {
+        let cap = self.bundle_cap();
         let (env, addr) = (self.env.clone(), ctx.address());
         tokio::spawn(async move {
             let outcome = outcome_bytes(&assembled);
@@ -104,6 +108,23 @@ impl Coordinator {
             }
         }
     }
+}
+
+/// A group with a row that fits into no message closes empty for all agents: played again, the same seeds would make the
+/// same row, for ever.
+fn sendable(head: &GroupHead, mut assembled: Assembled, cap: usize) -> Assembled {
+    let refused = assembled
+        .bundles
+        .values()
+        .find_map(|bundle| split(bundle.clone(), cap).err());
+    if let Some(refused) = refused {
+        let reason = refused.to_string();
+        for bundle in assembled.bundles.values_mut() {
+            *bundle = head.bundle(0, BundleContent::Empty { reason: reason.clone() });
+        }
+        assembled.summary.empty = Some(reason);
+    }
+    assembled
 }
 
 /// What is decided: the digest of each agent's bundle. Deterministic, so that a later owner writes the same bytes.
