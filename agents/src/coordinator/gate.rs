@@ -94,10 +94,11 @@ impl Gate {
         self.complete() && self.seen.values().all(settled)
     }
 
-    /// Nothing is reserved anywhere.
+    /// Nothing is reserved anywhere, and all that was sent has arrived.
     #[must_use]
     pub fn nothing_reserved(&self) -> bool {
-        self.complete() && self.seen.values().all(|seen| seen.beat.reserved == 0)
+        let arrived = |seen: &Seen| seen.beat.reserved == 0 && seen.beat.closed >= seen.closed_goal;
+        self.complete() && self.seen.values().all(arrived)
     }
 
     /// Groups that may be admitted now. `open`: groups this coordinator has asked room for and not yet sent.
@@ -177,6 +178,7 @@ mod tests {
         gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
         gate.sent(4);
         assert_eq!(gate.room(0), 0, "both still speak of before the round");
+        assert!(!gate.nothing_reserved(), "what was sent has not arrived");
         gate.beat(&beat("a", 1, 0, 0, 4), Instant::now());
         gate.beat(&beat("b", 0, 4, 0, 4), Instant::now());
         assert_eq!(gate.room(0), 4);
