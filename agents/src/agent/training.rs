@@ -285,21 +285,23 @@ impl Training {
                 Formed::More { .. } => bail!("a recorded batch does not form again: its payloads are missing"),
             };
         }
-        let wanted = self.settings.train.batch_groups + self.discarded.len();
-        let counts = self.agent.ledger.counts().await?;
-        if (counts.ready as usize) < wanted {
-            return Ok(None);
-        }
-        let mut bundles = self.agent.ledger.ready(wanted).await?;
-        bundles.retain(|bundle| !self.discarded.contains(&bundle.group));
-        match self.form(&bundles, true) {
-            Formed::Batch(batch) => Ok(Some((bundles, *batch))),
-            Formed::More {
-                discarded, verdicts, ..
-            } => {
-                self.discarded.extend(discarded);
-                self.zero.extend(verdicts);
-                Ok(None)
+        // What is missing may be there already: a full buffer changes no more, and nothing would wake us.
+        loop {
+            let wanted = self.settings.train.batch_groups + self.discarded.len();
+            let counts = self.agent.ledger.counts().await?;
+            if (counts.ready as usize) < wanted {
+                return Ok(None);
+            }
+            let mut bundles = self.agent.ledger.ready(wanted).await?;
+            bundles.retain(|bundle| !self.discarded.contains(&bundle.group));
+            match self.form(&bundles, true) {
+                Formed::Batch(batch) => return Ok(Some((bundles, *batch))),
+                Formed::More {
+                    discarded, verdicts, ..
+                } => {
+                    self.discarded.extend(discarded);
+                    self.zero.extend(verdicts);
+                }
             }
         }
     }
