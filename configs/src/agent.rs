@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::train::TrainConfig;
+use crate::units::DeviceName;
 
 /// One agent: its model, how it samples, serves and trains.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentConfig {
     pub model: ModelConfig,
+    /// Where its engine and its trainer compute: `"cpu"` or `"cuda:N"`.
+    #[serde(default)]
+    pub device: DeviceName,
     #[serde(default)]
     pub history: History,
     #[serde(default)]

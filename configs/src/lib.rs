@@ -21,5 +21,5 @@ pub use train::{
     Advantage, Aggregation, KlConfig, LossConfig, LossKind, OptimizerConfig, Schedule, Stale, TrainConfig, Truncated,
     WarmStartConfig, ZeroAdvantage,
 };
-pub use units::{ByteSize, HumanDuration};
+pub use units::{ByteSize, DeviceName, HumanDuration};
 pub use workflow::{GraderConfig, WorkflowConfig};

@@ -79,6 +79,33 @@ impl fmt::Display for ByteSize {
     }
 }
 
+/// Where an agent computes, written as `"cpu"`, `"cuda"` (the first GPU) or `"cuda:1"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeviceName {
+    #[default]
+    Cpu,
+    Cuda(usize),
+}
+
+impl DeviceName {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "cpu" => Some(Self::Cpu),
+            "cuda" => Some(Self::Cuda(0)),
+            _ => text.strip_prefix("cuda:")?.parse().ok().map(Self::Cuda),
+        }
+    }
+}
+
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
 macro_rules! serde_as_text {
     ($name:ident, $example:literal) => {
         impl Serialize for $name {
@@ -103,6 +130,7 @@ macro_rules! serde_as_text {
 
 serde_as_text!(HumanDuration, "\"30s\"");
 serde_as_text!(ByteSize, "\"1 MiB\"");
+serde_as_text!(DeviceName, "\"cpu\" or \"cuda:0\"");
 
 #[cfg(test)]
 mod tests {
@@ -121,6 +149,15 @@ mod tests {
             assert_eq!(ByteSize::parse(text), Some(ByteSize(bytes)), "{text}");
         }
         assert_eq!(ByteSize(65536).to_string(), "64 KiB");
+        for (text, device) in [
+            ("cpu", DeviceName::Cpu),
+            ("cuda", DeviceName::Cuda(0)),
+            ("cuda:3", DeviceName::Cuda(3)),
+        ] {
+            assert_eq!(DeviceName::parse(text), Some(device));
+        }
+        assert_eq!(DeviceName::parse("gpu"), None);
+        assert_eq!(DeviceName::Cuda(1).to_string(), "cuda:1");
         assert_eq!(HumanDuration::parse("30"), None);
         assert_eq!(ByteSize::parse("1 furlong"), None);
     }

@@ -109,10 +109,10 @@ impl MemorySink {
         }
     }
 
-    /// For an engine that computes in f32 on the CPU.
+    /// For an engine that computes in f32 on `device`.
     #[must_use]
-    pub fn on_cpu(shape: ModelShape, deliver: Deliver) -> Self {
-        Self::new(shape, Device::Cpu, Kind::Float, deliver)
+    pub fn f32(shape: ModelShape, device: Device, deliver: Deliver) -> Self {
+        Self::new(shape, device, Kind::Float, deliver)
     }
 
     fn buffer(&self) -> Result<Weights, ModelError> {

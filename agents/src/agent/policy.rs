@@ -8,6 +8,7 @@ use broker::AgentName;
 use configs::{AgentConfig, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
+use trainer::device::{self, Device};
 use trainer::model::{Init, ModelShape, Weights};
 
 use super::Env;
@@ -18,6 +19,8 @@ pub struct Prepared {
     pub shape: ModelShape,
     pub weights: Weights,
     pub text: Arc<TextCodec>,
+    /// Where its engine and its trainer compute.
+    pub device: Device,
     pub settings: AgentConfig,
 }
 
@@ -38,6 +41,7 @@ pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepar
 }
 
 fn open(folder: PathBuf, settings: AgentConfig) -> anyhow::Result<Prepared> {
+    let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let weights = Weights::load(&shape, &folder)?;
     let text = Arc::new(TextCodec::open(&folder)?);
@@ -46,6 +50,7 @@ fn open(folder: PathBuf, settings: AgentConfig) -> anyhow::Result<Prepared> {
         shape,
         weights,
         text,
+        device,
         settings,
     })
 }

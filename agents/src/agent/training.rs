@@ -75,7 +75,9 @@ impl Training {
             agent,
         };
         if !training.settings.train.enabled {
-            let engine = training.engine(&prepared, prepared.weights.duplicate()?)?.0;
+            let engine = training
+                .engine(&prepared, prepared.weights.copied_to(prepared.device)?)?
+                .0;
             return Ok((training, engine));
         }
         let engine = training.begin(prepared).await?;
@@ -97,9 +99,9 @@ impl Training {
             tokenizer_folder: Some(prepared.folder.clone()),
             fall_back: true,
         };
-        let weights = prepared.weights.duplicate()?;
+        let weights = prepared.weights.copied_to(prepared.device)?;
         let mut trainer = Trainer::new(prepared.shape.clone(), weights, options)?;
-        let (engine, sink) = self.engine(&prepared, prepared.weights.duplicate()?)?;
+        let (engine, sink) = self.engine(&prepared, prepared.weights.copied_to(prepared.device)?)?;
         if let Some(sink) = sink {
             trainer.add_sink(sink);
         }
@@ -144,7 +146,7 @@ impl Training {
                 let options = EngineOptions::from(&self.settings.engine);
                 let engine = Engine::new(&prepared.shape, Published::new(weights, self.version), options)?;
                 let engine = EmbeddedEngine::start(name, engine, self.version, prepared.text.clone())?;
-                let sink = engine.sink();
+                let sink = engine.sink(prepared.device);
                 Ok((engine, Some(sink)))
             }
             EngineKind::Scripted => {

@@ -9,6 +9,7 @@ use broker::ids::{RequestId, WeightVersion};
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use trainer::device::Device;
 use trainer::engine::{Engine, GenRequest, StopRule};
 use trainer::model::ModelShape;
 use trainer::sampling::SamplingParams;
@@ -64,10 +65,10 @@ impl EmbeddedEngine {
 
     /// Where the trainer publishes to.
     #[must_use]
-    pub fn sink(&self) -> Box<dyn WeightSink> {
+    pub fn sink(&self, device: Device) -> Box<dyn WeightSink> {
         let commands = self.commands.clone();
         let deliver = Box::new(move |weights| commands.send(Command::Swap(weights)).is_ok());
-        Box::new(MemorySink::on_cpu(self.shape.clone(), deliver))
+        Box::new(MemorySink::f32(self.shape.clone(), device, deliver))
     }
 }
 

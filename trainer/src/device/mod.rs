@@ -70,6 +70,15 @@ pub fn init(want: Want) -> Result<Device, DeviceError> {
     }
 }
 
+impl From<configs::DeviceName> for Want {
+    fn from(name: configs::DeviceName) -> Self {
+        match name {
+            configs::DeviceName::Cpu => Self::Cpu,
+            configs::DeviceName::Cuda(index) => Self::Cuda(index),
+        }
+    }
+}
+
 fn one_thread() {
     if tch::get_num_threads() != 1 {
         tch::set_num_threads(1);

@@ -121,12 +121,12 @@ impl Weights {
             .f_view([numel / width, width])?)
     }
 
-    /// A copy with storage of its own, on the same device and of the same type.
+    /// A copy with storage of its own, of the same type, on `device`.
     ///
     /// # Errors
     /// [`super::ModelError`] when memory is short.
-    pub fn duplicate(&self) -> Result<Self> {
-        self.copied(self.device(), self.kind())
+    pub fn copied_to(&self, device: Device) -> Result<Self> {
+        self.copied(device, self.kind())
     }
 
     /// A copy with its own storage, on another device or of another kind if wanted.
