@@ -67,9 +67,9 @@ lint: setup ## formatting, clippy with warnings as errors, cargo-deny where inst
 	$(phase) "clippy" "first time about 3 minutes, then seconds" cargo clippy --workspace --all-targets -- -D warnings
 	$(phase) "licences and advisories" "seconds" tests/setup/deny.sh
 
-bench: setup ## figures beside a bare client on the same broker; BENCH=name for one
+bench: build ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
-	$(phase) "bench" "first time 10 minutes of building, then minutes" cargo bench -p tests $(if $(BENCH),--bench $(BENCH)) $(ARGS)
+	$(phase) "bench" "about 3 minutes" cargo bench --profile dev -p tests --bench $(or $(BENCH),turns) $(if $(ARGS),-- $(ARGS))
 
 check-fresh: ## clone into an empty folder and run .ci/run there, as a stranger would
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && git clone -q . "$$folder/dyad" && "$$folder/dyad/.ci/run"

@@ -64,7 +64,7 @@ async fn send(channel: &Channel, to: &Queue, id: &str, body: &[u8], reply: usize
         .with_delivery_mode(2)
         .with_message_id(id.into())
         .with_correlation_id(id.into())
-        .with_kind(reply.to_string().into());
+        .with_type(reply.to_string().into());
     let options = BasicPublishOptions {
         mandatory: true,
         ..Default::default()
