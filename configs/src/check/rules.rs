@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::names::nearest;
 use crate::run::Problem;
-use crate::{Mode, RunConfig};
+use crate::{Mode, RunConfig, ZeroAdvantage};
 
 /// Workflows that are shipped.
 pub(super) const WORKFLOWS: [&str; 4] = ["signal", "solo", "solve-verify", "solve-rewrite-select"];
@@ -351,6 +351,12 @@ fn rounds(config: &RunConfig, report: &mut Report) {
         return;
     };
     for (name, agent) in batches() {
+        report.when(
+            agent.train.zero_advantage == ZeroAdvantage::Refill,
+            format!("agents.{name}.train.zero_advantage"),
+            &["run.mode"],
+            "is \"refill\": a synchronous round has no groups to draw again and would wait for ever; write \"keep\", or mode \"async\"",
+        );
         let groups = agent.train.batch_groups;
         report.when(
             round > 0 && !groups.is_multiple_of(round),

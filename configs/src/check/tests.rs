@@ -369,6 +369,17 @@ fn training_must_make_sense() {
 }
 
 #[test]
+fn synchronous_rounds_do_not_refill() {
+    expect(
+        &[(
+            "batch_groups = 32",
+            "batch_groups = 32\ntrain.zero_advantage = \"refill\"",
+        )],
+        &[("agents.b.train.zero_advantage", "no groups to draw again")],
+    );
+}
+
+#[test]
 fn synchronous_batches_are_whole_rounds() {
     expect(
         &[("batch_groups = 32", "batch_groups = 24")],
