@@ -2,11 +2,15 @@
 # nothing is to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn up test lint bench build check-fresh clean
+.PHONY: help setup demo learn up test chaos mutants lint parity bench-engine bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
 BENCH ?=
+CONVERSATIONS ?=
+FAULTS ?=
+SEED ?=
+PAUSE ?=
 ARGS ?=
 GPU ?=
 
@@ -54,18 +58,42 @@ up: build ## the same as processes, over a private RabbitMQ and Redis
 
 test: build ## all tests, those with real RabbitMQ and Redis too
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients
-	$(phase) "build tests" "first time about 2 minutes, then seconds" cargo test --workspace --no-run --quiet
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
-	$(phase) "tests" "about 5 minutes" cargo nextest run --workspace $(ARGS)
+	$(phase) "tests" "about 18 minutes" cargo nextest run --workspace $(ARGS)
 else
-	$(phase) "tests" "about 5 minutes" cargo test --workspace $(ARGS)
+	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif
+
+chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test -p tests --no-run --quiet
+	$(phase) "chaos" "about 3 seconds a fault" env DYAD_CHAOS_CONVERSATIONS=$(CONVERSATIONS) DYAD_CHAOS_FAULTS=$(FAULTS) \
+	    DYAD_CHAOS_SEED=$(SEED) DYAD_CHAOS_PAUSE=$(PAUSE) cargo test -p tests --test it chaos -- --nocapture
+
+mutants: build ## takes one guard away at a time: a named test must fail each time
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
+	$(phase) "mutants" "about 5 minutes" tests/mutants.sh
 
 lint: setup ## formatting, clippy with warnings as errors, cargo-deny where installed
 	$(phase) "format" "a second" cargo fmt --all --check
 	$(phase) "clippy" "first time about 3 minutes, then seconds" cargo clippy --workspace --all-targets -- -D warnings
 	$(phase) "licences and advisories" "seconds" tests/setup/deny.sh
+
+# Python with the torch, transformers and peft that the fixtures were made with.
+PARITY := trainer/fixtures/.venv/bin/python
+parity: build ## models, gradients and adapters against transformers and peft, fixtures made anew (Python, 5 GB once)
+	$(phase) "python" "5 GB once, then nothing" trainer/fixtures/setup.sh
+	$(phase) "fixtures" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity
+	$(phase) "fixtures as committed" "a second" $(PARITY) trainer/fixtures/compare.py trainer/fixtures/models target/parity
+	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
+		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test -p trainer --lib parity $(ARGS)
+
+bench-engine: build ## tokens per second beside transformers' generate(), one thread, f32 (Python as for parity)
+	$(phase) "python" "5 GB once, then nothing" trainer/fixtures/setup.sh
+	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example engine_work
+	$(phase) "bench" "about 5 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
 
 bench: build ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -2,19 +2,26 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use broker::bus::memory::MemoryBus;
 use broker::ids::RunId;
+use broker::local::LocalError;
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::local::redis::{PrivateRedis, RedisServerOptions};
 use broker::store::Store;
 use broker::store::memory::MemoryStore;
 use broker::store::redis::{RedisOptions, RedisStore};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
 use crate::folder::Connection;
+
+/// How soon a dead server is noticed.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Servers that were started for this run and end with it.
 #[derive(Default)]
@@ -43,12 +50,76 @@ impl Servers {
         Ok((servers, resolved))
     }
 
+    /// Starts them again, on the same ports and data, whenever they die.
+    #[must_use]
+    pub fn keep(self) -> KeptServers {
+        let (stop, mut stopping) = watch::channel(false);
+        let mut servers = self;
+        let task = tokio::spawn(async move {
+            while !*stopping.borrow() {
+                tokio::select! {
+                    () = tokio::time::sleep(LOOK_EVERY) => {}
+                    _ = stopping.changed() => break,
+                }
+                tokio::select! {
+                    revived = servers.revive() => {
+                        if let Err(error) = revived {
+                            tracing::error!(%error, "a private server does not start again; trying on");
+                        }
+                    }
+                    _ = stopping.changed() => break,
+                }
+            }
+            servers
+        });
+        KeptServers { stop, task }
+    }
+
+    async fn revive(&mut self) -> Result<(), LocalError> {
+        if let Some(rabbit) = self.rabbit.as_mut()
+            && !rabbit.is_running()
+        {
+            complain("RabbitMQ");
+            rabbit.restart().await?;
+        }
+        if let Some(redis) = self.redis.as_mut()
+            && !redis.is_running()
+        {
+            complain("Redis");
+            redis.restart(true).await?;
+        }
+        Ok(())
+    }
+
     pub fn stop(self) {
         if let Some(rabbit) = self.rabbit {
             rabbit.stop();
         }
         if let Some(redis) = self.redis {
             redis.stop();
+        }
+    }
+}
+
+/// Said on stderr as well: a supervisor has no log of its own.
+fn complain(server: &str) {
+    tracing::warn!(server, "a private server died; starting it again on its data");
+    eprintln!("the private {server} died; starting it again on its data");
+}
+
+/// Servers that are started again when they die.
+pub struct KeptServers {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<Servers>,
+}
+
+impl KeptServers {
+    /// Ends them in order.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        // A task that panicked has dropped its servers, which ends them too.
+        if let Ok(servers) = self.task.await {
+            servers.stop();
         }
     }
 }

@@ -228,6 +228,18 @@ impl RunFolder {
         self.path.join("evals").join(format!("{process}.jsonl"))
     }
 
+    /// What `dyad publish` has had confirmed: one JSON object per task.
+    #[must_use]
+    pub fn published(&self) -> PathBuf {
+        self.path.join("published.jsonl")
+    }
+
+    /// `refused/<process>.jsonl`: tasks that went to the dead letters, with the reason.
+    #[must_use]
+    pub fn refused(&self, process: &str) -> PathBuf {
+        self.path.join("refused").join(format!("{process}.jsonl"))
+    }
+
     /// The frozen pool of solutions on which a verifier is measured.
     #[must_use]
     pub fn pool(&self) -> PathBuf {

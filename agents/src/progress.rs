@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use broker::AgentName;
-use broker::bus::Bus;
-use broker::codec;
+use broker::bus::{Bus, heard};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::Topology;
 use configs::RunConfig;
@@ -32,12 +31,13 @@ pub async fn watch(
     let queue = topology.control(listener);
     bus.declare_queue(&queue).await?;
     let mut beats = bus.consume(&queue, 256).await?;
+    let topology = topology.clone();
     tokio::spawn(async move {
         let mut view = View::new(config);
         let mut heard = Heard::default();
         while let Some(delivery) = beats.next().await {
             delivery.ack().await;
-            match codec::decode_json::<Beat>(&delivery.body) {
+            match heard::beat(&topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
                     heard.agents.insert(beat.agent.clone(), beat);
                 }

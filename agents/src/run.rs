@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use broker::topology::Topology;
@@ -9,7 +10,11 @@ use configs::RunConfig;
 
 use crate::connect::{self, Servers};
 use crate::folder::{Connection, RunFolder};
+use crate::signals::Signals;
 use crate::{agent, coordinator, ids};
+
+/// What a stop is given to tell others.
+const TIDY: Duration = Duration::from_secs(5);
 
 /// A runtime that never blocks on an actor: actors stay on the system thread, IO on the workers.
 pub fn system() -> actix::SystemRunner {
@@ -35,8 +40,10 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
         broker: config.run.broker.clone(),
         state: config.run.state.clone(),
     };
+    let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
+    let servers = servers.keep();
     let run = folder.run().clone();
     let bus = connect::bus(&urls.broker).await?;
     let store = connect::store(&urls.state, &run).await?;
@@ -61,18 +68,33 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
                 .with_context(|| format!("starting agent {name}"))
         }
     });
-    let agents = futures_util::future::try_join_all(starts).await?;
     let env = coordinator::Env {
         run: run.clone(),
         config: config.clone(),
         workflow,
         bus: bus.clone(),
         store,
-        topology,
+        topology: topology.clone(),
         folder: folder.clone(),
         incarnation: ids::incarnation(),
+        alone: true,
     };
-    let (_coordinator, mut end) = coordinator::start(env).await?;
+    let starting = async {
+        let agents = futures_util::future::try_join_all(starts).await?;
+        Ok::<_, anyhow::Error>((agents, coordinator::start(env).await?))
+    };
+    let started = tokio::select! {
+        started = starting => started,
+        () = signals.next() => Err(interrupted(&folder)),
+    };
+    let (agents, (coordinator, mut end)) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            bus.close().await;
+            servers.stop().await;
+            return Err(error);
+        }
+    };
     let mut coordinated = false;
     let ends = agents.into_iter().map(|started| async move {
         let name = started.agent.name.clone();
@@ -89,17 +111,24 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
             outcome = &mut ends => break outcome.map(|_| ()),
             closed = &mut end, if !coordinated => {
                 coordinated = true;
-                closed.context("the coordinator ended early")?;
+                closed.context("the coordinator ended early")??;
             }
-            signal = tokio::signal::ctrl_c() => {
-                signal?;
-                break Err(anyhow::anyhow!("interrupted; the run can be looked at in {}", folder.path().display()));
+            () = signals.next() => {
+                tokio::select! {
+                    () = coordinator::stop(&coordinator, TIDY) => {}
+                    () = signals.next() => {}
+                }
+                break Err(interrupted(&folder));
             }
         }
     };
     bus.close().await;
-    servers.stop();
+    servers.stop().await;
     outcome
+}
+
+fn interrupted(folder: &RunFolder) -> anyhow::Error {
+    anyhow::anyhow!("interrupted; `dyad run --resume {}` goes on", folder.path().display())
 }
 
 /// The run folder of a new run.

@@ -17,6 +17,9 @@ const Z: f64 = 1.96;
 pub struct Evaluation {
     /// Step of the lead agent.
     pub step: u64,
+    /// The one after the last step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub last: bool,
     pub values: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
@@ -132,6 +135,7 @@ mod tests {
         let values = |list: &[(&str, f64)]| list.iter().map(|(task, value)| ((*task).to_owned(), *value)).collect();
         Evaluation {
             step,
+            last: false,
             values: metrics
                 .iter()
                 .map(|(name, list)| ((*name).to_owned(), values(list)))

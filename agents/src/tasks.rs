@@ -7,7 +7,7 @@ use std::sync::Arc;
 use broker::codec;
 use broker::protocol::task::Task;
 use configs::RunConfig;
-use rollout::tasks::TaskSource;
+use rollout::tasks::{Cursor, TaskSource};
 
 use crate::coordinator::admission::Candidate;
 
@@ -29,6 +29,18 @@ impl Feed {
     #[must_use]
     pub fn exhausted(&self) -> bool {
         self.exhausted
+    }
+
+    /// Goes on with the task at this place in the order of all passes, if that comes later than where it stands.
+    pub fn skip_to(&mut self, order: u64) {
+        if let Some(source) = self.source.as_mut()
+            && order > source.order(source.cursor())
+        {
+            let pass = u32::try_from(order / source.per_pass()).unwrap_or(u32::MAX);
+            let index = order % source.per_pass();
+            tracing::debug!(pass, index, "going on in the run's own tasks");
+            source.seek(Cursor { pass, index });
+        }
     }
 
     /// The next task; `None` at the end, or when the source cannot be read (which is logged and ends it).

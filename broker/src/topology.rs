@@ -3,17 +3,27 @@
 //! | plane | exchange | queue | routing key |
 //! |---|---|---|---|
 //! | tasks | `dyad.<run>.tasks` | `dyad.<run>.tasks.v1` | `<run>.any.task.published` |
-//! | reserve | `dyad.<run>.reserve` | `dyad.<run>.<agent>.reserve.v1` | `<run>.<agent>.group.reserve` |
-//! | turns | `dyad.<run>.turns` | `dyad.<run>.<agent>.turns.v1` | `<run>.<agent>.turn.requested` |
-//! | results | `dyad.<run>.results` | `dyad.<run>.<incarnation>.results.v1` (expires) | `<run>.<incarnation>.turn.finished` |
-//! | samples | `dyad.<run>.samples` | `dyad.<run>.<agent>.samples.v1` | `<run>.<agent>.samples.bundle` |
-//! | reclaim | `dyad.<run>.tasks` | `dyad.<run>.reclaim.v1` | `<run>.any.task.reclaim` |
+//! | reclaim | `dyad.<run>.reclaim` | `dyad.<run>.reclaim.v1` | `<run>.any.task.reclaim` |
+//! | reserve | `dyad.<run>.<agent>.reserve` | `dyad.<run>.<agent>.reserve.v1` | `<run>.<agent>.group.reserve` |
+//! | turns | `dyad.<run>.<agent>.turns` | `dyad.<run>.<agent>.turns.v1` | `<run>.<agent>.turn.requested` |
+//! | samples | `dyad.<run>.<agent>.samples` | `dyad.<run>.<agent>.samples.v1` | `<run>.<agent>.samples.bundle` |
+//! | results | `dyad.<run>.results` (topic) | `dyad.<run>.<incarnation>.results.v1` (expires) | `<run>.<incarnation>.<agent>.turn.finished` |
 //! | inference | `dyad.<run>.inference` (topic) | by whoever listens | `<run>.<agent>.<role>.turn` |
-//! | control | `dyad.<run>.control` (fanout) | exclusive, by each process | - |
-//! | dead | `dyad.<run>.dead` | `dyad.<run>.dead.v1` | `<run>.any.dead.<plane>` |
+//! | control | `dyad.<run>.control` (topic) | exclusive, by each process | `<run>.all.<from>.<subject>.<event>` |
+//! | dead | `dyad.<run>.dead` | `dyad.<run>.dead.v1` | `<run>.any.dead` |
+//!
+//! Two rules make RabbitMQ's permissions enough (`access.rs` has who gets which). What one agent receives has exchanges of
+//! its own: whoever may read an exchange may bind a queue of its own to it. Where several processes write to one exchange
+//! it is a topic exchange and the key names the writer: topic permissions then keep each to its own name.
+
+mod access;
+mod arguments;
 
 use crate::ids::RunId;
 use configs::AgentName;
+
+pub use access::{Access, Principal, TopicAccess};
+pub use arguments::Argument;
 
 /// Part of a queue's name: its arguments are immutable, so another set needs another name.
 pub const VERSION: &str = "v1";
@@ -111,6 +121,15 @@ pub struct Address {
     pub routing_key: String,
 }
 
+/// Who speaks on the control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaker<'a> {
+    Agent(&'a AgentName),
+    Coordinator,
+    /// A person who gives orders.
+    Operator,
+}
+
 /// All names of one run.
 #[derive(Debug, Clone)]
 pub struct Topology {
@@ -130,32 +149,36 @@ impl Topology {
         &self.run
     }
 
-    fn exchange(&self, plane: Plane) -> Exchange {
-        let kind = match plane {
-            Plane::Inference => ExchangeKind::Topic,
-            Plane::Control => ExchangeKind::Fanout,
-            _ => ExchangeKind::Direct,
-        };
-        let plane = if plane == Plane::Reclaim { Plane::Tasks } else { plane };
-        Exchange {
-            name: format!("dyad.{}.{}", self.run, plane.as_str()),
-            kind,
-        }
+    /// What every name of this run begins with.
+    fn prefix(&self) -> String {
+        format!("dyad.{}.", self.run)
     }
 
-    fn key(&self, plane: Plane, owner: &str) -> String {
-        let event = match plane {
+    fn exchange(&self, plane: Plane, owner: Option<&str>) -> Exchange {
+        let kind = match plane {
+            Plane::Inference | Plane::Control | Plane::Results => ExchangeKind::Topic,
+            _ => ExchangeKind::Direct,
+        };
+        let name = match (plane, owner) {
+            (Plane::Reserve | Plane::Turns | Plane::Samples, Some(agent)) => {
+                format!("dyad.{}.{agent}.{}", self.run, plane.as_str())
+            }
+            _ => format!("dyad.{}.{}", self.run, plane.as_str()),
+        };
+        Exchange { name, kind }
+    }
+
+    fn event(plane: Plane) -> &'static str {
+        match plane {
             Plane::Tasks => "task.published",
             Plane::Reclaim => "task.reclaim",
             Plane::Reserve => "group.reserve",
             Plane::Turns => "turn.requested",
             Plane::Results => "turn.finished",
             Plane::Samples => "samples.bundle",
-            Plane::Inference => "turn",
-            Plane::Control => "control",
+            Plane::Inference | Plane::Control => "#",
             Plane::Dead => "dead",
-        };
-        format!("{}.{owner}.{event}", self.run)
+        }
     }
 
     fn queue(&self, plane: Plane, owner: Option<&str>, kind: QueueKind, max_bytes: u64) -> Queue {
@@ -163,11 +186,11 @@ impl Topology {
             Some(owner) => format!("dyad.{}.{owner}.{}.{VERSION}", self.run, plane.as_str()),
             None => format!("dyad.{}.{}.{VERSION}", self.run, plane.as_str()),
         };
-        let routing_key = self.key(plane, owner.unwrap_or("any"));
+        let routing_key = format!("{}.{}.{}", self.run, owner.unwrap_or("any"), Self::event(plane));
         Queue {
             name,
             kind,
-            exchange: self.exchange(plane),
+            exchange: self.exchange(plane, owner),
             routing_key,
             max_bytes,
         }
@@ -209,7 +232,9 @@ impl Topology {
             single_active_consumer: false,
             expires_after_seconds: Some(600),
         };
-        self.queue(Plane::Results, Some(incarnation), kind, 512 * MIB)
+        let mut queue = self.queue(Plane::Results, Some(incarnation), kind, 512 * MIB);
+        queue.routing_key = self.to_results(incarnation, "*").routing_key;
+        queue
     }
 
     #[must_use]
@@ -220,7 +245,9 @@ impl Topology {
     /// `listener` must differ for every process.
     #[must_use]
     pub fn control(&self, listener: &str) -> Queue {
-        self.queue(Plane::Control, Some(listener), QueueKind::Exclusive, 4 * MIB)
+        let mut queue = self.queue(Plane::Control, Some(listener), QueueKind::Exclusive, 4 * MIB);
+        queue.routing_key = format!("{}.#", self.run);
+        queue
     }
 
     /// All shared turns of the run, for an onlooker.
@@ -247,16 +274,31 @@ impl Topology {
     #[must_use]
     pub fn to_inference(&self, agent: &AgentName, role: &str) -> Address {
         Address {
-            exchange: self.exchange(Plane::Inference).name,
+            exchange: self.exchange(Plane::Inference, None).name,
             routing_key: format!("{}.{agent}.{role}.turn", self.run),
         }
     }
 
+    /// To the coordinator of this incarnation, as this agent.
     #[must_use]
-    pub fn to_control(&self) -> Address {
+    pub fn to_results(&self, incarnation: &str, agent: &str) -> Address {
         Address {
-            exchange: self.exchange(Plane::Control).name,
-            routing_key: self.key(Plane::Control, "all"),
+            exchange: self.exchange(Plane::Results, None).name,
+            routing_key: format!("{}.{incarnation}.{agent}.{}", self.run, Self::event(Plane::Results)),
+        }
+    }
+
+    /// To every process of the run, under the speaker's own name.
+    #[must_use]
+    pub fn to_control(&self, from: Speaker<'_>) -> Address {
+        let (name, event) = match from {
+            Speaker::Agent(name) => (name.as_str(), "agent.heartbeat"),
+            Speaker::Coordinator => ("any", "coordinator.heartbeat"),
+            Speaker::Operator => ("any", "run.command"),
+        };
+        Address {
+            exchange: self.exchange(Plane::Control, None).name,
+            routing_key: format!("{}.all.{name}.{event}", self.run),
         }
     }
 
@@ -274,7 +316,7 @@ impl Topology {
     #[must_use]
     pub fn other_exchanges(&self) -> Vec<Exchange> {
         [Plane::Results, Plane::Inference, Plane::Control]
-            .map(|plane| self.exchange(plane))
+            .map(|plane| self.exchange(plane, None))
             .to_vec()
     }
 }

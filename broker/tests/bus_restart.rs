@@ -12,7 +12,7 @@ use broker::bus::{Bus, BusError, BusHealth, Outgoing, PublishError};
 use broker::ids::RunId;
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::protocol::Kind;
-use broker::topology::Topology;
+use broker::topology::{Speaker, Topology};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -111,7 +111,7 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
     let beat = within("a beat after the restart", async {
         loop {
             let mut beat = message(&topology, 0);
-            beat.to = topology.to_control();
+            beat.to = topology.to_control(Speaker::Operator);
             beat.durable = false;
             publisher.publish(beat).await.unwrap();
             if let Ok(got) = tokio::time::timeout(Duration::from_millis(100), beats.next()).await {

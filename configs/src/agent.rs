@@ -15,6 +15,12 @@ pub struct AgentConfig {
     /// Where its engine and its trainer compute: `"cpu"` or `"cuda:N"`.
     #[serde(default)]
     pub device: DeviceName,
+    /// What its engine and its trainer compute in; trained weights, head and losses are f32 always.
+    #[serde(default)]
+    pub dtype: Dtype,
+    /// An adapter that is trained in place of the whole model.
+    #[serde(default)]
+    pub lora: Option<LoraConfig>,
     #[serde(default)]
     pub history: History,
     #[serde(default)]
@@ -24,6 +30,57 @@ pub struct AgentConfig {
     /// Settings of training; `train.enabled = false` makes a frozen partner.
     #[serde(default)]
     pub train: TrainConfig,
+}
+
+/// A type of numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Dtype {
+    #[default]
+    F32,
+    Bf16,
+}
+
+/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose `model.path` is the same
+/// share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LoraConfig {
+    /// A folder that PEFT or a checkpoint wrote.
+    pub path: Option<PathBuf>,
+    pub rank: Option<usize>,
+    /// What is added is scaled by `alpha / rank`.
+    pub alpha: Option<f64>,
+    pub targets: Option<Vec<LoraTarget>>,
+}
+
+impl LoraConfig {
+    #[must_use]
+    pub fn rank(&self) -> usize {
+        self.rank.unwrap_or(16)
+    }
+
+    #[must_use]
+    pub fn alpha(&self) -> f64 {
+        self.alpha.unwrap_or(32.0)
+    }
+
+    #[must_use]
+    pub fn targets(&self) -> &[LoraTarget] {
+        self.targets.as_deref().unwrap_or(&[LoraTarget::Attn, LoraTarget::Mlp])
+    }
+}
+
+/// Linear layers that an adapter changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LoraTarget {
+    /// Queries, keys, values and the attention's output.
+    Attn,
+    /// Gate, up and down.
+    Mlp,
+    /// The head; of a tied model the logits only.
+    Unembed,
 }
 
 /// Where the policy's weights and tokenizer come from.
@@ -165,7 +222,9 @@ pub enum EngineKind {
 pub struct EngineConfig {
     pub kind: EngineKind,
     pub swap: Swap,
-    /// Generations decoded together.
+    /// Engines of this agent, each with a copy of the weights; its router shares conversations out among them.
+    pub replicas: usize,
+    /// Generations decoded together, in one engine.
     pub slots: usize,
     /// Prompt tokens computed in one step at most, so that long prompts do not hold up decoding.
     pub prefill_tokens: usize,
@@ -176,6 +235,7 @@ impl Default for EngineConfig {
         Self {
             kind: EngineKind::Embedded,
             swap: Swap::InPlace,
+            replicas: 1,
             slots: 256,
             prefill_tokens: 4096,
         }

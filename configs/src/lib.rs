@@ -13,13 +13,16 @@ pub mod units;
 pub mod workflow;
 
 pub use agent::{
-    AgentConfig, EngineConfig, EngineKind, History, ModelConfig, RandomModel, SamplingConfig, Swap, TokenizerConfig,
+    AgentConfig, Dtype, EngineConfig, EngineKind, History, LoraConfig, LoraTarget, ModelConfig, RandomModel,
+    SamplingConfig, Swap, TokenizerConfig,
 };
 pub use names::{AgentName, NameError, RoleName};
-pub use run::{ConfigError, EvalConfig, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy};
+pub use run::{
+    ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,
+};
 pub use train::{
-    Advantage, Aggregation, KlConfig, LossConfig, LossKind, OptimizerConfig, Schedule, Stale, TrainConfig, Truncated,
-    WarmStartConfig, ZeroAdvantage,
+    Advantage, Aggregation, KlConfig, KlKind, LossConfig, LossKind, OptimizerConfig, Ratio, Schedule, Stale,
+    TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
 };
 pub use units::{ByteSize, DeviceName, HumanDuration};
-pub use workflow::{GraderConfig, WorkflowConfig};
+pub use workflow::{GraderConfig, ProcessConfig, WorkflowConfig};

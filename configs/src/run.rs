@@ -62,9 +62,23 @@ pub struct RunSection {
     pub message_cap: ByteSize,
     #[serde(default)]
     pub transcripts: TranscriptPolicy,
+    /// What an agent does at the end of the run with groups that are less than a batch.
+    #[serde(default)]
+    pub last_batch: LastBatch,
     /// After how long without a sign of life an agent or coordinator counts as away.
     #[serde(default = "default_lease")]
     pub lease: HumanDuration,
+}
+
+/// What becomes of the groups that are left when a run ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LastBatch {
+    /// They are discarded, and counted as `run_ended`: every batch has the same size.
+    #[default]
+    Discard,
+    /// They are trained on as a short batch, unless the lead agent has made its `train_steps`.
+    Train,
 }
 
 /// Which conversations are written to `transcripts/`.

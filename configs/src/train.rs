@@ -122,23 +122,49 @@ pub enum Aggregation {
     Constant,
 }
 
-/// The policy-gradient loss: clipped importance-weighted (PPO, arXiv:1707.06347; asymmetric clip of DAPO).
+/// The loss of a batch. The trainer's `Surrogate` has the formulas.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossConfig {
     pub kind: LossKind,
-    /// The ratio is clipped to `1 - clip_low ..= 1 + clip_high`.
+    /// The ratio is clipped to `1 - clip_low ..= 1 + clip_high`; of `grpo` and `cispo`.
     pub clip_low: f64,
     pub clip_high: f64,
+    /// Of `grpo`: where the advantage A is negative the loss is at most `-dual_clip A`, above 1 (arXiv:1912.09729).
+    pub dual_clip: Option<f64>,
+    /// Of `dro`: the pull to the ratio's other side.
+    pub beta: f64,
     pub agg: Aggregation,
+    pub ratio: Ratio,
+    /// Largest weight that a token gets for the batch's start being likelier to sample it than its sampler was; of
+    /// `ratio = "decoupled"`.
+    pub weight_cap: f64,
+}
+
+/// What the ratio of the policy gradient is taken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ratio {
+    /// The weights that sampled the token: one ratio corrects for staleness and bounds the step.
+    #[default]
+    Behaviour,
+    /// The weights at the start of the batch; staleness is corrected by a weight of its own (arXiv:2110.00641). One more
+    /// forward pass over the batch.
+    Decoupled,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
-    /// Clipped ratio times advantage.
+    /// Clipped ratio times advantage (PPO, arXiv:1707.06347; asymmetric clip of DAPO, arXiv:2503.14476).
     #[default]
     Grpo,
+    /// Ratio times advantage, unbounded.
+    ImportanceSampling,
+    /// The clipped ratio only weighs: no token loses its gradient (arXiv:2506.13585).
+    Cispo,
+    /// Log-prob times advantage, with a quadratic pull (arXiv:2405.19107).
+    Dro,
     /// Log-likelihood, for warm starts.
     CrossEntropy,
 }
@@ -149,17 +175,34 @@ impl Default for LossConfig {
             kind: LossKind::Grpo,
             clip_low: 0.2,
             clip_high: 0.2,
+            dual_clip: None,
+            beta: 0.05,
             agg: Aggregation::Token,
+            ratio: Ratio::Behaviour,
+            weight_cap: 5.0,
         }
     }
 }
 
-/// KL to the policy as it was when the run began, `k3 = exp(ref - lp) - (ref - lp) - 1`
-/// (Schulman, "Approximating KL divergence", 2020).
+/// KL to the policy as it was when the run began.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KlConfig {
     pub coef: f64,
+    pub kind: KlKind,
+}
+
+/// How the KL is estimated from sampled tokens (Schulman, "Approximating KL divergence", 2020), `d = ref - lp`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlKind {
+    /// `-d`: as a term of the loss it pulls nowhere in expectation.
+    K1,
+    /// `d^2 / 2`.
+    K2,
+    /// `exp(d) - d - 1`.
+    #[default]
+    K3,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

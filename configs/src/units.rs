@@ -114,15 +114,18 @@ macro_rules! serde_as_text {
             }
         }
 
+        impl std::str::FromStr for $name {
+            type Err = String;
+
+            fn from_str(text: &str) -> Result<Self, String> {
+                Self::parse(text).ok_or_else(|| format!("{text:?} is not understood: write for example {}", $example))
+            }
+        }
+
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 let text = String::deserialize(deserializer)?;
-                Self::parse(&text).ok_or_else(|| {
-                    serde::de::Error::custom(format!(
-                        "{text:?} is not understood: write for example {}",
-                        $example
-                    ))
-                })
+                text.parse().map_err(serde::de::Error::custom)
             }
         }
     };

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentName, HumanDuration, RoleName};
+use crate::{AgentName, ByteSize, HumanDuration, RoleName};
 
 /// `[workflow]`: the interaction protocol and what it earns.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowConfig {
-    /// `signal`, `solo`, `solve-verify` or `solve-rewrite-select`.
+    /// `signal`, `solo`, `solve-verify`, `solve-rewrite-select`, or `process:FILE`.
     pub kind: String,
     /// A named variant of the workflow; `dyad` is ours, others are exact copies of a reference.
     #[serde(default = "default_profile")]
@@ -31,6 +31,31 @@ pub struct WorkflowConfig {
     /// Settings of the workflow itself.
     #[serde(default)]
     pub params: toml::Table,
+    /// How a workflow that is a program is run.
+    #[serde(default)]
+    pub process: ProcessConfig,
+}
+
+/// `[workflow.process]`: how a program of the user's own is run.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ProcessConfig {
+    /// For one answer.
+    pub timeout: HumanDuration,
+    /// Copies that run beside each other.
+    pub workers: u16,
+    /// Address space of one copy.
+    pub memory: ByteSize,
+}
+
+impl Default for ProcessConfig {
+    fn default() -> Self {
+        Self {
+            timeout: HumanDuration::from_secs(10),
+            workers: default_workers(),
+            memory: default_memory(),
+        }
+    }
 }
 
 fn default_profile() -> String {
@@ -47,10 +72,24 @@ fn default_retries() -> u32 {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GraderConfig {
-    /// `exact`, `integer` or `math`.
+    /// `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, or `process:FILE`.
     pub kind: String,
+    /// For one answer.
     #[serde(default = "default_timeout")]
     pub timeout: HumanDuration,
+    /// Of a program: copies that run beside each other.
+    #[serde(default = "default_workers")]
+    pub workers: u16,
+    /// Of a program: address space of one copy.
+    #[serde(default = "default_memory")]
+    pub memory: ByteSize,
+}
+
+fn default_workers() -> u16 {
+    1
+}
+fn default_memory() -> ByteSize {
+    ByteSize(2 << 30)
 }
 
 fn default_timeout() -> HumanDuration {

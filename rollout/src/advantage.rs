@@ -3,9 +3,10 @@
 //! The key is (group, agent, role, subkey): opposing seats never share a baseline. With `m_c` the mean reward of the key
 //! within conversation c:
 //! - `loo`: `A = r - mean of m_c' over the other conversations c'` (leave-one-out; Kool, van Hoof, Welling, 2019);
-//! - `grpo`: `A = (r - mean) / (std + 1e-6)`, std unbiased over the `m_c` (DeepSeekMath, arXiv:2402.03300). Its mean takes
-//!   the sample's own reward in the place of its conversation's `m_c`, so that a sibling seat never enters the baseline;
-//!   with one seat per conversation that is the mean of the published formula;
+//! - `grpo`: `A = (r - mean) / (std + 1e-6)`, std unbiased over the rewards (DeepSeekMath, arXiv:2402.03300). Its mean
+//!   takes the sample's own reward in the place of its conversation's `m_c`, so that a sibling seat never enters the
+//!   baseline; with one seat per conversation that is the published formula. The scale is that of the rewards, not of the
+//!   `m_c`: conversations with equal means and unlike seats would otherwise be divided by nothing but the epsilon;
 //! - `astraflow`: pooled over (group, agent), `(r - mean) / (std + 1e-5)`, then a z-score over the tokens of the batch
 //!   ([`normalise`]): the reference recipe, kept to compare with.
 //!
@@ -79,7 +80,7 @@ struct Key {
     means: BTreeMap<u16, f64>,
     /// Their sum, in the order of members.
     sum: f64,
-    /// Unbiased standard deviation of the `m_c`.
+    /// Unbiased standard deviation of the rewards.
     std: f64,
     rewards: Vec<f64>,
     equal: bool,
@@ -100,10 +101,9 @@ impl Key {
             .map(|(member, (sum, count))| (member, sum / count))
             .collect();
         let equal = rewards.windows(2).all(|pair| pair[0] == pair[1]);
-        let of: Vec<f64> = means.values().copied().collect();
         Self {
-            sum: of.iter().sum(),
-            std: unbiased_std(&of),
+            sum: means.values().sum(),
+            std: unbiased_std(&rewards),
             means,
             rewards,
             equal,

@@ -3,7 +3,6 @@
 //! Nothing here does IO (but reading task and template files that the caller names), and clock and randomness are
 //! arguments.
 
-pub mod admission;
 pub mod advantage;
 pub mod batch;
 pub mod credit;

@@ -11,6 +11,8 @@ use broker::protocol::turn::Generation;
 pub enum Malformed {
     #[error("its prompt has no ids, so its first token has no context")]
     NoPrompt,
+    #[error("its prompt begins with {kept} held ids, and its seat holds {held}")]
+    Kept { kept: usize, held: usize },
     #[error("it sampled no token")]
     NoOutput,
     #[error("it has {ids} output ids and {logprobs} log-probs: there must be one for each")]
@@ -26,16 +28,21 @@ pub enum Malformed {
 /// Rounding may lift the log-prob of a certain token a little above 0.
 const LOGPROB_ROUNDING: f32 = 1e-3;
 
-/// Whether a generation holds together: ask before it is committed.
-pub fn check(generation: &Generation) -> Result<(), Malformed> {
+/// Whether a generation holds together, its request having held so many ids: ask before it is committed.
+pub fn check(generation: &Generation, held: usize) -> Result<(), Malformed> {
     let Generation {
+        kept,
         prompt_ids,
         output_ids,
         logprobs,
         temperature,
         ..
     } = generation;
-    if prompt_ids.is_empty() {
+    let kept = *kept as usize;
+    if kept > held {
+        return Err(Malformed::Kept { kept, held });
+    }
+    if kept == 0 && prompt_ids.is_empty() {
         return Err(Malformed::NoPrompt);
     }
     if output_ids.is_empty() {
@@ -68,7 +75,8 @@ fn spans_cover(generation: &Generation) -> bool {
     end.is_some_and(|end| end as usize == generation.output_ids.len())
 }
 
-/// The rows of one seat's generations, given in the order of its turns. Every generation must have passed [`check`].
+/// The rows of one seat's generations, given in the order of its turns. Every generation must have passed [`check`] and be
+/// complete ([`Generation::complete`]).
 #[must_use]
 pub fn rows<'a>(turns: impl IntoIterator<Item = &'a Generation>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
@@ -119,6 +127,7 @@ pub(crate) mod tests {
     /// A generation whose log-probs name its tokens: `-id / 1000`.
     pub(crate) fn generation(prompt: &[u32], output: &[u32]) -> Generation {
         Generation {
+            kept: 0,
             prompt_ids: prompt.to_vec(),
             output_ids: output.to_vec(),
             logprobs: output.iter().map(|id| -(*id as f32) / 1000.0).collect(),
@@ -164,13 +173,14 @@ pub(crate) mod tests {
     #[test]
     fn broken_generations_are_refused() {
         let good = generation(&[1], &[2, 3]);
-        assert_eq!(check(&good), Ok(()));
+        assert_eq!(check(&good, 0), Ok(()));
         let broken = |change: fn(&mut Generation)| {
             let mut generation = good.clone();
             change(&mut generation);
-            check(&generation).unwrap_err()
+            check(&generation, 3).unwrap_err()
         };
         assert_eq!(broken(|g| g.prompt_ids.clear()), Malformed::NoPrompt);
+        assert_eq!(broken(|g| g.kept = 4), Malformed::Kept { kept: 4, held: 3 });
         assert_eq!(broken(|g| g.output_ids.clear()), Malformed::NoOutput);
         assert_eq!(
             broken(|g| g.logprobs.truncate(1)),

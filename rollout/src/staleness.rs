@@ -1,93 +1,113 @@
-//! How old weights are, along lineages: every trainer start begins a new lineage, at some step of an earlier one.
+//! How old weights are, along lineages: every trainer start begins a new lineage, forked from a step of an earlier one, so
+//! no two different weights share a version.
 //!
-//! `staleness = step - p(v)`, where `p` walks the lineage of `v` back to its common ancestor with the current one. What a
+//! `staleness = step - p(v)`, where `p` walks the lineage of `v` back to its common ancestor with the newest one. What a
 //! dead branch trained after the fork does not count: those weights are as far from ours as the fork is.
-
-use std::collections::BTreeMap;
 
 use broker::ids::WeightVersion;
 
-/// Where a lineage began.
+/// One trainer start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Fork {
-    /// The lineage it was restored from; `None` for the first of a run.
-    pub parent: Option<u32>,
-    /// Step at which it left its parent.
-    pub step: u64,
+pub struct Lineage {
+    /// 1, 2, 3 ... in the order of starts.
+    pub id: u32,
+    /// The checkpoint it began from; `None`: the run's initial weights (step 0).
+    pub parent: Option<WeightVersion>,
 }
 
 /// A lineage that its own ledger would not have written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LineageError {
-    #[error("lineage {0} is not in the ledger")]
-    Unknown(u32),
+    #[error("lineage {lineage} names parent {parent}, which is not in the ledger")]
+    Unknown { lineage: u32, parent: u32 },
     #[error("lineage {lineage} names parent {parent}, which does not come before it")]
     Order { lineage: u32, parent: u32 },
+    #[error("lineage {0} does not come after the one before it")]
+    Repeated(u32),
 }
 
-/// All lineages of one agent, and the one that trains now.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// All lineages of one agent, by id. The newest is the one that trains.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Lineages {
-    forks: BTreeMap<u32, Fork>,
-    current: u32,
-    /// The current lineage and its ancestors, each with the last of its steps that we descend from.
-    path: BTreeMap<u32, u64>,
+    list: Vec<Lineage>,
 }
 
 impl Lineages {
-    /// `forks` are the ledger's rows; a parent has a lower id than its child.
-    pub fn new(forks: BTreeMap<u32, Fork>, current: u32) -> Result<Self, LineageError> {
-        for (&lineage, fork) in &forks {
-            match fork.parent {
-                Some(parent) if parent >= lineage => return Err(LineageError::Order { lineage, parent }),
-                Some(parent) if !forks.contains_key(&parent) => return Err(LineageError::Unknown(parent)),
-                _ => {}
+    /// Adds the next one.
+    ///
+    /// # Errors
+    /// [`LineageError`]: then nothing was added.
+    pub fn push(&mut self, lineage: Lineage) -> Result<(), LineageError> {
+        let id = lineage.id;
+        if self.newest().is_some_and(|newest| newest.id >= id) {
+            return Err(LineageError::Repeated(id));
+        }
+        if let Some(WeightVersion { lineage: parent, .. }) = lineage.parent {
+            if parent >= id {
+                return Err(LineageError::Order { lineage: id, parent });
             }
+            self.get(parent).ok_or(LineageError::Unknown { lineage: id, parent })?;
         }
-        let mut path = BTreeMap::new();
-        let (mut at, mut last) = (current, u64::MAX);
-        loop {
-            let fork = forks.get(&at).ok_or(LineageError::Unknown(at))?;
-            path.insert(at, last);
-            let Some(parent) = fork.parent else { break };
-            (at, last) = (parent, last.min(fork.step));
-        }
-        Ok(Self { forks, current, path })
+        self.list.push(lineage);
+        Ok(())
     }
 
-    /// The one lineage of a run that was never restored.
+    /// The newest lineage: the only one whose writes count.
     #[must_use]
-    pub fn single(lineage: u32) -> Self {
-        let first = Fork { parent: None, step: 0 };
-        Self {
-            forks: BTreeMap::from([(lineage, first)]),
-            current: lineage,
-            path: BTreeMap::from([(lineage, u64::MAX)]),
-        }
+    pub fn newest(&self) -> Option<Lineage> {
+        self.list.last().copied()
     }
 
     #[must_use]
-    pub fn current(&self) -> u32 {
-        self.current
+    pub fn get(&self, id: u32) -> Option<Lineage> {
+        let at = self.list.binary_search_by_key(&id, |lineage| lineage.id).ok()?;
+        self.list.get(at).copied()
     }
 
-    /// The step of the current lineage's history at which `version` was, or at which its branch left it. `None` if its
-    /// lineage is unknown, or a run of its own without a common ancestor.
+    pub fn iter(&self) -> impl Iterator<Item = &Lineage> {
+        self.list.iter()
+    }
+
+    /// The ancestor chain of `version`, newest first: pairs (lineage, last step that belongs to it).
+    #[must_use]
+    pub fn chain(&self, version: WeightVersion) -> Vec<WeightVersion> {
+        let mut chain = Vec::new();
+        let mut at = Some(version);
+        while let Some(version) = at {
+            chain.push(version);
+            let parent = self.get(version.lineage).and_then(|lineage| lineage.parent);
+            at = parent.map(|parent| WeightVersion {
+                lineage: parent.lineage,
+                step: parent.step.min(version.step),
+            });
+        }
+        chain
+    }
+
+    /// The chain of the newest lineage, without a bound on its own steps. Empty before the first lineage.
+    #[must_use]
+    pub fn surviving(&self) -> Vec<WeightVersion> {
+        self.newest().map_or_else(Vec::new, |lineage| {
+            self.chain(WeightVersion {
+                lineage: lineage.id,
+                step: i64::MAX as u64,
+            })
+        })
+    }
+
+    /// The step of the newest lineage's history at which `version` was, or at which its branch left it. `None` if its
+    /// lineage is unknown, or has no ancestor in common with the newest.
     #[must_use]
     pub fn position(&self, version: WeightVersion) -> Option<u64> {
-        let (mut lineage, mut step) = (version.lineage, version.step);
-        loop {
-            if let Some(last) = self.path.get(&lineage) {
-                return Some(step.min(*last));
-            }
-            let fork = self.forks.get(&lineage)?;
-            step = step.min(fork.step);
-            lineage = fork.parent?;
-        }
+        self.get(version.lineage)?;
+        let surviving = self.surviving();
+        self.chain(version).into_iter().find_map(|ancestor| {
+            let bound = surviving.iter().find(|bound| bound.lineage == ancestor.lineage)?;
+            Some(ancestor.step.min(bound.step))
+        })
     }
 
-    /// Trainer steps from `version` to `step` of the current lineage. Weights of unknown origin count as `u64::MAX` steps
-    /// old.
+    /// Trainer steps from `version` to `step` of the newest lineage. Weights of unknown origin are `u64::MAX` steps old.
     #[must_use]
     pub fn staleness(&self, step: u64, version: WeightVersion) -> u64 {
         self.position(version)
@@ -96,121 +116,5 @@ impl Lineages {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn v(lineage: u32, step: u64) -> WeightVersion {
-        WeightVersion { lineage, step }
-    }
-
-    /// 1 ran to 10; 2 was restored from it at 6 and ran to 9; 3 from 1 at 4; 4 from 2 at 8.
-    fn family(current: u32) -> Lineages {
-        let fork = |parent, step| Fork {
-            parent: Some(parent),
-            step,
-        };
-        let forks = BTreeMap::from([
-            (1, Fork { parent: None, step: 0 }),
-            (2, fork(1, 6)),
-            (3, fork(1, 4)),
-            (4, fork(2, 8)),
-        ]);
-        Lineages::new(forks, current).unwrap()
-    }
-
-    #[test]
-    fn ancestors_count_to_the_fork() {
-        let lineages = family(4);
-        assert_eq!(lineages.position(v(4, 12)), Some(12));
-        assert_eq!(lineages.position(v(2, 7)), Some(7));
-        assert_eq!(lineages.position(v(2, 9)), Some(8), "a dead end of our own ancestor");
-        assert_eq!(lineages.position(v(1, 3)), Some(3));
-        assert_eq!(lineages.position(v(1, 10)), Some(6));
-        assert_eq!(lineages.staleness(12, v(1, 10)), 6);
-        assert_eq!(lineages.staleness(12, v(4, 12)), 0);
-    }
-
-    #[test]
-    fn a_dead_branch_is_as_old_as_its_fork() {
-        assert_eq!(family(4).position(v(3, 99)), Some(4));
-        assert_eq!(family(3).position(v(4, 99)), Some(4));
-        assert_eq!(family(2).position(v(4, 20)), Some(8));
-        assert_eq!(family(2).position(v(4, 8)), Some(8));
-    }
-
-    #[test]
-    fn unknown_weights_are_as_stale_as_can_be() {
-        let lineages = family(4);
-        assert_eq!(lineages.position(v(77, 1)), None);
-        assert_eq!(lineages.staleness(3, v(77, 1)), u64::MAX);
-        assert_eq!(Lineages::single(5).staleness(3, v(5, 1)), 2);
-    }
-
-    #[test]
-    fn a_ledger_that_makes_no_sense_is_refused() {
-        let forks = |parent| {
-            BTreeMap::from([(
-                1,
-                Fork {
-                    parent: Some(parent),
-                    step: 0,
-                },
-            )])
-        };
-        assert_eq!(
-            Lineages::new(forks(1), 1),
-            Err(LineageError::Order { lineage: 1, parent: 1 })
-        );
-        assert_eq!(Lineages::new(forks(0), 1), Err(LineageError::Unknown(0)));
-        assert_eq!(Lineages::new(BTreeMap::new(), 1), Err(LineageError::Unknown(1)));
-    }
-
-    /// A random tree of lineages, each forked at a step that its parent has (at or after the parent's own fork).
-    fn tree() -> impl Strategy<Value = BTreeMap<u32, Fork>> {
-        prop::collection::vec((any::<prop::sample::Index>(), 0u64..6), 0..8).prop_map(|plan| {
-            let mut forks = BTreeMap::from([(1, Fork { parent: None, step: 0 })]);
-            for (pick, more) in plan {
-                let id = forks.len() as u32 + 1;
-                let parent = pick.index(forks.len()) as u32 + 1;
-                forks.insert(
-                    id,
-                    Fork {
-                        parent: Some(parent),
-                        step: forks[&parent].step + more,
-                    },
-                );
-            }
-            forks
-        })
-    }
-
-    /// Every weight state of a lineage as the list of (lineage, step) it went through.
-    fn history(forks: &BTreeMap<u32, Fork>, version: WeightVersion) -> Vec<(u32, u64)> {
-        let fork = forks[&version.lineage];
-        let mut before = match fork.parent {
-            Some(parent) => history(forks, v(parent, fork.step)),
-            None => vec![],
-        };
-        before.extend((fork.step + 1..=version.step).map(|step| (version.lineage, step)));
-        before
-    }
-
-    proptest! {
-        #[test]
-        fn position_is_the_length_of_the_common_history(forks in tree(), a in any::<prop::sample::Index>(), b in any::<prop::sample::Index>(), more in (0u64..6, 0u64..6)) {
-            let at = |pick: prop::sample::Index, more| {
-                let lineage = pick.index(forks.len()) as u32 + 1;
-                v(lineage, forks[&lineage].step + more)
-            };
-            let (ours, theirs) = (at(a, more.0), at(b, more.1));
-            let (mine, other) = (history(&forks, ours), history(&forks, theirs));
-            let common = mine.iter().zip(&other).take_while(|(x, y)| x == y).count() as u64;
-            let lineages = Lineages::new(forks, ours.lineage).unwrap();
-            // Weights later than ours in our own lineage have no place in our history yet.
-            prop_assume!(theirs.lineage != ours.lineage || theirs.step <= ours.step);
-            let position = lineages.position(theirs).unwrap();
-            prop_assert_eq!(position.min(ours.step), common);
-        }
-    }
-}
+#[path = "staleness_tests.rs"]
+mod tests;

@@ -3,6 +3,7 @@
 # and the run goes on after an agent was killed.
 #
 #   tests/docker/prove.sh            the image around target/debug/dyad (make build); DYAD_BINARY=path for another
+#   tests/docker/prove.sh --users    with a user for each process (compose.users.yaml)
 #   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
 #   KEEP=1 tests/docker/prove.sh     leave everything running to look at
 #
@@ -14,7 +15,11 @@ root=$(cd "$here/../.." && pwd)
 work=$(mktemp -d)
 project=dyad-proof-$$
 full=
-[ "${1:-}" != --full ] || full=1
+users=
+case ${1:-} in
+--full) full=1 ;;
+--users) users=1 ;;
+esac
 
 say() { printf 'docker: %s\n' "$*" >&2; }
 fail() {
@@ -28,7 +33,11 @@ for tool in docker "${compose[0]}"; do
 done
 docker info >/dev/null 2>&1 || fail "no Docker engine answers"
 
-compose() { "${compose[@]}" --project-directory "$root" --env-file "$work/env" -p "$project" -f "$root/compose.yaml" -f "$work/longer.yaml" "$@"; }
+compose() {
+    local files=(-f "$root/compose.yaml")
+    [ -z "$users" ] || files+=(-f "$root/compose.users.yaml")
+    "${compose[@]}" --project-directory "$root" --env-file "$work/env" -p "$project" "${files[@]}" -f "$work/longer.yaml" "$@"
+}
 container() { docker ps -aq --filter "label=com.docker.compose.project=$project" --filter "label=com.docker.compose.service=$1"; }
 health() { docker inspect -f '{{.State.Health.Status}}' "$(container "$1")" 2>/dev/null || echo missing; }
 
@@ -147,7 +156,7 @@ END
 
 # The same run, long enough to be killed in its middle.
 mkdir "$work/configs"
-sed 's/^train_steps = .*/train_steps = 3000/' "$root/configs/signal.toml" >"$work/configs/signal.toml"
+sed -e 's/^train_steps = .*/train_steps = 3000/' -e '/^stop_at/d' "$root/configs/signal.toml" >"$work/configs/signal.toml"
 chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
 {
     echo "services:"
@@ -155,6 +164,15 @@ chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
         printf '  %s:\n    volumes: ["%s/configs:/configs:ro"]\n' "$service" "$work"
     done
 } >"$work/longer.yaml"
+
+dyad=${DYAD_BINARY:-$root/target/debug/dyad}
+if [ -n "$users" ]; then
+    # shellcheck source=/dev/null
+    . "$work/env"
+    "$dyad" topology export --run "$DYAD_RUN" --config "$work/configs/signal.toml" --out "$work/users" \
+        --broker amqp://rabbitmq:5672/dyad --state redis://redis:6379/0 >&2 || fail "topology export"
+    { cat "$work/users/compose.env"; echo "DYAD_USERS=$work/users"; } >>"$work/env"
+fi
 
 say "docker compose up"
 started=1
@@ -186,13 +204,13 @@ wait_beyond() { # wait_beyond STEP SECONDS: training goes on
 }
 wait_beyond 0 60
 
-dyad=${DYAD_BINARY:-$root/target/debug/dyad}
 if [ -z "$full" ]; then
     # shellcheck source=/dev/null
     . "$work/env"
     echo '{"prompt": "o3", "label": "o3", "id": "from-the-host"}' >"$work/task.jsonl"
-    "$dyad" publish --config "$root/configs/signal.toml" --run "$DYAD_RUN" \
-        --broker "amqp://$RABBITMQ_USER:$RABBITMQ_PASSWORD@127.0.0.1:$rabbitmq_port/dyad" "$work/task.jsonl" >&2 \
+    url=amqp://$RABBITMQ_USER:$RABBITMQ_PASSWORD@127.0.0.1:$rabbitmq_port/dyad
+    [ -z "$users" ] || url=${DYAD_BROKER_PUBLISHER/rabbitmq:5672/127.0.0.1:$rabbitmq_port}
+    "$dyad" publish --config "$root/configs/signal.toml" --run "$DYAD_RUN" --broker "$url" "$work/task.jsonl" >&2 \
         || fail "publishing from the host"
 fi
 

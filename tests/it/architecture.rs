@@ -104,9 +104,11 @@ fn pure_crates_build_without_the_servers_clients() {
 /// Only `broker::topology` spells the names of queues and exchanges.
 #[test]
 fn only_topology_spells_queue_names() {
+    let topology = Program::root().join("broker/src/topology");
     for folder in ["agents/src", "rollout/src", "trainer/src", "configs/src", "broker/src"] {
         for file in rust_files(&Program::root().join(folder)) {
-            if file.ends_with("broker/src/topology.rs") || file.components().any(|c| c.as_os_str() == "store") {
+            let home = file.ends_with("broker/src/topology.rs") || file.starts_with(&topology);
+            if home || file.components().any(|c| c.as_os_str() == "store") {
                 continue;
             }
             let text = std::fs::read_to_string(&file).unwrap();

@@ -1,8 +1,12 @@
 //! The whole run in one process.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
 use serde_json::Value;
 use tests::program::{Program, metrics};
-use tests::trace::{audit, rewards, successes};
+use tests::small::Small;
+use tests::trace::{audit, final_digest, rewards, successes};
 
 fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
@@ -76,6 +80,35 @@ fn every_sample_is_trained_once() {
     }
 }
 
+/// Each agent's router shares its conversations out between two engines, the same way each time.
+#[test]
+fn an_agent_with_two_engines_repeats_itself_and_serves_what_it_trained() {
+    let run = || {
+        let program = program();
+        let config = Small::new()
+            .set("workflow.group_size", 16)
+            .set("defaults.agent.train.batch_groups", 4)
+            .set("defaults.agent.engine.replicas", 2)
+            .write(&program.runs().with_extension("toml"));
+        let runs = program.runs();
+        let (config, runs) = (config.to_str().unwrap(), runs.to_str().unwrap());
+        program.succeed(&["run", config, "--steps", "6", "--folder", runs]);
+        let mut lines = metrics(&program.run_folder(), "train");
+        lines.extend(metrics(&program.run_folder(), "checkpoint"));
+        lines.iter_mut().for_each(strip_time);
+        lines
+    };
+    let (one, two) = (run(), run());
+    assert_eq!(one, two);
+    for line in one.iter().filter(|line| line["kind"] == "train") {
+        let gap = line["mismatch/on_policy_gap"].as_f64().unwrap();
+        assert!(
+            line["staleness/max"] == 0 && gap <= 1e-4,
+            "both engines serve the newest weights: {line}"
+        );
+    }
+}
+
 /// Two agents that begin at random invent a language: a few dozen rounds are enough to be far from chance (1/16).
 #[test]
 fn both_agents_get_better() {
@@ -91,4 +124,125 @@ fn both_agents_get_better() {
         successes.first().unwrap().1 < 0.3 && successes.last().unwrap().1 > 0.5,
         "{successes:?}"
     );
+}
+
+/// The weights at the start of a synchronous batch are those that sampled it: decoupled, every weight is 1 and the gradient
+/// the same, but where a cap of 0.5 halves it.
+#[test]
+fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
+    let gradients = |ratio: &str, cap: f64| -> Vec<f64> {
+        let program = program();
+        let config = Small::new()
+            .set("workflow.group_size", 32)
+            .set("defaults.agent.train.epochs", 2)
+            .set("defaults.agent.train.entropy", 0.0)
+            .set("defaults.agent.train.loss.ratio", ratio)
+            .set("defaults.agent.train.loss.weight_cap", cap)
+            .write(&program.runs().with_extension("toml"));
+        let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
+        program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);
+        let lines = metrics(&program.run_folder(), "train");
+        lines
+            .iter()
+            .map(|line| line["optim/grad_norm"].as_f64().unwrap())
+            .collect()
+    };
+    let coupled = gradients("behaviour", 5.0);
+    assert!(
+        coupled.len() == 2 && coupled.iter().all(|norm| *norm > 1e-3),
+        "{coupled:?}"
+    );
+    for (cap, share) in [(5.0, 1.0), (0.5, 0.5)] {
+        for (decoupled, coupled) in gradients("decoupled", cap).iter().zip(&coupled) {
+            let gap = (decoupled / coupled - share).abs();
+            assert!(gap < 0.05 * share, "cap {cap}: {decoupled} beside {coupled}");
+        }
+    }
+}
+
+/// What sampled the batch is what is trained: each loss has the plain policy gradient then, and one of its own after a step.
+#[test]
+fn every_loss_begins_with_the_policy_gradient() {
+    let run = |kind: &str, epochs: i64| -> (Vec<f64>, String) {
+        let program = program();
+        let config = Small::new()
+            .set("workflow.group_size", 32)
+            .set("defaults.agent.train.epochs", epochs)
+            .set("defaults.agent.train.entropy", 0.0)
+            .without("defaults.agent.train.entropy_final")
+            .set("defaults.agent.train.optimizer.lr", 0.02)
+            .set("defaults.agent.train.loss.kind", kind)
+            .set("defaults.agent.train.loss.beta", 1.0)
+            .write(&program.runs().with_extension("toml"));
+        let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
+        program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);
+        let lines = metrics(&program.run_folder(), "train");
+        let norms = lines.iter().map(|line| line["optim/grad_norm"].as_f64().unwrap());
+        (norms.collect(), final_digest(&program.run_folder(), "a"))
+    };
+    let kinds = ["grpo", "importance_sampling", "cispo", "dro"];
+    let (first, _) = run(kinds[0], 1);
+    assert!(first.len() == 2 && first.iter().all(|norm| *norm > 1e-3), "{first:?}");
+    for kind in &kinds[1..] {
+        for (norm, first) in run(kind, 1).0.iter().zip(&first) {
+            assert!((norm / first - 1.0).abs() < 1e-3, "{kind}: {norm} beside {first}");
+        }
+    }
+    let ends: BTreeSet<String> = kinds.iter().map(|kind| run(kind, 2).1).collect();
+    assert_eq!(
+        ends.len(),
+        kinds.len(),
+        "two steps on one batch tell them apart: {ends:?}"
+    );
+}
+
+/// `configs/signal.toml` with the model of `folder` as the base of both agents' adapters.
+fn signal_with_adapters(folder: &Path) -> String {
+    let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
+    let (before, rest) = text.split_once("[defaults.agent.model.random]").unwrap();
+    let (_, after) = rest.split_once("[defaults.agent.train]").unwrap();
+    format!(
+        "{before}[defaults.agent.model]\npath = {:?}\n\n[defaults.agent.lora]\nrank = 8\nalpha = 16\n\
+         targets = [\"attn\", \"mlp\", \"unembed\"]\n\n[defaults.agent.train]{after}",
+        folder.display().to_string()
+    )
+}
+
+#[test]
+fn two_agents_train_adapters_of_one_base() {
+    let first = program();
+    signal(&first, "0", "1");
+    let base = first.run_folder().join("models/a");
+    let untouched = std::fs::read(base.join("model.safetensors")).unwrap();
+    let second = program();
+    let config = second.runs().with_file_name("adapters.toml");
+    std::fs::write(&config, signal_with_adapters(&base)).unwrap();
+    let runs = second.runs();
+    second.succeed(&[
+        "run",
+        config.to_str().unwrap(),
+        "--steps",
+        "4",
+        "--folder",
+        runs.to_str().unwrap(),
+    ]);
+    let run = second.run_folder();
+    let trained = metrics(&run, "train");
+    assert_eq!(trained.len(), 8, "4 steps of two agents");
+    for line in &trained {
+        let gap = line["mismatch/on_policy_gap"].as_f64().unwrap();
+        assert!(gap <= 1e-4, "sampler and trainer agree: {gap}");
+    }
+    let logs = std::fs::read_dir(run.join("logs")).unwrap();
+    let logs: String = logs
+        .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    assert_eq!(logs.matches("shares the base that is loaded already").count(), 1);
+    let adapters = ["a", "b"].map(|agent| {
+        let folder = run.join("checkpoints").join(agent).join("step-4");
+        assert!(folder.join("adapter_config.json").is_file() && !folder.join("model.safetensors").exists());
+        std::fs::read(folder.join("adapter_model.safetensors")).unwrap()
+    });
+    assert_ne!(adapters[0], adapters[1]);
+    assert_eq!(std::fs::read(base.join("model.safetensors")).unwrap(), untouched);
 }

@@ -3,6 +3,20 @@
 
 mod architecture;
 mod arithmetic;
+mod chaos;
+mod crash_points;
 mod embedded;
+mod faults;
+mod interleavings;
+mod login;
+mod malformed;
+mod orders;
+mod poison;
+mod privilege;
 mod processes;
+mod programs;
 mod published;
+mod recipes;
+mod resume;
+mod stop;
+mod users;

@@ -3,11 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use broker::bus::amqp::{AmqpBus, AmqpOptions};
-use broker::bus::{Bus, HEADER_REASON, Outgoing};
+use broker::bus::amqp::AmqpBus;
+use broker::bus::{Bus, Outgoing};
 use broker::ids::RunId;
 use broker::protocol::Kind;
 use broker::topology::Topology;
+use tests::letters::{Letter, connect, dead_letters};
 use tests::program::{Program, Running, json_lines, metrics, wait_for};
 use tests::trace::audit;
 
@@ -61,9 +62,7 @@ fn live() -> Live {
 async fn bus(run: &Path) -> (std::sync::Arc<AmqpBus>, Topology) {
     let connection: serde_json::Value =
         serde_json::from_slice(&std::fs::read(run.join("connection.json")).unwrap()).unwrap();
-    let bus = AmqpBus::connect(connection["broker"].as_str().unwrap(), AmqpOptions::default())
-        .await
-        .unwrap();
+    let bus = connect(connection["broker"].as_str().unwrap()).await;
     let id = run.file_name().unwrap().to_str().unwrap();
     (bus, Topology::new(RunId::new(id).unwrap()))
 }
@@ -102,25 +101,6 @@ async fn publish(bus: &AmqpBus, topology: &Topology, id: &str, body: Vec<u8>) {
     bus.publish(message).await.unwrap();
 }
 
-/// The dead letters so far, as (message id, reason, body); they stay in their queue.
-async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> Vec<(String, String, Vec<u8>)> {
-    let mut consumer = bus.consume(&topology.dead(), 100).await.unwrap();
-    let mut found = Vec::new();
-    while found.len() < count {
-        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
-        let letter = next
-            .unwrap_or_else(|_| panic!("{} of {count} dead letters: {found:?}", found.len()))
-            .unwrap();
-        let reason = letter.header(HEADER_REASON).unwrap_or_default().to_owned();
-        found.push((
-            letter.message_id.clone().unwrap_or_default(),
-            reason,
-            letter.body.to_vec(),
-        ));
-    }
-    found
-}
-
 #[test]
 fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     let Live {
@@ -140,9 +120,9 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
         }
         let letters = dead_letters(&bus, &topology, poison().len()).await;
         for (id, body, words) in poison() {
-            let (_, reason, kept) = letters
+            let Letter { reason, body: kept, .. } = letters
                 .iter()
-                .find(|letter| letter.0 == id)
+                .find(|letter| letter.id == id)
                 .unwrap_or_else(|| panic!("{id}"));
             assert_eq!(kept, &body, "{id} is kept byte for byte");
             assert!(

@@ -5,5 +5,12 @@
     reason = "a harness fails by panicking"
 )]
 
+pub mod chaos;
+pub mod fleet;
+pub mod letters;
 pub mod program;
+pub mod proxy;
+pub mod secured;
+pub mod servers;
+pub mod small;
 pub mod trace;

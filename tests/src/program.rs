@@ -1,7 +1,7 @@
 //! The program as a child process, and its run folder.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// `dyad` with a run folder of its own.
@@ -17,11 +17,12 @@ pub struct Running {
 }
 
 impl Program {
-    /// `binary` is `env!("CARGO_BIN_EXE_dyad-under-test")`.
+    /// `binary` is `env!("CARGO_BIN_EXE_dyad-under-test")`. `DYAD_TEST_BINARY` names another one, such as a copy for a long
+    /// run, or a release build.
     #[must_use]
     pub fn new(binary: &str) -> Self {
         Self {
-            binary: binary.into(),
+            binary: std::env::var_os("DYAD_TEST_BINARY").map_or_else(|| binary.into(), PathBuf::from),
             home: tempfile::tempdir().unwrap(),
         }
     }
@@ -75,10 +76,17 @@ impl Program {
     /// Starts it and goes on; what it prints goes to a file.
     #[must_use]
     pub fn start(&self, args: &[&str]) -> Running {
+        self.start_with(args, &[])
+    }
+
+    /// As [`Program::start`], with more environment.
+    #[must_use]
+    pub fn start_with(&self, args: &[&str], environment: &[(&str, &str)]) -> Running {
         let log = self.home.path().join(format!("{}.log", args[0]));
         let file = std::fs::File::create(&log).unwrap();
         let child = self
             .command(args)
+            .envs(environment.iter().copied())
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)
@@ -105,15 +113,31 @@ impl Running {
 
     /// Waits for a good end.
     pub fn finish(&mut self, patience: Duration) {
+        if let Err(problem) = self.ends_well(patience) {
+            panic!("{problem}:\n{}", self.log());
+        }
+    }
+
+    /// Waits for the end; says why it is not a good one.
+    pub fn ends_well(&mut self, patience: Duration) -> Result<(), String> {
+        match self.end(patience) {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("ended with {status}")),
+            None => Err(format!("not done after {patience:?}")),
+        }
+    }
+
+    /// Waits for any end.
+    pub fn end(&mut self, patience: Duration) -> Option<ExitStatus> {
         let until = Instant::now() + patience;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                assert!(status.success(), "ended with {status}:\n{}", self.log());
-                return;
+        while Instant::now() < until {
+            let status = self.child.try_wait().unwrap();
+            if status.is_some() {
+                return status;
             }
-            assert!(Instant::now() < until, "not done after {patience:?}:\n{}", self.log());
             std::thread::sleep(Duration::from_millis(50));
         }
+        None
     }
 
     /// Whether it still runs.

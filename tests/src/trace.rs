@@ -26,6 +26,21 @@ pub fn digests(run: &Path) -> Vec<(String, u64, String)> {
     list
 }
 
+/// The digest of an agent's newest checkpoint: of weights, optimizer and what was trained on.
+#[must_use]
+pub fn final_digest(run: &Path, agent: &str) -> String {
+    let checkpoints = run.join("checkpoints").join(agent);
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let latest = read(checkpoints.join("LATEST"));
+    let manifest = read(checkpoints.join(latest.trim()).join("manifest.json"));
+    let manifest: Value = serde_json::from_str(&manifest).unwrap_or_default();
+    format!(
+        "{} at step {}",
+        manifest["digest"].as_str().unwrap_or("none"),
+        manifest["step"]
+    )
+}
+
 /// Success of the evaluations, by step.
 #[must_use]
 pub fn successes(run: &Path) -> Vec<(u64, f64)> {

@@ -10,7 +10,7 @@ use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 use trainer::device::{self, Want};
 use trainer::engine::{Engine, EngineError, EngineOptions, GenRequest};
-use trainer::model::{Init, ModelShape, Weights};
+use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::weights::Published;
 
@@ -18,6 +18,8 @@ const REPEATS: usize = 9;
 
 fn shape(vocab: usize, kv_heads: usize) -> ModelShape {
     ModelShape {
+        arch: Architecture::Qwen3,
+        biases: Biases::default(),
         vocab,
         layers: 2,
         hidden: 64,
@@ -27,7 +29,7 @@ fn shape(vocab: usize, kv_heads: usize) -> ModelShape {
         intermediate: 256,
         max_context: 512,
         rms_eps: 1e-6,
-        rope_theta: 10_000.0,
+        rope: Rope::plain(10_000.0),
         tied: false,
         bos: None,
         eos: vec![],

@@ -9,9 +9,9 @@
 
 use std::time::Instant;
 
-use broker::protocol::train::{Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
 use tch::{Device, Kind};
-use trainer::model::{Decoder, Init, ModelShape, RowBatch, Weights};
+use trainer::model::{Architecture, Biases, Decoder, Init, ModelShape, Rope, RowBatch, Weights};
 use trainer::rng;
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
@@ -106,6 +106,8 @@ impl Settings {
 
     fn shape(&self) -> ModelShape {
         ModelShape {
+            arch: Architecture::Qwen3,
+            biases: Biases::default(),
             vocab: VOCAB,
             layers: self.layers,
             hidden: self.hidden,
@@ -115,7 +117,7 @@ impl Settings {
             intermediate: self.intermediate,
             max_context: 16,
             rms_eps: 1e-6,
-            rope_theta: 10_000.0,
+            rope: Rope::plain(10_000.0),
             tied: false,
             bos: None,
             eos: vec![WORDS],
@@ -182,12 +184,10 @@ impl Agent {
     }
 
     fn learn(&mut self, batch: TrainBatch, settings: &Settings) -> Result<f64> {
-        let loss = Loss::Policy {
-            clip_low: 0.2,
-            clip_high: 0.2,
-            kl_coef: 0.0,
+        let loss = Loss::Policy(Policy {
             entropy_coef: settings.entropy as f32,
-        };
+            ..Policy::clipped(0.2, 0.2)
+        });
         let params = OptimStep {
             lr: settings.lr,
             beta1: 0.9,

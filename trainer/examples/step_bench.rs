@@ -6,9 +6,9 @@
 
 use std::time::Instant;
 
-use broker::protocol::train::{Loss, OptimStep, Span, TrainBatch, TrainCommand};
+use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand};
 use tch::{Device, Kind, Tensor};
-use trainer::model::{Decoder, Init, ModelShape, RowBatch, Weights};
+use trainer::model::{Architecture, Biases, Decoder, Init, ModelShape, Rope, RowBatch, Weights};
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -61,6 +61,8 @@ const SCENES: [Scene; 3] = [
 impl Scene {
     fn shape(&self) -> ModelShape {
         ModelShape {
+            arch: Architecture::Qwen3,
+            biases: Biases::default(),
             vocab: self.vocab,
             layers: self.layers,
             hidden: self.hidden,
@@ -70,7 +72,7 @@ impl Scene {
             intermediate: 4 * self.hidden,
             max_context: 128,
             rms_eps: 1e-6,
-            rope_theta: 10_000.0,
+            rope: Rope::plain(10_000.0),
             tied: false,
             bos: None,
             eos: vec![],
@@ -146,12 +148,10 @@ fn run(scene: &Scene) -> Result<()> {
         Ok(())
     };
     let batch = scene.batch();
-    let loss = Loss::Policy {
-        clip_low: 0.2,
-        clip_high: 0.2,
-        kl_coef: 0.0,
+    let loss = Loss::Policy(Policy {
         entropy_coef: 0.01,
-    };
+        ..Policy::clipped(0.2, 0.2)
+    });
     let (least, median) = time(|| {
         send(&|seq| TrainCommand::ForwardBackward {
             seq,

@@ -11,5 +11,6 @@ pub mod optim;
 pub mod rng;
 pub mod sampling;
 pub mod schedule;
+mod shim;
 pub mod train;
 pub mod weights;

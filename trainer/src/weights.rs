@@ -7,9 +7,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::ids::WeightVersion;
+use configs::Dtype;
 use tch::{Device, Kind};
 
-use crate::model::{ModelError, ModelShape, Weights};
+use crate::model::{ModelError, Weights, kind_of};
 
 /// Where published weights go.
 pub trait WeightSink: Send {
@@ -86,7 +87,6 @@ pub type Deliver = Box<dyn FnMut(Published) -> bool + Send>;
 
 /// Publishes to an engine of this process.
 pub struct MemorySink {
-    shape: ModelShape,
     device: Device,
     kind: Kind,
     pool: Pool,
@@ -98,9 +98,8 @@ impl MemorySink {
     /// Copies go to `device` as `kind`; `deliver` sends them to the engine's thread, for example into its command channel.
     /// An engine that finds several waiting takes the newest and drops the others.
     #[must_use]
-    pub fn new(shape: ModelShape, device: Device, kind: Kind, deliver: Deliver) -> Self {
+    pub fn new(device: Device, kind: Kind, deliver: Deliver) -> Self {
         Self {
-            shape,
             device,
             kind,
             pool: Pool::default(),
@@ -109,15 +108,16 @@ impl MemorySink {
         }
     }
 
-    /// For an engine that computes in f32 on `device`.
+    /// For an engine that computes in `dtype` on `device`.
     #[must_use]
-    pub fn f32(shape: ModelShape, device: Device, deliver: Deliver) -> Self {
-        Self::new(shape, device, Kind::Float, deliver)
+    pub fn of(device: Device, dtype: Dtype, deliver: Deliver) -> Self {
+        Self::new(device, kind_of(dtype), deliver)
     }
 
-    fn buffer(&self) -> Result<Weights, ModelError> {
+    fn buffer(&self, like: &Weights) -> Result<Weights, ModelError> {
         let free = self.pool.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        free.map_or_else(|| Weights::zeros(&self.shape, self.device, self.kind), Ok)
+        let fresh = || Weights::of_layout(Arc::clone(like.layout()), self.device, self.kind);
+        free.map_or_else(fresh, Ok)
     }
 
     /// A published copy that is not sent: an engine's first weights.
@@ -129,7 +129,7 @@ impl MemorySink {
             return Err(SinkError::Stale { version, newest });
         }
         let copied = self
-            .buffer()
+            .buffer(weights)
             .and_then(|mut buffer| buffer.copy_from(weights).map(|()| buffer));
         let buffer = copied.map_err(|source| SinkError::Copy { version, source })?;
         self.newest = Some(version);
@@ -166,7 +166,7 @@ mod tests {
     fn sink() -> (MemorySink, mpsc::Receiver<Published>) {
         let (send, receive) = mpsc::channel();
         let deliver = Box::new(move |published| send.send(published).is_ok());
-        (MemorySink::new(tiny(), Device::Cpu, Kind::Float, deliver), receive)
+        (MemorySink::new(Device::Cpu, Kind::Float, deliver), receive)
     }
 
     #[test]

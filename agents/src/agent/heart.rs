@@ -7,6 +7,7 @@ use broker::bus::Outgoing;
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::control::{Beat, Heartbeat};
+use broker::topology::Speaker;
 
 use super::Agent;
 use crate::engine::EngineClient;
@@ -26,6 +27,7 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
             }
             tokio::time::sleep(AT_MOST).await;
             tokio::select! {
+                biased;
                 _ = changed.changed() => {}
                 _ = status.changed() => {}
                 _ = version.changed() => {}
@@ -38,8 +40,8 @@ pub fn start(agent: Arc<Agent>, engine: Arc<dyn EngineClient>) {
 async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Result<()> {
     // Counts first, then the step, then the engine's version: a batch raises the step before its verdicts make room, and
     // the engine follows the step. So a beat that shows room shows the step too.
-    let counts = agent.ledger.counts().await?;
-    let status = *agent.status.borrow();
+    let (counts, next_order) = agent.ledger.standing().await?;
+    let status = agent.status.borrow().clone();
     let version = *engine.versions().borrow();
     let beat = Beat::Agent(Heartbeat {
         agent: agent.name.clone(),
@@ -54,11 +56,14 @@ async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Res
         reserved: counts.reserved,
         closed: counts.closed + counts.dead,
         serving: status.serving,
+        next_order,
+        run: status.run,
+        saved: status.saved,
         reward: status.reward,
         pid: std::process::id(),
     });
     let message = Outgoing {
-        to: agent.topology.to_control(),
+        to: agent.topology.to_control(Speaker::Agent(&agent.name)),
         kind: Kind::Heartbeat,
         message_id: format!("{}-{}-{seq}", agent.name, agent.incarnation),
         correlation_id: None,

@@ -1,64 +1,79 @@
 //! What an agent listens to: turn requests, reservations, samples, control.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::Addr;
-use broker::bus::{Delivery, Outgoing, dead_letter};
+use broker::bus::{Delivery, Outgoing, dead_letter, heard};
 use broker::codec;
 use broker::ids::Digest;
 use broker::protocol::Kind;
 use broker::protocol::bundle::Bundle;
-use broker::protocol::control::{Beat, RunPhase};
-use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveFrame};
+use broker::protocol::control::Beat;
+use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::turn::TurnFrame;
 use configs::History;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesOrdered;
+use tokio::time::Instant;
 
+use super::render::Renderer;
 use super::turns::{Input, Router};
-use super::{Agent, reclaim};
+use super::{Agent, orders, reclaim};
 use crate::coordinator::io;
-use crate::ledger::Staged;
+use crate::ledger::{LedgerError, Staged};
 
 const TURN_PREFETCH: u16 = 256;
 const RESERVE_PREFETCH: u16 = 64;
 const SAMPLE_PREFETCH: u16 = 128;
 
-/// Takes turn requests: renders their prompts and hands them to the router.
+/// Takes turn requests: has their prompts rendered, many frames at once, and hands the frames to the router as they came.
 pub async fn turns(agent: Arc<Agent>, router: Addr<Router>, history: History) -> anyhow::Result<()> {
     let mut consumer = agent
         .bus
         .consume(&agent.topology.turns(&agent.name), TURN_PREFETCH)
         .await?;
+    let renderer = Renderer::new(agent.text.clone(), history);
     tokio::spawn(async move {
-        while let Some(delivery) = consumer.next().await {
-            let frame = match codec::decode::<TurnFrame>(&delivery.body) {
-                Ok(frame) => frame,
-                Err(error) => {
-                    refuse(&agent, &delivery, &error.to_string()).await;
-                    continue;
-                }
+        let mut rendering = FuturesOrdered::new();
+        loop {
+            let rendered = tokio::select! {
+                biased;
+                Some(rendered) = rendering.next() => rendered,
+                delivery = consumer.next() => match delivery {
+                    Some(delivery) => {
+                        rendering.push_back(tokio::spawn(render(agent.clone(), renderer.clone(), delivery)));
+                        continue;
+                    }
+                    None => return,
+                },
             };
-            let render = |prompt| {
-                agent
-                    .text
-                    .render(prompt, history)
-                    .map(Arc::from)
-                    .map_err(|error| error.to_string())
-            };
-            let prompts = frame.prompts.iter().map(render).collect();
-            if router
-                .send(Input::Frame {
-                    frame: Box::new(frame),
-                    prompts,
-                    delivery,
-                })
-                .await
-                .is_err()
+            if let Ok(Some(input)) = rendered
+                && router.send(input).await.is_err()
             {
                 return;
             }
         }
     });
     Ok(())
+}
+
+/// `None`: the delivery is no frame, and was refused.
+async fn render(agent: Arc<Agent>, renderer: Arc<Renderer>, delivery: Delivery) -> Option<Input> {
+    let read = codec::decode::<TurnFrame>(&delivery.body).and_then(|frame| frame.validate().map(|()| frame));
+    let mut frame = match read {
+        Ok(frame) => frame,
+        Err(error) => {
+            refuse(&agent, &delivery, &error.to_string()).await;
+            return None;
+        }
+    };
+    let prompts = renderer.render(std::mem::take(&mut frame.prompts).into()).await;
+    Some(Input::Frame {
+        frame: Box::new(frame),
+        prompts,
+        delivery,
+    })
 }
 
 /// Takes reservations: the ledger's row is on disk before the answer goes out, and the answer before the ack.
@@ -81,14 +96,21 @@ pub async fn reservations(agent: Arc<Agent>) -> anyhow::Result<()> {
 async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
     let groups: Vec<_> = frame.requests.iter().map(|reserve| reserve.group).collect();
     let verdicts = match agent.ledger.reserve(frame.requests, agent.window).await {
-        Ok(verdicts) => verdicts,
+        Ok(verdicts) => {
+            broker::fail::point("reserve.stored");
+            agent.ledger_changed();
+            verdicts
+        }
+        // Nothing is held while the disk refuses: those behind it would be held for as long again, one after the other.
+        Err(error) if error.may_pass() => {
+            tracing::error!(%error, "the ledger takes no reservations; they are asked for again");
+            vec![ReserveVerdict::Later; groups.len()]
+        }
         Err(error) => {
             tracing::error!(%error, "the ledger takes no reservations");
-            delivery.acker.reject(true).await;
-            return;
+            return io::give_back(delivery).await;
         }
     };
-    agent.ledger_changed();
     let answers = groups
         .into_iter()
         .zip(verdicts)
@@ -99,7 +121,7 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
         answers,
     });
     let message = Outgoing {
-        to: agent.topology.to(&agent.topology.results(&frame.reply_to)),
+        to: agent.topology.to_results(&frame.reply_to, agent.name.as_str()),
         kind: Kind::ReserveAnswer,
         message_id: Digest::of(&body).to_string(),
         correlation_id: delivery.message_id.clone(),
@@ -111,6 +133,7 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
     tokio::spawn(async move {
         // If the coordinator is gone its successor asks again.
         let _ = io::publish(&bus, message).await;
+        broker::fail::point("reserve.answered");
         delivery.ack().await;
     });
 }
@@ -137,22 +160,42 @@ pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
 
 async fn stage(agent: &Agent, bundle: Bundle, delivery: &Delivery) {
     let group = bundle.group;
-    match agent.ledger.stage(vec![bundle]).await {
-        Ok(staged) => {
-            tracing::debug!(%group, ?staged, "staged");
-            match staged.into_iter().next() {
-                Some(Staged::Malformed(reason)) => refuse(agent, delivery, &reason).await,
-                Some(Staged::NoRow) => refuse(agent, delivery, "this agent never reserved the bundle's group").await,
-                _ => {
-                    agent.ledger_changed();
-                    delivery.ack().await;
-                }
-            }
+    let stage = || agent.ledger.stage(vec![bundle.clone()]);
+    let Some(staged) = persist("the ledger takes no samples", stage).await else {
+        return io::give_back(delivery).await;
+    };
+    tracing::debug!(%group, ?staged, "staged");
+    broker::fail::point(if staged == [Staged::Staged] {
+        "part.staged"
+    } else {
+        "group.closed"
+    });
+    match staged.into_iter().next() {
+        Some(Staged::Malformed(reason)) => refuse(agent, delivery, &reason).await,
+        Some(Staged::NoRow) => refuse(agent, delivery, "this agent never reserved the bundle's group").await,
+        _ => {
+            agent.ledger_changed();
+            delivery.ack().await;
         }
-        Err(error) => {
-            tracing::error!(%group, %error, "the ledger takes no samples");
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-            delivery.acker.reject(true).await;
+    }
+}
+
+/// Repeats a write that the disk refuses, ever more slowly, for as long as a delivery may be held. `None`: it did not get
+/// through. Given back at once instead, the delivery would run into its queue's delivery limit while the disk is full.
+async fn persist<T, F>(complaint: &str, mut write: impl FnMut() -> F) -> Option<T>
+where
+    F: Future<Output = Result<T, LedgerError>>,
+{
+    let mut pauses = io::Pauses::for_a_delivery();
+    loop {
+        let error = match write().await {
+            Ok(done) => return Some(done),
+            Err(error) => error,
+        };
+        tracing::error!(%error, complaint);
+        match pauses.next() {
+            Some(pause) if error.may_pass() => tokio::time::sleep(pause).await,
+            _ => return None,
         }
     }
 }
@@ -162,21 +205,26 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
     let queue = agent.topology.control(&format!("{}-{}", agent.name, agent.incarnation));
     agent.bus.declare_queue(&queue).await?;
     let mut consumer = agent.bus.consume(&queue, 256).await?;
-    let mut known = std::collections::HashSet::new();
+    let silent = agent.config.run.lease.0 * 2;
+    let mut known: HashMap<String, Instant> = HashMap::new();
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             delivery.ack().await;
-            match codec::decode_json::<Beat>(&delivery.body) {
+            match heard::beat(&agent.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => agent.saw(beat),
                 Ok(Beat::Coordinator(beat)) => {
-                    if beat.phase == RunPhase::Closed {
-                        agent.closing.notify_one();
-                    }
-                    if known.insert(beat.incarnation) {
+                    orders::hear(&agent, &beat).await;
+                    if known.insert(beat.incarnation, Instant::now()).is_none() {
                         reclaim::soon(agent.clone());
                     }
                 }
                 Err(error) => tracing::debug!(%error, "ignored a control message"),
+            }
+            // Halted or cut off, a coordinator is not replaced by a new one: those that are there are told what it may have had.
+            let before = known.len();
+            known.retain(|_, heard| heard.elapsed() < silent);
+            if known.len() < before {
+                reclaim::soon(agent.clone());
             }
         }
     });
@@ -186,7 +234,7 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
 async fn refuse(agent: &Agent, delivery: &Delivery, reason: &str) {
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
     if let Err(error) = dead_letter(agent.bus.as_ref(), &agent.topology, delivery, reason).await {
-        tracing::warn!(%error, "the dead-letter queue did not take it; it stays where it was");
-        delivery.acker.reject(true).await;
+        tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
+        io::give_back(delivery).await;
     }
 }

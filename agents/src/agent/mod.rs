@@ -4,12 +4,17 @@
 //! groups into batches and batches into weights, [`heart`] tells the others how it stands, [`policy`] prepares the model.
 //! Nothing here knows what a role means: a role is data.
 
+mod bases;
+mod desk;
 pub mod figures;
 pub mod heart;
 pub mod inbox;
+pub mod orders;
 pub mod policy;
 pub mod recent;
 pub mod reclaim;
+pub mod render;
+pub mod replies;
 pub mod training;
 pub mod turns;
 pub mod warm;
@@ -20,10 +25,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use actix::{Actor, Addr};
+use anyhow::Context;
 use broker::AgentName;
 use broker::bus::Bus;
 use broker::ids::RunId;
-use broker::protocol::control::{Heartbeat, RunPhase};
+use broker::protocol::control::{Heartbeat, RunPhase, RunState, Saved};
 use broker::topology::Topology;
 use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
 use rollout::batch::REFILL_CAP;
@@ -33,6 +39,7 @@ use tokio::sync::{Notify, watch};
 use crate::engine::EngineClient;
 use crate::folder::RunFolder;
 use crate::ledger::LedgerHandle;
+use crate::strikes::Strikes;
 
 /// What an agent works with.
 pub struct Env {
@@ -47,13 +54,17 @@ pub struct Env {
 }
 
 /// How the agent stands, apart from its ledger and its engine.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Status {
     pub phase: RunPhase,
     /// Batches trained. Set before the batch's verdicts are recorded, so that nobody sees both room and old weights.
     pub step: u64,
     pub serving: bool,
     pub reward: Option<f64>,
+    /// The run's state, as it is stored.
+    pub run: RunState,
+    /// Our part of the newest joint snapshot.
+    pub saved: Option<Saved>,
 }
 
 /// An agent at work.
@@ -74,10 +85,44 @@ pub struct Agent {
     pub status: watch::Sender<Status>,
     /// A coordinator says that the run is closed.
     pub closing: Notify,
+    /// The newest joint snapshot that a coordinator wants our checkpoint for.
+    pub wanted: watch::Sender<Option<String>>,
     others: Mutex<BTreeMap<AgentName, Heartbeat>>,
 }
 
 impl Agent {
+    /// An agent that has said nothing yet.
+    pub(crate) async fn new(
+        env: Env,
+        settings: &AgentConfig,
+        text: Arc<TextCodec>,
+        ledger: LedgerHandle,
+    ) -> anyhow::Result<Arc<Self>> {
+        let (changed, _) = watch::channel(0);
+        let run = ledger.state().await?;
+        let (status, _) = watch::channel(Status {
+            run,
+            ..Status::default()
+        });
+        Ok(Arc::new(Self {
+            window: window(&settings.train),
+            name: env.name,
+            run: env.run,
+            config: env.config,
+            bus: env.bus,
+            topology: env.topology,
+            folder: env.folder,
+            incarnation: env.incarnation,
+            text,
+            ledger,
+            changed,
+            status,
+            closing: Notify::new(),
+            wanted: watch::Sender::new(None),
+            others: Mutex::new(BTreeMap::new()),
+        }))
+    }
+
     /// This agent's part of the configuration.
     pub fn settings(&self) -> anyhow::Result<&AgentConfig> {
         self.config
@@ -155,35 +200,37 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         .clone();
     let prepared = policy::prepare(&env, &settings).await?;
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
-    let (changed, _) = watch::channel(0);
-    let (status, _) = watch::channel(Status::default());
-    let agent = Arc::new(Agent {
-        window: window(&settings.train),
-        name: env.name,
-        run: env.run,
-        config: env.config,
-        bus: env.bus,
-        topology: env.topology,
-        folder: env.folder,
-        incarnation: env.incarnation,
-        text: prepared.text.clone(),
-        ledger,
-        changed,
-        status,
-        closing: Notify::new(),
-        others: Mutex::new(BTreeMap::new()),
-    });
-    agent.bus.declare(&agent.topology, &agent.config.participants()).await?;
+    let agent = Agent::new(env, &settings, prepared.text.clone(), ledger).await?;
+    // What the others receive is the coordinator's to make: an agent's user may not touch it.
+    let own = std::slice::from_ref(&agent.name);
+    agent.bus.declare(&agent.topology, own).await?;
     let (mut training, engine) = training::Training::start(agent.clone(), prepared).await?;
     heart::start(agent.clone(), engine.clone());
     // Before anything is generated: what was asked of the weights that are gone must be answered by their equals.
     training.catch_up().await?;
+    let router = listen(&agent, &settings, engine.clone()).await?;
+    let end = tokio::spawn(training.run());
+    Ok(Started {
+        agent,
+        router,
+        engine,
+        end,
+    })
+}
+
+/// Begins to take what is in the agent's queues.
+pub(crate) async fn listen(
+    agent: &Arc<Agent>,
+    settings: &AgentConfig,
+    engine: Arc<dyn EngineClient>,
+) -> anyhow::Result<Addr<turns::Router>> {
     let router = turns::Router::new(
         agent.name.clone(),
         agent.topology.clone(),
         agent.bus.clone(),
-        engine.clone(),
+        engine,
         agent.text.clone(),
+        Strikes::open(&agent.folder, agent.name.as_str()).context("opening the marks of what is worked on")?,
     )
     .start();
     inbox::control(agent.clone()).await?;
@@ -197,11 +244,5 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         status.serving = true;
         status.phase = RunPhase::Running;
     });
-    let end = tokio::spawn(training.run());
-    Ok(Started {
-        agent,
-        router,
-        engine,
-        end,
-    })
+    Ok(router)
 }

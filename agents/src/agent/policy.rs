@@ -5,19 +5,22 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
-use configs::{AgentConfig, ModelConfig, RandomModel};
+use configs::{AgentConfig, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
-use trainer::model::{Init, ModelShape, Weights};
+use trainer::model::{Init, LoraShape, ModelShape, Module, Weights, peft};
 
-use super::Env;
+use super::{Env, bases};
 
 /// A policy ready to serve and to train.
 pub struct Prepared {
     pub folder: PathBuf,
     pub shape: ModelShape,
+    /// What is trained and served: the model, or an adapter of `base`. In f32, on the CPU.
     pub weights: Weights,
+    /// The frozen model below an adapter, on its device, as it computes; shared with the agents that name the same folder.
+    pub base: Option<Weights>,
     pub text: Arc<TextCodec>,
     /// Where its engine and its trainer compute.
     pub device: Device,
@@ -35,20 +38,27 @@ pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepar
         if let ModelConfig::Random(random) = &settings.model {
             make(random, &folder, &name, seed).with_context(|| format!("making the model of agent {name}"))?;
         }
-        open(folder, settings)
+        open(folder, settings, adapter_seed(seed, &name))
     })
     .await?
 }
 
-fn open(folder: PathBuf, settings: AgentConfig) -> anyhow::Result<Prepared> {
+fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
-    let weights = Weights::load(&shape, &folder)?;
+    let (weights, base) = match &settings.lora {
+        None => (Weights::load(&shape, &folder)?, None),
+        Some(lora) => {
+            let adapter = adapter(lora, &shape, seed)?;
+            (adapter, Some(bases::shared(&shape, &folder, device, settings.dtype)?))
+        }
+    };
     let text = Arc::new(TextCodec::open(&folder)?);
     Ok(Prepared {
         folder,
         shape,
         weights,
+        base,
         text,
         device,
         settings,
@@ -72,8 +82,34 @@ fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64) -> any
     Ok(())
 }
 
+fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
+    if let Some(path) = &config.path {
+        return Ok(peft::load(path, shape)?.1);
+    }
+    let modules = |target: &LoraTarget| match target {
+        LoraTarget::Attn => &Module::ALL[..4],
+        LoraTarget::Mlp => &Module::ALL[4..7],
+        LoraTarget::Unembed => &Module::ALL[7..],
+    };
+    let lora = LoraShape {
+        rank: config.rank(),
+        alpha: config.alpha(),
+        targets: config.targets().iter().flat_map(modules).copied().collect(),
+    };
+    Ok(Weights::adapter(shape, &lora, seed)?)
+}
+
 fn model_seed(run_seed: u64, name: &AgentName) -> u64 {
-    let digest = broker::ids::Digest::of(format!("model/{run_seed}/{name}").as_bytes());
+    seed_of(&format!("model/{run_seed}/{name}"))
+}
+
+/// Two agents over one base begin with different adapters.
+fn adapter_seed(run_seed: u64, name: &AgentName) -> u64 {
+    seed_of(&format!("lora/{run_seed}/{name}"))
+}
+
+fn seed_of(text: &str) -> u64 {
+    let digest = broker::ids::Digest::of(text.as_bytes());
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&digest.0[..8]);
     u64::from_le_bytes(bytes)

@@ -8,21 +8,26 @@ use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
 use broker::AgentName;
-use broker::bus::{Bus, Delivery, Outgoing, PublishError};
-use broker::codec;
-use broker::ids::{Digest, RequestId};
-use broker::protocol::Kind;
-use broker::protocol::turn::{Generation, ResultFrame, TurnFrame, TurnOutcome, TurnRequest, TurnResult, Wave};
+use broker::bus::{Bus, Delivery};
+use broker::ids::RequestId;
+use broker::protocol::turn::{Generation, TurnFrame, TurnOutcome, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::recent::Recent;
-use crate::coordinator::io;
+use super::desk::Desk;
+use super::recent::{Bounds, Recent};
+use super::render::Rendered;
+use super::replies::Replies;
 use crate::engine::{EngineClient, Finished, Job};
+use crate::failure;
+use crate::strikes::Strikes;
 
-/// Finished results remembered for requests that come again.
-const REMEMBERED: usize = 16_384;
+/// Finished results remembered for requests that come again; one that is forgotten is generated once more.
+const REMEMBERED: Bounds = Bounds {
+    entries: 16_384,
+    bytes: 64 << 20,
+};
 /// A result frame is closed above this estimate.
 const FRAME_BYTES: usize = 256 << 10;
 
@@ -30,15 +35,18 @@ const FRAME_BYTES: usize = 256 << 10;
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum Input {
-    /// A frame with its prompts rendered to ids, or why one cannot be.
+    /// A frame without its prompts; those rendered to ids, or why one cannot be.
     Frame {
         frame: Box<TurnFrame>,
-        prompts: Vec<Result<Arc<[u32]>, String>>,
+        prompts: Vec<Result<Rendered, String>>,
         delivery: Delivery,
     },
-    Finished(Vec<Finished>),
+    /// What the engine made, each with the text of its output.
+    Finished(Vec<(Finished, String)>),
     /// So many answers to this frame are in their queue, or nobody takes them any more.
     Answered(u64, usize),
+    /// Told to stop: what is under way is nobody's fault.
+    Stop,
 }
 
 struct FrameState {
@@ -50,14 +58,16 @@ struct FrameState {
 
 struct Asked {
     request: TurnRequest,
+    /// Held ids that its prompt begins with.
+    kept: usize,
     frames: Vec<u64>,
 }
 
 /// Results on their way to one coordinator, with how many answer which frame.
 #[derive(Default)]
 struct Answers {
-    results: Vec<TurnResult>,
-    frames: HashMap<u64, usize>,
+    results: Vec<Arc<TurnResult>>,
+    frames: BTreeMap<u64, usize>,
     bytes: usize,
 }
 
@@ -91,6 +101,7 @@ pub struct Router {
     asked: HashMap<RequestId, Asked>,
     recent: Recent<RequestId, Arc<TurnResult>>,
     waves: HashMap<(String, Wave), WaveBuffer>,
+    desk: Desk,
     done: Option<UnboundedSender<Vec<Finished>>>,
 }
 
@@ -102,6 +113,7 @@ impl Router {
         bus: Arc<dyn Bus>,
         engine: Arc<dyn EngineClient>,
         text: Arc<TextCodec>,
+        strikes: Strikes,
     ) -> Self {
         Self {
             agent,
@@ -114,6 +126,7 @@ impl Router {
             asked: HashMap::new(),
             recent: Recent::new(REMEMBERED),
             waves: HashMap::new(),
+            desk: Desk::new(strikes),
             done: None,
         }
     }
@@ -121,7 +134,7 @@ impl Router {
     fn on_frame(
         &mut self,
         frame: TurnFrame,
-        prompts: &[Result<Arc<[u32]>, String>],
+        prompts: &[Result<Rendered, String>],
         delivery: Delivery,
         ctx: &mut Context<Self>,
     ) {
@@ -147,8 +160,8 @@ impl Router {
             }
         }
         match frame.wave {
-            None => self.submit(jobs.into_iter().map(|(_, job)| job).collect(), false),
-            Some(wave) => self.gather(frame.reply_to, wave, jobs, &requests),
+            None => ready.extend(self.submit(jobs.into_iter().map(|(_, job)| job).collect(), false)),
+            Some(wave) => ready.extend(self.gather(frame.reply_to, wave, jobs, &requests)),
         }
         self.answer(ready, ctx);
         if waiting == 0 {
@@ -160,7 +173,7 @@ impl Router {
         &mut self,
         frame: u64,
         request: TurnRequest,
-        prompts: &[Result<Arc<[u32]>, String>],
+        prompts: &[Result<Rendered, String>],
         samplings: &[broker::protocol::turn::Sampling],
     ) -> Taken {
         if let Some(result) = self.recent.get(&request.request) {
@@ -173,10 +186,12 @@ impl Router {
         }
         let sampling = samplings.get(request.sampling as usize);
         let failure = match (prompts.get(request.prompt as usize), sampling) {
-            (Some(Ok(ids)), Some(sampling)) => {
+            (Some(Ok(prompt)), Some(sampling)) => {
                 let job = Job {
                     request: request.request,
-                    prompt_ids: ids.clone(),
+                    group: request.group,
+                    member: request.member,
+                    prompt_ids: prompt.ids.clone(),
                     sampling: Arc::new(sampling.clone()),
                     seed: request.seed,
                 };
@@ -184,6 +199,7 @@ impl Router {
                     request.request,
                     Asked {
                         request,
+                        kept: prompt.kept,
                         frames: vec![frame],
                     },
                 );
@@ -192,17 +208,18 @@ impl Router {
             (Some(Err(reason)), _) => reason.clone(),
             _ => "the frame names a prompt or sampling that it does not hold".to_owned(),
         };
-        Taken::Known(Arc::new(result_of(
-            &request,
-            TurnOutcome::Failed {
-                reason: failure,
-                retry: false,
-            },
-        )))
+        Taken::Known(Arc::new(request.failed(&failure::request(failure))))
     }
 
     /// Holds a wave's jobs until all its requests have come.
-    fn gather(&mut self, reply_to: String, wave: Wave, jobs: Vec<(u64, Job)>, seen: &[RequestId]) {
+    fn gather(
+        &mut self,
+        reply_to: String,
+        wave: Wave,
+        jobs: Vec<(u64, Job)>,
+        seen: &[RequestId],
+    ) -> Vec<(u64, Arc<TurnResult>)> {
+        self.drop_dead_waves(&reply_to, wave.id);
         let key = (reply_to, wave);
         let buffer = self.waves.entry(key.clone()).or_default();
         buffer.jobs.extend(jobs);
@@ -210,63 +227,100 @@ impl Router {
         if buffer.seen.len() >= wave.total as usize
             && let Some(buffer) = self.waves.remove(&key)
         {
-            self.submit(buffer.jobs.into_values().collect(), true);
+            return self.submit(buffer.jobs.into_values().collect(), true);
+        }
+        Vec::new()
+    }
+
+    /// There is one coordinator at a time, and it has one wave at a time: those that another began, or that it began before,
+    /// are never whole. What the present wave did not ask for again is of no use to anybody, and its frames need not come
+    /// again.
+    fn drop_dead_waves(&mut self, reply_to: &str, present: u64) {
+        let others: Vec<WaveBuffer> = self
+            .waves
+            .extract_if(|(asker, wave), _| asker != reply_to || wave.id < present)
+            .map(|(_, buffer)| buffer)
+            .collect();
+        for job in others.into_iter().flat_map(|buffer| buffer.jobs.into_values()) {
+            let frames = self
+                .asked
+                .remove(&job.request)
+                .map_or_else(Vec::new, |asked| asked.frames);
+            frames.into_iter().for_each(|frame| self.settle(frame, 1));
         }
     }
 
-    fn submit(&self, jobs: Vec<Job>, wave: bool) {
-        if let (false, Some(done)) = (jobs.is_empty(), &self.done) {
+    /// Has jobs generated, each in its turn; answers those that are not generated any more.
+    fn submit(&mut self, jobs: Vec<Job>, wave: bool) -> Vec<(u64, Arc<TurnResult>)> {
+        let mut grouped = Vec::with_capacity(jobs.len());
+        let mut refused = Vec::new();
+        for job in jobs {
+            let Some(asked) = self.asked.get(&job.request) else {
+                continue;
+            };
+            let group = asked.request.group;
+            if self.desk.is_out(&group) {
+                refused.extend(self.refuse(&job.request));
+            } else {
+                grouped.push((group, job));
+            }
+        }
+        self.desk.take(grouped, wave);
+        self.work();
+        refused
+    }
+
+    /// It was being worked on alone each time this process died.
+    fn refuse(&mut self, request: &RequestId) -> Vec<(u64, Arc<TurnResult>)> {
+        let Some(asked) = self.asked.remove(request) else {
+            return Vec::new();
+        };
+        let times = crate::strikes::OUT;
+        let reason = failure::crashed(format!(
+            "agent {} died {times} times while it worked on this group alone",
+            self.agent
+        ));
+        let result = Arc::new(asked.request.failed(&reason));
+        asked.frames.into_iter().map(|frame| (frame, result.clone())).collect()
+    }
+
+    /// Hands the engine what it may work on now.
+    fn work(&mut self) {
+        let Some(done) = self.done.clone() else { return };
+        while let Some((jobs, wave)) = self.desk.next() {
             self.engine.submit(jobs, wave, done.clone());
         }
     }
 
-    fn on_finished(&mut self, finished: Vec<Finished>, ctx: &mut Context<Self>) {
+    fn on_finished(&mut self, finished: Vec<(Finished, String)>, ctx: &mut Context<Self>) {
+        broker::fail::point("turn.generated");
         let mut ready = Vec::new();
-        for one in finished {
+        for (one, text) in finished {
             let Some(asked) = self.asked.remove(&one.job.request) else {
                 continue;
             };
+            self.desk.finished(asked.request.group);
             let remember = one.result.is_ok();
-            let result = Arc::new(result_of(&asked.request, self.outcome(one)));
+            let result = Arc::new(asked.request.answered(outcome(one, text, asked.kept)));
             if remember {
-                self.recent.put(asked.request.request, result.clone());
+                let bytes = estimate(&result);
+                self.recent.put(result.request, result.clone(), bytes);
             }
             ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
         }
         self.answer(ready, ctx);
-    }
-
-    fn outcome(&self, finished: Finished) -> TurnOutcome {
-        match finished.result {
-            Err(failure) => TurnOutcome::Failed {
-                reason: failure.reason,
-                retry: failure.retry,
-            },
-            Ok(made) => {
-                let text = self.text.decode(&made.output_ids);
-                TurnOutcome::Done(Generation {
-                    prompt_ids: finished.job.prompt_ids.to_vec(),
-                    output_ids: made.output_ids,
-                    logprobs: made.logprobs,
-                    spans: made.spans,
-                    oldest_kv: made.oldest_kv,
-                    temperature: finished.job.sampling.temperature,
-                    finish: made.finish,
-                    text,
-                })
-            }
-        }
+        self.work();
     }
 
     /// Publishes results, a few frames for each coordinator and wave.
     fn answer(&mut self, ready: Vec<(u64, Arc<TurnResult>)>, ctx: &mut Context<Self>) {
-        let mut places: HashMap<(String, Option<Wave>), Answers> = HashMap::new();
+        let mut places: BTreeMap<(String, Option<Wave>), Answers> = BTreeMap::new();
         for (frame, result) in ready {
             let Some(state) = self.frames.get(&frame) else { continue };
             let place = (state.reply_to.clone(), state.wave);
             let answers = places.entry(place.clone()).or_default();
             answers.bytes += estimate(&result);
-            answers.results.push(result.as_ref().clone());
+            answers.results.push(result);
             *answers.frames.entry(frame).or_default() += 1;
             if answers.bytes > FRAME_BYTES
                 && let Some(answers) = places.remove(&place)
@@ -279,39 +333,22 @@ impl Router {
         }
     }
 
-    fn send(
-        &self,
-        (reply_to, wave): (String, Option<Wave>),
-        Answers { results, frames, .. }: Answers,
-        ctx: &mut Context<Self>,
-    ) {
-        let correlation_id = results.first().map(|result| result.request.to_string());
-        let body = codec::encode(&ResultFrame {
-            agent: self.agent.to_string(),
-            wave,
-            results,
-        });
-        let message = Outgoing {
-            to: self.topology.to(&self.topology.results(&reply_to)),
-            kind: Kind::TurnResult,
-            message_id: Digest::of(&body).to_string(),
-            correlation_id,
-            headers: vec![("agent".into(), self.agent.to_string())],
-            body: body.into(),
-            durable: true,
+    fn send(&self, place: (String, Option<Wave>), answers: Answers, ctx: &mut Context<Self>) {
+        let Answers { results, frames, .. } = answers;
+        let replies = Replies {
+            bus: self.bus.clone(),
+            topology: self.topology.clone(),
+            agent: self.agent.clone(),
+            reply_to: place.0,
+            wave: place.1,
         };
-        let (bus, addr) = (self.bus.clone(), ctx.address());
+        let addr = ctx.address();
         tokio::spawn(async move {
-            match io::publish(&bus, message).await {
-                Ok(()) => {}
-                Err(PublishError::Unroutable(_)) => {
-                    tracing::info!(reply_to, "the coordinator that asked is gone; a new one will ask again");
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "results were not sent; their requests come again");
-                    return;
-                }
+            if let Err(error) = replies.send(results).await {
+                tracing::debug!(%error, "results were not sent; their requests come again");
+                return;
             }
+            broker::fail::point("turn.published");
             for (frame, answers) in frames {
                 let _ = addr.send(Input::Answered(frame, answers)).await;
             }
@@ -338,19 +375,27 @@ enum Taken {
     UnderWay,
 }
 
-fn result_of(request: &TurnRequest, outcome: TurnOutcome) -> TurnResult {
-    TurnResult {
-        request: request.request,
-        group: request.group,
-        attempt: request.attempt,
-        member: request.member,
-        role: request.role.clone(),
-        seat: request.seat,
-        turn: request.turn,
-        outcome,
+fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
+    match finished.result {
+        Err(failure) => TurnOutcome::Failed {
+            reason: failure.reason,
+            retry: failure.retry,
+        },
+        Ok(made) => TurnOutcome::Done(Generation {
+            kept: kept as u32,
+            prompt_ids: finished.job.prompt_ids[kept..].to_vec(),
+            output_ids: made.output_ids,
+            logprobs: made.logprobs,
+            spans: made.spans,
+            oldest_kv: made.oldest_kv,
+            temperature: finished.job.sampling.temperature,
+            finish: made.finish,
+            text,
+        }),
     }
 }
 
+/// About how many bytes a result has on the wire, and in memory.
 fn estimate(result: &TurnResult) -> usize {
     match &result.outcome {
         TurnOutcome::Done(made) => 160 + 4 * made.prompt_ids.len() + 8 * made.output_ids.len() + made.text.len(),
@@ -363,11 +408,19 @@ impl Actor for Router {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(256);
-        let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+        let (done, mut finished) = tokio::sync::mpsc::unbounded_channel::<Vec<Finished>>();
         self.done = Some(done);
-        let addr = ctx.address();
+        let (addr, text) = (ctx.address(), self.text.clone());
         tokio::spawn(async move {
             while let Some(list) = finished.recv().await {
+                let spoken = |one: Finished| {
+                    let text = one
+                        .result
+                        .as_ref()
+                        .map_or_else(|_| String::new(), |made| text.decode(&made.output_ids));
+                    (one, text)
+                };
+                let list = list.into_iter().map(spoken).collect();
                 if addr.send(Input::Finished(list)).await.is_err() {
                     return;
                 }
@@ -388,6 +441,11 @@ impl Handler<Input> for Router {
             } => self.on_frame(*frame, &prompts, delivery, ctx),
             Input::Finished(list) => self.on_finished(list, ctx),
             Input::Answered(frame, answers) => self.settle(frame, answers),
+            Input::Stop => self.desk.clear(),
         }
     }
 }
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;

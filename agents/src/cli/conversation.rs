@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::failure::Usage;
 use super::select::RunArg;
-use crate::logs::{Transcript, find_conversation};
+use crate::logs::{Transcript, find_conversation, printable};
 
 /// Conversations shown at most when the start of an id means many.
 const MOST: usize = 20;
@@ -34,7 +34,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
     }
     for transcript in found.iter().take(MOST) {
         if args.json {
-            println!("{}", serde_json::to_string(transcript)?);
+            println!("{}", printable(&serde_json::to_string(transcript)?));
         } else {
             println!("{}", render(transcript));
         }
@@ -100,7 +100,7 @@ pub fn render(transcript: &Transcript) -> String {
         let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
         let _ = writeln!(text, "    {role:12} {}", parts.join("  "));
     }
-    text
+    printable(&text).into_owned()
 }
 
 fn indent(text: &str) -> String {
@@ -144,5 +144,24 @@ mod tests {
                         speaker, agent a  (1 tokens, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
                         speaker      success 1.000  total 1.000\n";
         assert_eq!(render(&transcript), expected);
+    }
+
+    #[test]
+    fn what_a_model_says_is_no_command_to_the_terminal() {
+        let hostile = "s7\u{1b}]0;owned\u{7}\u{9b}6n";
+        let transcript = Transcript {
+            task: hostile.into(),
+            prompt: hostile.into(),
+            label: hostile.into(),
+            turns: vec![TranscriptTurn {
+                text: hostile.into(),
+                finish: hostile.into(),
+                ..TranscriptTurn::default()
+            }],
+            ..Transcript::default()
+        };
+        let shown = render(&transcript);
+        assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{shown:?}");
+        assert!(shown.contains("s7\\u001b]0;owned"), "{shown}");
     }
 }

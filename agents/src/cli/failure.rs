@@ -60,7 +60,7 @@ const UNAVAILABLE: u8 = 75;
 /// Prints the error with its causes and a hint, and answers with its exit code.
 #[must_use]
 pub fn tell(error: &anyhow::Error) -> ExitCode {
-    eprint!("{}", render(error));
+    eprint!("{}", crate::logs::printable(&render(error)));
     ExitCode::from(code(error))
 }
 
@@ -129,6 +129,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
                  or set DYAD_BROKER; `dyad doctor` looks at all of it"
             }
             BusError::Url { .. } => "a broker URL is amqp://user:password@host:port/vhost, or memory: or local:",
+            BusError::Declare { reason, .. } if reason.contains("ACCESS_REFUSED") => {
+                "each kind of process has a user of its own: give it its own file of `dyad topology export`"
+            }
             BusError::Declare { .. } => "another release may have declared it otherwise: use a new run",
             BusError::Closed => return None,
         };

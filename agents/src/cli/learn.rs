@@ -233,7 +233,11 @@ mod tests {
             .iter()
             .map(|(name, list)| ((*name).to_owned(), values(list)))
             .collect();
-        Evaluation { step: 1, values }
+        Evaluation {
+            step: 1,
+            last: false,
+            values,
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::Args;
 use super::failure::Usage;
 use super::select::RunArg;
 use crate::folder::RunFolder;
-use crate::logs::{LogFilter, LogLine, Tail, render_line};
+use crate::logs::{LogFilter, LogLine, Tail, printable, render_line};
 
 /// Show the log of an agent or coordinator
 #[derive(Debug, Args)]
@@ -125,7 +125,7 @@ impl View {
                     continue;
                 };
                 let shown = match (self.json, several) {
-                    (true, _) => raw,
+                    (true, _) => printable(&raw).into_owned(),
                     (false, true) => format!("{name:width$} | {}", render_line(&line, color)),
                     (false, false) => render_line(&line, color),
                 };

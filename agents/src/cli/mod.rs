@@ -8,6 +8,7 @@ pub mod ending;
 pub mod failure;
 pub mod learn;
 pub mod logs;
+pub mod orders;
 pub mod overrides;
 pub mod process;
 pub mod publish;
@@ -16,7 +17,9 @@ pub mod run;
 pub mod select;
 pub mod status;
 pub mod tasks;
+pub mod topology;
 pub mod up;
+pub mod workflow;
 
 use std::process::ExitCode;
 
@@ -43,13 +46,18 @@ Run:
 
 Before:
   check CONFIG        Every problem of a configuration at once, and all defaults
+  workflow test       Play a workflow with scripted answers, no model needed
   doctor              What this machine has, what is missing, what to do about it
+  topology export     A user of RabbitMQ and Redis for each process, with what it needs
 
 While it runs:
   status              Agents, weights, rewards, rates, queues; --watch, --json
   logs AGENT          The lines of one process; -f, --level, --conversation
   publish FILE        Tasks, one JSON object a line
   tasks dead          What could not be handled, and why; --requeue, --drop
+  pause, resume RUN   Begin no more groups; go on
+  drain RUN           Finish what was published and what is open, then end
+  checkpoint RUN      A joint snapshot: every agent's checkpoint, nothing in flight
 
 After:
   report              One page of curves and conversations, to open in a browser
@@ -77,9 +85,15 @@ enum Command {
     Logs(logs::LogsArgs),
     Publish(publish::PublishArgs),
     Tasks(tasks::TasksArgs),
+    Topology(topology::TopologyArgs),
+    Pause(orders::PauseArgs),
+    Resume(orders::ResumeArgs),
+    Drain(orders::DrainArgs),
+    Checkpoint(orders::CheckpointArgs),
     Report(report::ReportArgs),
     Conversation(conversation::ConversationArgs),
     Audit(audit::AuditArgs),
+    Workflow(workflow::WorkflowArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -97,9 +111,15 @@ pub fn main() -> ExitCode {
         Command::Logs(args) => logs::run(&args),
         Command::Publish(args) => publish::run(&args),
         Command::Tasks(args) => tasks::run(&args),
+        Command::Topology(args) => topology::run(&args),
+        Command::Pause(args) => orders::pause(&args),
+        Command::Resume(args) => orders::resume(&args),
+        Command::Drain(args) => orders::drain(&args),
+        Command::Checkpoint(args) => orders::checkpoint(&args),
         Command::Report(args) => report::run(&args),
         Command::Conversation(args) => conversation::run(&args),
         Command::Audit(args) => audit::run(&args),
+        Command::Workflow(args) => workflow::run(&args),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -141,7 +161,12 @@ mod tests {
             "dyad tasks dead --requeue",
             "dyad tasks dead --drop t1 t2",
             "dyad agent --name a --run r-1",
+            "dyad topology export --run r-1 --config configs/signal.toml --out users",
             "dyad audit --json --run r-1",
+            "dyad workflow test configs/programs.toml --task tasks.jsonl --say solver=5 --members 4",
+            "dyad drain latest --wait",
+            "dyad checkpoint r-1 --within 5s",
+            "dyad run --resume latest",
         ] {
             let parsed = Cli::try_parse_from(call.split(' '));
             assert!(parsed.is_ok(), "{call}: {}", parsed.unwrap_err());

@@ -1,7 +1,46 @@
 //! Settings of a configuration that the command line may replace.
 
+use std::path::{Path, PathBuf};
+
 use clap::Args;
 use configs::{Mode, RunConfig};
+
+use crate::folder::RunFolder;
+use crate::snapshot;
+
+/// Going on with a run instead of beginning one.
+#[derive(Debug, Args)]
+pub struct Resume {
+    /// Go on with an earlier run: its id or folder, or `latest`
+    #[arg(long, value_name = "RUN")]
+    pub resume: Option<String>,
+    /// Where run folders are, for --resume
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
+}
+
+impl Resume {
+    /// The run to go on with, whose folder must hold one history; else what `begin` makes of the configuration.
+    pub fn or_begin(
+        &self,
+        config: Option<&Path>,
+        overrides: &Overrides,
+        begin: impl FnOnce(&Path) -> anyhow::Result<(RunConfig, RunFolder)>,
+    ) -> anyhow::Result<(RunConfig, RunFolder)> {
+        let Some(run) = &self.resume else {
+            let path = config.ok_or_else(|| anyhow::anyhow!("name a configuration or --resume RUN"))?;
+            return begin(path);
+        };
+        anyhow::ensure!(
+            !overrides.any() && config.is_none(),
+            "a resumed run keeps its configuration: leave the other settings out, or begin a new run"
+        );
+        let folder = RunFolder::find(&self.runs, run)?;
+        let config = folder.config()?;
+        snapshot::verify(&folder, &config)?;
+        Ok((config, folder))
+    }
+}
 
 #[derive(Debug, Default, Args)]
 pub struct Overrides {

@@ -2,16 +2,26 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use actix::Addr;
 use anyhow::Context;
+use broker::bus::Bus;
 use broker::ids::RunId;
 use broker::topology::Topology;
 use clap::Args;
 use configs::{AgentName, RunConfig};
+use tokio::sync::OnceCell;
 
-use crate::connect;
+use crate::coordinator::actor::Coordinator;
 use crate::folder::{Connection, RunFolder};
-use crate::{agent, coordinator, ids, telemetry};
+use crate::signals::Signals;
+use crate::{agent, connect, coordinator, ended, ids, telemetry};
+
+/// What a stop is given to tell others.
+const TIDY: Duration = Duration::from_secs(5);
+/// Exit code of a process that was told twice to stop, as shells know it.
+const INTERRUPTED: i32 = 130;
 
 /// Which run a process belongs to.
 #[derive(Debug, Args)]
@@ -28,7 +38,7 @@ pub struct Which {
     /// Broker URL, instead of the configuration's
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true)]
     pub broker: Option<String>,
-    /// State store URL, instead of the configuration's
+    /// State store URL, instead of the configuration's; only coordinators use it
     #[arg(long, env = "DYAD_STATE", hide_env_values = true)]
     pub state: Option<String>,
 }
@@ -70,7 +80,8 @@ struct Process {
 }
 
 impl Which {
-    fn open(&self) -> anyhow::Result<Process> {
+    /// `keeps` says whether the process keeps anything in the state store: only a coordinator does.
+    fn open(&self, keeps: bool) -> anyhow::Result<Process> {
         let (config, folder) = match &self.config {
             Some(path) => {
                 let config = RunConfig::load(path)?;
@@ -96,9 +107,9 @@ impl Which {
             ),
             state: pick(&self.state, stored.map(|urls| urls.state), &config.run.state),
         };
-        for (url, key) in [(&urls.broker, "run.broker"), (&urls.state, "run.state")] {
+        for (url, key, needed) in [(&urls.broker, "run.broker", true), (&urls.state, "run.state", keeps)] {
             anyhow::ensure!(
-                url != "memory:" && url != "local:",
+                !needed || (url != "memory:" && url != "local:"),
                 "{key} is {url:?}, which other processes cannot reach: give the server's URL, or use `dyad up`"
             );
         }
@@ -112,83 +123,120 @@ impl Which {
 
 /// `dyad agent`
 pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
-    let process = args.which.open()?;
+    let process = args.which.open(false)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
     crate::run::system().block_on(async {
-        let bus = connect::bus(&process.urls.broker).await?;
-        let run = process.folder.run().clone();
-        let started = agent::start(agent::Env {
-            name: args.name.clone(),
-            run: run.clone(),
-            config: process.config.clone(),
-            bus: bus.clone(),
-            topology: Topology::new(run),
-            folder: process.folder.clone(),
-            incarnation: ids::incarnation(),
-        })
-        .await?;
-        tracing::info!(pid = std::process::id(), "agent is serving");
-        let outcome = until_told(started.end).await;
-        bus.close().await;
-        outcome
+        let mut signals = Signals::listen()?;
+        let started = OnceCell::new();
+        tokio::select! {
+            ended = play_agent(&args.name, process, &started) => return ended,
+            // Whatever is under way comes again: a stop is a tidy crash, since the crash path is the one that is proven.
+            () = signals.next() => tracing::info!("told to stop"),
+        }
+        if let Some(router) = started.get() {
+            tokio::select! {
+                _ = router.send(agent::turns::Input::Stop) => {}
+                () = signals.next() => abort(),
+            }
+        }
+        Ok(())
     })
+}
+
+async fn play_agent(
+    name: &AgentName,
+    process: Process,
+    started: &OnceCell<Addr<agent::turns::Router>>,
+) -> anyhow::Result<()> {
+    let bus = connect::bus(&process.urls.broker).await?;
+    let run = process.folder.run().clone();
+    let agent = agent::start(agent::Env {
+        name: name.clone(),
+        run: run.clone(),
+        config: process.config.clone(),
+        bus: bus.clone(),
+        topology: Topology::new(run),
+        folder: process.folder.clone(),
+        incarnation: ids::incarnation(),
+    })
+    .await?;
+    // Set once: nobody else has the cell.
+    let _ = started.set(agent.router.clone());
+    tracing::info!(pid = std::process::id(), "agent is serving");
+    let outcome = agent.end.await.context("the main task ended")?;
+    bus.close().await;
+    outcome
 }
 
 /// `dyad coordinator`
 pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
-    let process = args.which.open()?;
+    let process = args.which.open(true)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "coordinator", None))?;
+    if ended::all(&process.folder, &process.config.participants()) {
+        tracing::info!("every agent has ended: nothing is left to coordinate");
+        return Ok(());
+    }
     crate::run::system().block_on(async {
-        let bus = connect::bus(&process.urls.broker).await?;
-        let run = process.folder.run().clone();
-        let store = connect::store(&process.urls.state, &run).await?;
-        let workflow = rollout::workflow::build(&process.config.workflow, &process.config.graders)
-            .map_err(|problems| super::problems_error(&problems))?;
-        let topology = Topology::new(run.clone());
-        let incarnation = ids::incarnation();
-        crate::progress::watch(
-            bus.clone(),
-            &topology,
-            process.config.clone(),
-            &format!("view-{incarnation}"),
-        )
-        .await?;
-        let env = coordinator::Env {
-            run,
-            config: process.config.clone(),
-            workflow,
-            bus: bus.clone(),
-            store,
-            topology,
-            folder: process.folder.clone(),
-            incarnation,
+        let mut signals = Signals::listen()?;
+        let started = OnceCell::new();
+        tokio::select! {
+            ended = play_coordinator(process, &started) => return ended,
+            () = signals.next() => tracing::info!("told to stop; releasing what is open"),
+        }
+        let Some((addr, bus)) = started.get() else {
+            return Ok(());
         };
-        let (_coordinator, end) = coordinator::start(env).await?;
-        tracing::info!(pid = std::process::id(), "coordinator is running");
-        let outcome = until_told(tokio::spawn(
-            async move { end.await.context("the coordinator ended early") },
-        ))
-        .await;
-        // The agents must hear that the run is closed.
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        tokio::select! {
+            () = coordinator::stop(addr, TIDY) => {}
+            () = signals.next() => abort(),
+        }
         bus.close().await;
-        outcome
+        Ok(())
     })
 }
 
-/// Waits for the end, or for a signal: a tidy crash, since the crash path is the one that is proven.
-async fn until_told(end: tokio::task::JoinHandle<anyhow::Result<()>>) -> anyhow::Result<()> {
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        end = end => end.context("the main task ended")?,
-        _ = term.recv() => {
-            tracing::info!("told to stop");
-            Ok(())
-        }
-        signal = tokio::signal::ctrl_c() => {
-            signal?;
-            tracing::info!("interrupted");
-            Ok(())
-        }
-    }
+/// What a stop needs of a coordinator that has started.
+type Coordinating = (Addr<Coordinator>, Arc<dyn Bus>);
+
+async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) -> anyhow::Result<()> {
+    let bus = connect::bus(&process.urls.broker).await?;
+    let run = process.folder.run().clone();
+    let store = connect::store(&process.urls.state, &run).await?;
+    let workflow = rollout::workflow::build(&process.config.workflow, &process.config.graders)
+        .map_err(|problems| super::problems_error(&problems))?;
+    let topology = Topology::new(run.clone());
+    let incarnation = ids::incarnation();
+    crate::progress::watch(
+        bus.clone(),
+        &topology,
+        process.config.clone(),
+        &format!("view-{incarnation}"),
+    )
+    .await?;
+    let env = coordinator::Env {
+        run,
+        config: process.config.clone(),
+        workflow,
+        bus: bus.clone(),
+        store,
+        topology,
+        folder: process.folder.clone(),
+        incarnation,
+        alone: false,
+    };
+    let (addr, end) = coordinator::start(env).await?;
+    // Set once: nobody else has the cell.
+    let _ = started.set((addr, bus.clone()));
+    tracing::info!(pid = std::process::id(), "coordinator is running");
+    let outcome = end.await.context("the coordinator ended early")?;
+    // The agents must hear that the run is closed.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    bus.close().await;
+    outcome
+}
+
+/// Told a second time to stop: at once, without a word to anybody.
+fn abort() {
+    telemetry::flush();
+    signal_hook::low_level::exit(INTERRUPTED);
 }

@@ -1,7 +1,7 @@
 //! `dyad publish FILE`: tasks to a run, validated before the first is sent, counted by the broker's confirms.
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,18 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
     let url = select::broker_url(args.broker.as_deref(), folder.as_ref())?;
     select::block_on(async {
         let bus = select::connect(&url, "publish").await?;
-        let sent = send(bus.clone(), &Topology::new(run.clone()), tasks, progress).await;
+        let manifest = match &folder {
+            Some(folder) => Some(Manifest::open(&folder.published())?),
+            None => None,
+        };
+        let sent = send(
+            bus.clone(),
+            &Topology::new(run.clone()),
+            tasks,
+            manifest.as_ref(),
+            progress,
+        )
+        .await;
         bus.close().await;
         println!("{} tasks confirmed by the broker for run {run}", sent?);
         Ok(())
@@ -188,6 +199,7 @@ pub async fn send(
     bus: Arc<dyn Bus>,
     topology: &Topology,
     tasks: Vec<Checked>,
+    manifest: Option<&Manifest>,
     progress: impl FnOnce(usize) -> ProgressBar,
 ) -> anyhow::Result<usize> {
     let to = topology.to(&topology.tasks());
@@ -197,18 +209,20 @@ pub async fn send(
         let message = Outgoing {
             to: to.clone(),
             kind: Kind::Task,
-            message_id: task.id,
+            message_id: task.id.clone(),
             correlation_id: None,
             headers: vec![("run".into(), run.clone())],
             body: task.body,
             durable: true,
         };
-        Ok::<_, anyhow::Error>(confirm(bus.as_ref(), message))
+        let confirmed = confirm(bus.as_ref(), message);
+        Ok::<_, anyhow::Error>(async move { confirmed.await.map(|()| task.id) })
     }))
     .try_buffered(WINDOW)
-    .try_fold(0usize, |sent, ()| {
+    .try_fold(0usize, |sent, id| {
         bar.inc(1);
-        std::future::ready(Ok(sent + 1))
+        let noted = manifest.map_or(Ok(()), |manifest| manifest.note(&id));
+        std::future::ready(noted.map(|()| sent + 1))
     })
     .await;
     bar.finish_and_clear();
@@ -218,6 +232,34 @@ pub async fn send(
             bar.position()
         )
     })
+}
+
+/// What was confirmed, task by task, for `dyad audit`: appended to, never rewritten.
+pub struct Manifest {
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl Manifest {
+    pub fn open(path: &std::path::Path) -> anyhow::Result<Self> {
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
+    }
+
+    /// One line in one write, so that several publishers may append at once.
+    fn note(&self, id: &str) -> anyhow::Result<()> {
+        let line = format!("{}\n", serde_json::json!({ "id": id }));
+        (&self.file)
+            .write_all(line.as_bytes())
+            .with_context(|| format!("cannot write to {}", self.path.display()))
+    }
 }
 
 /// Publishes until it is confirmed; a full queue is waited for.
@@ -232,7 +274,7 @@ async fn confirm(bus: &dyn Bus, message: Outgoing) -> anyhow::Result<()> {
             }
             Err(error @ PublishError::Unroutable(_)) => {
                 return Err(anyhow::Error::new(error).context(Unavailable {
-                    message: "the run has no task queue on this broker".into(),
+                    message: "the run has no task queue on this broker, or this user may not publish to it".into(),
                     hint: Some("is it up, and is this its id and its broker? `dyad status --run RUN` says".into()),
                 }));
             }
@@ -306,7 +348,7 @@ mod tests {
             .map(|i| format!(r#"{{"prompt": "o{i}",  "id": "t{i}"}}"#))
             .collect();
         let tasks = validate(lines.join("\n").as_bytes(), &rules()).unwrap();
-        let sent = send(bus.clone(), &topology, tasks, |_| ProgressBar::hidden())
+        let sent = send(bus.clone(), &topology, tasks, None, |_| ProgressBar::hidden())
             .await
             .unwrap();
         assert_eq!(sent, 2000);
@@ -324,7 +366,7 @@ mod tests {
         let bus = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
         let tasks = validate(br#"{"prompt": "o1"}"#, &rules()).unwrap();
-        let error = send(bus, &topology, tasks, |_| ProgressBar::hidden())
+        let error = send(bus, &topology, tasks, None, |_| ProgressBar::hidden())
             .await
             .unwrap_err();
         assert_eq!(code(&error), 75);

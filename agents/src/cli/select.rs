@@ -58,10 +58,15 @@ pub fn broker_url(given: Option<&str>, folder: Option<&RunFolder>) -> anyhow::Re
 
 /// Connects as a tool: impatient, with a name of its own.
 pub async fn connect(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
+    connect_within(url, purpose, Duration::from_secs(5)).await
+}
+
+/// As [`connect`], for so long.
+pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<Arc<dyn Bus>> {
     let options = AmqpOptions {
         name: format!("dyad {purpose}"),
         allow_plaintext: crate::connect::allows_plaintext(),
-        connect_timeout: Duration::from_secs(5),
+        connect_timeout: patience,
         ..AmqpOptions::default()
     };
     Ok(AmqpBus::connect(url, options).await?)

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use broker::bus::{Bus, Consumer};
-use broker::codec;
+use broker::bus::{Bus, Consumer, heard};
 use broker::protocol::control::{Beat, CoordinatorBeat, Heartbeat};
 use broker::topology::Topology;
 use clap::Args;
@@ -15,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::select::{self, RunArg};
 use crate::folder::RunFolder;
-use crate::logs::read_json_lines;
+use crate::logs::{printable, read_json_lines};
 
 /// Heartbeats come at least each second: after this, who was not heard is silent.
 const LISTEN: Duration = Duration::from_millis(2200);
@@ -66,7 +65,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
                 // Home, and clear from there: no flicker.
                 print!("\x1b[H\x1b[J");
             }
-            print!("{}", status.render(config.run.train_steps));
+            print!("{}", printable(&status.render(config.run.train_steps)));
             if !args.watch {
                 return Ok(());
             }
@@ -144,7 +143,7 @@ impl Live {
         let until = tokio::time::Instant::now() + LISTEN;
         while let Ok(Some(delivery)) = tokio::time::timeout_at(until, self.beats.next()).await {
             delivery.ack().await;
-            match codec::decode_json::<Beat>(&delivery.body) {
+            match heard::beat(&self.topology, &delivery) {
                 Ok(Beat::Agent(beat)) => {
                     self.heard.agents.insert(beat.agent.to_string(), beat);
                 }
@@ -327,9 +326,10 @@ impl Heard {
 mod tests {
     use broker::bus::Outgoing;
     use broker::bus::memory::MemoryBus;
+    use broker::codec;
     use broker::ids::WeightVersion;
     use broker::protocol::Kind;
-    use broker::protocol::control::RunPhase;
+    use broker::protocol::control::{RunPhase, RunState};
 
     use super::*;
     use crate::folder::tests::config_in;
@@ -348,6 +348,9 @@ mod tests {
             reserved: 13,
             closed: 100,
             serving: true,
+            next_order: 0,
+            run: RunState::default(),
+            saved: None,
             reward: Some(0.5),
             pid: 1,
         }
@@ -382,12 +385,16 @@ mod tests {
                 finished_conversations: turns / 2,
                 dead_tasks: 1,
                 turns,
+                run: RunState::default(),
+                drained: false,
+                snapshot: None,
+                snapshot_done: None,
                 pid: 2,
             })
         };
         for said in [Beat::Agent(beat("a")), coordinator(1000), coordinator(4000)] {
             let message = Outgoing {
-                to: topology.to_control(),
+                to: topology.to_control(heard::speaker(&said)),
                 kind: Kind::Heartbeat,
                 message_id: "h".into(),
                 correlation_id: None,

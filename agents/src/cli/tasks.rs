@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::bus::{Bus, Delivery, HEADER_QUEUE, HEADER_REASON, HEADER_TYPE, Outgoing};
+use broker::bus::{Bus, Delivery, HEADER_QUEUE, HEADER_REASON, HEADER_TYPE, HEADER_USER, Outgoing};
 use broker::ids::Digest;
 use broker::protocol::Kind;
 use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
 use super::select::{self, RunArg};
+use crate::logs::one_line;
 
 /// Nothing came for so long: the queue is read.
 const QUIET: Duration = Duration::from_millis(700);
@@ -82,6 +83,10 @@ pub struct Letter {
     pub kind: String,
     pub reason: String,
     pub queue: String,
+    /// Who published it, as whoever put it here says.
+    pub user: String,
+    /// Who put it here, as the broker knows.
+    pub mover: String,
     pub body: bytes::Bytes,
     /// `requeued`, `dropped`, `kept`, or why it was kept.
     pub fate: String,
@@ -140,6 +145,8 @@ fn read(delivery: &Delivery) -> Letter {
         kind,
         reason,
         queue: header(HEADER_QUEUE),
+        user: header(HEADER_USER),
+        mover: delivery.user.clone().unwrap_or_default(),
         body: delivery.body.clone(),
         fate: String::new(),
     }
@@ -156,7 +163,7 @@ async fn requeue(
     if !letter.kind.is_empty() && letter.kind != Kind::Task.as_str() {
         return Ok(format!("kept: only tasks can be requeued, this is {}", letter.kind));
     }
-    let ours = [HEADER_REASON, HEADER_QUEUE, HEADER_TYPE];
+    let ours = [HEADER_REASON, HEADER_QUEUE, HEADER_TYPE, HEADER_USER];
     let mut headers = delivery.headers.clone();
     headers.retain(|(name, _)| !ours.contains(&name.as_str()));
     bus.publish(Outgoing {
@@ -194,17 +201,27 @@ pub fn render(letters: &[Letter], bodies: bool) -> String {
         };
         let _ = writeln!(
             text,
-            "{}  ({kind}, {} bytes)  {}",
-            letter.id,
+            "{}  ({}, {} bytes)  {}",
+            one_line(&letter.id),
+            one_line(kind),
             letter.body.len(),
             letter.fate
         );
-        let _ = writeln!(text, "    {}", letter.reason);
+        let _ = writeln!(text, "    {}", one_line(&letter.reason));
         if !letter.queue.is_empty() {
-            let _ = writeln!(text, "    from {}", letter.queue);
+            let _ = writeln!(text, "    from {}", one_line(&letter.queue));
+        }
+        for (what, who) in [("published by", &letter.user), ("put here by", &letter.mover)] {
+            if !who.is_empty() {
+                let _ = writeln!(text, "    {what} {}", one_line(who));
+            }
         }
         if bodies {
-            let _ = writeln!(text, "    {}", String::from_utf8_lossy(&letter.body).escape_debug());
+            let _ = writeln!(
+                text,
+                "    {}",
+                one_line(&String::from_utf8_lossy(&letter.body).escape_debug().to_string())
+            );
         }
     }
     let _ = writeln!(text, "{} dead letters", letters.len());
@@ -305,11 +322,40 @@ mod tests {
             kind: "task.v1".into(),
             reason: "the body is not UTF-8".into(),
             queue: "dyad.r-1.tasks.v1".into(),
+            user: "r-1.publisher".into(),
+            mover: "r-1.coordinator".into(),
             body: bytes::Bytes::from_static(b"{\n"),
             fate: "kept".into(),
         };
-        let expected = "t1  (task.v1, 2 bytes)  kept\n    the body is not UTF-8\n    from dyad.r-1.tasks.v1\n    {\\n\n1 dead letters\n";
+        let expected = "t1  (task.v1, 2 bytes)  kept\n    the body is not UTF-8\n    from dyad.r-1.tasks.v1\n    \
+                        published by r-1.publisher\n    put here by r-1.coordinator\n    {\\n\n1 dead letters\n";
         assert_eq!(render(&[letter], true), expected);
         assert_eq!(render(&[], true), "no dead letters\n");
+    }
+
+    #[test]
+    fn a_letter_is_no_command_to_the_terminal_and_no_line_of_ours() {
+        let hostile = "t1\u{1b}[2J\u{9b}6n\n0 dead letters\u{202e}".to_owned();
+        let letter = Letter {
+            id: hostile.clone(),
+            kind: hostile.clone(),
+            reason: hostile.clone(),
+            queue: hostile.clone(),
+            user: hostile.clone(),
+            mover: hostile.clone(),
+            body: hostile.into(),
+            fate: "kept".into(),
+        };
+        let shown = render(&[letter], true);
+        assert!(
+            !shown.chars().any(|c| c == '\u{202e}' || (c.is_control() && c != '\n')),
+            "{shown:?}"
+        );
+        assert_eq!(
+            shown.lines().filter(|line| line.ends_with("dead letters")).count(),
+            1,
+            "{shown}"
+        );
+        assert_eq!(shown.lines().count(), 7);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use actix::{AsyncContext, Context};
 use broker::AgentName;
@@ -14,10 +14,14 @@ use broker::protocol::control::RunPhase;
 use broker::protocol::reserve::{Reserve, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::task::Task;
 use broker::store::{Claim, Claimed, Lease, StoreError};
+use configs::Mode;
 use rollout::group::GroupRun;
+use tokio::time::Instant;
 
 use super::actor::{Coordinator, Input, Open, Purpose};
 use super::io;
+use crate::failure;
+use crate::strikes::{OUT, Standing};
 
 /// Reservations per frame at most.
 const RESERVES_PER_FRAME: usize = 64;
@@ -43,6 +47,9 @@ pub struct Candidate {
 pub struct Admitting {
     pub candidate: Candidate,
     pub order: u64,
+    /// More messages of the task that came before any ledger had it, or the same again over another channel: each is as good
+    /// as the first, and if we die now one of them must come again.
+    also: Vec<Delivery>,
     /// Index into the agents that train: whose answer is awaited.
     at: usize,
     /// Whether some ledger holds it open, so that there is work left to do.
@@ -55,38 +62,57 @@ pub struct Admitting {
 impl Admitting {
     /// Of a group whose rows are reserved already.
     pub(super) fn reserved(open: Open) -> Self {
-        let body = codec::encode_json(open.task.as_ref());
         let candidate = Candidate {
             task: open.task,
             id: open.task_id,
             order: Some(open.order),
-            body: body.into(),
+            body: open.body,
             delivery: None,
             held: true,
         };
         Self {
             candidate,
             order: open.order,
+            also: Vec::new(),
             at: 0,
             any_open: true,
             ask_at: Instant::now(),
             watched: None,
         }
     }
+
+    /// Whether the queue still has it, and no ledger perhaps.
+    fn is_in_a_queue(&self) -> bool {
+        self.candidate.delivery.is_some()
+    }
+
+    /// A ledger has it, or it is dead: the queue need not.
+    fn leave_the_queue(&mut self) {
+        ack(self.candidate.delivery.take());
+        self.also.drain(..).for_each(|delivery| ack(Some(delivery)));
+    }
 }
 
 impl Coordinator {
     /// Takes as many tasks as there is room for: published ones first, then the run's own.
     pub(super) fn admit(&mut self, ctx: &mut Context<Self>) {
-        let held: Vec<Candidate> = self.reclaimed.drain(..).collect();
-        let mut admitted: Vec<GroupId> = held.into_iter().filter_map(|candidate| self.take(candidate)).collect();
-        let room = if self.may_admit() {
-            self.gate.room(self.held_groups())
+        if self.snapshot.is_some() {
+            return;
+        }
+        let sync = self.env.config.run.mode == Mode::Sync;
+        let (held, fill) = if sync {
+            self.broken_round()
         } else {
-            0
+            (self.reclaimed.drain(..).collect(), 0)
+        };
+        let mut admitted: Vec<GroupId> = held.into_iter().filter_map(|candidate| self.take(candidate)).collect();
+        let room = match self.may_admit() {
+            true if fill > 0 => fill,
+            true => self.gate.room(self.held_groups()),
+            false => 0,
         };
         for _ in 0..room {
-            let Some(candidate) = self.waiting.pop_front().or_else(|| self.feed.next_task()) else {
+            let Some(candidate) = self.waiting.pop_front().or_else(|| self.own_task()) else {
                 break;
             };
             admitted.extend(self.take(candidate));
@@ -95,21 +121,45 @@ impl Coordinator {
     }
 
     fn may_admit(&self) -> bool {
-        self.phase == RunPhase::Running && !self.evals.blocks_admission(self.env.config.run.mode)
+        self.admits_published() && !self.evals.blocks_admission(self.env.config.run.mode)
+    }
+
+    /// The next task of the run's own source that is not under way here.
+    fn own_task(&mut self) -> Option<Candidate> {
+        if self.run.phase != RunPhase::Running {
+            return None;
+        }
+        // What every ledger has need not be asked again; another coordinator may have walked there before us.
+        self.feed.skip_to(self.gate.next_order());
+        loop {
+            let candidate = self.feed.next_task()?;
+            if !self.known(&GroupId::new(&self.env.run, &candidate.id)) {
+                return Some(candidate);
+            }
+        }
     }
 
     /// Begins to admit a task, unless its group is under way here.
-    fn take(&mut self, candidate: Candidate) -> Option<GroupId> {
+    fn take(&mut self, mut candidate: Candidate) -> Option<GroupId> {
         let group = GroupId::new(&self.env.run, &candidate.id);
         if self.known(&group) {
-            ack(candidate.delivery);
+            let admitting = self.admitting.get_mut(&group);
+            match admitting.filter(|admitting| admitting.is_in_a_queue()) {
+                Some(admitting) => admitting.also.extend(candidate.delivery),
+                None => ack(candidate.delivery),
+            }
             return None;
         }
+        if !broker::mutant::stands("task.custody") {
+            ack(candidate.delivery.take());
+        }
+        broker::fail::point("task.taken");
         let order = candidate.order.unwrap_or(self.next_order);
         self.next_order += u64::from(candidate.order.is_none());
         let admitting = Admitting {
             candidate,
             order,
+            also: Vec::new(),
             at: 0,
             any_open: false,
             ask_at: Instant::now(),
@@ -119,7 +169,7 @@ impl Coordinator {
         Some(group)
     }
 
-    fn known(&self, group: &GroupId) -> bool {
+    pub(super) fn known(&self, group: &GroupId) -> bool {
         self.admitting.contains_key(group) || self.claiming.contains_key(group) || self.open.contains_key(group)
     }
 
@@ -193,8 +243,8 @@ impl Coordinator {
                 }
                 ReserveVerdict::Dead { reason } => {
                     tracing::debug!(group = %answer.group, reason, "a dead task came again");
-                    if let Some(admitting) = self.admitting.remove(&answer.group) {
-                        ack(admitting.candidate.delivery);
+                    if let Some(mut admitting) = self.admitting.remove(&answer.group) {
+                        admitting.leave_the_queue();
                     }
                     continue;
                 }
@@ -202,7 +252,9 @@ impl Coordinator {
                 ReserveVerdict::Closed { .. } => {}
             }
             // The first ledger holds the task (or has closed it): the queue need not.
-            ack(admitting.candidate.delivery.take());
+            broker::fail::point("task.granted");
+            admitting.leave_the_queue();
+            broker::fail::point("task.in-custody");
             admitting.at += 1;
             if admitting.at < trainers.len() {
                 next.push(answer.group);
@@ -228,7 +280,10 @@ impl Coordinator {
         self.reserve(&due, ctx);
     }
 
-    fn claim(&mut self, group: GroupId, admitting: Admitting, ctx: &mut Context<Self>) {
+    pub(super) fn claim(&mut self, group: GroupId, admitting: Admitting, ctx: &mut Context<Self>) {
+        let Some(admitting) = self.hold_back(group, admitting) else {
+            return;
+        };
         let (store, owner, addr) = (self.env.store.clone(), self.env.incarnation.clone(), ctx.address());
         let silent = admitting.watched;
         self.claiming.insert(group, admitting);
@@ -251,9 +306,16 @@ impl Coordinator {
             return;
         };
         match claim {
-            Ok(Claim::Ours(claimed)) => self.open_group(group, admitting, claimed, ctx),
+            Ok(Claim::Ours(claimed)) => {
+                broker::fail::point("group.claimed");
+                self.open_group(group, admitting, claimed, ctx);
+            }
             Ok(Claim::Theirs { owner, beat, fence }) => {
-                if admitting.watched.is_none() {
+                // A beat that has gone back says that the store has, and nothing of the owner.
+                if admitting
+                    .watched
+                    .is_none_or(|(seen, owned)| (fence, beat) < (owned, seen))
+                {
                     tracing::debug!(%group, owner, "another coordinator plays this group; watching it");
                     admitting.watched = Some((beat, fence));
                     self.watch(group, admitting, ctx);
@@ -279,9 +341,30 @@ impl Coordinator {
 
     fn open_group(&mut self, group: GroupId, admitting: Admitting, claimed: Claimed, ctx: &mut Context<Self>) {
         let candidate = &admitting.candidate;
-        let spec = self.run_spec(&candidate.task, &candidate.id, self.env.config.workflow.group_size);
-        let committed = claimed.records.iter().filter_map(super::turns::read_record);
-        let run = match GroupRun::restore(spec, committed) {
+        let dead = (self.strikes.standing(&group) == Standing::Out).then(|| {
+            failure::crashed(format!(
+                "the coordinator died {OUT} times while it worked on this group"
+            ))
+        });
+        self.patched |= !claimed.records.is_empty();
+        // Of a dead task nothing is played.
+        let size = if dead.is_some() {
+            0
+        } else {
+            self.env.config.workflow.group_size
+        };
+        let spec = self.run_spec(&candidate.task, &candidate.id, size);
+        let committed = claimed.records.iter().filter_map(super::commits::read_record);
+        self.strikes.begin([group]);
+        let run = if dead.is_some() {
+            Ok(GroupRun::new(spec))
+        } else {
+            // Where what a workflow makes of the task may end the process.
+            broker::fail::point_of("group.opened", &group);
+            GroupRun::restore(spec, committed)
+        };
+        self.strikes.end([group]);
+        let run = match run {
             Ok(run) => run,
             Err(error) => {
                 tracing::warn!(%group, %error, "the stored turns are not of this group; beginning it anew");
@@ -297,9 +380,11 @@ impl Coordinator {
             task_id: admitting.candidate.id,
             order: admitting.order,
             moved: Instant::now(),
-            outstanding: 0,
+            committing: 0,
             closing: false,
             decided: claimed.decided,
+            body: admitting.candidate.body,
+            dead,
         };
         self.open.insert(group, open);
         self.dirty.insert(group);

@@ -1,19 +1,27 @@
 //! From a finished group to its outcome, its bundles and its transcript.
 
+use std::time::Duration;
+
 use actix::{AsyncContext, Context};
 use broker::AgentName;
-use broker::bus::{Outgoing, PublishError};
+use broker::bus::{HEADER_QUEUE, HEADER_REASON, HEADER_TYPE, Outgoing, PublishError};
 use broker::codec;
 use broker::ids::GroupId;
 use broker::protocol::Kind;
 use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::store::{Lease, StoreError};
-use rollout::group::{Assembled, GroupHead, GroupRun, MemberEnd, assemble, split};
+use futures_util::future::join_all;
+use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, assemble, split};
 
-use super::actor::{Coordinator, Input, Purpose};
+use super::actor::{Coordinator, Input, Open, Purpose};
 use super::admission::Admitting;
 use super::io;
+use super::rounds::{self, Decided};
+use crate::failure;
+use crate::ledger::DEAD_PREFIX;
 
+/// Between a group that could not be closed and its next attempt.
+const REPLAY_PAUSE: Duration = Duration::from_secs(1);
 /// Room left in a message for its envelope.
 const ENVELOPE: usize = 4096;
 
@@ -35,15 +43,31 @@ impl Coordinator {
             task: open.task_id.clone(),
             order: open.order,
         };
+        let (stands, dead) = (open.decided.clone(), open.dead.clone());
+        self.strikes.begin([group]);
         let members = self.take_members(group);
-        let assembled = sendable(&head, assemble(&head, &self.rules, &members), self.bundle_cap());
+        let assembled = match &dead {
+            Some(reason) => self.dead(&head, reason),
+            None => sendable(&head, assemble(&head, &self.rules, &members), self.bundle_cap()),
+        };
+        self.strikes.end([group]);
+        let letter = dead.and_then(|reason| self.letter(group, &reason));
         if let Some(open) = self.open.get(&group) {
             let step = self.lead_step();
             self.tell(group, open, &members, step);
         }
         self.count(&assembled);
-        let decided = self.open.get(&group).and_then(|open| open.decided.clone());
-        self.send(lease, assembled, decided, ctx);
+        let decided = Decided {
+            lease,
+            assembled,
+            stands,
+            letter,
+        };
+        if self.sends_rounds() {
+            self.round.push(decided);
+        } else {
+            self.send_all(vec![decided], false, ctx);
+        }
     }
 
     /// What every conversation came to; the group keeps nothing of it.
@@ -58,11 +82,50 @@ impl Coordinator {
         std::mem::replace(&mut open.run, GroupRun::new(spec)).finish()
     }
 
+    /// Empty bundles that close the group's rows as dead.
+    fn dead(&self, head: &GroupHead, reason: &str) -> Assembled {
+        let reason = format!("{DEAD_PREFIX} {reason}");
+        let empty = |agent: AgentName| {
+            let content = BundleContent::Empty { reason: reason.clone() };
+            (agent, head.bundle(0, content))
+        };
+        Assembled {
+            bundles: self.env.trainers().into_iter().map(empty).collect(),
+            summary: GroupSummary {
+                empty: Some(reason.clone()),
+                ..GroupSummary::default()
+            },
+        }
+    }
+
+    /// The task as it was published, on its way to the dead letters.
+    fn letter(&mut self, group: GroupId, reason: &str) -> Option<Outgoing> {
+        let open = self.open.get(&group)?;
+        self.counters.dead_tasks += 1;
+        let headers = [
+            ("run", self.env.run.to_string()),
+            (HEADER_REASON, reason.chars().take(1000).collect()),
+            (HEADER_QUEUE, self.env.topology.tasks().name),
+            (HEADER_TYPE, Kind::Task.to_string()),
+        ];
+        Some(Outgoing {
+            to: self.env.topology.to(&self.env.topology.dead()),
+            kind: Kind::Task,
+            message_id: open.task_id.clone(),
+            correlation_id: Some(group.to_string()),
+            headers: headers.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            body: open.body.clone(),
+            durable: true,
+        })
+    }
+
     fn count(&mut self, assembled: &Assembled) {
         let summary = &assembled.summary;
         self.counters.groups += 1;
         self.counters.conversations += summary.conversations as u64;
-        self.counters.failed_conversations += summary.failed.values().map(|n| *n as u64).sum::<u64>();
+        for (reason, count) in &summary.failed {
+            *self.failed.entry(failure::code(reason)).or_default() += *count as u64;
+        }
         if let Some(reason) = &summary.empty {
             tracing::warn!(reason, "a group closes empty");
         }
@@ -74,22 +137,20 @@ impl Coordinator {
             .saturating_sub(ENVELOPE)
     }
 
-    fn send(&mut self, lease: Lease, assembled: Assembled, decided: Option<bytes::Bytes>, ctx: &mut Context<Self>) {
+    /// Decides and sends; with `journal`, only after all of it is on disk.
+    pub(super) fn send_all(&mut self, groups: Vec<Decided>, journal: bool, ctx: &mut Context<Self>) {
         let cap = self.bundle_cap();
         let (env, addr) = (self.env.clone(), ctx.address());
         tokio::spawn(async move {
-            let outcome = outcome_bytes(&assembled);
-            let standing = match decided {
-                Some(bytes) => Ok(bytes),
-                None => io::settle("decide", || env.store.decide(lease, outcome.clone())).await,
-            };
-            let result = match standing {
-                // Another outcome stands: what we hold is not what was decided.
-                Ok(bytes) if bytes != outcome => Err(StoreError::Stale),
-                Ok(_) => deliver(&env, lease, assembled, cap).await,
-                Err(error) => Err(error),
-            };
-            let _ = addr.send(Input::Closed(lease.group, result)).await;
+            if journal {
+                rounds::journal(&env, &groups, cap).await;
+            }
+            let sent = groups.into_iter().map(|decided| async {
+                let group = decided.lease.group;
+                let result = decide_and_deliver(&env, decided, cap).await;
+                let _ = addr.send(Input::Closed(group, result)).await;
+            });
+            join_all(sent).await;
         });
     }
 
@@ -99,14 +160,33 @@ impl Coordinator {
                 if self.open.remove(&group).is_some() {
                     self.gate.sent(1);
                 }
+                self.strikes.forget(&group);
             }
             Err(error) => {
                 let Some(open) = self.open.remove(&group) else { return };
                 let Some(lease) = open.lease else { return };
                 tracing::warn!(%group, %error, "a group could not be closed as played; beginning it anew");
-                self.void(group, Admitting::reserved(open), lease, ctx);
+                // Not at once: what refused it may refuse it again. Until then it counts as being claimed.
+                self.claiming.insert(group, Admitting::reserved(open));
+                ctx.run_later(REPLAY_PAUSE, move |actor, ctx| {
+                    if let Some(admitting) = actor.claiming.remove(&group) {
+                        actor.void(group, admitting, lease, ctx);
+                    }
+                });
             }
         }
+    }
+}
+
+impl Open {
+    /// The task is put to the dead letters: what is under way is not waited for by anybody.
+    pub(super) fn bury(&mut self, reason: String) {
+        let mut member = 0;
+        while !self.run.is_done() {
+            self.run.give_up(member, reason.clone());
+            member += 1;
+        }
+        self.dead = Some(reason);
     }
 }
 
@@ -137,13 +217,44 @@ fn outcome_bytes(assembled: &Assembled) -> bytes::Bytes {
     lines.join("\n").into()
 }
 
+async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> Result<(), StoreError> {
+    let Decided {
+        lease,
+        assembled,
+        stands,
+        letter,
+    } = decided;
+    let outcome = outcome_bytes(&assembled);
+    let standing = match stands {
+        Some(bytes) => bytes,
+        None => io::settle("decide", || env.store.decide(lease, outcome.clone())).await?,
+    };
+    broker::fail::point("group.decided");
+    if standing != outcome {
+        // Another outcome stands: what we hold is not what was decided.
+        return Err(StoreError::Stale);
+    }
+    // A dead task lies with the dead letters before any ledger gives up its custody.
+    if let Some(letter) = letter {
+        io::publish(&env.bus, letter)
+            .await
+            .map_err(|error| StoreError::Unusable(format!("the dead letters do not take a task: {error}")))?;
+    }
+    deliver(env, lease, assembled, cap).await
+}
+
+/// A bundle in parts that fit into messages.
+pub(super) fn parts(bundle: Bundle, cap: usize) -> Vec<Bundle> {
+    split(bundle, cap).unwrap_or_default()
+}
+
 /// Sends every bundle and returns when all are confirmed.
 async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usize) -> Result<(), StoreError> {
     for (agent, bundle) in assembled.bundles {
         let parts = split(bundle, cap).map_err(|error| StoreError::Unusable(error.to_string()))?;
         for part in parts {
             match io::publish(&env.bus, bundle_message(env, &agent, &part)).await {
-                Ok(()) => {}
+                Ok(()) => broker::fail::point("bundle.part-sent"),
                 Err(PublishError::Unroutable(to)) => {
                     return Err(StoreError::Unusable(format!(
                         "agent {agent} has no samples queue ({to})"
@@ -153,12 +264,13 @@ async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usiz
             }
         }
     }
+    broker::fail::point("bundle.sent");
     // Forgetting it later is harmless.
     let _ = io::settle("finish", || env.store.finish(lease)).await;
     Ok(())
 }
 
-fn bundle_message(env: &super::Env, agent: &AgentName, bundle: &Bundle) -> Outgoing {
+pub(super) fn bundle_message(env: &super::Env, agent: &AgentName, bundle: &Bundle) -> Outgoing {
     Outgoing {
         to: env.topology.to(&env.topology.samples(agent)),
         kind: Kind::Bundle,
@@ -174,3 +286,7 @@ fn bundle_message(env: &super::Env, agent: &AgentName, bundle: &Bundle) -> Outgo
         durable: true,
     }
 }
+
+#[cfg(test)]
+#[path = "closing_tests.rs"]
+mod tests;

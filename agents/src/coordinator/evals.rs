@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use actix::Context;
 use broker::ids::{Attempt, GroupId, TurnKey};
@@ -11,6 +10,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
+use tokio::time::Instant;
 
 use super::actor::{Coordinator, Open, Purpose};
 use super::pool::Pool;
@@ -63,7 +63,7 @@ impl Evals {
         } else {
             Vec::new()
         };
-        Ok(Self {
+        let mut evals = Self {
             every: config.eval.every,
             tasks,
             pool: Pool::open(config, &folder.pool())?,
@@ -72,7 +72,21 @@ impl Evals {
             last_done: false,
             reached: false,
             current: None,
-        })
+        };
+        for earlier in crate::summary::evaluations(folder)?.values() {
+            evals.made(earlier, config.eval.stop_at);
+        }
+        Ok(evals)
+    }
+
+    /// This evaluation is done, by us or by a coordinator before us: it is not made again.
+    fn made(&mut self, evaluation: &Evaluation, goal: Option<f64>) {
+        // The next multiple of `every` after its step.
+        let next = evaluation.step.checked_div(self.every);
+        self.next = next.map_or(u64::MAX, |done| (done + 1) * self.every);
+        self.last_done |= evaluation.last;
+        let success = evaluation.mean("success");
+        self.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
     }
 
     /// Whether one is due at this step of the lead agent.
@@ -110,15 +124,12 @@ impl Coordinator {
 
     pub(super) fn start_eval(&mut self, _: &mut Context<Self>) {
         let step = self.lead_step();
-        self.evals.last_done = self.phase == RunPhase::Draining;
-        // The next multiple of `every` after this step.
-        self.evals.next = step
-            .checked_div(self.evals.every)
-            .map_or(u64::MAX, |done| (done + 1) * self.evals.every);
+        let last = self.run.phase == RunPhase::Draining;
         let tasks = self.evals.tasks.clone();
         self.evals.current = Some(Current {
             found: Evaluation {
                 step,
+                last,
                 values: BTreeMap::new(),
             },
             stage: Stage::Conversations,
@@ -143,9 +154,11 @@ impl Coordinator {
             attempt: Attempt(crate::ids::random_bytes()),
             lease: None,
             moved: Instant::now(),
-            outstanding: 0,
+            committing: 0,
             closing: false,
             decided: None,
+            body: bytes::Bytes::new(),
+            dead: None,
         };
         self.open.insert(group, open);
         self.dirty.insert(group);
@@ -180,7 +193,7 @@ impl Coordinator {
         };
         current.stage = Stage::Votes;
         let step = current.found.step;
-        let votes = self.env.config.eval.votes.filter(|_| self.evals.last_done);
+        let votes = self.env.config.eval.votes.filter(|_| current.found.last);
         let tasks = if votes.is_some() {
             self.evals.tasks.clone()
         } else {
@@ -234,8 +247,7 @@ impl Coordinator {
             line.set(name, found.mean(name));
         }
         let success = found.mean("success");
-        let goal = self.env.config.eval.stop_at;
-        self.evals.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
+        self.evals.made(&found, self.env.config.eval.stop_at);
         tracing::info!(step = found.step, success, "evaluated");
         self.metrics.write(line);
         if let Ok(line) = serde_json::to_vec(&found) {
@@ -329,6 +341,10 @@ fn majority(members: &[MemberEnd]) -> Option<f64> {
 }
 
 #[cfg(test)]
+#[path = "evals_tests.rs"]
+mod resume_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use broker::RoleName;
@@ -344,6 +360,7 @@ mod tests {
             turn: 0,
         };
         let made = Generation {
+            kept: 0,
             prompt_ids: vec![1],
             output_ids: vec![2],
             logprobs: vec![0.0],

@@ -1,6 +1,7 @@
 //! From wanted generations to turn frames: grouped by agent, sorted, prompts shared, below the frame size.
 
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, RandomState};
 
 use broker::AgentName;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
@@ -63,9 +64,32 @@ pub fn build(mut wanted: Vec<Wanted>, reply_to: &str, wave: Option<u64>) -> Vec<
     frames
 }
 
+/// The same requests in frames of one each, for a frame that is above the bus's limit: what is too large is then alone.
+#[must_use]
+pub fn singles(frame: &TurnFrame) -> Vec<TurnFrame> {
+    let single = |request: &TurnRequest| {
+        let prompt = frame.prompts.get(request.prompt as usize)?.clone();
+        let sampling = frame.samplings.get(request.sampling as usize)?.clone();
+        Some(TurnFrame {
+            reply_to: frame.reply_to.clone(),
+            wave: frame.wave,
+            prompts: vec![prompt],
+            samplings: vec![sampling],
+            requests: vec![TurnRequest {
+                prompt: 0,
+                sampling: 0,
+                ..request.clone()
+            }],
+        })
+    };
+    frame.requests.iter().filter_map(single).collect()
+}
+
 struct FrameBuilder {
     frame: TurnFrame,
-    prompts: HashMap<Prompt, u32>,
+    /// Indices of the frame's prompts by [`FrameBuilder::mark`].
+    marked: HashMap<u64, Vec<u32>>,
+    hasher: RandomState,
     bytes: usize,
 }
 
@@ -80,7 +104,8 @@ impl FrameBuilder {
         };
         Self {
             frame,
-            prompts: HashMap::new(),
+            marked: HashMap::new(),
+            hasher: RandomState::new(),
             bytes: 0,
         }
     }
@@ -106,14 +131,25 @@ impl FrameBuilder {
     }
 
     fn prompt(&mut self, prompt: Prompt) -> u32 {
-        if let Some(index) = self.prompts.get(&prompt) {
+        let mark = self.mark(&prompt);
+        let alike = self.marked.entry(mark).or_default();
+        if let Some(index) = alike.iter().find(|at| self.frame.prompts[**at as usize] == prompt) {
             return *index;
         }
         let index = self.frame.prompts.len() as u32;
+        alike.push(index);
         self.bytes += 4 * prompt.held.len() + prompt.messages.iter().map(|m| m.content.len() + 16).sum::<usize>();
-        self.frame.prompts.push(prompt.clone());
-        self.prompts.insert(prompt, index);
+        self.frame.prompts.push(prompt);
         index
+    }
+
+    /// The same for equal prompts, and seldom for others. Of long lists of held ids only the end is looked at, where
+    /// conversations differ.
+    fn mark(&self, prompt: &Prompt) -> u64 {
+        const LOOKED_AT: usize = 64;
+        let held = &prompt.held;
+        let end = &held[held.len().saturating_sub(LOOKED_AT)..];
+        self.hasher.hash_one((held.len(), end, &prompt.messages))
     }
 
     fn sampling(&mut self, sampling: Sampling) -> u32 {
@@ -179,6 +215,25 @@ mod tests {
             frame.requests.iter().map(|r| (r.member, r.order)).collect::<Vec<_>>(),
             [(0, 0), (1, 1), (0, 2)]
         );
+    }
+
+    #[test]
+    fn a_frame_taken_apart_asks_for_the_same() {
+        let list = vec![wanted("a", 1, 0, "x"), wanted("a", 1, 1, "x"), wanted("a", 2, 0, "y")];
+        let (_, frame) = build(list, "c", Some(5)).remove(0);
+        let singles = singles(&frame);
+        assert_eq!(singles.len(), 3);
+        for (single, request) in singles.iter().zip(&frame.requests) {
+            assert_eq!((&single.reply_to, single.wave), (&frame.reply_to, frame.wave));
+            assert_eq!(single.prompts, [frame.prompts[request.prompt as usize].clone()]);
+            assert_eq!(single.samplings, [frame.samplings[request.sampling as usize].clone()]);
+            let alone = TurnRequest {
+                prompt: 0,
+                sampling: 0,
+                ..request.clone()
+            };
+            assert_eq!(single.requests, [alone]);
+        }
     }
 
     #[test]

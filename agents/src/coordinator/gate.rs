@@ -4,11 +4,12 @@
 //! Synchronous: nothing until every agent is idle, then one round.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use broker::AgentName;
 use broker::protocol::control::Heartbeat;
 use configs::Mode;
+use tokio::time::Instant;
 
 /// A bundle that its agent had already (sent again after a takeover) closes nothing, so a goal can be out of reach. An
 /// agent that has said for this long that nothing is reserved has everything.
@@ -67,7 +68,7 @@ impl Gate {
     /// A group's bundles have been sent to every agent that trains.
     pub fn sent(&mut self, groups: u64) {
         for seen in self.seen.values_mut() {
-            seen.closed_goal += groups;
+            seen.closed_goal = seen.closed_goal.saturating_add(groups);
             seen.quiet_since = None;
         }
     }
@@ -101,6 +102,36 @@ impl Gate {
         self.complete() && self.seen.values().all(arrived)
     }
 
+    /// Nothing moves at any agent: all that was sent has arrived, no batch is full or being trained, and the engines serve
+    /// what the trainers made. Rows may be reserved.
+    #[must_use]
+    pub fn still(&self) -> bool {
+        self.complete() && self.seen.values().all(Seen::still)
+    }
+
+    /// The least place in the run's own source of which some agent has no group.
+    #[must_use]
+    pub fn next_order(&self) -> u64 {
+        let orders = self.seen.values().map(|seen| seen.beat.next_order);
+        orders.min().unwrap_or(0)
+    }
+
+    /// Groups that a synchronous round has, once nothing moves.
+    #[must_use]
+    pub fn round(&self) -> u64 {
+        let rooms = self
+            .seen
+            .values()
+            .map(|seen| seen.batch.saturating_sub(seen.beat.ready));
+        rooms.min().unwrap_or(0)
+    }
+
+    /// The most rows that any agent has reserved.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.seen.values().map(|seen| seen.beat.reserved).max().unwrap_or(0)
+    }
+
     /// Groups that may be admitted now. `open`: groups this coordinator has asked room for and not yet sent.
     #[must_use]
     pub fn room(&self, open: u64) -> u64 {
@@ -110,9 +141,10 @@ impl Gate {
         let rooms = self.seen.values().map(|seen| match self.mode {
             Mode::Async => {
                 // What we have open is reserved there already, or will be; what was sent is reserved until it arrives.
-                let window = u64::try_from(seen.beat.capacity + seen.beat.reserved as i64).unwrap_or(0);
+                let reserved = i64::try_from(seen.beat.reserved).unwrap_or(i64::MAX);
+                let window = u64::try_from(seen.beat.capacity.saturating_add(reserved)).unwrap_or(0);
                 let under_way = seen.closed_goal.saturating_sub(seen.beat.closed);
-                window.saturating_sub(open + under_way)
+                window.saturating_sub(open.saturating_add(under_way))
             }
             Mode::Sync if open == 0 && seen.idle() => seen.batch - seen.beat.ready,
             Mode::Sync => 0,
@@ -123,9 +155,13 @@ impl Gate {
 
 impl Seen {
     fn idle(&self) -> bool {
+        self.still() && self.beat.reserved == 0
+    }
+
+    fn still(&self) -> bool {
         let beat = &self.beat;
         let arrived = beat.closed >= self.closed_goal;
-        arrived && beat.serving && beat.reserved == 0 && beat.ready < self.batch && beat.version.step == beat.step
+        arrived && beat.serving && beat.ready < self.batch && beat.version.step == beat.step
     }
 }
 
@@ -152,6 +188,9 @@ mod tests {
             reserved,
             closed,
             serving: true,
+            next_order: 0,
+            run: broker::protocol::control::RunState::default(),
+            saved: None,
             reward: None,
             pid: 0,
         }
@@ -209,6 +248,27 @@ mod tests {
         assert_eq!(gate.room(0), 0, "it was not quiet in between");
         gate.beat(&beat("a", 1, 0, 0, 3), start + QUIET * 2);
         assert_eq!(gate.room(0), 4);
+    }
+
+    /// A beat that says nothing is reserved may be older than what was sent.
+    #[test]
+    fn nothing_is_reserved_only_when_all_that_was_sent_has_arrived() {
+        let mut gate = gate(Mode::Async);
+        gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
+        assert!(!gate.nothing_reserved(), "b was not heard");
+        gate.beat(&beat("b", 0, 0, 0, 0), Instant::now());
+        assert!(gate.nothing_reserved() && gate.settled() && gate.still());
+        gate.sent(1);
+        assert!(!gate.nothing_reserved() && !gate.settled() && !gate.still());
+        gate.beat(&beat("a", 0, 1, 0, 1), Instant::now());
+        gate.beat(&beat("b", 0, 0, 1, 0), Instant::now());
+        assert!(!gate.nothing_reserved(), "b's bundle is under way");
+        gate.beat(&beat("b", 0, 1, 0, 1), Instant::now());
+        assert!(gate.nothing_reserved() && gate.settled());
+        gate.beat(&beat("b", 0, 1, 3, 1), Instant::now());
+        assert!(gate.still() && !gate.nothing_reserved(), "rows that wait move nothing");
+        gate.beat(&beat("b", 0, 8, 0, 1), Instant::now());
+        assert!(!gate.still(), "a full batch is about to be trained");
     }
 
     #[test]

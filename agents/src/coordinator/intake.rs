@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use actix::Addr;
-use broker::bus::{Delivery, dead_letter};
+use broker::bus::{Delivery, dead_letter, heard};
 use broker::codec;
 use broker::protocol::Kind;
-use broker::protocol::control::{Beat, Command};
 use broker::protocol::reserve::ReserveAnswerFrame;
 use broker::protocol::task::{Task, TaskError};
 use broker::protocol::turn::ResultFrame;
@@ -15,6 +14,7 @@ use broker::topology::Queue;
 use super::Env;
 use super::actor::{Coordinator, Input};
 use super::admission::Candidate;
+use super::io;
 
 /// Tasks taken from the queue and not yet in an agent's custody, at most.
 const TASK_PREFETCH: u16 = 64;
@@ -67,12 +67,30 @@ async fn pump(
 /// Moves a message to the dead letters; answers whether it lies there.
 async fn refuse(env: &Env, delivery: &Delivery, reason: &str) -> bool {
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
+    // First: noted and not moved comes again, moved and not noted would look lost once the broker is gone.
+    note_refused(env, delivery, reason);
     let moved = dead_letter(env.bus.as_ref(), &env.topology, delivery, reason).await;
     if let Err(error) = &moved {
-        tracing::warn!(%error, "the dead-letter queue did not take it; it stays where it was");
-        delivery.acker.reject(true).await;
+        tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
+        io::give_back(delivery).await;
     }
     moved.is_ok()
+}
+
+/// The run folder keeps the ids of what was refused, so that an audit can tell it from what is lost when the broker is gone.
+fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
+    let unnamed = || broker::ids::Digest::of(&delivery.body).to_string();
+    let id = delivery.message_id.clone().unwrap_or_else(unnamed);
+    let line = format!("{}\n", serde_json::json!({ "id": id, "reason": reason }));
+    let path = env.folder.refused(&format!("coordinator-{}", env.incarnation));
+    let write = || {
+        std::fs::create_dir_all(path.parent().unwrap_or(&path))?;
+        let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path)?;
+        std::io::Write::write_all(&mut file, line.as_bytes())
+    };
+    if let Err(error) = write() {
+        tracing::warn!(path = %path.display(), %error, "a refused task was not noted in the run folder");
+    }
 }
 
 fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {
@@ -109,16 +127,21 @@ pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
     }
 }
 
-fn answer(_: &Env, delivery: &Delivery) -> Result<Input, String> {
+fn answer(env: &Env, delivery: &Delivery) -> Result<Input, String> {
+    let from = |agent: &str| {
+        heard::result(&env.topology, delivery, &env.incarnation, agent).map_err(|disbelief| disbelief.to_string())
+    };
     match delivery.kind {
         Some(Kind::ReserveAnswer) => {
             let frame = codec::decode::<ReserveAnswerFrame>(&delivery.body).map_err(|e| e.to_string())?;
+            from(&frame.agent)?;
             Ok(Input::Answers(frame, delivery.clone()))
         }
         Some(Kind::TurnResult) => {
             let frame = codec::decode::<ResultFrame>(&delivery.body).map_err(|e| e.to_string())?;
             frame.validate().map_err(|e| e.to_string())?;
-            Ok(Input::Results(frame, delivery.clone()))
+            from(&frame.agent)?;
+            Ok(Input::Results(frame, Some(delivery.clone())))
         }
         other => Err(format!(
             "a {} does not belong into the results queue",
@@ -127,13 +150,13 @@ fn answer(_: &Env, delivery: &Delivery) -> Result<Input, String> {
     }
 }
 
-fn beat(_: &Env, delivery: &Delivery) -> Result<Input, String> {
+fn beat(env: &Env, delivery: &Delivery) -> Result<Input, String> {
     // Heartbeats are not durable: acked when read, newest wins.
     let acker = delivery.acker.clone();
     tokio::spawn(async move { acker.ack().await });
     match delivery.kind {
-        Some(Kind::Command) => codec::decode_json::<Command>(&delivery.body).map(Input::Command),
-        _ => codec::decode_json::<Beat>(&delivery.body).map(|beat| Input::Beat(Box::new(beat))),
+        Some(Kind::Command) => heard::command(&env.topology, delivery).map(Input::Command),
+        _ => heard::beat(&env.topology, delivery).map(|beat| Input::Beat(Box::new(beat))),
     }
     .or_else(|error| {
         tracing::warn!(%error, "ignored a control message");

@@ -2,24 +2,36 @@
 //!
 //! One actor ([`actor`]) holds all open groups and decides; it never waits. What takes time (broker, store) runs beside it
 //! ([`io`]) and comes back as one of its [`actor::Input`]s, the closed list of everything that can happen. Its parts:
-//! [`gate`] (how much may be admitted), [`admission`] (custody and claim), [`turns`] (asking and committing), [`frames`] (what
-//! travels), [`closing`] (outcome and bundles), [`evals`] (greedy conversations beside training), [`pool`] (solutions on which a
+//! [`phases`] (where the run is), [`beats`] (who is there), [`leases`] (what is ours), [`gate`] (how much may be admitted), [`rounds`]
+//! (the journal of a synchronous round), [`snapshot`] (joint checkpoints), [`admission`] (custody and claim), [`turns`] (asking), [`commits`] (what the answers do), [`frames`] (what
+//! travels), [`hosted`] (turns of programs), [`closing`] (outcome and bundles), [`evals`] (greedy conversations beside training), [`pool`] (solutions on which a
 //! verifier is measured).
 
 pub mod actor;
 pub mod admission;
+pub mod beats;
 pub mod closing;
+pub mod commits;
 pub mod evals;
 pub mod frames;
 pub mod gate;
+pub mod hosted;
 pub mod intake;
 pub mod io;
+pub mod leases;
+pub mod phases;
 pub mod pool;
+pub mod rounds;
+pub mod snapshot;
 pub mod transcripts;
 pub mod turns;
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, Addr};
 use broker::AgentName;
@@ -29,6 +41,7 @@ use broker::store::Store;
 use broker::topology::Topology;
 use configs::RunConfig;
 use rollout::workflow::Workflow;
+use tokio::sync::oneshot;
 
 use crate::folder::RunFolder;
 
@@ -43,6 +56,8 @@ pub struct Env {
     pub folder: RunFolder,
     /// Differs at every start.
     pub incarnation: String,
+    /// The whole run is in this process: no other coordinator can be, and what the bus holds ends with us.
+    pub alone: bool,
 }
 
 impl Env {
@@ -77,16 +92,38 @@ impl Env {
     }
 }
 
-/// Starts a coordinator: declares its queue, listens, and begins. The receiver resolves when the run has ended.
-pub async fn start(env: Env) -> anyhow::Result<(Addr<actor::Coordinator>, tokio::sync::oneshot::Receiver<()>)> {
+/// Resolves when the run has ended, or when this coordinator cannot go on.
+pub type End = oneshot::Receiver<anyhow::Result<()>>;
+
+/// Tells a coordinator to stop: it gives its groups up, so that another need not wait for the lease. Returns when that is
+/// done, or after `patience`.
+pub async fn stop(addr: &Addr<actor::Coordinator>, patience: Duration) {
+    let (done, stopped) = oneshot::channel();
+    let told = async {
+        // A coordinator that is gone has nothing to give up.
+        if addr.send(actor::Input::Stop(done)).await.is_ok() {
+            let _ = stopped.await;
+        }
+    };
+    if tokio::time::timeout(patience, told).await.is_err() {
+        tracing::warn!("the store did not answer; what is open is taken over after its lease");
+    }
+}
+
+/// Starts a coordinator: declares its queue, listens, and begins.
+pub async fn start(env: Env) -> anyhow::Result<(Addr<actor::Coordinator>, End)> {
     let env = Arc::new(env);
     env.bus.declare(&env.topology, &env.participants()).await?;
     let results = env.topology.results(&env.incarnation);
     let control = env.topology.control(&env.incarnation);
     env.bus.declare_queue(&results).await?;
     env.bus.declare_queue(&control).await?;
-    let (ended, end) = tokio::sync::oneshot::channel();
-    let addr = actor::Coordinator::new(env.clone(), ended)?.start();
+    let (ended, end) = oneshot::channel();
+    let mut coordinator = actor::Coordinator::new(env.clone(), ended)?;
+    if env.alone {
+        coordinator.resent = rounds::resend(&env).await?;
+    }
+    let addr = coordinator.start();
     intake::listen(&env, &addr, &results, &control).await?;
     Ok((addr, end))
 }

@@ -6,16 +6,17 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
+use configs::Dtype;
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::device::Device;
-use trainer::engine::{Engine, GenRequest, StopRule};
-use trainer::model::ModelShape;
+use trainer::engine::{Engine, EngineError, GenRequest, RequestFault, StopRule};
 use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
-use super::{EngineClient, EngineFailure, Finished, Job, Made};
+use super::{EngineClient, EngineFailure, Finished, Job, Made, Refusal};
+use crate::failure;
 
 enum Command {
     Generate {
@@ -30,7 +31,7 @@ enum Command {
 pub struct EmbeddedEngine {
     commands: Sender<Command>,
     version: watch::Sender<WeightVersion>,
-    shape: ModelShape,
+    refused: watch::Sender<Option<Refusal>>,
 }
 
 impl EmbeddedEngine {
@@ -43,12 +44,13 @@ impl EmbeddedEngine {
     ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = channel();
         let version = watch::Sender::new(version);
-        let shape = engine.shape().clone();
+        let refused = watch::Sender::new(None);
         let stop_ids = text.stop_ids().into();
         let thread = Thread {
             engine,
             inbox,
             version: version.clone(),
+            refused: refused.clone(),
             text,
             stop_ids,
             open: HashMap::new(),
@@ -59,16 +61,16 @@ impl EmbeddedEngine {
         Ok(Arc::new(Self {
             commands,
             version,
-            shape,
+            refused,
         }))
     }
 
     /// Where the trainer publishes to.
     #[must_use]
-    pub fn sink(&self, device: Device) -> Box<dyn WeightSink> {
+    pub fn sink(&self, device: Device, dtype: Dtype) -> Box<dyn WeightSink> {
         let commands = self.commands.clone();
         let deliver = Box::new(move |weights| commands.send(Command::Swap(weights)).is_ok());
-        Box::new(MemorySink::f32(self.shape.clone(), device, deliver))
+        Box::new(MemorySink::of(device, dtype, deliver))
     }
 }
 
@@ -78,22 +80,19 @@ impl EngineClient for EmbeddedEngine {
             && let Command::Generate { jobs, done, .. } = lost.0
         {
             let failure = EngineFailure {
-                reason: "the engine's thread has ended".into(),
+                reason: failure::engine("the engine's thread has ended"),
                 retry: true,
             };
-            let _ = done.send(
-                jobs.into_iter()
-                    .map(|job| Finished {
-                        job,
-                        result: Err(failure.clone()),
-                    })
-                    .collect(),
-            );
+            let _ = done.send(jobs.into_iter().map(|job| failed(job, &failure)).collect());
         }
     }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()
+    }
+
+    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+        self.refused.subscribe()
     }
 }
 
@@ -103,6 +102,7 @@ struct Thread {
     engine: Engine,
     inbox: Receiver<Command>,
     version: watch::Sender<WeightVersion>,
+    refused: watch::Sender<Option<Refusal>>,
     text: Arc<TextCodec>,
     stop_ids: Arc<[u32]>,
     open: HashMap<RequestId, (Job, Done)>,
@@ -143,7 +143,11 @@ impl Thread {
             Command::Swap(weights) => {
                 let version = weights.version();
                 if let Err(error) = self.engine.swap(weights) {
-                    tracing::error!(%error, %version, "the engine did not take new weights");
+                    tracing::error!(%error, %version, "the engine did not take new weights; they are sent again");
+                    // A cache that was being computed anew belongs to no weights.
+                    self.give_back(&error);
+                    let reason = error.to_string();
+                    self.refused.send_replace(Some(Refusal { version, reason }));
                 }
                 self.tell_version();
             }
@@ -203,14 +207,7 @@ impl Thread {
                 self.open.insert(id, (job, done.clone()));
             }
             Err(error) => {
-                let failure = EngineFailure {
-                    reason: error.to_string(),
-                    retry: false,
-                };
-                let _ = done.send(vec![Finished {
-                    job,
-                    result: Err(failure),
-                }]);
+                let _ = done.send(vec![failed(job, &failure_of(&error))]);
             }
         }
     }
@@ -239,59 +236,79 @@ impl Thread {
             }
             Err(error) => {
                 tracing::error!(%error, "a decode step failed; its generations are given back");
-                let failure = EngineFailure {
-                    reason: error.to_string(),
-                    retry: true,
-                };
-                if let Err(error) = self.engine.abort_all() {
-                    tracing::error!(%error, "the engine cannot be cleared");
-                    std::process::exit(crate::telemetry::EXIT_PANIC);
-                }
-                for (_, (job, done)) in std::mem::take(&mut self.open) {
-                    let _ = done.send(vec![Finished {
-                        job,
-                        result: Err(failure.clone()),
-                    }]);
-                }
+                self.give_back(&error);
             }
         }
     }
 
-    /// Computes a closed batch, alone.
+    /// What is under way cannot go on: whoever asked may ask again.
+    fn give_back(&mut self, error: &EngineError) {
+        if let Err(error) = self.engine.abort_all() {
+            tracing::error!(%error, "the engine cannot be cleared");
+            std::process::exit(crate::telemetry::EXIT_PANIC);
+        }
+        let failure = failure_of(error);
+        for (_, (job, done)) in std::mem::take(&mut self.open) {
+            let _ = done.send(vec![failed(job, &failure)]);
+        }
+    }
+
+    /// Computes a closed batch, alone. A request that can never be generated is no part of it; the others are.
     fn wave(&mut self, jobs: Vec<Job>, done: &Done) {
-        let requests: Vec<GenRequest> = jobs.iter().map(|job| self.request(job)).collect();
-        let ids: HashMap<RequestId, usize> = requests
-            .iter()
-            .enumerate()
-            .map(|(at, request)| (request.id, at))
-            .collect();
-        let result = self.engine.run_wave(requests);
-        let mut jobs: Vec<Option<Job>> = jobs.into_iter().map(Some).collect();
-        let mut answers = Vec::with_capacity(jobs.len());
-        match result {
+        let (mut requests, mut open, mut answers) = (Vec::new(), HashMap::new(), Vec::new());
+        for job in jobs {
+            let request = self.request(&job);
+            match self.engine.check(&request) {
+                Ok(()) => {
+                    open.insert(request.id, job);
+                    requests.push(request);
+                }
+                Err(fault) => answers.push(failed(job, &fault_of(&fault))),
+            }
+        }
+        match self.engine.run_wave(requests) {
             Ok(finished) => {
                 for one in finished {
-                    if let Some(job) = ids.get(&one.id).and_then(|at| jobs[*at].take()) {
-                        answers.push(Finished {
-                            job,
-                            result: Ok(made(one)),
-                        });
+                    if let Some(job) = open.remove(&one.id) {
+                        let result = Ok(made(one));
+                        answers.push(Finished { job, result });
                     }
                 }
             }
             Err(error) => {
-                let failure = EngineFailure {
-                    reason: error.to_string(),
-                    retry: false,
-                };
-                answers.extend(jobs.into_iter().flatten().map(|job| Finished {
-                    job,
-                    result: Err(failure.clone()),
-                }));
+                tracing::error!(%error, "a wave failed; its generations are given back");
+                let failure = failure_of(&error);
+                answers.extend(open.into_values().map(|job| failed(job, &failure)));
             }
         }
         let _ = done.send(answers);
     }
+}
+
+fn failed(job: Job, failure: &EngineFailure) -> Finished {
+    Finished {
+        job,
+        result: Err(failure.clone()),
+    }
+}
+
+/// A bad request stays bad; whatever else stops an engine may not stop it again.
+fn failure_of(error: &EngineError) -> EngineFailure {
+    match error {
+        EngineError::BadRequest { source, .. } => fault_of(source),
+        other => EngineFailure {
+            reason: failure::engine(other),
+            retry: true,
+        },
+    }
+}
+
+fn fault_of(fault: &RequestFault) -> EngineFailure {
+    let reason = match fault {
+        RequestFault::TooLong { .. } => failure::context(fault),
+        _ => failure::request(fault),
+    };
+    EngineFailure { reason, retry: false }
 }
 
 fn made(one: trainer::engine::Finished) -> Made {
@@ -303,3 +320,7 @@ fn made(one: trainer::engine::Finished) -> Made {
         finish: one.finish,
     }
 }
+
+#[cfg(test)]
+#[path = "embedded_tests.rs"]
+mod tests;

@@ -1,14 +1,16 @@
 //! Engines behind an agent's router: ids in; ids, log-probs and version spans out.
 //!
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
-//! own thread) and [`scripted`] (answers made from the seed without a model, to measure everything else).
+//! own thread) and [`scripted`] (answers made from the seed without a model, to measure everything else); [`replicas`] shares work
+//! out among several.
 
 pub mod embedded;
+pub mod replicas;
 pub mod scripted;
 
 use std::sync::Arc;
 
-use broker::ids::{RequestId, WeightVersion};
+use broker::ids::{GroupId, RequestId, WeightVersion};
 use broker::protocol::turn::{Finish, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -17,6 +19,9 @@ use tokio::sync::watch;
 #[derive(Debug, Clone)]
 pub struct Job {
     pub request: RequestId,
+    /// The conversation it belongs to.
+    pub group: GroupId,
+    pub member: u16,
     /// Shared by all jobs of the same prompt.
     pub prompt_ids: Arc<[u32]>,
     pub sampling: Arc<Sampling>,
@@ -44,9 +49,17 @@ pub struct Finished {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the engine could not generate: {reason}")]
 pub struct EngineFailure {
+    /// In words, led by a code by which failures are counted: see [`super::failure`].
     pub reason: String,
     /// Whether the same request may succeed if it is asked again.
     pub retry: bool,
+}
+
+/// Weights that an engine could not take: it goes on with those it had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub version: WeightVersion,
+    pub reason: String,
 }
 
 /// A place that generates.
@@ -56,4 +69,6 @@ pub trait EngineClient: Send + Sync {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
     /// The weights it serves, now and as they change.
     fn versions(&self) -> watch::Receiver<WeightVersion>;
+    /// The newest weights that it could not take, told each time.
+    fn refusals(&self) -> watch::Receiver<Option<Refusal>>;
 }

@@ -9,12 +9,14 @@ use tokio::sync::watch;
 use trainer::model::Weights;
 use trainer::weights::{SinkError, WeightSink};
 
-use super::{EngineClient, Finished, Job, Made};
+use super::{EngineClient, Finished, Job, Made, Refusal};
 
 /// Answers at once with one id drawn from `choices` by the seed.
 pub struct ScriptedEngine {
     choices: Vec<u32>,
     version: watch::Sender<WeightVersion>,
+    /// Never used: it takes any weights.
+    refused: watch::Sender<Option<Refusal>>,
 }
 
 impl ScriptedEngine {
@@ -24,6 +26,7 @@ impl ScriptedEngine {
         Arc::new(Self {
             choices,
             version: watch::Sender::new(version),
+            refused: watch::Sender::new(None),
         })
     }
 
@@ -68,5 +71,9 @@ impl EngineClient for ScriptedEngine {
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()
+    }
+
+    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+        self.refused.subscribe()
     }
 }

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use broker::ids::{Attempt, Digest, GroupId};
-use rusqlite::{Connection, OpenFlags};
+use broker::ids::{Attempt, Digest, GroupId, WeightVersion};
+use broker::protocol::control::RunState;
+use rusqlite::{Connection, OpenFlags, OptionalExtension};
 use serde::Serialize;
 
 use super::cache::{load_lineages, set_chain};
 use super::error::Doing;
+use super::history::consumed;
+use super::meta::{STATE, read_state};
 use super::rows::{Id, unsigned};
-use super::{Cache, Counts, Ledger, LedgerError, Lineages, schema};
+use super::{Cache, Consumed, Counts, Ledger, LedgerError, Lineages, schema};
 
 /// The ledger, counted from its rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -53,22 +56,43 @@ impl Audit {
     }
 }
 
+/// Where a group's row stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RowState {
+    Reserved,
+    Closed,
+    Dead,
+}
+
+impl RowState {
+    pub(super) fn of(stored: i64) -> Self {
+        match stored {
+            schema::RESERVED => Self::Reserved,
+            schema::DEAD => Self::Dead,
+            _ => Self::Closed,
+        }
+    }
+}
+
 /// One group, for comparing the ledgers of several agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRow {
     pub group: GroupId,
     pub task: String,
-    pub open: bool,
+    pub state: RowState,
     /// What closed it.
     pub winner: Option<(Attempt, Digest)>,
     pub samples: u64,
+    /// Conversations of the group that were valid; unknown in rows that an earlier release has closed.
+    pub conversations: Option<u64>,
     pub reason: Option<String>,
 }
 
 /// Reads a ledger without owning it.
 #[derive(Debug)]
 pub struct Inspector {
-    connection: Connection,
+    pub(super) connection: Connection,
 }
 
 impl Inspector {
@@ -93,11 +117,45 @@ impl Inspector {
         load_lineages(&self.connection)
     }
 
+    /// A note of the owner's: see [`Ledger::set_note`].
+    pub fn note(&self, key: &str) -> Result<Option<String>, LedgerError> {
+        self.meta(&format!("note.{key}"))
+    }
+
+    /// The run's state as its agent knew it.
+    pub fn state(&self) -> Result<RunState, LedgerError> {
+        Ok(read_state(self.meta(STATE)?))
+    }
+
+    fn meta(&self, key: &str) -> Result<Option<String>, LedgerError> {
+        self.connection
+            .query_row("SELECT value FROM meta WHERE key = ?1", [key], |row| row.get(0))
+            .optional()
+            .doing("read")
+    }
+
+    /// What a version has consumed: see [`Ledger::consumed`].
+    pub fn consumed(&self, version: WeightVersion) -> Result<Consumed, LedgerError> {
+        consumed(&self.connection, &self.lineages()?, version)
+    }
+
+    /// Whether the agent has nothing left to do: the run was closed, and its last checkpoint written.
+    pub fn has_ended(&self) -> Result<bool, LedgerError> {
+        Ok(self.note(crate::ended::NOTE)?.is_some())
+    }
+
     /// All groups in the order of reservation.
     pub fn groups(&self) -> Result<Vec<GroupRow>, LedgerError> {
+        let version: i64 = self
+            .connection
+            .query_row("PRAGMA user_version", [], |row| row.get(0))
+            .doing("read")?;
+        let conversations = if version < 2 { "NULL" } else { "conversations" };
         let mut statement = self
             .connection
-            .prepare("SELECT group_id, task, state, attempt, digest, samples, reason FROM groups ORDER BY seq")
+            .prepare(&format!(
+                "SELECT group_id, task, state, attempt, digest, samples, reason, {conversations} FROM groups ORDER BY seq"
+            ))
             .doing("read")?;
         let rows = statement
             .query_map([], |row| {
@@ -106,10 +164,11 @@ impl Inspector {
                 Ok(GroupRow {
                     group: GroupId(row.get::<_, Id>(0)?.0),
                     task: row.get(1)?,
-                    open: row.get::<_, i64>(2)? == schema::RESERVED,
+                    state: RowState::of(row.get(2)?),
                     winner: attempt.zip(digest).map(|(a, d)| (Attempt(a.0), Digest(d.0))),
                     samples: unsigned(row.get(5)?),
                     reason: row.get(6)?,
+                    conversations: row.get::<_, Option<i64>>(7)?.map(unsigned),
                 })
             })
             .doing("read")?;
@@ -130,7 +189,7 @@ const DECIDED: &str = "WITH decided AS (
     FROM verdicts v JOIN temp.chain c ON v.lineage = c.lineage AND v.step <= c.step GROUP BY 1)";
 
 fn audit(connection: &Connection) -> Result<Audit, LedgerError> {
-    let cache = Cache::load(connection, std::time::Instant::now())?;
+    let cache = Cache::load(connection, tokio::time::Instant::now())?;
     set_chain(connection, &cache.lineages.surviving())?;
     let text = |key: &str| -> Result<String, LedgerError> {
         connection

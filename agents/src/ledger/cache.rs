@@ -1,15 +1,15 @@
 //! What is asked often, kept in memory and computed anew at each opening: counts, the ready groups, the open reservations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Instant;
 
 use broker::ids::{GroupId, WeightVersion};
 use rusqlite::{Connection, params};
 use serde::Serialize;
+use tokio::time::Instant;
 
 use super::error::Doing;
 use super::rows::{Id, signed, unsigned};
-use super::{LedgerError, Lineage, Lineages, schema};
+use super::{LedgerError, Lineage, Lineages, Orders, schema};
 
 /// The ledger in numbers. Groups unless said otherwise; `trained` and `discarded` count samples of the surviving lineage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -48,6 +48,7 @@ pub(super) struct Cache {
     pub(super) ready: BTreeSet<(u64, GroupId)>,
     pub(super) waits: HashMap<GroupId, Wait>,
     pub(super) lineages: Lineages,
+    pub(super) orders: Orders,
     counters_changed: bool,
 }
 
@@ -63,6 +64,7 @@ impl Cache {
         };
         set_chain(connection, &cache.lineages.surviving())?;
         cache.load_groups(connection, now)?;
+        cache.load_orders(connection)?;
         cache.load_ready(connection)?;
         cache.load_verdicts(connection)?;
         for name in COUNTERS {
@@ -112,6 +114,15 @@ impl Cache {
         };
         for id in ids {
             self.waits.insert(GroupId(id.doing("read")?.0), wait);
+        }
+        Ok(())
+    }
+
+    fn load_orders(&mut self, connection: &Connection) -> Result<(), LedgerError> {
+        let mut statement = connection.prepare("SELECT ord FROM groups").doing("read")?;
+        let orders = statement.query_map([], |row| row.get(0).map(unsigned)).doing("read")?;
+        for order in orders {
+            self.orders.insert(order.doing("read")?);
         }
         Ok(())
     }
@@ -228,7 +239,10 @@ pub(super) fn load_lineages(connection: &Connection) -> Result<Lineages, LedgerE
         .doing("read")?;
     let mut lineages = Lineages::default();
     for row in rows {
-        lineages.push(row.doing("read")?);
+        lineages.push(row.doing("read")?).map_err(|e| LedgerError::Content {
+            what: "a lineage".into(),
+            reason: e.to_string(),
+        })?;
     }
     Ok(lineages)
 }

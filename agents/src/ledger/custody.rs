@@ -1,13 +1,15 @@
 //! Custody of groups: reservations, bundles in parts, the closing that happens once, and what waits too long.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use broker::codec;
 use broker::ids::{Attempt, Digest, GroupId};
+use broker::mutant;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use broker::protocol::reserve::{Reserve, ReserveVerdict};
 use rusqlite::{OptionalExtension, params};
+use tokio::time::Instant;
 
 use super::cache::Wait;
 use super::error::Doing;
@@ -87,6 +89,7 @@ impl Ledger {
             })
             .doing("written")?;
         self.cache.counts.reserved += 1;
+        self.cache.orders.insert(request.order);
         let since = Instant::now();
         self.cache.waits.insert(request.group, Wait { since, reported: 0 });
         Ok(ReserveVerdict::Granted)
@@ -102,7 +105,7 @@ impl Ledger {
         let Some(row) = self.row(bundle.group)? else {
             return Ok(Staged::NoRow);
         };
-        if row.state != schema::RESERVED {
+        if row.state != schema::RESERVED && mutant::stands("ledger.dedupe") {
             return Ok(self.count_late(&row, bundle));
         }
         match &bundle.content {
@@ -137,7 +140,7 @@ impl Ledger {
             self.cache.count_duplicate();
             return Ok(Staged::Duplicate);
         }
-        if earlier.len() + 1 < usize::from(bundle.parts) {
+        if earlier.len() + 1 < usize::from(bundle.parts) && mutant::stands("ledger.whole") {
             self.insert_part(bundle)?;
             return Ok(Staged::Staged);
         }
@@ -194,12 +197,20 @@ impl Ledger {
         let ord: i64 = self
             .connection
             .prepare_cached(
-                "UPDATE groups SET state = ?2, attempt = ?3, digest = ?4, samples = ?5, reason = ?6, body = NULL
+                "UPDATE groups SET state = ?2, attempt = ?3, digest = ?4, samples = ?5, reason = ?6, body = NULL, conversations = ?7
                  WHERE group_id = ?1 RETURNING ord",
             )
             .and_then(|mut statement| {
                 statement.query_row(
-                    params![group, state, attempt.0, attempt.1, samples as i64, reason],
+                    params![
+                        group,
+                        state,
+                        attempt.0,
+                        attempt.1,
+                        samples as i64,
+                        reason,
+                        winner.conversations
+                    ],
                     |row| row.get(0),
                 )
             })
@@ -282,12 +293,13 @@ impl Ledger {
             .collect()
     }
 
-    /// Reservations that at `now` have waited longer than `bound`, doubled for each time they were reported. The
+    /// Reservations that at `now` have waited longer than `bound`, doubled for each time they were reported so; with a bound of
+    /// zero all of them, at any time, and none waits longer for it. The
     /// monotonic clock begins anew with the process: rows found at the opening wait from then on.
     pub fn overdue(&mut self, now: Instant, bound: Duration) -> Result<Vec<Overdue>, LedgerError> {
         let late = |wait: &Wait| {
             let bound = bound.saturating_mul(1u32.checked_shl(wait.reported).unwrap_or(u32::MAX));
-            now.saturating_duration_since(wait.since) > bound
+            bound.is_zero() || now.saturating_duration_since(wait.since) > bound
         };
         let mut groups: Vec<GroupId> = self
             .cache
@@ -303,9 +315,11 @@ impl Ledger {
                 continue;
             };
             let reported = wait.reported;
+            // Asked for at once, it is told because somebody has come: that says nothing of how long it has to wait.
+            let again = u32::from(!bound.is_zero());
             *wait = Wait {
                 since: now,
-                reported: reported.saturating_add(1).min(31),
+                reported: reported.saturating_add(again).min(31),
             };
             let row = self
                 .connection
@@ -326,6 +340,12 @@ impl Ledger {
         }
         overdue.sort_by_key(|row| (row.order, row.group));
         Ok(overdue)
+    }
+
+    /// The least place in the run's own source of tasks of which there is no group here.
+    #[must_use]
+    pub fn next_order(&self) -> u64 {
+        self.cache.orders.next()
     }
 
     /// The ledger in numbers, from memory.

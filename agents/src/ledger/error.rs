@@ -45,7 +45,10 @@ pub enum LedgerError {
     },
     #[error("step {step} cannot be recorded: lineage {lineage} stands at step {at}")]
     Step { lineage: u32, step: u64, at: u64 },
-    #[error("lineage {0} is not in the ledger")]
+    #[error(
+        "lineage {0} is not in the ledger: it is another than the one that the checkpoint was written beside; if that one is lost, \
+         stop the run, move this one away and make it from the others' with `dyad audit --repair AGENT`"
+    )]
     UnknownLineage(u32),
     #[error("group {0} has no row in the ledger")]
     UnknownGroup(GroupId),
@@ -58,6 +61,12 @@ pub enum LedgerError {
 }
 
 impl LedgerError {
+    /// Whether the same call may succeed later: the disk was full, the file locked.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Storage { .. })
+    }
+
     /// A stable name for metrics.
     #[must_use]
     pub fn label(&self) -> &'static str {

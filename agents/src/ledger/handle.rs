@@ -2,14 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use broker::AgentName;
 use broker::ids::{GroupId, RunId, WeightVersion};
 use broker::protocol::bundle::Bundle;
-use broker::protocol::control::RunPhase;
+use broker::protocol::control::RunState;
 use broker::protocol::reserve::{Reserve, ReserveVerdict};
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use super::{
     Audit, Consumed, Counts, Ledger, LedgerError, LedgerOptions, Lineages, Overdue, RecordedBatch, SampleVerdict,
@@ -60,6 +61,24 @@ impl LedgerHandle {
             calls,
             ended: Arc::new(ended),
         })
+    }
+
+    /// A ledger whose writer is a task of the present runtime instead of a thread, so that a simulation decides when it runs.
+    #[cfg(test)]
+    pub(crate) fn in_task(mut ledger: Ledger) -> Self {
+        let (calls, mut waiting) = mpsc::channel::<Call>(QUEUE);
+        let (ended, guard) = tokio::sync::watch::channel(());
+        tokio::spawn(async move {
+            while let Some(first) = waiting.recv().await {
+                let calls = gather(first, &mut waiting);
+                write_group(&mut ledger, calls);
+            }
+            drop(guard);
+        });
+        Self {
+            calls,
+            ended: Arc::new(ended),
+        }
     }
 
     async fn call<R: Send + 'static>(
@@ -118,6 +137,11 @@ impl LedgerHandle {
         self.call(|ledger| Ok(ledger.counts())).await
     }
 
+    /// [`Ledger::counts`] and [`Ledger::next_order`], of one instant.
+    pub async fn standing(&self) -> Result<(Counts, u64), LedgerError> {
+        self.call(|ledger| Ok((ledger.counts(), ledger.next_order()))).await
+    }
+
     /// [`Ledger::overdue`], by now.
     pub async fn overdue(&self, bound: Duration) -> Result<Vec<Overdue>, LedgerError> {
         self.call(move |ledger| ledger.overdue(Instant::now(), bound)).await
@@ -144,14 +168,20 @@ impl LedgerHandle {
         self.call(move |ledger| ledger.prune(&retained)).await
     }
 
-    /// [`Ledger::phase`]
-    pub async fn phase(&self) -> Result<(u64, RunPhase), LedgerError> {
-        self.call(|ledger| ledger.phase()).await
+    /// [`Ledger::discard_ready`]
+    pub async fn discard_ready(&self, lineage: u32, step: u64, reason: &'static str) -> Result<u64, LedgerError> {
+        self.call(move |ledger| ledger.discard_ready(lineage, step, reason))
+            .await
     }
 
-    /// [`Ledger::set_phase`]
-    pub async fn set_phase(&self, phase: RunPhase) -> Result<u64, LedgerError> {
-        self.call(move |ledger| ledger.set_phase(phase)).await
+    /// [`Ledger::state`]
+    pub async fn state(&self) -> Result<RunState, LedgerError> {
+        self.call(|ledger| ledger.state()).await
+    }
+
+    /// [`Ledger::adopt`]
+    pub async fn adopt(&self, state: RunState) -> Result<RunState, LedgerError> {
+        self.call(move |ledger| ledger.adopt(state)).await
     }
 
     /// [`Ledger::note`]
@@ -182,14 +212,20 @@ impl LedgerHandle {
 /// The writer: takes what waits, runs it in one transaction, answers after the commit.
 fn write_all(mut ledger: Ledger, mut waiting: mpsc::Receiver<Call>) {
     while let Some(first) = waiting.blocking_recv() {
-        let mut calls = vec![first];
-        while calls.len() < GROUP
-            && let Ok(call) = waiting.try_recv()
-        {
-            calls.push(call);
-        }
+        let calls = gather(first, &mut waiting);
         write_group(&mut ledger, calls);
     }
+}
+
+/// The first call and those that wait behind it.
+fn gather(first: Call, waiting: &mut mpsc::Receiver<Call>) -> Vec<Call> {
+    let mut calls = vec![first];
+    while calls.len() < GROUP
+        && let Ok(call) = waiting.try_recv()
+    {
+        calls.push(call);
+    }
+    calls
 }
 
 fn write_group(ledger: &mut Ledger, calls: Vec<Call>) {

@@ -10,29 +10,36 @@
 
 mod audit;
 mod cache;
+mod chain;
 mod custody;
 mod effect;
 mod error;
 mod handle;
-mod lineage;
+mod history;
+mod meta;
 mod open;
+mod orders;
+mod repair;
 mod rows;
 mod schema;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
-pub use audit::{Audit, GroupRow, Inspector};
+pub use audit::{Audit, GroupRow, Inspector, RowState};
 pub use cache::Counts;
 pub use custody::{DEAD_PREFIX, Overdue, Staged};
 pub use effect::{Consumed, RecordedBatch, SampleVerdict, Verdict};
 pub use error::LedgerError;
 pub use handle::LedgerHandle;
-pub use lineage::{Lineage, Lineages};
+pub(crate) use open::lock;
 pub use open::{Durability, LedgerOptions};
+pub use repair::Custody;
+pub use rollout::staleness::{Lineage, Lineages};
 
 use cache::Cache;
+use orders::Orders;
 
 /// The ledger of one agent, opened by its one owner. Blocking: never call it on an actor's thread.
 #[derive(Debug)]

@@ -3,11 +3,12 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use broker::AgentName;
 use broker::ids::RunId;
 use rusqlite::Connection;
+use tokio::time::Instant;
 
 use super::error::Doing;
 use super::{Cache, Ledger, LedgerError, schema};
@@ -68,7 +69,7 @@ impl Ledger {
 }
 
 /// Takes the lock beside the ledger; the file names its holder for whoever is refused.
-fn lock(path: &Path) -> Result<File, LedgerError> {
+pub(crate) fn lock(path: &Path) -> Result<File, LedgerError> {
     let lock_path = lock_path(path);
     let mut file = OpenOptions::new()
         .create(true)
@@ -153,6 +154,11 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
                 [run.as_str(), agent.as_str()],
             )
             .doing("created")?;
+    } else if version == 1 {
+        transaction.execute_batch(schema::FROM_1).doing("brought up to date")?;
+        transaction
+            .pragma_update(None, "user_version", schema::VERSION)
+            .doing("brought up to date")?;
     } else if version != schema::VERSION {
         return Err(LedgerError::Schema {
             path: path.into(),

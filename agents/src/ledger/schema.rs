@@ -1,7 +1,10 @@
 //! The ledger's tables.
 
 /// `PRAGMA user_version` of this schema.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
+
+/// From version 1, which did not count conversations.
+pub(super) const FROM_1: &str = "ALTER TABLE groups ADD COLUMN conversations INTEGER";
 
 /// States of a group's row, as stored.
 pub(super) const RESERVED: i64 = 0;
@@ -9,7 +12,8 @@ pub(super) const CLOSED: i64 = 1;
 pub(super) const DEAD: i64 = 2;
 
 /// Created at the first opening. `groups.seq` is the order of reservation; `body` is custody of the task and goes when the
-/// row closes. A closed row without samples has `samples = 0` and the `reason`.
+/// row closes. A closed row without samples has `samples = 0` and the `reason`;
+/// `conversations` are those of the group that were valid.
 pub(super) const TABLES: &str = "
 CREATE TABLE groups (
     seq INTEGER PRIMARY KEY,
@@ -21,7 +25,8 @@ CREATE TABLE groups (
     attempt BLOB,
     digest BLOB,
     samples INTEGER NOT NULL DEFAULT 0,
-    reason TEXT
+    reason TEXT,
+    conversations INTEGER
 ) STRICT;
 CREATE TABLE stages (
     group_id BLOB NOT NULL,

@@ -13,23 +13,23 @@ use broker::protocol::turn::VersionSpan;
 
 use super::{Ledger, SampleVerdict, Verdict};
 
-pub(super) fn run() -> RunId {
+pub(crate) fn run() -> RunId {
     RunId::new("test-00000000").unwrap()
 }
 
-pub(super) fn agent() -> AgentName {
+pub(crate) fn agent() -> AgentName {
     AgentName::new("a").unwrap()
 }
 
-pub(super) fn open(folder: &tempfile::TempDir) -> Ledger {
+pub(crate) fn open(folder: &tempfile::TempDir) -> Ledger {
     Ledger::open(&folder.path().join("a.sqlite"), &run(), &agent()).unwrap()
 }
 
-pub(super) fn group(index: u64) -> GroupId {
+pub(crate) fn group(index: u64) -> GroupId {
     GroupId::new(&run(), &format!("task/{index}"))
 }
 
-pub(super) fn reserve(index: u64) -> Reserve {
+pub(crate) fn reserve(index: u64) -> Reserve {
     Reserve {
         group: group(index),
         task: format!("task/{index}"),
@@ -38,7 +38,7 @@ pub(super) fn reserve(index: u64) -> Reserve {
     }
 }
 
-pub(super) fn sample(member: u16) -> Sample {
+pub(crate) fn sample(member: u16) -> Sample {
     let version = broker::ids::WeightVersion { lineage: 1, step: 0 };
     Sample {
         member,
@@ -70,7 +70,7 @@ pub(super) fn sample(member: u16) -> Sample {
 }
 
 /// Part `part` of a bundle of `parts` parts with one sample each.
-pub(super) fn part(index: u64, attempt: u8, content: u8, part: u16, parts: u16) -> Bundle {
+pub(crate) fn part(index: u64, attempt: u8, content: u8, part: u16, parts: u16) -> Bundle {
     Bundle {
         group: group(index),
         task: format!("task/{index}"),
@@ -84,14 +84,14 @@ pub(super) fn part(index: u64, attempt: u8, content: u8, part: u16, parts: u16) 
     }
 }
 
-pub(super) fn empty(index: u64, attempt: u8, reason: &str) -> Bundle {
+pub(crate) fn empty(index: u64, attempt: u8, reason: &str) -> Bundle {
     Bundle {
         content: BundleContent::Empty { reason: reason.into() },
         ..part(index, attempt, 0, 0, 1)
     }
 }
 
-pub(super) fn trained(index: u64, members: u16) -> Vec<SampleVerdict> {
+pub(crate) fn trained(index: u64, members: u16) -> Vec<SampleVerdict> {
     (0..members)
         .map(|member| SampleVerdict {
             group: group(index),

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
+use super::{one_line, printable};
+
 /// Keys of a log line that have their own place when it is shown.
 const PLACED: [&str; 7] = ["time", "level", "message", "target", "agent", "role", "run"];
 
@@ -53,8 +55,8 @@ impl LogFilter {
 #[must_use]
 pub fn render_line(line: &LogLine, color: bool) -> String {
     let time = line.text("time");
-    let clock = time.get(11..23).unwrap_or(time);
-    let level = line.text("level");
+    let clock = one_line(time.get(11..23).unwrap_or(time));
+    let level = &*one_line(line.text("level"));
     let (open, dim, close) = match (color, level) {
         (false, _) => ("", "", ""),
         (true, "ERROR") => ("\x1b[31m", "\x1b[2m", "\x1b[0m"),
@@ -62,14 +64,16 @@ pub fn render_line(line: &LogLine, color: bool) -> String {
         (true, "INFO") => ("\x1b[32m", "\x1b[2m", "\x1b[0m"),
         (true, _) => ("\x1b[34m", "\x1b[2m", "\x1b[0m"),
     };
-    let message = line.text("message");
+    // What goes on below begins further in than a line of ours.
+    let message = printable(line.text("message")).replace('\n', "\n    ");
     let mut text = format!("{dim}{clock}{close} {open}{level:>5}{close}  {message}");
     for (key, value) in line.0.iter().filter(|(key, _)| !PLACED.contains(&key.as_str())) {
-        let _ = match value {
-            Value::String(value) if value.contains(' ') => write!(text, "  {dim}{key}={close}{value:?}"),
-            Value::String(value) => write!(text, "  {dim}{key}={close}{value}"),
-            value => write!(text, "  {dim}{key}={close}{value}"),
+        let shown = match value {
+            Value::String(value) if value.contains(' ') => format!("{value:?}"),
+            Value::String(value) => value.clone(),
+            value => value.to_string(),
         };
+        let _ = write!(text, "  {dim}{}={close}{}", one_line(key), one_line(&shown));
     }
     text
 }
@@ -88,6 +92,27 @@ mod tests {
             "12:00:01.250  WARN  turn was asked again  conversation_id=ab01/3  turn=1  reason=\"no answer\""
         );
         assert!(LogLine::parse("not json").is_none());
+    }
+
+    #[test]
+    fn no_text_in_a_line_reaches_the_terminal_as_a_command() {
+        let hostile = "s7\u{1b}[2J\u{9b}6n\n12:00:00.000  INFO  forged";
+        let values = [hostile.to_owned(), hostile.replace(' ', "_")];
+        for (key, value) in ["time", "level", "message", "text"]
+            .into_iter()
+            .flat_map(|k| values.iter().map(move |v| (k, v)))
+        {
+            let line =
+                serde_json::json!({"time": "t", "level": "INFO", "message": "m", key: value, "k\u{1b}": [value]});
+            let shown = render_line(&LogLine::parse(&line.to_string()).unwrap(), false);
+            assert!(!shown.chars().any(|c| c.is_control() && c != '\n'), "{key}: {shown:?}");
+            assert!(
+                !shown.lines().skip(1).any(|line| line.starts_with("12:")),
+                "{key}: {shown:?}"
+            );
+            let colored = render_line(&LogLine::parse(&line.to_string()).unwrap(), true);
+            assert!(!colored.contains("\u{1b}[2J"), "{key}: {colored:?}");
+        }
     }
 
     #[test]

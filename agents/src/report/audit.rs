@@ -6,6 +6,7 @@ use broker::ids::{Attempt, GroupId};
 use serde::Serialize;
 
 use super::ReportError;
+use super::books::{self, Asked, Books};
 use crate::folder::RunFolder;
 use crate::ledger::{Audit, Inspector};
 
@@ -18,10 +19,12 @@ pub struct RunAudit {
     pub split: u64,
     /// Groups closed with samples at one agent and not at another that has their row.
     pub uneven: u64,
+    /// Tasks and conversations, over all agents.
+    pub books: Books,
 }
 
-/// Reads every ledger of the run; agents may be running.
-pub fn audit(folder: &RunFolder) -> Result<RunAudit, ReportError> {
+/// Reads every ledger of the run; agents may be running. `asked`: what its broker says, if it could be asked.
+pub fn audit(folder: &RunFolder, asked: Option<&Asked>) -> Result<RunAudit, ReportError> {
     let mut agents = BTreeMap::new();
     let mut winners: BTreeMap<GroupId, Vec<Attempt>> = BTreeMap::new();
     let mut states: BTreeMap<GroupId, (u64, u64)> = BTreeMap::new();
@@ -48,6 +51,7 @@ pub fn audit(folder: &RunFolder) -> Result<RunAudit, ReportError> {
         run: folder.run().to_string(),
         split: split.count() as u64,
         uneven: uneven.count() as u64,
+        books: books::read(folder, asked)?,
         agents,
     })
 }
@@ -64,6 +68,7 @@ impl RunAudit {
                     .into_iter()
                     .map(move |what| format!("agent {name}: {what}"))
             })
+            .chain(self.books.violations())
             .collect()
     }
 
@@ -98,6 +103,9 @@ impl RunAudit {
             let _ = write!(text, "{name:>14}");
         }
         text.push('\n');
+        for (what, number) in self.books.rows() {
+            let _ = writeln!(text, "{what:28}{number:>14}");
+        }
         for (what, values) in self.rows() {
             let _ = write!(text, "{what:28}");
             values.iter().for_each(|value| {
@@ -113,8 +121,15 @@ impl RunAudit {
                 let _ = writeln!(text, "  {name} closed {groups} groups empty: {reason}");
             }
         }
+        for (reason, tasks) in &self.books.abandoned {
+            let _ = writeln!(text, "  {tasks} tasks abandoned: {reason}");
+        }
         let _ = writeln!(text, "groups split between attempts: {}", self.split);
-        let verdict = if self.violations().is_empty() {
+        let broken = self.violations();
+        for what in &broken {
+            let _ = writeln!(text, "  {what}");
+        }
+        let verdict = if broken.is_empty() {
             "nothing lost, nothing counted twice"
         } else {
             "A PROMISE IS BROKEN"
@@ -181,7 +196,7 @@ mod tests {
         let (mut a, mut b) = (open("a"), open("b"));
         a.stage(&[bundle(&folder, "t1", 1), bundle(&folder, "t2", 1)]).unwrap();
         b.stage(&[bundle(&folder, "t1", 1), bundle(&folder, "t2", 2)]).unwrap();
-        let audit = audit(&folder).unwrap();
+        let audit = audit(&folder, None).unwrap();
         assert_eq!((audit.split, audit.uneven), (1, 0));
         assert_eq!(audit.agents["b"].samples, 2);
         assert!(audit.violations().is_empty());

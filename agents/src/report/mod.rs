@@ -1,9 +1,11 @@
 //! `report.html`: one page that says how a run went. Self-contained: no network, light and dark.
 
 pub mod audit;
+pub mod books;
 mod chart;
 mod data;
 mod page;
+pub mod repair;
 mod samples;
 
 use std::path::PathBuf;
@@ -24,6 +26,8 @@ pub enum ReportError {
         path: PathBuf,
         source: std::io::Error,
     },
+    #[error("a ledger cannot be made: {0}")]
+    Repair(String),
 }
 
 /// A figure as it was at the beginning and at the end: means over a tenth of the steps.
@@ -46,7 +50,7 @@ pub fn write(folder: &RunFolder) -> Result<PathBuf, ReportError> {
         config: folder.config()?,
         data: data::read(folder)?,
         samples: samples::read(folder)?,
-        audit: audit::audit(folder)?,
+        audit: audit::audit(folder, None)?,
     };
     let path = folder.report();
     std::fs::write(&path, page::render(&facts)).map_err(|source| ReportError::Io {
@@ -161,6 +165,13 @@ mod tests {
         for foreign in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!html.contains(foreign), "{foreign}: the page must need no network");
         }
+    }
+
+    #[test]
+    fn text_closes_no_element_and_no_attribute() {
+        let hostile = "</p><img src=x onerror='a()'>\"&\u{1b}[2J";
+        let escaped = escape(hostile);
+        assert!(!escaped.contains(['<', '>', '"', '\'', '\u{1b}']), "{escaped}");
     }
 
     #[test]

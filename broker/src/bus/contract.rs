@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use super::{Bus, Consumer, Delivery, HEADER_QUEUE, HEADER_REASON, HEADER_TYPE, Outgoing, PublishError, dead_letter};
 use crate::ids::RunId;
 use crate::protocol::Kind;
-use crate::topology::{Address, Queue, Topology};
+use crate::topology::{Address, Queue, Speaker, Topology};
 use configs::AgentName;
 
 /// No answer within this is a failure; it is far longer than any answer takes.
@@ -342,7 +342,9 @@ pub async fn listeners_get_what_they_asked_for(bus: &dyn Bus, peer: &dyn Bus) {
             .await
             .unwrap();
     }
-    bus.publish(transient(topology.to_control(), "beat")).await.unwrap();
+    bus.publish(transient(topology.to_control(Speaker::Operator), "beat"))
+        .await
+        .unwrap();
     for (ear, expected) in ears
         .iter_mut()
         .zip([&["b-s", "a-l", "a-s"][..], &["a-s"], &["beat"], &["beat"]])
@@ -363,7 +365,7 @@ pub async fn an_exclusive_queue_belongs_to_one(bus: &dyn Bus, peer: &dyn Bus) {
     bus.declare_queue(&queue).await.unwrap();
     assert!(peer.consume(&queue, 1).await.is_err(), "another process consumes it");
     for n in 0..6 {
-        let mut beat = message(topology.to_control(), &n.to_string());
+        let mut beat = message(topology.to_control(Speaker::Operator), &n.to_string());
         beat.body = vec![0; 1000].into();
         bus.publish(beat).await.unwrap();
     }

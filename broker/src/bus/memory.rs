@@ -5,8 +5,10 @@
 //! listening to them ends with the process.
 
 mod queue;
+mod routes;
+#[cfg(test)]
+mod tests;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 
@@ -14,10 +16,9 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use self::queue::{QueueCell, Rejected, Stored, Taken};
-use super::{
-    Acker, Bus, BusError, BusHealth, Consumer, Delivery, HEADER_QUEUE, HEADER_REASON, Outgoing, PublishError, route,
-};
-use crate::topology::{Address, Exchange, ExchangeKind, Queue, Topology};
+use self::routes::Routes;
+use super::{Acker, Bus, BusError, BusHealth, Consumer, Delivery, HEADER_QUEUE, HEADER_REASON, Outgoing, PublishError};
+use crate::topology::{Queue, Topology};
 use configs::AgentName;
 
 /// A handle to queues inside this process.
@@ -33,54 +34,6 @@ pub struct MemoryBus {
 struct Broker {
     routes: RwLock<Routes>,
     next_id: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Routes {
-    exchanges: HashMap<String, Bindings>,
-    queues: HashMap<String, Arc<QueueCell>>,
-}
-
-#[derive(Debug)]
-struct Bindings {
-    kind: ExchangeKind,
-    queues: Vec<(String, Arc<QueueCell>)>,
-}
-
-impl Routes {
-    fn exchange(&mut self, exchange: &Exchange) -> Result<&mut Bindings, BusError> {
-        let bindings = self.exchanges.entry(exchange.name.clone()).or_insert_with(|| Bindings {
-            kind: exchange.kind,
-            queues: Vec::new(),
-        });
-        if bindings.kind == exchange.kind {
-            return Ok(bindings);
-        }
-        Err(BusError::Declare {
-            what: format!("exchange {}", exchange.name),
-            reason: format!("it exists as {:?}, not {:?}", bindings.kind, exchange.kind),
-        })
-    }
-
-    fn targets(&self, to: &Address) -> Vec<Arc<QueueCell>> {
-        let Some(exchange) = self.exchanges.get(&to.exchange) else {
-            return Vec::new();
-        };
-        let taking = |(binding, _): &&(String, _)| route::matches(exchange.kind, binding, &to.routing_key);
-        exchange
-            .queues
-            .iter()
-            .filter(taking)
-            .map(|(_, queue)| queue.clone())
-            .collect()
-    }
-
-    fn remove(&mut self, name: &str) {
-        self.queues.remove(name);
-        for exchange in self.exchanges.values_mut() {
-            exchange.queues.retain(|(_, queue)| *queue.name != *name);
-        }
-    }
 }
 
 impl Broker {
@@ -103,6 +56,7 @@ impl Broker {
         };
         let targets = self.read(|routes| routes.targets(to));
         let mut dead = message.clone();
+        dead.routing_key.clone_from(&to.routing_key);
         if !dead.headers.iter().any(|(key, _)| key == HEADER_REASON) {
             dead.headers.push((HEADER_REASON.into(), reason.into()));
             dead.headers.push((HEADER_QUEUE.into(), queue.name.to_string()));
@@ -240,6 +194,7 @@ fn deliver(queues: &[Arc<QueueCell>], message: Outgoing) -> Result<(), PublishEr
         message_id: Some(message_id),
         correlation_id,
         headers,
+        routing_key: to.routing_key.clone(),
         body,
     };
     let full = |_| PublishError::Full(to.routing_key.clone());
@@ -358,8 +313,11 @@ impl MemoryConsumer {
             message_id: message.message_id,
             correlation_id: message.correlation_id,
             headers: message.headers,
+            user: None,
+            dead_letter: false,
             body: message.body,
             redelivered,
+            routing_key: message.routing_key,
             queue: self.queue.name.clone(),
             acker: Arc::new(MemoryAcker {
                 tag,
@@ -403,82 +361,5 @@ impl Acker for MemoryAcker {
             }
         }
         true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::ids::RunId;
-    use crate::protocol::Kind;
-    use bytes::Bytes;
-    use std::task::{Context, Waker};
-
-    fn task(topology: &Topology, id: u32) -> Outgoing {
-        Outgoing {
-            to: topology.to(&topology.tasks()),
-            kind: Kind::Task,
-            message_id: id.to_string(),
-            correlation_id: None,
-            headers: vec![],
-            body: Bytes::from_static(b"body"),
-            durable: true,
-        }
-    }
-
-    #[tokio::test]
-    async fn a_cancelled_wait_loses_no_message() {
-        let topology = Topology::new(RunId::new("r").unwrap());
-        let bus = MemoryBus::new();
-        bus.declare(&topology, &[]).await.unwrap();
-        let mut one = bus.consume(&topology.tasks(), 1).await.unwrap();
-        let mut two = bus.consume(&topology.tasks(), 1).await.unwrap();
-        for id in 0..200 {
-            // `one` waits, is woken by the publish, and its wait is dropped before it runs.
-            let mut waiting = one.next();
-            let mut context = Context::from_waker(Waker::noop());
-            assert!(waiting.as_mut().poll(&mut context).is_pending());
-            bus.publish(task(&topology, id)).await.unwrap();
-            drop(waiting);
-            let delivery = two.next().await.unwrap();
-            assert_eq!(delivery.message_id, Some(id.to_string()));
-            assert!(delivery.ack().await);
-            assert!(!delivery.ack().await, "a second ack proves nothing");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_message_that_always_comes_back_is_given_up() {
-        let topology = Topology::new(RunId::new("r").unwrap());
-        let bus = MemoryBus::new();
-        bus.declare(&topology, &[]).await.unwrap();
-        bus.publish(task(&topology, 7)).await.unwrap();
-        let mut consumer = bus.consume(&topology.tasks(), 1).await.unwrap();
-        for _ in 0..=crate::topology::DELIVERY_LIMIT {
-            assert!(consumer.next().await.unwrap().acker.reject(true).await);
-        }
-        let dead = bus.consume(&topology.dead(), 1).await.unwrap().next().await.unwrap();
-        assert_eq!(dead.header(HEADER_REASON), Some("delivery_limit"));
-        assert_eq!(bus.depth(&topology.tasks()).await, Some(0));
-    }
-
-    #[tokio::test]
-    async fn closing_one_handle_gives_its_deliveries_to_the_other() {
-        let topology = Topology::new(RunId::new("r").unwrap());
-        let (bus, listener) = (MemoryBus::new(), topology.control("x"));
-        let peer = bus.peer();
-        bus.declare(&topology, &[]).await.unwrap();
-        bus.declare_queue(&listener).await.unwrap();
-        assert!(peer.consume(&listener, 1).await.is_err(), "exclusive");
-        bus.publish(task(&topology, 1)).await.unwrap();
-        let mut consumer = bus.consume(&topology.tasks(), 9).await.unwrap();
-        let held = consumer.next().await.unwrap();
-        bus.close().await;
-        assert!(consumer.next().await.is_none());
-        assert!(!held.ack().await);
-        assert_eq!(bus.publish(task(&topology, 2)).await, Err(PublishError::Closed));
-        assert_eq!(peer.depth(&listener).await, None);
-        let again = peer.consume(&topology.tasks(), 9).await.unwrap().next().await.unwrap();
-        assert!(again.redelivered);
     }
 }

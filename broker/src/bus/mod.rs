@@ -8,6 +8,7 @@
 pub mod amqp;
 #[cfg(feature = "contract")]
 pub mod contract;
+pub mod heard;
 pub mod memory;
 mod route;
 
@@ -83,8 +84,15 @@ pub struct Delivery {
     pub correlation_id: Option<String>,
     pub headers: Vec<(String, String)>,
     pub body: Bytes,
+    /// The user who published it, as the broker has verified it; `None`: the publisher did not say.
+    pub user: Option<String>,
     /// `true`: perhaps seen before. `false`: certainly not.
     pub redelivered: bool,
+    /// The key it was published under. Where keys name their writers (results, control), the broker's topic permissions
+    /// keep each to its own name.
+    pub routing_key: String,
+    /// Whether RabbitMQ says that some queue gave it up before; its key is then the choice of that queue's owner.
+    pub dead_letter: bool,
     /// The queue it came from.
     pub queue: Arc<str>,
     pub acker: Arc<dyn Acker>,
@@ -146,6 +154,9 @@ pub const HEADER_QUEUE: &str = "dyad-queue";
 /// Header that keeps its `type`.
 pub const HEADER_TYPE: &str = "dyad-type";
 
+/// Header that says which user published it.
+pub const HEADER_USER: &str = "dyad-user";
+
 /// Moves a delivery to the dead letters, byte-exact, with its reason: published with a confirm, then acked. On failure it
 /// stays unacked and comes again.
 pub async fn dead_letter(
@@ -156,11 +167,14 @@ pub async fn dead_letter(
 ) -> Result<(), PublishError> {
     let dead = topology.dead();
     let mut headers = delivery.headers.clone();
-    headers.retain(|(key, _)| key != HEADER_REASON && key != HEADER_QUEUE && key != HEADER_TYPE);
+    headers.retain(|(key, _)| ![HEADER_REASON, HEADER_QUEUE, HEADER_TYPE, HEADER_USER].contains(&key.as_str()));
     headers.push((HEADER_REASON.into(), reason.chars().take(1000).collect()));
     headers.push((HEADER_QUEUE.into(), delivery.queue.to_string()));
     if let Some(kind) = delivery.kind {
         headers.push((HEADER_TYPE.into(), kind.to_string()));
+    }
+    if let Some(user) = &delivery.user {
+        headers.push((HEADER_USER.into(), user.clone()));
     }
     let message_id = delivery
         .message_id
@@ -176,6 +190,7 @@ pub async fn dead_letter(
         durable: true,
     })
     .await?;
+    crate::fail::point("letter.confirmed");
     delivery.ack().await;
     Ok(())
 }

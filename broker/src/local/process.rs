@@ -3,10 +3,10 @@
 //! The child leads its own process group, and a watchdog shell in that group reads a pipe whose other end only we hold. When
 //! we drop it, panic, or are killed by any signal, the pipe closes and the watchdog kills the group.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -173,16 +173,27 @@ pub fn secret(path: &Path) -> Result<String, LocalError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(LocalError::io("read", path)(error)),
     }
-    let mut bytes = [0u8; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut bytes))
-        .map_err(LocalError::io("read", "/dev/urandom"))?;
-    let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let text = random_secret()?;
     write_private(path, &text)?;
     Ok(text)
 }
 
-/// Writes a file that only we can read.
+/// 32 hexadecimal digits from the system's random numbers.
+pub fn random_secret() -> Result<String, LocalError> {
+    let bytes: [u8; 16] = random_bytes()?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// From the system's random numbers.
+pub fn random_bytes<const N: usize>() -> Result<[u8; N], LocalError> {
+    let mut bytes = [0u8; N];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(LocalError::io("read", "/dev/urandom"))?;
+    Ok(bytes)
+}
+
+/// Writes a file that only we can read, whoever could read it before.
 pub fn write_private(path: &Path, text: &str) -> Result<(), LocalError> {
     OpenOptions::new()
         .create(true)
@@ -190,7 +201,11 @@ pub fn write_private(path: &Path, text: &str) -> Result<(), LocalError> {
         .truncate(true)
         .mode(0o600)
         .open(path)
-        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .and_then(|mut file| {
+            // The mode above is for a file that is new.
+            file.set_permissions(Permissions::from_mode(0o600))?;
+            file.write_all(text.as_bytes())
+        })
         .map_err(LocalError::io("write", path))
 }
 
@@ -210,6 +225,17 @@ mod tests {
             assert!(Instant::now() < deadline, "never happened: {what}");
             std::thread::sleep(Duration::from_millis(10));
         }
+    }
+
+    #[test]
+    fn a_private_file_is_private_whatever_it_was_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        std::fs::write(&path, "old").unwrap();
+        std::fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        write_private(&path, "new").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
     }
 
     #[test]

@@ -13,6 +13,8 @@ use super::LocalError;
 use super::process::{self, Guarded};
 
 const SERVER: &str = "RabbitMQ";
+/// The environment variable that names another `rabbitmq-server` than the machine's.
+pub const SERVER_VARIABLE: &str = "DYAD_RABBITMQ_SERVER";
 /// Only processes that share our private name server could ever see this name.
 const NODE: &str = "dyad@localhost";
 const USER: &str = "dyad";
@@ -20,7 +22,8 @@ const USER: &str = "dyad";
 /// How to start the node.
 #[derive(Debug, Clone)]
 pub struct RabbitOptions {
-    /// The real `rabbitmq-server` script, not Debian's wrapper, which insists on the system's user. `None`: looked for.
+    /// The real `rabbitmq-server` script, not Debian's wrapper, which insists on the system's user. `None`: what
+    /// [`SERVER_VARIABLE`] says, else looked for.
     pub binary: Option<PathBuf>,
     /// `None`: a free one, kept through restarts of the node.
     pub port: Option<u16>,
@@ -61,6 +64,7 @@ pub struct PrivateRabbit {
 #[derive(Debug)]
 struct Node {
     server: Guarded,
+    names_port: u16,
     _names: Guarded,
 }
 
@@ -106,10 +110,29 @@ impl PrivateRabbit {
         self.node.as_ref().map(|node| node.server.pid())
     }
 
+    /// Its own `rabbitmqctl`, for an operator or a test; `None` while the node is killed.
+    #[must_use]
+    pub fn ctl(&self, args: &[&str]) -> Option<Command> {
+        let node = self.node.as_ref()?;
+        let mut command = Command::new(self.binary.with_file_name("rabbitmqctl"));
+        command
+            .args(args)
+            .env("HOME", &self.folder)
+            .env("ERL_EPMD_PORT", node.names_port.to_string())
+            .env("RABBITMQ_NODENAME", NODE)
+            .env("RABBITMQ_CONF_ENV_FILE", "/dev/null");
+        Some(command)
+    }
+
     /// Where the node writes its log.
     #[must_use]
     pub fn log_path(&self) -> PathBuf {
         self.folder.join("server.log")
+    }
+
+    /// Whether the node's process runs.
+    pub fn is_running(&mut self) -> bool {
+        self.node.as_mut().is_some_and(|node| node.server.ended().is_none())
     }
 
     /// SIGKILL, as a crash or the kernel's memory killer would.
@@ -142,7 +165,11 @@ impl PrivateRabbit {
         };
         let names = spawn(&self.names_command(names_port))?;
         let server = spawn(&self.server_command(names_port, distribution_port))?;
-        self.node = Some(Node { server, _names: names });
+        self.node = Some(Node {
+            server,
+            names_port,
+            _names: names,
+        });
         let ready = self.ready().await;
         if ready.is_err() {
             self.node = None;
@@ -239,8 +266,9 @@ fn binaries(options: &RabbitOptions) -> Result<(PathBuf, PathBuf), LocalError> {
         binary,
         package,
     };
-    let server = match &options.binary {
-        Some(path) => path.is_file().then(|| path.clone()),
+    let named = std::env::var_os(SERVER_VARIABLE).map(PathBuf::from);
+    let server = match options.binary.clone().or(named) {
+        Some(path) => path.is_file().then_some(path),
         None => process::find_binary(&["/usr/lib/rabbitmq/bin/rabbitmq-server"], "rabbitmq-server"),
     };
     let server = server.ok_or(missing("rabbitmq-server", "rabbitmq-server"))?;

@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 
 use super::turn::VersionSpan;
+use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, Digest, GroupId, WeightVersion};
 
 /// How a conversation ended, as far as training cares.
@@ -25,7 +26,7 @@ pub struct Segment {
 }
 
 /// One generation, or a chain of turns in which each prompt's ids extend the ids before.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     pub ids: Vec<u32>,
     /// In order and without overlap. Only these tokens are trained, each exactly once.
@@ -33,6 +34,8 @@ pub struct Row {
     /// Behaviour log-probs of the trained tokens, segment by segment.
     pub logprobs: Vec<f32>,
 }
+
+bulk_codec!(Row { bulk ids, plain segments, bulk logprobs });
 
 impl Row {
     /// Tokens that are trained on.

@@ -6,7 +6,7 @@ use crate::ids::WeightVersion;
 use configs::AgentName;
 
 /// Where a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
     #[default]
@@ -17,6 +17,30 @@ pub enum RunPhase {
     Draining,
     /// Finished; the agent goes on serving until all have ended.
     Closed,
+}
+
+/// The state of a run: changed by orders and by the run's own end, stored in each agent's ledger and repeated in every
+/// heartbeat, so that whoever starts anew learns it from those that are there. The greater one is the newer: by `seq`, and
+/// where two changed it at once, by the later phase.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+pub struct RunState {
+    /// Counts the changes.
+    pub seq: u64,
+    pub phase: RunPhase,
+}
+
+/// An agent's checkpoint of a joint snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Saved {
+    /// Which snapshot it was asked for.
+    pub snapshot: String,
+    pub lineage: u32,
+    pub step: u64,
+    /// Of its training state.
+    pub digest: String,
+    /// The ledger's sequence number of the last batch in it, and the digest of all that it consumed.
+    pub sequence: u64,
+    pub consumed: String,
 }
 
 /// What an agent says of itself, on change and at least each second. The newest of an incarnation wins.
@@ -43,6 +67,15 @@ pub struct Heartbeat {
     pub closed: u64,
     /// Whether its engine has weights and takes turns.
     pub serving: bool,
+    /// The least place in the run's own source of tasks of which its ledger has no group.
+    #[serde(default)]
+    pub next_order: u64,
+    /// The run's state as its ledger has it.
+    #[serde(default)]
+    pub run: RunState,
+    /// Its part of the newest joint snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<Saved>,
     /// Mean reward of its last batch.
     #[serde(default)]
     pub reward: Option<f64>,
@@ -61,8 +94,31 @@ pub struct CoordinatorBeat {
     pub finished_conversations: u64,
     pub dead_tasks: u64,
     pub turns: u64,
+    /// The run's state as it knows it.
+    #[serde(default)]
+    pub run: RunState,
+    /// Whether it holds nothing of the run: no task, no group.
+    #[serde(default)]
+    pub drained: bool,
+    /// The joint snapshot for which agents are to write their checkpoints, now that nothing is in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
+    /// What became of the newest joint snapshot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot_done: Option<SnapshotDone>,
     #[serde(default)]
     pub pid: u32,
+}
+
+/// What became of a joint snapshot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotDone {
+    pub snapshot: String,
+    /// Groups that were still played when the time was up: they begin anew.
+    pub voided: u64,
+    /// Why it could not be made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// Either heartbeat, told apart by `kind`.
@@ -73,12 +129,20 @@ pub enum Beat {
     Coordinator(CoordinatorBeat),
 }
 
-/// Orders to a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// Orders to a run. Repeating one changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Command {
+    /// Begin no more groups.
     Pause,
     Resume,
-    /// Admit nothing more, finish what is open, end.
+    /// Finish what was published and what is open, then end.
     Drain,
+    /// Write a joint snapshot.
+    Checkpoint {
+        /// Names it; new for each.
+        snapshot: String,
+        /// Milliseconds that open groups are given to finish before they are voided.
+        patience_ms: u64,
+    },
 }

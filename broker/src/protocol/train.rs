@@ -18,7 +18,7 @@ pub struct Span {
     pub mask: Vec<bool>,
     /// Log-probs of the weights that sampled the token; 0 where the mask is false. As long as `ids`.
     pub behaviour_lp: Vec<f32>,
-    /// Log-probs of the weights at the start of the batch, where they differ from the behaviour's. Empty: as behaviour.
+    /// Log-probs of the weights at the start of the batch, where the loss asks for them. Empty: as behaviour.
     pub old_lp: Vec<f32>,
     /// One value for every trained token of the span.
     pub advantage: f32,
@@ -38,19 +38,78 @@ pub struct TrainBatch {
     pub tokens: u64,
 }
 
+impl TrainBatch {
+    /// Makes `logprobs`, span by span as [`TrainReply::LogProbs`] gives them, those of the start of the batch. `false`, and
+    /// nothing changed: they are not this batch's.
+    #[must_use]
+    pub fn begin_from(&mut self, logprobs: Vec<Vec<f32>>) -> bool {
+        let fits = |(span, lps): (&Span, &Vec<f32>)| span.ids.len() == lps.len();
+        if logprobs.len() != self.spans.len() || !self.spans.iter().zip(&logprobs).all(fits) {
+            return false;
+        }
+        for (span, lps) in self.spans.iter_mut().zip(logprobs) {
+            span.old_lp = lps;
+        }
+        true
+    }
+}
+
 /// Which loss, with its settings.
 #[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
 pub enum Loss {
-    /// `-min(r A, clip(r, 1 - low, 1 + high) A)`, r the ratio to `old_lp` (or the behaviour), plus
-    /// `kl_coef * k3(ref) - entropy_coef * H`.
-    Policy {
-        clip_low: f32,
-        clip_high: f32,
-        kl_coef: f32,
-        entropy_coef: f32,
-    },
+    Policy(Policy),
     /// `-lp`.
     CrossEntropy,
+}
+
+/// A policy gradient: `w * surrogate + kl_coef * KL(reference) - entropy_coef * H`.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+pub struct Policy {
+    pub surrogate: Surrogate,
+    pub kl: Kl,
+    pub kl_coef: f32,
+    pub entropy_coef: f32,
+    /// Decoupled: `w = min(exp(old_lp - behaviour_lp), cap)`, a constant. `None`: w = 1.
+    pub behaviour_cap: Option<f32>,
+}
+
+impl Policy {
+    /// The clipped policy gradient alone.
+    #[must_use]
+    pub const fn clipped(low: f32, high: f32) -> Self {
+        Self {
+            surrogate: Surrogate::Clipped { low, high, dual: None },
+            kl: Kl::K3,
+            kl_coef: 0.0,
+            entropy_coef: 0.0,
+            behaviour_cap: None,
+        }
+    }
+}
+
+/// What is made of the advantage A and the ratio r to `old_lp` (or the behaviour) of one token.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+pub enum Surrogate {
+    /// `-min(r A, clip(r, 1 - low, 1 + high) A)`; with `dual` > 1 at most `-dual A` where A is negative.
+    Clipped { low: f32, high: f32, dual: Option<f32> },
+    /// `-r A`.
+    ImportanceSampling,
+    /// `-sg(clip(r, 1 - low, 1 + high)) lp A`.
+    Cispo { low: f32, high: f32 },
+    /// `-(lp A - beta/2 (lp - old)^2)`.
+    Dro { beta: f32 },
+}
+
+/// Which estimate of the divergence KL(policy || other) from tokens of the policy, with `d = other - lp` (Schulman,
+/// "Approximating KL divergence", 2020).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Kl {
+    /// `-d`: unbiased, of either sign. As a term of the loss its gradient is 0 in expectation.
+    K1,
+    /// `d^2 / 2`: never negative, biased, and with the right gradient in expectation.
+    K2,
+    /// `exp(d) - d - 1`: never negative and unbiased.
+    K3,
 }
 
 /// Settings of one optimizer step.

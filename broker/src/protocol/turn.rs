@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
 use configs::RoleName;
 
@@ -34,13 +35,15 @@ impl Message {
 }
 
 /// What a generation starts from: the agent's own ids so far, never re-tokenised, and what was said to it since.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Prompt {
     /// Prompt and output ids of this seat's turn before, as that turn's result gave them; empty at its first turn.
     pub held: Vec<u32>,
     /// Messages that are new since then.
     pub messages: Vec<Message>,
 }
+
+bulk_codec!(Prompt { bulk held, plain messages });
 
 /// How to sample.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -73,6 +76,32 @@ pub struct TurnRequest {
     pub seed: u64,
     /// Its place in a synchronous wave: waves are computed in this order, never in the order of arrival.
     pub order: u64,
+}
+
+impl TurnRequest {
+    /// The answer to a request that can never be done.
+    #[must_use]
+    pub fn failed(self, reason: &str) -> TurnResult {
+        self.answered(TurnOutcome::Failed {
+            reason: reason.to_owned(),
+            retry: false,
+        })
+    }
+
+    /// The answer to this request.
+    #[must_use]
+    pub fn answered(self, outcome: TurnOutcome) -> TurnResult {
+        TurnResult {
+            request: self.request,
+            group: self.group,
+            attempt: self.attempt,
+            member: self.member,
+            role: self.role,
+            seat: self.seat,
+            turn: self.turn,
+            outcome,
+        }
+    }
 }
 
 /// A synchronous wave: an engine begins when it holds all `total` requests of the wave, whatever frames they came in.
@@ -113,9 +142,14 @@ pub struct VersionSpan {
 }
 
 /// One finished generation, token-in and token-out.
-#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+///
+/// What the model saw are the first `kept` of the ids that the request held, then `prompt_ids`. So neither the wire nor the
+/// store carries a conversation's past again with each of its turns; [`Generation::complete`] puts it back.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
-    /// What the model saw: held ids and bridge ids.
+    /// Ids of the request's [`Prompt::held`] that the prompt begins with; 0 once they stand in `prompt_ids`.
+    pub kept: u32,
+    /// The rest of what the model saw: bridge ids, and whatever of the held ids did not stay as it was.
     pub prompt_ids: Vec<u32>,
     /// What it sampled, the end-of-turn token included if it was sampled.
     pub output_ids: Vec<u32>,
@@ -129,6 +163,32 @@ pub struct Generation {
     pub finish: Finish,
     /// The output as a partner sees it: without reasoning, without control tokens.
     pub text: String,
+}
+
+bulk_codec!(Generation {
+    plain kept,
+    bulk prompt_ids,
+    bulk output_ids,
+    bulk logprobs,
+    plain spans,
+    plain oldest_kv,
+    plain temperature,
+    plain finish,
+    plain text,
+});
+
+impl Generation {
+    /// Writes the kept ids in front of `prompt_ids`, so that they are all that the model saw. `held` are the ids that the
+    /// request held. `false`, and nothing changed: the generation claims more of them than there are.
+    #[must_use]
+    pub fn complete(&mut self, held: &[u32]) -> bool {
+        let Some(kept) = held.get(..self.kept as usize) else {
+            return false;
+        };
+        self.prompt_ids.splice(..0, kept.iter().copied());
+        self.kept = 0;
+        true
+    }
 }
 
 /// What became of a request.
@@ -155,13 +215,14 @@ pub struct TurnResult {
     pub outcome: TurnOutcome,
 }
 
-/// Results for one coordinator from one agent.
+/// Results for one coordinator from one agent. Whoever sends may share the results (`R = Arc<TurnResult>`): the bytes are
+/// the same.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
-pub struct ResultFrame {
+pub struct ResultFrame<R = TurnResult> {
     pub agent: String,
     /// As the requests' frame said, so that the coordinator knows a wave is whole.
     pub wave: Option<Wave>,
-    pub results: Vec<TurnResult>,
+    pub results: Vec<R>,
 }
 
 /// The turn that a request or result belongs to; `None` if its role is no name.

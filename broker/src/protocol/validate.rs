@@ -4,7 +4,7 @@
 //! that nothing later could see.
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
-use super::turn::{Generation, ResultFrame, TurnOutcome, VersionSpan};
+use super::turn::{Generation, ResultFrame, Sampling, TurnFrame, TurnOutcome, VersionSpan};
 use crate::codec::CodecError;
 use configs::RoleName;
 
@@ -60,6 +60,24 @@ impl Generation {
         finite(&self.logprobs, "a log-prob that is not finite")?;
         temperature(self.temperature)?;
         covers(&self.spans, self.output_ids.len())
+    }
+}
+
+impl Sampling {
+    fn validate(&self) -> Result<(), CodecError> {
+        temperature(self.temperature)?;
+        finite(&[self.top_p, self.min_p], "a bound of probability that is not finite")
+    }
+}
+
+impl TurnFrame {
+    /// Checks every sampling and every role.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        self.samplings.iter().try_for_each(Sampling::validate)?;
+        self.requests.iter().try_for_each(|request| role(&request.role))
     }
 }
 

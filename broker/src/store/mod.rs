@@ -10,7 +10,13 @@ pub mod redis;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::ids::{Attempt, Digest, GroupId};
+use crate::ids::{Attempt, Digest, GroupId, RunId};
+
+/// What every key of a run begins with.
+#[must_use]
+pub fn keys_of(run: &RunId) -> String {
+    format!("dyad:{{{run}}}:")
+}
 
 /// Proof of ownership: one try at a group, and the counter that shuts out an earlier owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -77,16 +77,30 @@ struct Scripts {
 
 impl Scripts {
     fn new() -> Self {
-        let held = |body: &str| Script::new(&format!("{}{body}", include_str!("redis/held.lua")));
+        let lease = if crate::mutant::stands("store.fence") {
+            include_str!("redis/held.lua")
+        } else {
+            "local function held(key) return redis.call('EXISTS', key) == 1 end\n"
+        };
+        let held = |body: &str| Script::new(&format!("{lease}{body}"));
         Self {
             claim: Script::new(include_str!("redis/claim.lua")),
             beat: held(include_str!("redis/beat.lua")),
-            commit: held(include_str!("redis/commit.lua")),
+            commit: held(&set_once(include_str!("redis/commit.lua"))),
             decide: held(include_str!("redis/decide.lua")),
             finish: Script::new(include_str!("redis/finish.lua")),
             release: Script::new(include_str!("redis/release.lua")),
             void: held(include_str!("redis/void.lua")),
         }
+    }
+}
+
+/// The guard that lets a record be written only where none is.
+fn set_once(script: &str) -> String {
+    if crate::mutant::stands("store.set-once") {
+        script.to_owned()
+    } else {
+        script.replace("if not first then\n    new[field]", "if true then\n    new[field]")
     }
 }
 
@@ -123,7 +137,7 @@ impl RedisStore {
         Ok(Arc::new(Self {
             connection,
             scripts: Scripts::new(),
-            prefix: format!("dyad:{{{run}}}:group:"),
+            prefix: format!("{}group:", super::keys_of(run)),
             url: shown,
             deadline,
             keep_finished_ms: u64::try_from(options.keep_finished.as_millis())

@@ -14,7 +14,7 @@ use super::sample;
 
 /// Decodes as every type there is; only a panic fails.
 fn decode_as_anything(bytes: &[u8]) {
-    let _ = codec::decode::<TurnFrame>(bytes);
+    let _ = codec::decode::<TurnFrame>(bytes).map(|frame| frame.validate());
     let _ = codec::decode::<ResultFrame>(bytes).map(|frame| frame.validate());
     let _ = codec::decode::<Bundle>(bytes).map(|bundle| bundle.validate());
     let _ = codec::decode::<ReserveFrame>(bytes);
@@ -50,6 +50,7 @@ prop_compose! {
         let ends = if cut > 0 && cut < length { vec![(0, cut), (cut, length)] } else { vec![(0, length)] };
         let (output_ids, logprobs) = tokens.into_iter().unzip();
         Generation {
+            kept: cut,
             prompt_ids,
             output_ids,
             logprobs,
@@ -181,6 +182,23 @@ fn generations_that_cannot_be_true_are_refused() {
     let mut frame = sample::result_frame();
     frame.results[1].role = "no name!".into();
     assert!(frame.validate().is_err());
+}
+
+#[test]
+fn requests_that_cannot_be_true_are_refused() {
+    fn refused(change: impl FnOnce(&mut TurnFrame)) -> bool {
+        let mut frame = sample::turn_frame();
+        assert_eq!(frame.validate(), Ok(()));
+        change(&mut frame);
+        matches!(frame.validate(), Err(CodecError::Content(_)))
+    }
+    for bad in [f32::NAN, f32::INFINITY] {
+        assert!(refused(|f| f.samplings[0].temperature = bad));
+        assert!(refused(|f| f.samplings[0].top_p = bad));
+        assert!(refused(|f| f.samplings[0].min_p = bad));
+    }
+    assert!(refused(|f| f.samplings[0].temperature = -1.0));
+    assert!(refused(|f| f.requests[0].role = "no name!".into()));
 }
 
 #[test]

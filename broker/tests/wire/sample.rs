@@ -3,7 +3,7 @@
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
-use broker::protocol::train::{Loss, LossStats, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{Loss, LossStats, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
 use broker::protocol::turn::{
     Finish, Generation, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest, TurnResult,
     VersionSpan, Wave,
@@ -59,6 +59,7 @@ pub(crate) fn turn_frame() -> TurnFrame {
 
 pub(crate) fn generation() -> Generation {
     Generation {
+        kept: 5,
         prompt_ids: vec![1, 2, 70_000, 5],
         output_ids: vec![6, 7, 8],
         logprobs: vec![-0.5, -1.25, -0.0],
@@ -189,12 +190,12 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
         }],
         tokens: 1,
     };
-    let policy = Loss::Policy {
-        clip_low: 0.2,
-        clip_high: 0.28,
+    let policy = Loss::Policy(Policy {
         kl_coef: 0.001,
         entropy_coef: 0.01,
-    };
+        behaviour_cap: Some(4.0),
+        ..Policy::clipped(0.2, 0.28)
+    });
     let params = OptimStep {
         lr: 3e-4,
         beta1: 0.9,

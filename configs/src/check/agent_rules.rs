@@ -2,8 +2,8 @@
 
 use super::rules::{Report, is_source};
 use crate::{
-    AgentConfig, AgentName, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig, TokenizerConfig,
-    TrainConfig, ZeroAdvantage,
+    AgentConfig, AgentName, LoraConfig, LossKind, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig,
+    TokenizerConfig, TrainConfig, ZeroAdvantage,
 };
 
 /// A report on the keys below one path.
@@ -75,6 +75,12 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
             below.path = format!("agents.{name}");
         }
     }
+    if let Some(lora) = &agent.lora {
+        below.path.push_str(".lora");
+        adapter(lora, &mut below);
+        below.path = format!("agents.{name}");
+    }
+    below.at_least_one(agent.engine.replicas, "engine.replicas");
     below.at_least_one(agent.engine.slots, "engine.slots");
     below.at_least_one(agent.engine.prefill_tokens, "engine.prefill_tokens");
     if agent.train.enabled {
@@ -84,6 +90,23 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
         below.path.push_str(".optimizer");
         optimizer(&agent.train.optimizer, &mut below);
     }
+}
+
+fn adapter(lora: &LoraConfig, below: &mut Below) {
+    below.at_least_one(lora.rank(), "rank");
+    below.positive(lora.alpha(), "alpha");
+    below.when(
+        lora.targets().is_empty(),
+        "targets",
+        "is empty: write some of \"attn\", \"mlp\", \"unembed\"",
+    );
+    let shaped = lora.rank.is_some() || lora.alpha.is_some() || lora.targets.is_some();
+    below.compared(
+        lora.path.is_some() && shaped,
+        "path",
+        &["rank", "alpha", "targets"],
+        "names an adapter that has a rank, alpha and targets of its own: write it alone, or leave it out",
+    );
 }
 
 fn sampling(sampling: &SamplingConfig, trains: bool, below: &mut Below) {
@@ -232,9 +255,25 @@ fn train(train: &TrainConfig, below: &mut Below) {
         ),
     );
     below.positive(loss.clip_high, "loss.clip_high");
+    below.positive(loss.weight_cap, "loss.weight_cap");
+    below.not_negative(loss.beta, "loss.beta");
+    let dual = loss.dual_clip.unwrap_or(2.0);
+    below.when(
+        !(dual.is_finite() && dual > 1.0),
+        "loss.dual_clip",
+        format!(
+            "is {dual}: it bounds the loss of tokens with a negative advantage, so write a number above 1, such as 3.0"
+        ),
+    );
     below.not_negative(train.kl.coef, "kl.coef");
     below.not_negative(train.entropy, "entropy");
     below.not_negative(train.entropy_final.unwrap_or(0.0), "entropy_final");
+    below.compared(
+        train.zero_advantage == ZeroAdvantage::Skip && loss.kind == LossKind::Dro && loss.beta != 0.0,
+        "zero_advantage",
+        &["loss", "loss.kind", "loss.beta"],
+        "is \"skip\" while loss.kind is \"dro\": its pull acts on groups without advantage too; write \"keep\", or set loss.beta to 0",
+    );
     below.compared(
         train.zero_advantage == ZeroAdvantage::Skip && (train.kl.coef != 0.0 || train.entropy != 0.0 || train.entropy_final.unwrap_or(0.0) != 0.0),
         "zero_advantage",

@@ -92,6 +92,14 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["loss_type", "loss_agg_mode"], "agents.NAME.train.loss.agg"),
     (
+        &["use_decoupled_loss", "recompute_logprob", "recompute_logprobs"],
+        "agents.NAME.train.loss.ratio (\"decoupled\")",
+    ),
+    (
+        &["behav_imp_weight_cap", "tis_imp_ratio_cap"],
+        "agents.NAME.train.loss.weight_cap",
+    ),
+    (
         &["kl_loss_coef", "kl_coef", "init_kl_coef", "beta", "use_kl_loss"],
         "agents.NAME.train.kl.coef",
     ),

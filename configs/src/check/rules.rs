@@ -7,9 +7,22 @@ use crate::run::Problem;
 use crate::{Mode, RunConfig, ZeroAdvantage};
 
 /// Workflows that are shipped.
-pub(super) const WORKFLOWS: [&str; 4] = ["signal", "solo", "solve-verify", "solve-rewrite-select"];
+pub(super) const WORKFLOWS: [&str; 8] = [
+    "signal",
+    "guess-number",
+    "doctor-patient",
+    "self-reward",
+    "sequential",
+    "solo",
+    "solve-verify",
+    "solve-rewrite-select",
+];
+/// What begins the kind of a workflow or grader that is a program.
+const PROCESS: &str = "process:";
+/// Less than this is not enough for a program to start.
+const LEAST_MEMORY: u64 = 16 << 20;
 /// Graders that are shipped.
-pub(super) const GRADERS: [&str; 3] = ["exact", "integer", "math"];
+pub(super) const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
 /// The run id is the name, a hyphen and eight characters, 48 in all.
 const LONGEST_NAME: usize = 39;
 
@@ -224,7 +237,7 @@ fn workflow(config: &RunConfig, report: &mut Report) {
     let workflow = &config.workflow;
     let kind = &workflow.kind;
     report.when(
-        !WORKFLOWS.contains(&kind.as_str()),
+        !WORKFLOWS.contains(&kind.as_str()) && !kind.starts_with(PROCESS),
         "workflow.kind",
         &[],
         unknown(kind, &WORKFLOWS),
@@ -299,7 +312,7 @@ fn graders(config: &RunConfig, report: &mut Report) {
     for (name, grader) in &config.graders {
         let kind = &grader.kind;
         report.when(
-            !GRADERS.contains(&kind.as_str()),
+            !GRADERS.contains(&kind.as_str()) && !kind.starts_with(PROCESS),
             format!("graders.{name}.kind"),
             &[],
             unknown(kind, &GRADERS),
@@ -310,7 +323,38 @@ fn graders(config: &RunConfig, report: &mut Report) {
             &[],
             "is 0: write for example \"2s\"",
         );
+        report.when(
+            grader.workers == 0,
+            format!("graders.{name}.workers"),
+            &[],
+            "is 0, so nobody would grade: write 1 or more",
+        );
+        report.when(
+            grader.memory.0 < LEAST_MEMORY,
+            format!("graders.{name}.memory"),
+            &[],
+            format!("is {}: a program needs \"16 MiB\" or more", grader.memory),
+        );
     }
+    let process = &config.workflow.process;
+    report.when(
+        process.workers == 0,
+        "workflow.process.workers",
+        &[],
+        "is 0, so nobody would play: write 1 or more",
+    );
+    report.when(
+        process.timeout.0.is_zero(),
+        "workflow.process.timeout",
+        &[],
+        "is 0: write for example \"10s\"",
+    );
+    report.when(
+        process.memory.0 < LEAST_MEMORY,
+        "workflow.process.memory",
+        &[],
+        format!("is {}: a program needs \"16 MiB\" or more", process.memory),
+    );
 }
 
 fn agents(config: &RunConfig, report: &mut Report) {

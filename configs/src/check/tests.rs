@@ -380,6 +380,18 @@ fn synchronous_rounds_do_not_refill() {
 }
 
 #[test]
+fn a_pull_on_every_group_skips_none() {
+    let skip = "batch_groups = 32\ntrain.zero_advantage = \"skip\"\ntrain.loss.kind = \"dro\"";
+    expect(
+        &[("batch_groups = 32", skip)],
+        &[(
+            "agents.b.train.zero_advantage",
+            "its pull acts on groups without advantage",
+        )],
+    );
+}
+
+#[test]
 fn synchronous_batches_are_whole_rounds() {
     expect(
         &[("batch_groups = 32", "batch_groups = 24")],
@@ -424,6 +436,24 @@ fn leaves(prefix: &str, table: &toml::Table, out: &mut Vec<(String, toml::Value)
             _ => out.push((path, value.clone())),
         }
     }
+}
+
+#[test]
+fn an_adapter_is_new_or_read() {
+    let with = |lora: &str| format!("[agents.a]\nlora = {lora}");
+    let adapter = |lora: &str, expected: &[(&str, &str)]| expect(&[("[agents.a]", &with(lora))], expected);
+    adapter("{}", &[]);
+    adapter("{ path = \"somewhere\" }", &[]);
+    adapter("{ rank = 4, alpha = 8, targets = [\"unembed\"] }", &[]);
+    adapter(
+        "{ rank = 0, alpha = 0.0, targets = [] }",
+        &[
+            ("agents.a.lora.rank", "1 or more"),
+            ("agents.a.lora.alpha", "above 0"),
+            ("agents.a.lora.targets", "attn"),
+        ],
+    );
+    adapter("{ path = \"somewhere\", rank = 4 }", &[("agents.a.lora.path", "alone")]);
 }
 
 #[test]

@@ -2,25 +2,42 @@
 
 use serde_json::Value;
 
+#[cfg(test)]
+mod agreement_tests;
 mod boxed;
+mod choice;
+mod format;
 mod integer;
 mod math;
+mod overlap;
 #[cfg(test)]
 mod tests;
-mod value;
 
 /// Longest answer that is read, in bytes from its end: graders are linear, and this bounds them.
 const LONGEST: usize = 1 << 16;
+
+/// The kinds of graders, as `[graders.NAME] kind` names them.
+pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
 
 /// A way of comparing an answer with a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grader {
     /// The same text, but for white space around it.
     Exact,
+    /// The same words as one of the labels, but for case, punctuation and articles.
+    Match,
     /// The last whole number in the text, or the one in its last `\boxed{}`.
     Integer,
-    /// The last boxed or announced answer, compared as normalised LaTeX or by its value.
+    /// The number after the last `####`, else the boxed or last one, compared by value; so is the label's.
+    Gsm8k,
+    /// The last boxed or announced answer, compared by what it means.
     Math,
+    /// The letter that was chosen, A to J.
+    Choice,
+    /// F1 over words, from 0 to 1, for the best of the labels.
+    F1,
+    /// Whether the text is `<answer>..</answer>`, after a reasoning or without one. The label is not read.
+    Format,
 }
 
 impl Grader {
@@ -28,35 +45,50 @@ impl Grader {
     pub fn new(kind: &str) -> Result<Self, String> {
         match kind {
             "exact" => Ok(Self::Exact),
+            "match" => Ok(Self::Match),
             "integer" => Ok(Self::Integer),
+            "gsm8k" => Ok(Self::Gsm8k),
             "math" => Ok(Self::Math),
-            other => Err(format!("there is no grader {other:?}: use exact, integer or math")),
+            "choice" => Ok(Self::Choice),
+            "f1" => Ok(Self::F1),
+            "format" => Ok(Self::Format),
+            other => Err(format!("there is no grader {other:?}: use one of {}", KINDS.join(", "))),
         }
     }
 
-    /// 1 if the answer in `text` is the label's, else 0. An answer or a label that cannot be read earns 0.
+    /// What the answer in `text` is worth, 0 to 1; all but `F1` give 0 or 1. An answer or a label that cannot be read earns 0.
     #[must_use]
     pub fn grade(self, text: &str, label: &Value) -> f32 {
         let text = tail(text, LONGEST);
         let right = match self {
             Self::Exact => label_text(label).is_some_and(|label| text.trim() == label.trim()),
+            Self::Match => overlap::matches(text, label),
             Self::Integer => integer::answer(text).is_some_and(|found| Some(found) == integer::label(label)),
+            Self::Gsm8k => math::gsm8k(text, label),
             Self::Math => math::right(text, label),
+            Self::Choice => choice::answer(text).is_some_and(|found| Some(found) == choice_label(label)),
+            Self::F1 => return overlap::f1(text, label),
+            Self::Format => format::is_well_formed(text),
         };
         f32::from(u8::from(right))
     }
 
     /// Whether the label is one that this grader can compare with; the error is for who published the task.
     pub fn check_label(self, label: &Value) -> Result<(), String> {
-        let usable = match self {
-            Self::Exact => label_text(label).is_some(),
-            Self::Integer => integer::label(label).is_some(),
-            Self::Math => math::is_label(label),
-        };
-        let wanted = match self {
-            Self::Exact => "a text or a number",
-            Self::Math => "a short text or a number",
-            Self::Integer => "a whole number, or a text that is one",
+        let (usable, wanted) = match self {
+            Self::Exact => (label_text(label).is_some(), "a text or a number"),
+            Self::Match | Self::F1 => (
+                !overlap::accepted(label).is_empty(),
+                "a text, a number, or a list of them",
+            ),
+            Self::Math => (math::is_label(label), "a short text or a number"),
+            Self::Integer => (integer::label(label).is_some(), "a whole number, or a text that is one"),
+            Self::Gsm8k => (
+                math::is_gsm8k_label(label),
+                "a number, or a text that ends with #### and one",
+            ),
+            Self::Choice => (choice_label(label).is_some(), "a letter from A to J"),
+            Self::Format => (true, "nothing"),
         };
         if usable {
             Ok(())
@@ -64,6 +96,10 @@ impl Grader {
             Err(format!("the label is {label}; the grader compares with {wanted}"))
         }
     }
+}
+
+fn choice_label(label: &Value) -> Option<char> {
+    choice::letter(&label_text(label)?)
 }
 
 /// The label as text, if it is a text or a number.

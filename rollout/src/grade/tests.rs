@@ -135,14 +135,43 @@ fn deep_and_long_answers_are_refused_and_not_followed() {
     assert_eq!(Grader::Math.grade(&long, &json!(1)), 1.0);
 }
 
+#[test]
+fn gsm8k_compares_numbers() {
+    for (text, label, reward) in [
+        ("so 3 and 4\n#### 72", json!("48/2 = 24 ... #### 72"), 1.0),
+        ("#### 1,080", json!("#### 1080"), 1.0),
+        ("#### $18.00", json!(18), 1.0),
+        ("it is 72.", json!("72"), 1.0),
+        ("\\boxed{72} after 3 steps", json!(72), 1.0),
+        ("#### 71", json!(72), 0.0),
+        ("#### ", json!(72), 0.0),
+        ("72 #### 71", json!(72), 0.0),
+        ("", json!(72), 0.0),
+    ] {
+        assert_eq!(Grader::Gsm8k.grade(text, &label), reward, "{text} against {label}");
+    }
+    assert!(Grader::Gsm8k.check_label(&json!("none")).is_err());
+}
+
+#[test]
+fn every_kind_has_its_grader() {
+    for kind in KINDS {
+        assert!(Grader::new(kind).is_ok(), "{kind}");
+    }
+    assert_eq!(Grader::Choice.grade("(B)", &json!("B")), 1.0);
+    assert_eq!(Grader::Format.grade("<answer>1</answer>", &Value::Null), 1.0);
+    assert_eq!(Grader::F1.grade("a b", &json!("b c")), 0.5);
+    assert!(Grader::Choice.check_label(&json!("Z")).is_err());
+}
+
 proptest::proptest! {
     #[test]
     fn any_text_is_graded(text in "\\PC{0,40}", label in "\\PC{0,20}") {
-        for grader in [Grader::Exact, Grader::Integer, Grader::Math] {
+        for grader in KINDS.map(|kind| Grader::new(kind).unwrap()) {
             let boxed = format!("\\boxed{{{text}}}");
             for text in [&text, &boxed] {
                 let reward = grader.grade(text, &json!(label));
-                proptest::prop_assert!(reward == 0.0 || reward == 1.0);
+                proptest::prop_assert!((0.0..=1.0).contains(&reward));
             }
         }
     }

@@ -254,7 +254,7 @@ fn judge_seat(
         return Err("its reward is missing".into());
     }
     for generation in turns.values() {
-        sample::check(generation).map_err(|error| format!("a generation is broken: {error}"))?;
+        sample::check(generation, 0).map_err(|error| format!("a generation is broken: {error}"))?;
         if generation.temperature == 0.0 {
             return Err("it was sampled greedily".into());
         }

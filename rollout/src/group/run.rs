@@ -61,6 +61,8 @@ pub struct GroupRun {
     /// Requested, and neither answered nor failed since.
     in_flight: BTreeSet<TurnKey>,
     failures: BTreeMap<TurnKey, u32>,
+    /// Roles that programs play: they say texts without tokens.
+    programs: BTreeSet<RoleName>,
 }
 
 struct Member {
@@ -82,7 +84,9 @@ impl GroupRun {
     pub fn new(spec: RunSpec) -> Self {
         let member = |member| Member::new(&spec, member);
         let members = (0..spec.group_size).map(member).collect();
+        let programs = spec.workflow.programs().into_iter().flat_map(|program| program.roles);
         let mut run = Self {
+            programs: programs.collect(),
             spec,
             members,
             in_flight: BTreeSet::new(),
@@ -124,9 +128,17 @@ impl GroupRun {
         self.in_flight.remove(key);
     }
 
-    /// Everything in flight of these roles is lost: their agent lost its memory.
-    pub fn requeue_roles(&mut self, lost: impl Fn(&RoleName) -> bool) {
+    /// Everything in flight of these roles is lost: their agent lost its memory. Answers how much that is.
+    pub fn requeue_roles(&mut self, lost: impl Fn(&RoleName) -> bool) -> usize {
+        let before = self.in_flight.len();
         self.in_flight.retain(|key| !lost(&key.role));
+        before - self.in_flight.len()
+    }
+
+    /// Turns that are in flight and still wanted.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.in_flight.iter().filter(|key| self.is_wanted(key)).count()
     }
 
     /// Whether this result may be committed: ask before the commit.
@@ -134,12 +146,21 @@ impl GroupRun {
         if !self.is_wanted(key) {
             return Err(Refusal::Unwanted(key.clone()));
         }
-        sample::check(generation).map_err(Refusal::Malformed)
+        if self.programs.contains(&key.role) {
+            return Ok(());
+        }
+        let held = self.member(key.member).map_or(0, |m| m.held_len(key));
+        sample::check(generation, held).map_err(Refusal::Malformed)
     }
 
     /// A turn is committed. A refusal changes nothing.
-    pub fn on_result(&mut self, key: TurnKey, generation: Generation) -> Result<(), Refusal> {
+    pub fn on_result(&mut self, key: TurnKey, mut generation: Generation) -> Result<(), Refusal> {
         self.admits(&key, &generation)?;
+        if generation.kept > 0 {
+            let held = self.member(key.member).map_or_else(Vec::new, |m| m.held(&key));
+            // It is as long as was just checked.
+            let _ = generation.complete(&held);
+        }
         self.in_flight.remove(&key);
         self.failures.remove(&key);
         let member = key.member;
@@ -164,7 +185,7 @@ impl GroupRun {
             return false;
         }
         let after = if retry {
-            format!("{tries} tries of a generation failed, last: {reason}")
+            format!("{reason} (the last of {tries} tries)")
         } else {
             reason.to_owned()
         };
@@ -180,6 +201,13 @@ impl GroupRun {
             state.state = State::Failed(reason);
         }
         self.settle(member);
+    }
+
+    /// Whether any turn was taken or any conversation given up.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        let untouched = |member: &Member| member.turns.is_empty() && matches!(member.state, State::Open(_));
+        !self.members.iter().all(untouched)
     }
 
     /// Whether every conversation has ended or failed.
@@ -236,11 +264,12 @@ impl GroupRun {
         }
     }
 
+    fn member(&self, member: u16) -> Option<&Member> {
+        self.members.get(usize::from(member))
+    }
+
     fn want(&self, key: &TurnKey, ask: &Ask) -> Wanted {
-        let held = self
-            .members
-            .get(usize::from(key.member))
-            .map_or_else(Vec::new, |m| m.held(key));
+        let held = self.member(key.member).map_or_else(Vec::new, |m| m.held(key));
         Wanted {
             key: key.clone(),
             ask: ask.clone(),
@@ -347,12 +376,18 @@ impl Member {
 
     /// Prompt and output ids of the turn before `key` of its seat.
     fn held(&self, key: &TurnKey) -> Vec<u32> {
-        let before = self
-            .turns
-            .iter()
-            .rev()
-            .find(|(k, _)| k.role == key.role && k.seat == key.seat);
-        before.map_or_else(Vec::new, |(_, g)| [&g.prompt_ids[..], &g.output_ids[..]].concat())
+        self.before(key)
+            .map_or_else(Vec::new, |g| [&g.prompt_ids[..], &g.output_ids[..]].concat())
+    }
+
+    fn held_len(&self, key: &TurnKey) -> usize {
+        self.before(key).map_or(0, |g| g.prompt_ids.len() + g.output_ids.len())
+    }
+
+    /// The generation before `key` of its seat.
+    fn before(&self, key: &TurnKey) -> Option<&Generation> {
+        let same = |(k, _): &&(TurnKey, Generation)| k.role == key.role && k.seat == key.seat;
+        self.turns.iter().rev().find(same).map(|(_, generation)| generation)
     }
 }
 

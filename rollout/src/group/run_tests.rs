@@ -155,6 +155,46 @@ fn a_seat_holds_its_own_ids_and_no_other() {
 }
 
 #[test]
+fn held_ids_that_did_not_travel_are_put_back() {
+    // The same group three times: with whole prompts, with what the agent leaves out of them, and restored from that.
+    let compact = |wanted: &Wanted| {
+        let mut made = answer(wanted);
+        // One held id less than there are: the last may have been cut off.
+        let kept = wanted.held.len().saturating_sub(1);
+        made.prompt_ids.drain(..kept);
+        made.kept = kept as u32;
+        made
+    };
+    let play = |answer: &dyn Fn(&Wanted) -> Generation| {
+        let (mut run, mut log) = (GroupRun::new(spec(2, 1)), Vec::new());
+        while !run.is_done() {
+            for wanted in run.take_wanted() {
+                log.push((wanted.key.clone(), answer(&wanted)));
+                run.on_result(wanted.key.clone(), answer(&wanted)).unwrap();
+            }
+        }
+        (run.finish(), log)
+    };
+    let (whole, _) = play(&answer);
+    let (put_back, log) = play(&compact);
+    assert!(log.iter().any(|(_, made)| made.kept > 0), "something was left out");
+    assert_eq!(put_back, whole);
+    assert_eq!(GroupRun::restore(spec(2, 1), log).unwrap().finish(), whole);
+}
+
+#[test]
+fn a_prompt_of_more_held_ids_than_there_are_is_refused() {
+    let mut run = GroupRun::new(spec(1, 1));
+    let wanted = run.take_wanted().remove(0);
+    let mut forged = answer(&wanted);
+    forged.kept = 1;
+    assert_eq!(
+        run.on_result(wanted.key, forged),
+        Err(Refusal::Malformed(Malformed::Kept { kept: 1, held: 0 }))
+    );
+}
+
+#[test]
 fn a_result_counts_once_and_only_where_it_is_wanted() {
     let mut run = GroupRun::new(spec(1, 1));
     let wanted = run.take_wanted().remove(0);

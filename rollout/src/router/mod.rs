@@ -1,11 +1,9 @@
 //! Which engine of an agent computes which request: a pure policy, driven by the one consumer of the agent's turn queue.
 //!
-//! - A group's first turns go to one engine, which then computes their shared prompt once; a conversation stays where its KV
-//!   cache is.
-//! - Where that engine is full, or loaded by [`Limits::imbalance`] more than the least loaded, the least loaded takes over.
-//! - An engine whose weights are further behind than [`Limits::max_lag`] gets nothing new.
-//! - At most [`Limits::in_flight`] requests are with one engine; what is more waits in the queue, by a typed refusal.
-//! - When an engine dies, its requests come back to be assigned anew, and nothing sticks to it any longer.
+//! - A group's first turns go to one engine, which then computes their shared prompt once; a conversation stays where it was
+//!   computed last.
+//! - Where that engine has [`Limits::imbalance`] requests more than the least loaded, the least loaded takes over.
+//! - An engine whose weights are further behind than [`Limits::max_lag`] gets nothing new while another is less so.
 
 mod affinity;
 
@@ -16,13 +14,11 @@ use broker::ids::{GroupId, RequestId};
 use affinity::Affinity;
 
 /// An engine by its place in the agent's list.
-pub type EngineId = u32;
+pub type EngineId = usize;
 
 /// Bounds of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Requests with one engine at most.
-    pub in_flight: usize,
     /// Steps that an engine's weights may be behind the newest.
     pub max_lag: u64,
     /// Requests that an engine may have more than the least loaded and still keep what sticks to it.
@@ -34,7 +30,6 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            in_flight: 256,
             max_lag: 1,
             imbalance: 64,
             groups: 65_536,
@@ -42,156 +37,99 @@ impl Default for Limits {
     }
 }
 
-/// Why a request was not assigned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("the request is already with engine {0}")]
-    Assigned(EngineId),
-    #[error("every engine that may take it has its {limit} requests: wait for one to finish")]
-    Full { limit: usize },
-    #[error("none of {up} engines may take it: {behind} have weights too far behind")]
-    NoEngine { up: usize, behind: usize },
-}
-
 /// Engines, what is with them, and what sticks to them.
 #[derive(Debug, Clone)]
 pub struct Router {
     limits: Limits,
-    engines: BTreeMap<EngineId, Engine>,
+    engines: Vec<Engine>,
     in_flight: BTreeMap<RequestId, EngineId>,
     affinity: Affinity,
-    /// The newest published step.
-    newest: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Engine {
-    /// Step of the weights it serves, along the current lineage.
+    /// Step of the weights it serves.
     step: u64,
     load: usize,
 }
 
 impl Router {
+    /// For so many engines, at least one.
     #[must_use]
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: Limits, engines: usize) -> Self {
         Self {
             limits,
-            engines: BTreeMap::new(),
+            engines: vec![Engine::default(); engines.max(1)],
             in_flight: BTreeMap::new(),
             affinity: Affinity::new(limits.groups),
-            newest: 0,
         }
     }
 
-    /// An engine serves weights of `step`: it is new, or was updated. An engine that began anew must be reported by
-    /// [`Router::engine_down`] first.
-    pub fn engine_up(&mut self, engine: EngineId, step: u64) {
-        self.engines.entry(engine).or_insert(Engine { step, load: 0 }).step = step;
-    }
-
-    /// Weights of `step` were published, or were restored: engines behind by more than the limit get nothing new.
-    pub fn published(&mut self, step: u64) {
-        self.newest = step;
-    }
-
-    /// An engine is gone. Its requests, in the order of their ids, are in flight no longer: assign them anew.
-    #[must_use = "these requests are lost unless they are assigned anew"]
-    pub fn engine_down(&mut self, engine: EngineId) -> Vec<RequestId> {
-        self.engines.remove(&engine);
-        self.affinity.drop_engine(engine);
-        let lost: Vec<RequestId> = self
-            .in_flight
-            .iter()
-            .filter(|(_, with)| **with == engine)
-            .map(|(request, _)| *request)
-            .collect();
-        for request in &lost {
-            self.in_flight.remove(request);
+    /// An engine serves weights of `step` from now on.
+    pub fn serves(&mut self, engine: EngineId, step: u64) {
+        if let Some(engine) = self.engines.get_mut(engine) {
+            engine.step = step;
         }
-        lost
     }
 
-    /// Chooses an engine for a request of conversation `member` of `group`, and counts it there. A refusal changes nothing.
-    pub fn assign(&mut self, request: RequestId, group: GroupId, member: u16) -> Result<EngineId, Refusal> {
+    /// Chooses an engine for a request of conversation `member` of `group`, and counts it there. A request that is with
+    /// an engine already stays with it.
+    pub fn assign(&mut self, request: RequestId, group: GroupId, member: u16) -> EngineId {
         if let Some(engine) = self.in_flight.get(&request) {
-            return Err(Refusal::Assigned(*engine));
+            return *engine;
         }
-        let least = self.least_loaded()?;
+        let least = self.least_loaded();
         let engine = match self.affinity.of(group, member) {
             Some(home) if self.keeps(home, least) => home,
             _ => least,
         };
-        if let Some(state) = self.engines.get_mut(&engine) {
-            state.load += 1;
+        if let Some(engine) = self.engines.get_mut(engine) {
+            engine.load += 1;
         }
         self.in_flight.insert(request, engine);
         self.affinity.set(group, member, engine);
-        Ok(engine)
+        engine
     }
 
-    /// A request ended, by an answer or a failure. Answers the engine it was with, `None` if it was with none: an answer
-    /// from an engine that was given up, to be dropped or used as the first of two.
+    /// A request ended, by an answer or a failure. Answers the engine it was with, if it was with one.
     pub fn finish(&mut self, request: RequestId) -> Option<EngineId> {
         let engine = self.in_flight.remove(&request)?;
-        if let Some(state) = self.engines.get_mut(&engine) {
+        if let Some(state) = self.engines.get_mut(engine) {
             state.load = state.load.saturating_sub(1);
         }
         Some(engine)
     }
 
-    /// A group is closed: nothing of it comes any more.
-    pub fn forget(&mut self, group: GroupId) {
-        self.affinity.forget(group);
-    }
-
-    /// Requests with engines.
-    #[must_use]
-    pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    /// Requests that would be taken now: what the turn queue's prefetch should leave room for.
-    #[must_use]
-    pub fn room(&self) -> usize {
-        let open = self.engines.values().filter(|engine| self.current(engine));
-        open.map(|engine| self.limits.in_flight.saturating_sub(engine.load))
-            .sum()
-    }
-
     /// Requests with each engine.
-    pub fn loads(&self) -> impl Iterator<Item = (EngineId, usize)> + '_ {
-        self.engines.iter().map(|(id, engine)| (*id, engine.load))
+    #[must_use]
+    pub fn loads(&self) -> Vec<usize> {
+        self.engines.iter().map(|engine| engine.load).collect()
     }
 
-    fn current(&self, engine: &Engine) -> bool {
-        self.newest.saturating_sub(engine.step) <= self.limits.max_lag
+    fn newest(&self) -> u64 {
+        self.engines.iter().map(|engine| engine.step).max().unwrap_or(0)
     }
 
-    fn takes(&self, engine: &Engine) -> bool {
-        self.current(engine) && engine.load < self.limits.in_flight
+    fn is_current(&self, engine: &Engine) -> bool {
+        self.newest() - engine.step <= self.limits.max_lag
     }
 
     fn keeps(&self, home: EngineId, least: EngineId) -> bool {
-        let load = |id| self.engines.get(&id).map_or(0, |engine| engine.load);
-        let takes = self.engines.get(&home).is_some_and(|engine| self.takes(engine));
-        takes && load(home) <= load(least).saturating_add(self.limits.imbalance)
+        let load = |id: EngineId| self.engines.get(id).map_or(0, |engine| engine.load);
+        let current = self.engines.get(home).is_some_and(|engine| self.is_current(engine));
+        current && load(home) <= load(least).saturating_add(self.limits.imbalance)
     }
 
-    /// The least loaded engine that takes requests, the lowest id among equals.
-    fn least_loaded(&self) -> Result<EngineId, Refusal> {
-        let open = self.engines.iter().filter(|(_, engine)| self.takes(engine));
-        if let Some((id, _)) = open.min_by_key(|(id, engine)| (engine.load, **id)) {
-            return Ok(*id);
-        }
-        let behind = self.engines.values().filter(|engine| !self.current(engine)).count();
-        let up = self.engines.len();
-        Err(if behind == up {
-            Refusal::NoEngine { up, behind }
-        } else {
-            Refusal::Full {
-                limit: self.limits.in_flight,
-            }
-        })
+    /// The least loaded engine that is not behind, the first among equals. The newest never is, so there is one.
+    fn least_loaded(&self) -> EngineId {
+        let current = self
+            .engines
+            .iter()
+            .enumerate()
+            .filter(|(_, engine)| self.is_current(engine));
+        current
+            .min_by_key(|(id, engine)| (engine.load, *id))
+            .map_or(0, |(id, _)| id)
     }
 }
 

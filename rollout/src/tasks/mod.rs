@@ -7,6 +7,7 @@ mod arithmetic;
 mod jsonl;
 mod pool;
 mod random;
+mod secrets;
 mod signal;
 pub mod warm;
 
@@ -108,10 +109,11 @@ impl TaskSource {
         let (pool, shuffle): (Box<dyn Pool>, bool) = match config.source.split_once(':') {
             Some(("jsonl", path)) => (Box::new(jsonl::Jsonl::open(path.as_ref(), config)?), config.shuffle),
             Some(("generator", "signal")) => (Box::new(signal::Objects::new(&params).map_err(at)?), true),
+            Some(("generator", "guess-number")) => (Box::new(secrets::Secrets::new(&params).map_err(at)?), true),
             Some(("generator", "arithmetic")) => (Box::new(Arithmetic::new(&params, split).map_err(at)?), true),
             None if config.source == "queue" => return Ok(None),
             _ => {
-                let known = "write jsonl:PATH, generator:signal, generator:arithmetic or queue";
+                let known = "write jsonl:PATH, generator:signal, generator:guess-number, generator:arithmetic or queue";
                 return Err(problem(
                     "source",
                     format!("{:?} is no source of tasks: {known}", config.source),

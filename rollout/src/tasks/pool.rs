@@ -89,5 +89,12 @@ pub fn judge(
     workflow: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,
 ) -> Result<Arc<dyn Workflow>, TasksError> {
-    solve_verify(workflow, graders).map(|workflow| Arc::new(Judge::new(workflow)) as Arc<dyn Workflow>)
+    let workflow = solve_verify(workflow, graders)?;
+    if workflow.grading().rule().is_none() {
+        return Err(TasksError::Config {
+            key: "eval.pool".into(),
+            message: "a pool is chosen by a grader of ours, and here a program grades: remove it".into(),
+        });
+    }
+    Ok(Arc::new(Judge::new(workflow)))
 }

@@ -112,19 +112,35 @@ impl TextCodec {
     /// with [`History::StripReasoning`], without the spans from `<think>` to `</think>`), then the bridge: the end-of-turn
     /// token if they do not end with it, and the new messages.
     pub fn render(&self, prompt: &Prompt, history: History) -> Result<Vec<u32>, TextError> {
-        if prompt.held.is_empty() {
-            return self.encode_chat(&[], &prompt.messages, true);
+        let new = self.render_new(prompt.held.is_empty(), &prompt.messages)?;
+        Ok(self.join(&prompt.held, &new, history))
+    }
+
+    /// The ids of a prompt's messages: of a whole chat at a seat's `first` turn, else of the bridge. The costly part of
+    /// [`TextCodec::render`], and a function of the messages alone.
+    pub fn render_new(&self, first: bool, messages: &[Message]) -> Result<Vec<u32>, TextError> {
+        if first {
+            self.encode_chat(&[], messages, true)
+        } else {
+            self.bridge(messages, true)
         }
-        let mut ids = match history {
-            History::Keep => prompt.held.clone(),
-            History::StripReasoning => self.reasoning.strip(&prompt.held),
+    }
+
+    /// The ids that a generation starts from: what is held, then what [`TextCodec::render_new`] made.
+    #[must_use]
+    pub fn join(&self, held: &[u32], new: &[u32], history: History) -> Vec<u32> {
+        if held.is_empty() {
+            return new.to_vec();
+        }
+        let stripped = match history {
+            History::Keep => None,
+            History::StripReasoning => Some(self.reasoning.strip(held)),
         };
-        let bridge = self.bridge(&prompt.messages, true)?;
-        let ended = ids
+        let held = stripped.as_deref().unwrap_or(held);
+        let ended = held
             .last()
-            .is_some_and(|last| self.end_of_turn == Some(*last) && bridge.first() == Some(last));
-        ids.extend_from_slice(&bridge[usize::from(ended)..]);
-        Ok(ids)
+            .is_some_and(|last| self.end_of_turn == Some(*last) && new.first() == Some(last));
+        [held, &new[usize::from(ended)..]].concat()
     }
 
     /// The ids of an answer as a model should have sampled it: the text and the end of the turn. Reasoning marks in the

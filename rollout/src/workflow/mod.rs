@@ -4,9 +4,16 @@
 //! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
 //! same with the same events and gets the same answer.
 
+mod doctor_patient;
+mod grading;
+pub mod guess_number;
 pub(crate) mod judge;
 mod params;
+mod process;
+pub mod program;
 mod prompts;
+mod self_reward;
+mod sequential;
 pub mod signal;
 mod solo;
 mod solve_rewrite_select;
@@ -23,6 +30,9 @@ use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Message};
 use configs::{GraderConfig, Problem, WorkflowConfig};
+
+use program::{Program, Question};
+use transcript::{Transcript, ask};
 
 /// A committed generation, as everyone in the conversation may see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -102,6 +112,15 @@ pub trait Workflow: Send + Sync {
     fn check_task(&self, task: &Task) -> Result<(), String>;
     /// Total: any list of events gets an answer, and nothing panics. `seed` is the conversation's own.
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step;
+    /// Programs of the user's own that play roles beside the agents: an ask for such a role is one line for its program.
+    fn programs(&self) -> Vec<Program> {
+        Vec::new()
+    }
+    /// Whether what a program answered to `question` can be used; its form has been checked ([`program::read_answer`]). Asked
+    /// before the answer is committed.
+    fn check_answer(&self, _question: &Question, _answer: &str) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Makes the workflow that `[workflow]` describes, or names everything that is wrong with it, each with its key path.
@@ -114,14 +133,20 @@ pub fn build(
 ) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
     match config.kind.as_str() {
         "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
+        "doctor-patient" => Ok(Arc::new(doctor_patient::DoctorPatient::new(config, graders)?)),
+        "self-reward" => Ok(Arc::new(self_reward::SelfReward::new(config)?)),
+        "sequential" => Ok(Arc::new(sequential::Sequential::new(config, graders)?)),
+        "guess-number" => Ok(Arc::new(guess_number::GuessNumber::new(config)?)),
         "solve-verify" => Ok(Arc::new(solve_verify::SolveVerify::new(config, graders)?)),
         "solo" => Ok(Arc::new(solo::Solo::new(config, graders)?)),
         "solve-rewrite-select" => Ok(Arc::new(solve_rewrite_select::SolveRewriteSelect::new(
             config, graders,
         )?)),
+        kind if kind.starts_with(program::PREFIX) => Ok(Arc::new(process::Process::new(config)?)),
         other => {
-            let message =
-                format!("there is no workflow {other:?}: use signal, solo, solve-verify or solve-rewrite-select");
+            let message = format!(
+                "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select or process:FILE"
+            );
             Err(vec![Problem {
                 path: "workflow.kind".into(),
                 message,

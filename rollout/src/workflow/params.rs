@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 
 use super::RoleSpec;
-use crate::grade::Grader;
+use super::grading::Grading;
+use crate::grade::{Grader, KINDS};
 
 /// Takes settings out of a table and remembers what is wrong with them; what is left over at the end is unknown.
 pub(crate) struct Params<'a> {
@@ -173,21 +174,24 @@ pub(crate) fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Pr
 }
 
 /// The grader that `workflow.params.grader` names (`correct` if not given), from `[graders]`.
-pub(crate) fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grader {
+pub(crate) fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grading {
     let name = params.text("grader", "correct");
     let Some(config) = graders.get(&name) else {
-        let message = "the workflow grades answers with it: add kind = \"exact\", \"integer\" or \"math\"".to_owned();
+        let message = format!(
+            "the workflow grades answers with it: add kind = one of {}",
+            KINDS.join(", ")
+        );
         params.problems.push(Problem {
             path: format!("graders.{name}"),
             message,
         });
-        return Grader::Exact;
+        return Grading::Rule(Grader::Exact);
     };
-    Grader::new(&config.kind).unwrap_or_else(|message| {
+    Grading::new(config).unwrap_or_else(|message| {
         params.problems.push(Problem {
             path: format!("graders.{name}.kind"),
             message,
         });
-        Grader::Exact
+        Grading::Rule(Grader::Exact)
     })
 }

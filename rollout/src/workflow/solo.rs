@@ -7,6 +7,7 @@ use broker::protocol::task::Task;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 
 use super::params::check_roles;
+use super::program::Program;
 use super::solve_verify::SolveVerify;
 use super::transcript::{Transcript, ask, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
@@ -50,9 +51,10 @@ impl Workflow for Solo {
         let Some(said) = Transcript(events).first(&self.solver, 0) else {
             return Step::Ask(vec![ask(&self.solver, 0, self.prompts.solver_prompt(task))]);
         };
-        let value = self.prompts.grade(&said.text, task);
+        let grades = self.prompts.grading().grades(task, Transcript(events));
+        let value = grades.of(said);
         let name = "correct";
-        Step::Done(Outcome {
+        grades.settle(Outcome {
             rewards: vec![SeatReward {
                 role: self.solver.clone(),
                 seat: 0,
@@ -61,6 +63,10 @@ impl Workflow for Solo {
             }],
             metrics: vec![("success", f64::from(value)), ("solver_first", f64::from(value))],
         })
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        self.prompts.grading().clone().of_roles(&[&self.solver]).programs()
     }
 }
 

@@ -22,11 +22,12 @@ use broker::protocol::turn::Message;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use minijinja::{Value, context};
 
+use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles, grader};
+use super::program::Program;
 use super::prompts::{Prompts, with_preamble};
 use super::transcript::{Transcript, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
-use crate::grade::Grader;
 
 const TEMPLATES: [(&str, &str); 3] = [
     (
@@ -51,7 +52,7 @@ pub(super) struct SolveRewriteSelect {
     failed: f32,
     succeeded: f32,
     first_judgment: bool,
-    grader: Grader,
+    grader: Grading,
     prompts: Prompts,
 }
 
@@ -68,15 +69,17 @@ impl SolveRewriteSelect {
     pub(super) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
         let mut params = Params::new(&config.params, "workflow.params");
         let sample = context! { prompt => "?", attempts => ["?"], candidates => ["?"] };
+        let solver = role("solver").map_err(|p| vec![p])?;
+        let rewriter = role("rewriter").map_err(|p| vec![p])?;
         let workflow = Self {
-            solver: role("solver").map_err(|p| vec![p])?,
-            rewriter: role("rewriter").map_err(|p| vec![p])?,
-            selector: role("selector").map_err(|p| vec![p])?,
             seats: params.integer("num_parallel", 5, 1..=64) as u16,
             failed: params.number("incorrect_weight", 0.8, 0.0..=100.0) as f32,
             succeeded: params.number("correct_weight", 1.2, 0.0..=100.0) as f32,
             first_judgment: config.profile == "miles",
-            grader: grader(&mut params, graders),
+            grader: grader(&mut params, graders).of_roles(&[&solver, &rewriter]),
+            solver,
+            rewriter,
+            selector: role("selector").map_err(|p| vec![p])?,
             prompts: Prompts::new(&TEMPLATES, &mut params, &sample),
         };
         let mut problems = params.finish();
@@ -102,8 +105,14 @@ impl SolveRewriteSelect {
         with_preamble(task, self.prompts.text(template, context))
     }
 
-    fn outcome(&self, task: &Task, stages: &Stages<'_>) -> Outcome {
-        let right = |event: &Event| self.grader.grade(&event.text, &task.label);
+    fn done(&self, task: &Task, events: Transcript<'_>, stages: &Stages<'_>) -> Step {
+        let grades = self.grader.grades(task, events);
+        let outcome = self.outcome(&grades, stages);
+        grades.settle(outcome)
+    }
+
+    fn outcome(&self, grades: &Grades<'_>, stages: &Stages<'_>) -> Outcome {
+        let right = |event: &Event| grades.of(event);
         let success = stages.picked.map_or(0.0, right);
         let weight = if success > 0.5 { self.succeeded } else { self.failed };
         let own = |event: &&Event| seat(event, right(event), right(event) * weight);
@@ -219,7 +228,7 @@ impl Workflow for SolveRewriteSelect {
             picked: None,
         };
         if attempts.is_empty() {
-            return Step::Done(self.outcome(task, &stages));
+            return self.done(task, events, &stages);
         }
         let rewrite = || self.messages(task, "rewriter", context! { prompt, attempts => texts(&attempts) });
         stages.rewriters = match events.stage(&self.rewriter, self.seats, rewrite) {
@@ -228,7 +237,7 @@ impl Workflow for SolveRewriteSelect {
         };
         let candidates = answers(&stages.rewriters);
         if candidates.is_empty() {
-            return Step::Done(self.outcome(task, &stages));
+            return self.done(task, events, &stages);
         }
         let select = || self.messages(task, "selector", context! { prompt, candidates => texts(&candidates) });
         let selector = match events.stage(&self.selector, 1, select) {
@@ -240,7 +249,11 @@ impl Workflow for SolveRewriteSelect {
             .selector
             .and_then(|event| judgment(&event.text, self.first_judgment));
         stages.picked = number.and_then(|n| candidates.get(n.checked_sub(1)?)).copied();
-        Step::Done(self.outcome(task, &stages))
+        self.done(task, events, &stages)
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        self.grader.programs()
     }
 }
 

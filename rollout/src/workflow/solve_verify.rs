@@ -13,12 +13,13 @@ use broker::protocol::turn::Message;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use minijinja::context;
 
+use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles, grader};
+use super::program::Program;
 use super::prompts::{Prompts, with_preamble};
 use super::transcript::{Transcript, ask, role};
 use super::verdict::{Pick, verdict};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
-use crate::grade::Grader;
 
 macro_rules! templates {
     ($set:literal) => {
@@ -49,7 +50,7 @@ pub(crate) struct SolveVerify {
     retry: RoleName,
     astraflow: bool,
     short: bool,
-    grader: Grader,
+    grader: Grading,
     prompts: Prompts,
 }
 
@@ -89,13 +90,15 @@ impl SolveVerify {
             (false, true) => &SHORT,
             (false, false) => &FULL,
         };
+        let named = |name| role(name).map_err(|problem| vec![problem]);
+        let (solver, verifier, retry) = (named("solver")?, named("verifier")?, named("retry")?);
         let workflow = Self {
-            solver: role("solver").map_err(|p| vec![p])?,
-            verifier: role("verifier").map_err(|p| vec![p])?,
-            retry: role("retry").map_err(|p| vec![p])?,
             astraflow,
             short: short && !astraflow,
-            grader: grader(&mut params, graders),
+            grader: grader(&mut params, graders).of_roles(&[&solver, &retry]),
+            solver,
+            verifier,
+            retry,
             prompts: Prompts::new(
                 templates,
                 &mut params,
@@ -176,17 +179,25 @@ impl SolveVerify {
         }
     }
 
+    /// What an answer is worth by a grader of ours; 0 if a program grades.
     pub(crate) fn grade(&self, text: &str, task: &Task) -> f32 {
-        self.grader.grade(text, &task.label)
+        self.grader.rule().map_or(0.0, |grader| grader.grade(text, &task.label))
     }
 
-    fn outcome(&self, task: &Task, first: &Event, check: &Event, second: Option<&Event>) -> Outcome {
+    pub(crate) fn grading(&self) -> &Grading {
+        &self.grader
+    }
+
+    fn done(&self, task: &Task, events: Transcript<'_>, said: (&Event, &Event, Option<&Event>)) -> Step {
+        let grades = self.grader.grades(task, events);
+        let outcome = self.outcome(&grades, said);
+        grades.settle(outcome)
+    }
+
+    fn outcome(&self, grades: &Grades<'_>, (first, check, second): (&Event, &Event, Option<&Event>)) -> Outcome {
         let said = self.verdict(&check.text);
         let approved = said.unwrap_or(true);
-        let (s1, s2) = (
-            self.grade(&first.text, task),
-            second.map(|retry| self.grade(&retry.text, task)),
-        );
+        let (s1, s2) = (grades.of(first), second.map(|retry| grades.of(retry)));
         let right = said.is_some() && approved == (s1 > 0.5);
         let gain = s2.map_or(0.0, |s2| s2 - s1);
         let (right, flag) = (f32::from(u8::from(right)), |on: bool| f64::from(u8::from(on)));
@@ -271,13 +282,17 @@ impl Workflow for SolveVerify {
             return Step::Ask(vec![ask(&self.verifier, 0, self.verifier_prompt(task, &first.text))]);
         };
         if self.verdict(&check.text) != Some(false) {
-            return Step::Done(self.outcome(task, first, check, None));
+            return self.done(task, events, (first, check, None));
         }
         let Some(second) = events.first(&self.retry, 0) else {
             let messages = self.retry_prompt(task, &first.text, &check.text);
             return Step::Ask(vec![ask(&self.retry, 0, messages)]);
         };
-        Step::Done(self.outcome(task, first, check, Some(second)))
+        self.done(task, events, (first, check, Some(second)))
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        self.grader.programs()
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) fn config(kind: &str, roles: &[&str], params: &str) -> WorkflowConfig
         reward: BTreeMap::new(),
         retries: 3,
         params: params.parse().unwrap(),
+        process: Default::default(),
     }
 }
 
@@ -31,6 +32,8 @@ pub(crate) fn graders(kind: &str) -> BTreeMap<String, GraderConfig> {
     let config = GraderConfig {
         kind: kind.into(),
         timeout: HumanDuration::from_secs(2),
+        workers: 1,
+        memory: configs::ByteSize(1 << 30),
     };
     BTreeMap::from([("correct".to_owned(), config)])
 }
@@ -68,7 +71,8 @@ pub(crate) fn event(role: &str, seat: u16, text: &str) -> Event {
 /// Events of known and unknown roles and seats, repeats and odd texts among them.
 pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     let role = prop::sample::select(vec![
-        "speaker", "listener", "solver", "verifier", "retry", "rewriter", "selector", "other",
+        "speaker", "listener", "asker", "answerer", "doctor", "patient", "first", "second", "grader", "solver",
+        "verifier", "retry", "rewriter", "selector", "other",
     ]);
     let known = prop::sample::select(vec![
         "",
@@ -80,6 +84,9 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
         "<verify>reject</verify>",
         "Judgment: 1",
         "Judgment: 99999999999999",
+        "less",
+        "Diagnosis: x",
+        "3",
         "</think>",
         "{{ prompt }}",
     ]);
@@ -136,7 +143,7 @@ fn check_reaches_the_end(workflow: &dyn Workflow, task: &Task, mut events: Vec<E
             Step::Ask(asks) => asks,
             Step::Done(outcome) => return check_outcome(workflow, &outcome, &events),
         };
-        let text = ["5", "reject", "Judgment: 1"][round % 3];
+        let text = ["5", "reject", "Judgment: 1", "{\"criteria_met\": true}"][round % 4];
         events.extend(asks.into_iter().map(|ask| Event {
             turn: ask.turn,
             ..event(ask.role.as_str(), ask.seat, text)

@@ -12,9 +12,14 @@ pub(crate) struct Transcript<'a>(pub(crate) &'a [Event]);
 impl<'a> Transcript<'a> {
     /// The seat's first generation.
     pub(crate) fn first(self, role: &RoleName, seat: u16) -> Option<&'a Event> {
+        self.turn(role, seat, 0)
+    }
+
+    /// The seat's generation of this turn, counted from 0.
+    pub(crate) fn turn(self, role: &RoleName, seat: u16, turn: u16) -> Option<&'a Event> {
         self.0
             .iter()
-            .find(|event| event.turn == 0 && event.seat == seat && &event.role == role)
+            .find(|event| event.turn == turn && event.seat == seat && &event.role == role)
     }
 
     /// The first generations of seats `0..seats` once all are there, else an ask for each that is not.

@@ -3,13 +3,15 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use broker::local::rabbitmq::PrivateRabbit;
 use broker::local::redis::PrivateRedis;
+use configs::History;
+use rollout::text::TextCodec;
 
-use super::ours::{Case, Prompts};
+use super::ours::{self, Case, Prompts};
 
 /// What a sample measured.
 pub(crate) struct Times {
@@ -158,6 +160,7 @@ impl Row {
         let shape = if self.case.requests > 1 { " (one frame)" } else { "" };
         let prompt = match self.case.prompts {
             Prompts::Text => "text",
+            Prompts::Shared => "text, shared by 16",
             Prompts::Held => "held ids",
         };
         println!(
@@ -200,13 +203,42 @@ pub(crate) fn print_machine() {
     );
 }
 
+/// What template and tokenizer alone take for the prompts of text, on one core.
+pub(crate) fn print_tokenizer(text: &TextCodec, cases: &[Case]) -> anyhow::Result<()> {
+    let mut sizes: Vec<usize> = cases
+        .iter()
+        .filter(|c| c.prompts == Prompts::Text)
+        .map(|c| c.size)
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    for size in sizes {
+        let case = Case::singles(1, size, Prompts::Text);
+        let mut times = Vec::new();
+        for nth in 0..50 {
+            let prompt = ours::prompt(case, nth);
+            let begun = Instant::now();
+            text.render(&prompt, History::Keep)?;
+            times.push(begun.elapsed().as_secs_f64());
+        }
+        let (middle, least, _) = spread(times.into_iter());
+        println!(
+            "rendering {} KiB of text: {:.2} ms, at best {:.2} ms or {:.1} MB/s, on one core",
+            size >> 10,
+            middle * 1e3,
+            least * 1e3,
+            size as f64 / least / 1e6
+        );
+    }
+    println!();
+    Ok(())
+}
+
 /// Versions and settings, as the servers themselves say.
 pub(crate) fn print_servers(rabbit: &PrivateRabbit, redis: &PrivateRedis) -> anyhow::Result<()> {
-    let log = std::fs::read_to_string(rabbit.log_path()).unwrap_or_default();
-    let started = log.lines().find_map(|line| line.split_once("Starting RabbitMQ "));
     println!(
         "RabbitMQ {}; quorum queues, persistent, mandatory, confirms, manual acks",
-        started.map_or("?", |(_, rest)| rest.split(" [").next().unwrap_or(rest))
+        rabbit_version(&rabbit.url())?
     );
     let answer = redis_says(
         &redis.url(),
@@ -226,6 +258,28 @@ pub(crate) fn print_servers(rabbit: &PrivateRabbit, redis: &PrivateRedis) -> any
         setting("maxmemory-policy")
     );
     Ok(())
+}
+
+/// From the properties in the `Connection.Start` that answers the protocol's header, whoever asks.
+fn rabbit_version(url: &str) -> anyhow::Result<String> {
+    let place = url.rsplit_once('@').map_or(url, |(_, place)| place);
+    let place = place.split('/').next().unwrap_or(place);
+    let mut stream = TcpStream::connect(place)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    stream.write_all(b"AMQP\0\0\x09\x01")?;
+    // Type, channel and length, then as many bytes.
+    let mut head = [0; 7];
+    stream.read_exact(&mut head)?;
+    let length = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
+    let mut frame = vec![0; length as usize];
+    stream.read_exact(&mut frame)?;
+    // A field is its name, `S` for a long text, the text's length, the text.
+    let name = b"\x07versionS";
+    let at = frame.windows(name.len()).position(|window| window == name);
+    let value = at.and_then(|at| frame.get(at + name.len()..)).context("no version")?;
+    let (length, text) = value.split_first_chunk::<4>().context("no version")?;
+    let text = text.get(..u32::from_be_bytes(*length) as usize).context("no version")?;
+    Ok(String::from_utf8_lossy(text).into_owned())
 }
 
 /// Answers to inline commands.

@@ -4,7 +4,7 @@
 //! inbox, router and tokenizer, with the scripted engine) answers with a `ResultFrame`; the driver commits the result in
 //! Redis under a claimed lease and only then acks. The bare client sends the same number of bytes both ways between two
 //! processes with the same quorum queues, persistence, `mandatory`, confirms, and acks after the reply's confirm; it keeps
-//! nothing in Redis. Samples are interleaved (ours, bare, ours, bare ...), so that the ratio survives a machine whose speed
+//! nothing in Redis. The tokenizer's own rate stands beside, because no exchange of prompts as text can be faster. Samples are interleaved (ours, bare, ours, bare ...), so that the ratio survives a machine whose speed
 //! drifts. `cargo bench -p tests --bench turns -- [seconds per sample] [rounds] [part]`, part being `turns` or `embedded`.
 
 mod bare;
@@ -28,13 +28,14 @@ use ours::{Case, Prompts};
 use peer::Peer;
 
 /// What is compared. A wave is one frame of 64 requests in four groups, as a synchronous round makes them.
-const CASES: [Case; 7] = [
+const CASES: [Case; 8] = [
     Case::singles(1, 1 << 10, Prompts::Held),
     Case::singles(64, 1 << 10, Prompts::Held),
     Case::singles(64, 1 << 10, Prompts::Text),
     Case::singles(1, 64 << 10, Prompts::Held),
     Case::singles(64, 64 << 10, Prompts::Held),
     Case::singles(64, 64 << 10, Prompts::Text),
+    Case::singles(64, 64 << 10, Prompts::Shared),
     Case::wave(64, 1 << 10, Prompts::Text),
 ];
 
@@ -62,6 +63,8 @@ async fn turns(length: Duration, rounds: usize) -> anyhow::Result<()> {
     let mut requester = bare::Requester::connect(&rabbit.url(), queues).await?;
     let servers: Vec<u32> = rabbit.pid().into_iter().chain(redis.pid()).collect();
     let clients = [std::process::id(), agent.pid(), responder.pid()];
+
+    figures::print_tokenizer(&peer::text()?, &CASES)?;
 
     Row::print_head();
     for case in CASES {

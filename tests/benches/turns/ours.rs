@@ -25,6 +25,8 @@ use super::figures::Times;
 /// As the coordinator's.
 const PREFETCH: u16 = 256;
 const REPLY_TO: &str = "driver";
+/// Conversations of a group.
+const SHARED_BY: u64 = 16;
 /// Groups that a wave's requests belong to.
 const WAVE_GROUPS: usize = 4;
 
@@ -35,8 +37,10 @@ pub(crate) fn agent() -> anyhow::Result<AgentName> {
 /// Where a prompt's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompts {
-    /// In a message, which the agent's tokenizer reads.
+    /// In a message, which the agent's tokenizer reads; no two requests share one.
     Text,
+    /// The same, each shared by [`SHARED_BY`] requests, as the conversations of a group share their first prompt.
+    Shared,
     /// In the ids of earlier turns, as in a conversation that has gone on for a while; one short message is new.
     Held,
 }
@@ -88,6 +92,7 @@ pub(crate) struct Driver {
     waiting: Waiting,
     leases: Leases,
     waves: AtomicU64,
+    prompts: AtomicU64,
     /// The size of the last result frame.
     reply: Arc<Mutex<usize>>,
 }
@@ -111,6 +116,7 @@ impl Driver {
             waiting: Arc::default(),
             leases: Arc::default(),
             waves: AtomicU64::new(0),
+            prompts: AtomicU64::new(0),
             reply: Arc::default(),
         });
         let taker = driver.clone();
@@ -180,7 +186,7 @@ impl Driver {
             attempt: lease.attempt,
             task_order: 0,
             key,
-            prompt: prompt(case, nth),
+            prompt: prompt(case, self.prompts.fetch_add(1, Ordering::Relaxed)),
             sampling: Sampling {
                 temperature: 1.0,
                 top_p: 1.0,
@@ -300,14 +306,21 @@ fn record(result: &TurnResult) -> anyhow::Result<Record> {
     })
 }
 
-/// Differs from request to request, so that no two share it. A word and its blank are four bytes, as its id is.
-fn prompt(case: Case, nth: usize) -> Prompt {
+/// The `nth` prompt of all. A word and its blank are four bytes, as its id is.
+pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
     let words = case.size / 4;
     match case.prompts {
-        Prompts::Text => Prompt {
-            held: Vec::new(),
-            messages: vec![Message::user(format!("{nth} {}", "o12 ".repeat(words)))],
-        },
+        Prompts::Text | Prompts::Shared => {
+            let nth = if case.prompts == Prompts::Shared {
+                nth / SHARED_BY
+            } else {
+                nth
+            };
+            Prompt {
+                held: Vec::new(),
+                messages: vec![Message::user(format!("{nth} {}", "o12 ".repeat(words)))],
+            }
+        }
         Prompts::Held => {
             let mut held = vec![20; words];
             held[0] = (nth % 16) as u32 + 20;

@@ -6,10 +6,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use agents::folder::RunFolder;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use broker::ids::RunId;
 use broker::topology::Topology;
-use configs::{EngineKind, RunConfig};
+use configs::{EngineKind, ModelConfig, RunConfig};
+use rollout::text::TextCodec;
 use tests::program::Program;
 
 use super::{bare, ours};
@@ -60,6 +61,18 @@ pub(crate) fn scripted() -> anyhow::Result<RunConfig> {
         agent.engine.kind = EngineKind::Scripted;
     }
     Ok(config)
+}
+
+/// The agent's tokenizer, for its own rate.
+pub(crate) fn text() -> anyhow::Result<TextCodec> {
+    let config = scripted()?;
+    let agent = config.agents.get(&ours::agent()?).context("no agent a")?;
+    let ModelConfig::Random(model) = &agent.model else {
+        bail!("the configuration's model is a folder");
+    };
+    let folder = tempfile::tempdir()?;
+    rollout::text::make::write_tokenizer(folder.path(), &model.tokenizer)?;
+    Ok(TextCodec::open(folder.path())?)
 }
 
 /// A whole agent, as `dyad agent` starts it.

@@ -70,6 +70,7 @@ impl<'a> NewFolder<'a> {
 
     /// Asks the gate.
     pub(super) fn pass(&mut self, act: &str) -> Result<(), CheckpointError> {
+        broker::fail::point(&format!("checkpoint.{act}"));
         match &mut self.gate {
             Some(gate) => gate(act).map_err(CheckpointError::io("writing", &self.hidden.join(act))),
             None => Ok(()),

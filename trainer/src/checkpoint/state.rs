@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use broker::ids::WeightVersion;
+use configs::Dtype;
 use serde::{Deserialize, Serialize};
 use tch::TchError;
 
@@ -14,8 +15,14 @@ use crate::optim::AdamW;
 
 pub(crate) const STATE: &str = "state.json";
 const FORMAT: u32 = 1;
-/// The only kind that training state is kept in.
-pub(crate) const DTYPE: &str = "float32";
+
+/// What a trainer computes in, as Hugging Face names it. Its state is f32 always.
+pub(crate) fn dtype_name(dtype: Dtype) -> &'static str {
+    match dtype {
+        Dtype::F32 => "float32",
+        Dtype::Bf16 => "bfloat16",
+    }
+}
 
 /// What a trainer is besides its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +56,7 @@ impl TrainerState {
             seq: 0,
             version: version.map(|version| (version.lineage, version.step)),
             reference: false,
-            dtype: DTYPE.into(),
+            dtype: dtype_name(Dtype::F32).into(),
             digest,
             meta: meta.into(),
         }
@@ -70,10 +77,6 @@ impl TrainerState {
         let state: Self = serde_json::from_str(&text).map_err(|e| CheckpointError::content(&path, e.to_string()))?;
         if state.format != FORMAT {
             let reason = format!("it has format {}, this build reads {FORMAT}", state.format);
-            return Err(CheckpointError::content(&path, reason));
-        }
-        if state.dtype != DTYPE {
-            let reason = format!("it was trained in {}, this build trains in {DTYPE}", state.dtype);
             return Err(CheckpointError::content(&path, reason));
         }
         Ok(state)

@@ -68,6 +68,9 @@ impl CheckpointStore {
         let mut folder = NewFolder::begin(hidden, Manifest::new(serial, step, digest), self.gate.as_mut())?;
         fill(&mut folder)?;
         folder.finish(&target)?;
+        if !broker::mutant::stands("checkpoint.order") {
+            self.retain(&target)?;
+        }
         self.point_at(&name)?;
         self.retain(&target)?;
         Ok(Checkpoint {
@@ -173,6 +176,7 @@ impl CheckpointStore {
     }
 
     fn pass(&mut self, act: &str) -> Result<(), CheckpointError> {
+        broker::fail::point(&format!("checkpoint.{act}"));
         match &mut self.gate {
             Some(gate) => gate(act).map_err(CheckpointError::io("writing", &self.root.join(act))),
             None => Ok(()),

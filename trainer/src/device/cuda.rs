@@ -1,11 +1,9 @@
-//! Opens the CUDA half of libtorch at run time. The one place with unsafe code: dlopen is a foreign call.
-#![allow(unsafe_code)]
+//! Opens the CUDA half of libtorch at run time.
 
-use std::ffi::{CStr, CString};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::DeviceError;
+use crate::shim;
 
 /// The environment variable that names libtorch_cuda.so.
 pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
@@ -57,26 +55,10 @@ fn loaded_from() -> Option<PathBuf> {
 }
 
 fn dlopen(path: &Path) -> Result<(), DeviceError> {
-    let failed = |reason: String| DeviceError::Open {
+    shim::open_globally(path).map_err(|reason| DeviceError::Open {
         path: path.display().to_string(),
         reason,
-    };
-    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| failed(error.to_string()))?;
-    // SAFETY: `name` is a C string that outlives the call. The library's initialisers register CUDA with the libtorch that
-    // is loaded already (the same soname, so it is not loaded twice); RTLD_GLOBAL lets them find each other's symbols. The
-    // handle is never closed. `dlerror` gives a C string that stays valid until the next call on this thread.
-    unsafe {
-        if !libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
-            return Ok(());
-        }
-        let error = libc::dlerror();
-        let reason = if error.is_null() {
-            "unknown error".into()
-        } else {
-            CStr::from_ptr(error).to_string_lossy()
-        };
-        Err(failed(reason.into_owned()))
-    }
+    })
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use tch::Tensor;
 
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
 
-use crate::model::{Decoder, KvCache, ModelShape, Prefilled, RowBatch};
+use crate::model::{Decoder, KvCache, ModelShape, Parts, Prefilled, Prefixes, RowBatch, Shared, Weights};
 use crate::sampling::Choice;
 use crate::weights::Published;
 use admission::Admission;
@@ -62,6 +62,8 @@ impl From<&configs::EngineConfig> for EngineOptions {
 pub struct Engine {
     // Before the weights that its views belong to, which go back to their pool when dropped.
     decoder: Decoder,
+    /// The frozen model that the served weights are adapters of, if they are.
+    base: Option<Weights>,
     served: Published,
     /// Weights that wait until what is under way has ended.
     next: Option<Published>,
@@ -80,10 +82,35 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`] when the weights are not of this shape.
     pub fn new(shape: &ModelShape, weights: Published, options: EngineOptions) -> Result<Self, EngineError> {
+        Self::build(shape, None, weights, options)
+    }
+
+    /// An engine that serves adapters of `base`, which is of their kind, on their device, and changed by nobody: it may be
+    /// shared.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_base(
+        shape: &ModelShape,
+        base: Weights,
+        adapter: Published,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
+        Self::build(shape, Some(base), adapter, options)
+    }
+
+    fn build(
+        shape: &ModelShape,
+        base: Option<Weights>,
+        weights: Published,
+        options: EngineOptions,
+    ) -> Result<Self, EngineError> {
         let _guard = tch::no_grad_guard();
         let (device, kind) = (weights.weights()?.device(), weights.weights()?.kind());
+        let parts = Parts::over(base.as_ref(), weights.weights()?);
         Ok(Self {
-            decoder: Decoder::new(shape, weights.weights()?)?,
+            decoder: Decoder::new(shape, parts)?,
+            base,
             served: weights,
             next: None,
             options,
@@ -132,7 +159,11 @@ impl Engine {
         Ok(())
     }
 
-    fn check(&self, request: &GenRequest) -> Result<(), RequestFault> {
+    /// Whether a request could be generated at all: asking again does not change the answer.
+    ///
+    /// # Errors
+    /// [`RequestFault`].
+    pub fn check(&self, request: &GenRequest) -> Result<(), RequestFault> {
         let shape = self.shape();
         let (len, max) = (request.prompt_ids.len(), shape.max_context);
         if len == 0 {
@@ -254,28 +285,54 @@ impl Engine {
     /// Gives first tokens to their requests; those that go on get slots behind the live rows.
     fn seat(&mut self, admission: Admission, choices: Vec<Choice>, kept: &Prefilled) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.shape().max_context);
-        let live = self.rows.len();
-        let (mut prompts, mut longest) = (Vec::new(), 0);
+        let (live, mut begun) = (self.rows.len(), Vec::new());
         for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {
             let mut row = Row::new(request, version);
             match row.push(choice, version, max_context) {
                 Some(finish) => self.done.push(row.finish(finish)),
-                None => {
-                    longest = longest.max(row.cached() + 1);
-                    prompts.push(prompt as i64);
-                    self.rows.push(row);
-                }
+                None => begun.push((row, prompt)),
             }
         }
-        if prompts.is_empty() {
+        if begun.is_empty() {
             return Ok(());
         }
+        self.share(&mut begun, admission.prompts.len(), kept)?;
+        // Rows with a prompt of their own first: their slots are filled in one go.
+        begun.sort_by_key(|(row, _)| row.shared.is_some());
+        let own: Vec<i64> = begun
+            .iter()
+            .filter(|(row, _)| row.shared.is_none())
+            .map(|(_, prompt)| *prompt as i64)
+            .collect();
         let width = kept.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
-        let prompts = Tensor::f_from_slice(&prompts)?.f_to_device(self.decoder.device())?;
-        let seated = self.cache.reserve(self.rows.len(), longest.max(width), live);
-        seated
-            .and_then(|()| self.cache.admit(live, kept, &prompts))
-            .map_err(EngineError::from)
+        let longest = begun.iter().map(|(row, _)| row.in_slot() + 1).max().unwrap_or(1);
+        self.rows.extend(begun.into_iter().map(|(row, _)| row));
+        let length = if own.is_empty() { longest } else { longest.max(width) };
+        self.cache.reserve(self.rows.len(), length, live)?;
+        if !own.is_empty() {
+            let own = Tensor::f_from_slice(&own)?.f_to_device(self.decoder.device())?;
+            self.cache.admit(live, kept, &own)?;
+        }
+        Ok(())
+    }
+
+    /// Gives prompts that enough rows begin with together a place of their own.
+    fn share(&mut self, begun: &mut [(Row, usize)], prompts: usize, kept: &Prefilled) -> Result<(), EngineError> {
+        let device = self.decoder.device();
+        let mut members = vec![0; prompts];
+        begun.iter().for_each(|(_, prompt)| members[*prompt] += 1);
+        let mut shared: Vec<Option<Shared>> = vec![None; prompts];
+        for (row, prompt) in begun {
+            let (length, users) = (row.request.prompt_ids.len(), members[*prompt]);
+            if Prefixes::pay(users, length, device) {
+                row.shared = match shared[*prompt] {
+                    None => Some(self.cache.prefixes.keep(kept, *prompt, length, users)?),
+                    known => known,
+                };
+                shared[*prompt] = row.shared;
+            }
+        }
+        Ok(())
     }
 
     /// One token for each row.
@@ -285,9 +342,10 @@ impl Engine {
         }
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
         let ids: Vec<i64> = self.rows.iter().map(Row::last).collect();
-        let longest = lengths.iter().max().map_or(0, |&n| n as usize) + 1;
+        let shared: Vec<Option<Shared>> = self.rows.iter().map(|row| row.shared).collect();
+        let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
-        let logits = self.decoder.decode(&ids, &lengths, &self.cache)?;
+        let logits = self.decoder.decode(&ids, &lengths, &shared, &self.cache)?;
         let draw = |(row, r): (usize, &Row)| Draw {
             row,
             params: r.request.sampling,
@@ -318,8 +376,12 @@ impl Engine {
     fn remove(&mut self, index: usize) -> Result<Row, EngineError> {
         let last = self.rows.len() - 1;
         if index < last {
-            self.cache.move_row(last, index, self.rows[last].cached())?;
+            self.cache.move_row(last, index, self.rows[last].in_slot())?;
         }
-        Ok(self.rows.swap_remove(index))
+        let row = self.rows.swap_remove(index);
+        if let Some(shared) = row.shared {
+            self.cache.prefixes.release(shared);
+        }
+        Ok(row)
     }
 }

@@ -4,6 +4,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::turn::{Finish, VersionSpan};
 
 use super::request::{Finished, GenRequest};
+use crate::model::Shared;
 use crate::sampling::Choice;
 
 /// A generation under way.
@@ -15,6 +16,8 @@ pub(super) struct Row {
     spans: Vec<VersionSpan>,
     /// Version of the weights that computed its prompt, or all of its cache anew.
     pub(super) oldest_kv: WeightVersion,
+    /// Its prompt, where other rows share it; its slot then holds what comes after.
+    pub(super) shared: Option<Shared>,
 }
 
 impl Row {
@@ -27,12 +30,18 @@ impl Row {
             logprobs,
             spans: Vec::with_capacity(1),
             oldest_kv: version,
+            shared: None,
         }
     }
 
     /// Tokens sampled so far: the position of the next random number.
     pub(super) fn made(&self) -> u32 {
         self.output.len() as u32
+    }
+
+    /// Tokens in its slot.
+    pub(super) fn in_slot(&self) -> usize {
+        self.cached() - self.shared.map_or(0, |shared| shared.length)
     }
 
     /// Tokens that lie in the cache: all but the last sampled one.

@@ -3,8 +3,8 @@
 use configs::Swap;
 use tch::{Kind, Tensor};
 
-use super::{Engine, EngineError};
-use crate::model::{ModelError, RowBatch};
+use super::{Engine, EngineError, row};
+use crate::model::{ModelError, Parts, RowBatch};
 use crate::weights::Published;
 
 impl Engine {
@@ -18,6 +18,7 @@ impl Engine {
             return Ok(false);
         }
         self.fits(&weights)?;
+        broker::fail::point("weights.arrived");
         let _guard = tch::no_grad_guard();
         match self.options.swap {
             _ if self.rows.is_empty() => self.install(weights)?,
@@ -42,7 +43,8 @@ impl Engine {
     }
 
     pub(super) fn install(&mut self, weights: Published) -> Result<(), EngineError> {
-        self.decoder = self.decoder.rebound(weights.weights()?)?;
+        let parts = Parts::over(self.base.as_ref(), weights.weights()?);
+        self.decoder = self.decoder.rebound(parts)?;
         self.served = weights;
         self.next = None;
         Ok(())
@@ -50,6 +52,11 @@ impl Engine {
 
     /// Computes the cache of all rows anew with the weights as they are.
     fn recompute(&mut self) -> Result<(), EngineError> {
+        // Each row whole in its own slot from here on.
+        self.cache.prefixes.clear();
+        self.rows.iter_mut().for_each(|row| row.shared = None);
+        let longest = self.rows.iter().map(row::Row::cached).max().unwrap_or(0) + 1;
+        self.cache.reserve(self.rows.len(), longest, 0)?;
         let mut first = 0;
         while first < self.rows.len() {
             let (mut ids, mut tokens) = (Vec::new(), 0);

@@ -30,12 +30,35 @@ pub struct HeadInput<'a> {
     pub hidden: &'a Tensor,
     /// `[vocab, hidden]`.
     pub matrix: &'a Tensor,
+    /// What is added to the matrix.
+    pub adapter: Option<HeadAdapter<'a>>,
     /// The tokens that were drawn, each below `vocab`; N of them.
     pub targets: &'a [i64],
     /// Divides the logits; N of them, each above 0.
     pub temperatures: &'a [f32],
     /// Elements of logits that exist at once at most, one row excepted: [`chunk_elements`] serves.
     pub chunk_elements: i64,
+}
+
+/// A low-rank change of the output matrix: `scale B A`.
+#[derive(Debug, Clone, Copy)]
+pub struct HeadAdapter<'a> {
+    /// `[rank, hidden]`
+    pub a: &'a Tensor,
+    /// `[vocab, rank]`
+    pub b: &'a Tensor,
+    pub scale: f64,
+}
+
+/// Where the gradient of the head adds up.
+#[derive(Debug)]
+pub enum HeadGrad<'a> {
+    /// `[vocab, hidden]`
+    Matrix(&'a mut Tensor),
+    /// Of [`HeadAdapter::a`] and [`HeadAdapter::b`].
+    Adapter { d_a: &'a mut Tensor, d_b: &'a mut Tensor },
+    /// The head is not trained.
+    Frozen,
 }
 
 /// How much the whole loss moves with one token's log-prob and entropy, weights included.
@@ -66,10 +89,10 @@ pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
 
 /// Gradients of a loss that `slope(n, logprob, entropy)` describes token by token, called once for each in order.
 ///
-/// Adds the output matrix's gradient to `d_matrix` (`[vocab, hidden]`) and returns that of the hidden states (`[N, hidden]`).
+/// Adds the head's gradient to `grad` and returns that of the hidden states (`[N, hidden]`).
 pub fn gradients(
     input: &HeadInput<'_>,
-    d_matrix: &mut Tensor,
+    mut grad: HeadGrad<'_>,
     mut slope: impl FnMut(usize, f32, f32) -> Slope,
 ) -> Result<Tensor, TchError> {
     let mut d_hidden = Vec::new();
@@ -79,8 +102,25 @@ pub fn gradients(
             .map(|i| slope(chunk.start + i, logprobs[i], entropies[i]))
             .collect();
         let d_logits = chunk.d_logits(&slopes, &entropies)?;
-        d_hidden.push(d_logits.f_matmul(input.matrix)?);
-        let _ = d_matrix.f_addmm_(&d_logits.f_tr()?, &chunk.hidden)?;
+        let mut d_chunk = d_logits.f_matmul(input.matrix)?;
+        let mut d_low = None;
+        if let Some(HeadAdapter { a, b, scale }) = input.adapter {
+            let low = d_logits.f_matmul(b)?.f_mul_scalar(scale)?;
+            let _ = d_chunk.f_addmm_(&low, a)?;
+            d_low = Some((low, chunk.hidden.f_matmul(&a.f_tr()?)?.f_mul_scalar(scale)?));
+        }
+        d_hidden.push(d_chunk);
+        match (&mut grad, d_low) {
+            (HeadGrad::Matrix(d_matrix), _) => {
+                let _ = d_matrix.f_addmm_(&d_logits.f_tr()?, &chunk.hidden)?;
+            }
+            (HeadGrad::Adapter { d_a, d_b }, Some((low, up))) => {
+                let _ = d_a.f_addmm_(&low.f_tr()?, &chunk.hidden)?;
+                let _ = d_b.f_addmm_(&d_logits.f_tr()?, &up)?;
+            }
+            (HeadGrad::Adapter { .. }, None) => return Err(TchError::Torch("the head has no adapter".into())),
+            (HeadGrad::Frozen, _) => {}
+        }
         Ok(())
     })?;
     if d_hidden.len() == 1 {
@@ -113,6 +153,10 @@ fn for_chunks(input: &HeadInput<'_>, mut visit: impl FnMut(Chunk<'_>) -> Result<
         let hidden = hidden.f_narrow(0, start as i64, count as i64)?;
         let temperatures = &input.temperatures[start..start + count];
         let mut logits = hidden.f_matmul(&matrix.f_tr()?)?;
+        if let Some(HeadAdapter { a, b, scale }) = input.adapter {
+            let low = hidden.f_matmul(&a.f_tr()?)?.f_mul_scalar(scale)?;
+            let _ = logits.f_addmm_(&low, &b.f_tr()?)?;
+        }
         if temperatures.iter().any(|t| *t != 1.0) {
             let divisors = Tensor::f_from_slice(temperatures)?.f_to_device(device)?;
             let _ = logits.f_div_(&divisors.f_unsqueeze(1)?)?;
@@ -176,7 +220,7 @@ fn host(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
 mod tests {
     use super::*;
     use crate::loss::{Token, token_loss};
-    use broker::protocol::train::Loss;
+    use broker::protocol::train::{Loss, Policy};
 
     struct Case {
         hidden: Tensor,
@@ -237,6 +281,7 @@ mod tests {
         let input = HeadInput {
             hidden: &case.hidden,
             matrix: &case.matrix,
+            adapter: None,
             targets: &case.targets,
             temperatures: &case.temperatures,
             chunk_elements: 100,
@@ -246,14 +291,13 @@ mod tests {
         let old: Vec<f32> = (0..40).map(|i| shift(i, 0.2)).collect();
         let reference: Vec<f32> = (0..40).map(|i| shift(i, -0.3)).collect();
         let advantage: Vec<f32> = (0..40).map(|i| [1.0, -0.5, 0.0, 2.0][i % 4]).collect();
-        let loss = Loss::Policy {
-            clip_low: 0.2,
-            clip_high: 0.28,
+        let loss = Loss::Policy(Policy {
             kl_coef: 0.3,
             entropy_coef: 0.2,
-        };
+            ..Policy::clipped(0.2, 0.28)
+        });
         let mut d_matrix = case.matrix.zeros_like();
-        let d_hidden = gradients(&input, &mut d_matrix, |i, logprob, entropy| {
+        let d_hidden = gradients(&input, HeadGrad::Matrix(&mut d_matrix), |i, logprob, entropy| {
             let term = token_loss(
                 &loss,
                 &Token {
@@ -283,6 +327,7 @@ mod tests {
         let input = HeadInput {
             hidden: &case.hidden,
             matrix: &case.matrix,
+            adapter: None,
             targets: &case.targets,
             temperatures: &case.temperatures,
             chunk_elements: 100,
@@ -296,7 +341,7 @@ mod tests {
         }
         let mut calls = Vec::new();
         let mut d_matrix = case.matrix.zeros_like();
-        let d_hidden = gradients(&input, &mut d_matrix, |i, _, _| {
+        let d_hidden = gradients(&input, HeadGrad::Matrix(&mut d_matrix), |i, _, _| {
             calls.push(i);
             Slope {
                 d_logprob: -1.0,
@@ -306,5 +351,48 @@ mod tests {
         .unwrap();
         assert_eq!(calls, (0..7).collect::<Vec<_>>());
         assert_eq!(d_hidden.size(), [7, 8]);
+    }
+
+    #[test]
+    fn an_adapter_of_the_head_has_the_gradient_of_autograd() {
+        let case = case(9, 21);
+        let leaf = |tensor: Tensor| tensor.set_requires_grad(true);
+        let (a, b) = (leaf(normal(3, 5).copy()), leaf(normal(21, 6).narrow(1, 0, 3).copy()));
+        let (hidden, scale) = (leaf(case.hidden.copy()), 1.5);
+        let matrix = &case.matrix + b.matmul(&a) * scale;
+        let logits = hidden.matmul(&matrix.tr()) / Tensor::from_slice(&case.temperatures).unsqueeze(1);
+        let picked =
+            logits
+                .log_softmax(-1, Kind::Float)
+                .gather(1, &Tensor::from_slice(&case.targets).unsqueeze(1), false);
+        (-picked.sum(Kind::Float)).backward();
+        let (a_value, b_value) = (a.detach(), b.detach());
+        let input = HeadInput {
+            hidden: &case.hidden,
+            matrix: &case.matrix,
+            adapter: Some(HeadAdapter {
+                a: &a_value,
+                b: &b_value,
+                scale,
+            }),
+            targets: &case.targets,
+            temperatures: &case.temperatures,
+            chunk_elements: 80,
+        };
+        let (mut d_a, mut d_b) = (a_value.zeros_like(), b_value.zeros_like());
+        let grad = HeadGrad::Adapter {
+            d_a: &mut d_a,
+            d_b: &mut d_b,
+        };
+        let slope = Slope {
+            d_logprob: -1.0,
+            d_entropy: 0.0,
+        };
+        let d_hidden = gradients(&input, grad, |_, _, _| slope).unwrap();
+        assert!(relative(&d_a, &a.grad()) < 2e-6);
+        assert!(relative(&d_b, &b.grad()) < 2e-6);
+        assert!(relative(&d_hidden, &hidden.grad()) < 2e-6);
+        let frozen = gradients(&input, HeadGrad::Frozen, |_, _, _| slope).unwrap();
+        assert!(relative(&frozen, &d_hidden) < 1e-7);
     }
 }

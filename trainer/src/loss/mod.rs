@@ -4,12 +4,19 @@
 
 pub mod head;
 mod kl;
+pub mod m2po;
 mod policy;
+mod ratio;
+mod sequence;
 
-pub use kl::k3;
+pub use kl::{k3, kl_estimate};
 pub use policy::{clipped_policy, ratio};
+pub use ratio::{
+    cispo, decoupled_policy, dro, dual_clipped_policy, importance_sampling, normalise, reinforce_plus_plus, truncated,
+};
+pub use sequence::{SequenceTerm, gspo};
 
-use broker::protocol::train::Loss;
+use broker::protocol::train::{Loss, Policy, Surrogate};
 
 /// What is known of one trained token. Log-probs are natural logarithms under the token's own temperature.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -35,49 +42,66 @@ pub struct Term {
     pub d_logprob: f64,
     /// d value / d entropy, logprob held.
     pub d_entropy: f64,
-    /// Whether the clip took the gradient away.
+    /// Whether the ratio was clipped: but under CISPO, the gradient is gone then.
     pub clipped: bool,
-    /// k3 to the reference, before its coefficient.
+    /// The estimate of the KL to the reference, before its coefficient.
     pub reference_kl: f64,
 }
 
-/// The loss of one token.
+/// The loss of one token; its formulas stand with [`Policy`] and [`Surrogate`]. `CrossEntropy`: `-logprob`.
 ///
-/// `Policy`: `-min(r A, clip(r, 1 - low, 1 + high) A) + kl_coef k3(reference) - entropy_coef H` with
-/// `r = exp(logprob - old)`. `CrossEntropy`: `-logprob`.
+/// Decoupled: Hilton, Cobbe, Schulman, "Batch size-invariance for policy optimization", arXiv:2110.00641, equation 5; the
+/// truncated weight as in Espeholt et al., arXiv:1802.01561.
 #[must_use]
 pub fn token_loss(loss: &Loss, token: &Token) -> Term {
-    match *loss {
+    match loss {
         Loss::CrossEntropy => Term {
             value: -token.logprob,
             d_logprob: -1.0,
             ..Term::default()
         },
-        Loss::Policy {
-            clip_low,
-            clip_high,
-            kl_coef,
-            entropy_coef,
-        } => {
-            let (clip_low, clip_high) = (f64::from(clip_low), f64::from(clip_high));
-            let (kl_coef, entropy_coef) = (f64::from(kl_coef), f64::from(entropy_coef));
-            let mut term = clipped_policy(token.logprob, token.old, token.advantage, clip_low, clip_high);
-            if kl_coef != 0.0 {
-                let (kl, d_kl) = k3(token.logprob, token.reference);
-                term.value += kl_coef * kl;
-                term.d_logprob += kl_coef * d_kl;
-                term.reference_kl = kl;
-            }
-            term.value -= entropy_coef * token.entropy;
-            term.d_entropy = -entropy_coef;
-            term
+        Loss::Policy(policy) => policy_loss(policy, token),
+    }
+}
+
+fn policy_loss(policy: &Policy, token: &Token) -> Term {
+    let mut term = surrogate(policy.surrogate, token);
+    if let Some(cap) = policy.behaviour_cap {
+        term = truncated(term, token.old, token.behaviour, f64::from(cap));
+    }
+    let (kl_coef, entropy_coef) = (f64::from(policy.kl_coef), f64::from(policy.entropy_coef));
+    if kl_coef != 0.0 {
+        let (kl, d_kl) = kl_estimate(policy.kl, token.logprob, token.reference);
+        term.value += kl_coef * kl;
+        term.d_logprob += kl_coef * d_kl;
+        term.reference_kl = kl;
+    }
+    term.value -= entropy_coef * token.entropy;
+    term.d_entropy = -entropy_coef;
+    term
+}
+
+fn surrogate(surrogate: Surrogate, token: &Token) -> Term {
+    let (p, old, advantage) = (token.logprob, token.old, token.advantage);
+    match surrogate {
+        Surrogate::Clipped { low, high, dual: None } => {
+            clipped_policy(p, old, advantage, f64::from(low), f64::from(high))
         }
+        Surrogate::Clipped {
+            low,
+            high,
+            dual: Some(cap),
+        } => dual_clipped_policy(p, old, advantage, f64::from(low), f64::from(high), f64::from(cap)),
+        Surrogate::ImportanceSampling => importance_sampling(p, old, advantage),
+        Surrogate::Cispo { low, high } => cispo(p, old, advantage, 1.0 - f64::from(low), 1.0 + f64::from(high)),
+        Surrogate::Dro { beta } => dro(p, old, advantage, f64::from(beta)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use broker::protocol::train::Kl;
 
     fn token(logprob: f64, advantage: f64) -> Token {
         Token {
@@ -90,17 +114,37 @@ mod tests {
         }
     }
 
-    const POLICY: Loss = Loss::Policy {
-        clip_low: 0.2,
-        clip_high: 0.28,
+    const POLICY: Loss = Loss::Policy(Policy {
         kl_coef: 0.05,
         entropy_coef: 0.01,
-    };
+        ..Policy::clipped(0.2, 0.28)
+    });
+
+    const DECOUPLED: Loss = Loss::Policy(Policy {
+        kl_coef: 0.05,
+        entropy_coef: 0.01,
+        behaviour_cap: Some(2.0),
+        ..Policy::clipped(0.2, 0.28)
+    });
 
     #[test]
     fn derivatives_equal_finite_differences() {
         let step = 1e-6;
-        for loss in [POLICY, Loss::CrossEntropy] {
+        let with = |surrogate| {
+            Loss::Policy(Policy {
+                surrogate,
+                kl: Kl::K2,
+                kl_coef: 0.05,
+                ..Policy::clipped(0.0, 0.0)
+            })
+        };
+        let dual = Surrogate::Clipped {
+            low: 0.2,
+            high: 0.28,
+            dual: Some(1.5),
+        };
+        let others = [dual, Surrogate::ImportanceSampling, Surrogate::Dro { beta: 0.5 }].map(with);
+        for loss in [POLICY, DECOUPLED, Loss::CrossEntropy].into_iter().chain(others) {
             for advantage in [-1.5, 0.0, 0.7] {
                 for logprob in [-6.0, -2.0, -1.3, -1.2, -0.4, -0.01] {
                     let at = |lp: f64, entropy: f64| {
@@ -121,16 +165,95 @@ mod tests {
         }
     }
 
+    /// Where the policy is still the one that sampled, all surrogates have the policy gradient.
+    #[test]
+    fn on_policy_every_surrogate_is_the_policy_gradient() {
+        for surrogate in [
+            Surrogate::Clipped {
+                low: 0.2,
+                high: 0.2,
+                dual: Some(3.0),
+            },
+            Surrogate::ImportanceSampling,
+            Surrogate::Cispo { low: 0.2, high: 0.2 },
+            Surrogate::Dro { beta: 0.5 },
+        ] {
+            let loss = Loss::Policy(Policy {
+                surrogate,
+                ..Policy::clipped(0.0, 0.0)
+            });
+            for advantage in [2.5, -0.5] {
+                let term = token_loss(&loss, &token(-1.3, advantage));
+                assert!(
+                    (term.d_logprob + advantage).abs() < 1e-12 && !term.clipped,
+                    "{surrogate:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_clipped_token_keeps_its_gradient_under_cispo_only() {
+        let far = token(-0.3, 1.0);
+        let slope = |surrogate| {
+            let loss = Loss::Policy(Policy {
+                surrogate,
+                ..Policy::clipped(0.0, 0.0)
+            });
+            let term = token_loss(&loss, &far);
+            assert!(term.clipped, "{surrogate:?}");
+            term.d_logprob
+        };
+        let clipped = Surrogate::Clipped {
+            low: 0.2,
+            high: 0.2,
+            dual: None,
+        };
+        assert_eq!(slope(clipped), 0.0);
+        assert!((slope(Surrogate::Cispo { low: 0.2, high: 0.2 }) + 1.2).abs() < 1e-6);
+    }
+
     #[test]
     fn a_token_sampled_by_the_same_weights_gets_the_policy_gradient() {
-        let on_policy = Loss::Policy {
-            clip_low: 0.2,
-            clip_high: 0.2,
-            kl_coef: 0.0,
-            entropy_coef: 0.0,
-        };
+        let on_policy = Loss::Policy(Policy::clipped(0.2, 0.2));
         let term = token_loss(&on_policy, &token(-1.3, 2.5));
         assert_eq!(term.d_logprob, -2.5);
         assert!(!term.clipped);
+    }
+
+    #[test]
+    fn decoupled_clips_around_the_batch_and_weighs_by_the_behaviour() {
+        let plain = |behaviour_cap| {
+            Loss::Policy(Policy {
+                behaviour_cap,
+                ..Policy::clipped(0.2, 0.2)
+            })
+        };
+        // (ratio to the batch's start, start over behaviour, advantage) and -w min(r A, clip(r) A), its slope -w r A or 0.
+        for (r, start, advantage, value, slope) in [
+            (1.1_f64, 0.5_f64, 2.0, -1.1, -1.1),
+            (1.5, 0.5, 2.0, -1.2, 0.0),
+            (0.5, 0.5, 2.0, -0.5, -0.5),
+            (0.5, 0.5, -2.0, 0.8, 0.0),
+            (1.1, 8.0, 1.0, -3.3, -3.3),
+        ] {
+            let old = -2.0;
+            let token = Token {
+                logprob: old + r.ln(),
+                old,
+                behaviour: old - start.ln(),
+                advantage,
+                ..token(0.0, 0.0)
+            };
+            let term = token_loss(&plain(Some(3.0)), &token);
+            assert!((term.value - value).abs() < 1e-6, "{token:?}: {term:?}");
+            assert!((term.d_logprob - slope).abs() < 1e-6, "{token:?}: {term:?}");
+            // Where the batch began with the weights that sampled, both losses are one.
+            let same = Token {
+                behaviour: old,
+                ..token
+            };
+            assert_eq!(token_loss(&plain(Some(3.0)), &same), token_loss(&plain(None), &same));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Keys and values of rows that are being generated: one slot per row, `[rows, kv_heads, length, head_dim]` per layer.
+//! Keys and values of rows that are being generated: one slot per row (without a prompt that it shares, [`super::prefix`]), `[rows, kv_heads, length, head_dim]` per layer.
 //!
 //! Live rows are packed at the front, so attention reads a narrowed view and gathers nothing. Both rows and length grow by
 //! doubling. Views of the storage are made from rows and length alone, so that after [`KvCache::clear`] the strides, and
@@ -7,7 +7,9 @@
 
 use tch::{Device, Kind, Tensor};
 
+use super::batch::to_device;
 use super::error::{ModelError, Result};
+use super::prefix::{Prefixes, Shared, SharedPlan, flash};
 use super::shape::ModelShape;
 
 /// Slots of keys and values.
@@ -19,6 +21,7 @@ pub(crate) struct KvCache {
     rows: usize,
     length: usize,
     dims: Dims,
+    pub(crate) prefixes: Prefixes,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -55,12 +58,14 @@ impl KvCache {
             rows: 0,
             length: 0,
             dims,
+            prefixes: Prefixes::default(),
         })
     }
 
     /// Forgets everything but the memory.
     pub(crate) fn clear(&mut self) {
         self.layers.clear();
+        self.prefixes.clear();
         (self.rows, self.length) = (0, 0);
     }
 
@@ -135,6 +140,12 @@ impl KvCache {
         let q = q.f_reshape([rows, heads, -1, dim])?;
         let (keys, values) = (read(&keys)?, read(&values)?);
         let mask = plan.mask.as_ref();
+        if let Some(shared) = &plan.shared {
+            let (own, lse) = flash(&q, &keys, &values, mask)?;
+            return Ok(shared
+                .merge(&self.prefixes, layer, &q, own, &lse)?
+                .f_reshape([rows, -1])?);
+        }
         let out = Tensor::f_scaled_dot_product_attention(&q, &keys, &values, mask, 0.0, false, None, false)?;
         Ok(out.f_reshape([rows, -1])?)
     }
@@ -160,14 +171,15 @@ pub(super) struct StepPlan {
     places: [Option<Tensor>; 3],
     /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity.
     mask: Option<Tensor>,
+    shared: Option<SharedPlan>,
 }
 
 impl StepPlan {
-    /// Row `i` writes its new token at `lengths[i]`, the number of tokens it has.
-    pub(super) fn new(lengths: &[i64], positions: &Tensor, kind: Kind) -> Result<Self> {
+    /// Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot, and has `shared[i]` before them.
+    pub(super) fn new(lengths: &[i64], shared: &[Option<Shared>], device: Device, kind: Kind) -> Result<Self> {
+        let shared = SharedPlan::new(shared, device)?;
         let rows = lengths.len() as i64;
         let longest = lengths.iter().copied().max().unwrap_or(0) + 1;
-        let device = positions.device();
         if lengths.iter().all(|&length| length + 1 == longest) {
             let together = Some(longest - 1);
             return Ok(Self {
@@ -176,8 +188,10 @@ impl StepPlan {
                 together,
                 places: [None, None, None],
                 mask: None,
+                shared,
             });
         }
+        let positions = to_device(lengths, device)?;
         let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
         let places = [Some(all), None, Some(positions.shallow_clone())];
         let beyond = Tensor::f_arange(longest, (Kind::Int64, device))?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
@@ -188,6 +202,7 @@ impl StepPlan {
             together: None,
             places,
             mask: Some(mask.f_view([rows, 1, 1, longest])?),
+            shared,
         })
     }
 

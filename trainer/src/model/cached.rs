@@ -1,12 +1,13 @@
 //! Generation: prompts computed once, then one token per row against the cache.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::batch::{RowBatch, to_device};
 use super::cache::{KvCache, Prefilled, StepPlan};
 use super::decoder::Decoder;
 use super::error::Result;
 use super::layer::rms_norm;
+use super::prefix::Shared;
 
 impl Decoder {
     /// Computes prompts: the logits after each one's last token, `[rows, vocab]` in f32, and, if `keep`, the keys and
@@ -23,13 +24,24 @@ impl Decoder {
         Ok((self.next_logits(&last)?, kept))
     }
 
-    /// Appends `ids[i]` to row `i` of the cache, which has `lengths[i]` tokens; the logits after it, `[rows, vocab]` in f32.
-    /// The cache must have room.
-    pub(crate) fn decode(&self, ids: &[i64], lengths: &[i64], cache: &KvCache) -> Result<Tensor> {
+    /// Appends `ids[i]` to row `i`, which has `lengths[i]` tokens: those of `shared[i]`, and the others in its slot of the
+    /// cache, which must have room. The logits after it, `[rows, vocab]` in f32.
+    pub(crate) fn decode(
+        &self,
+        ids: &[i64],
+        lengths: &[i64],
+        shared: &[Option<Shared>],
+        cache: &KvCache,
+    ) -> Result<Tensor> {
         let device = self.device();
         let (ids, positions) = (to_device(ids, device)?, to_device(lengths, device)?);
-        let rope = self.rope.rows(&positions)?;
-        let plan = StepPlan::new(lengths, &positions, self.embedding.kind())?;
+        let end = lengths.iter().max().map_or(0, |&n| n as usize) + 1;
+        let rope = self.rope.rows(&positions, end)?;
+        let before = shared
+            .iter()
+            .map(|shared| shared.map_or(0, |shared| shared.length as i64));
+        let own: Vec<i64> = lengths.iter().zip(before).map(|(all, before)| all - before).collect();
+        let plan = StepPlan::new(&own, shared, device, self.embedding.kind())?;
         let mut x = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.forward(&self.shape, &x, &rope, |heads| {
@@ -40,7 +52,8 @@ impl Decoder {
     }
 
     fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
-        self.logits(&rms_norm(states, &self.norm, self.shape.rms_eps)?)
+        let normed = rms_norm(states, &self.norm, self.shape.rms_eps)?;
+        self.logits(&normed.f_to_kind(Kind::Float)?)
     }
 }
 
@@ -49,7 +62,7 @@ mod tests {
     use super::super::shape::tests::tiny;
     use super::super::{ModelShape, Weights, weights::Init};
     use super::*;
-    use tch::{Device, Kind};
+    use tch::Device;
 
     /// Largest distance of log-probs, token by token with the cache against the whole row at once, over the last `steps`.
     fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize) -> f64 {
@@ -91,7 +104,7 @@ mod tests {
                 .collect();
             let longest = lengths.iter().max().copied().unwrap() as usize + 1;
             cache.reserve(rows.len(), longest, rows.len()).unwrap();
-            logits = decoder.decode(&ids, &lengths, &cache).unwrap();
+            logits = decoder.decode(&ids, &lengths, &vec![None; rows.len()], &cache).unwrap();
             lengths.iter_mut().for_each(|n| *n += 1);
         }
         worst
@@ -139,10 +152,10 @@ mod tests {
         let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
         cache.reserve(2, 10, 0).unwrap();
         cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1])).unwrap();
-        let wanted = decoder.decode(&[3], &[5], &cache).unwrap();
+        let wanted = decoder.decode(&[3], &[5], &[None], &cache).unwrap();
         cache.admit(0, &kept, &Tensor::from_slice(&[1i64, 0])).unwrap();
         cache.move_row(1, 0, 5).unwrap();
-        let moved = decoder.decode(&[3], &[5], &cache).unwrap();
+        let moved = decoder.decode(&[3], &[5], &[None], &cache).unwrap();
         assert_eq!((wanted - moved).abs().max().double_value(&[]), 0.0);
     }
 }

@@ -4,11 +4,41 @@
 use tch::{Device, Kind, Tensor};
 
 use super::batch::RowBatch;
+use super::bind::{Binder, Leaf};
+use super::delta::Delta;
 use super::error::Result;
 use super::layer::{Heads, Layer, linear, rms_norm};
 use super::rope::RopeTable;
 use super::shape::ModelShape;
 use super::weights::Weights;
+use crate::loss::head::HeadAdapter;
+
+/// What a model is bound to: whole weights, or a frozen base and an adapter of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    pub base: &'a Weights,
+    pub adapter: Option<&'a Weights>,
+}
+
+impl<'a> Parts<'a> {
+    /// `weights` are an adapter of `base` where there is a base, and the whole model where there is none.
+    #[must_use]
+    pub fn over(base: Option<&'a Weights>, weights: &'a Weights) -> Self {
+        match base {
+            Some(base) => Self {
+                base,
+                adapter: Some(weights),
+            },
+            None => weights.into(),
+        }
+    }
+}
+
+impl<'a> From<&'a Weights> for Parts<'a> {
+    fn from(base: &'a Weights) -> Self {
+        Self { base, adapter: None }
+    }
+}
 
 /// A model bound to a buffer of weights: its tensors are views, so a change of the buffer changes the model.
 #[derive(Debug)]
@@ -17,82 +47,60 @@ pub struct Decoder {
     pub(super) embedding: Tensor,
     pub(super) layers: Vec<Layer>,
     pub(super) norm: Tensor,
-    head: Tensor,
+    pub(super) head: Head,
     pub(super) rope: RopeTable,
 }
 
-/// A stretch of the flat buffer that takes part in autograd as one tensor. All leaves together cover the buffer once.
+/// The output matrix, and what an adapter adds to it.
 #[derive(Debug)]
-pub struct Leaf {
-    /// Shares the buffer's storage; its `.grad` is where backward adds up.
-    pub tensor: Tensor,
-    /// In elements, from the beginning of the buffer.
-    pub offset: usize,
-    pub numel: usize,
+pub(super) struct Head {
+    pub(super) matrix: Tensor,
+    pub(super) delta: Option<Delta>,
+    /// The head in f32, where the model is not: logits and what follows them are computed in f32 always.
+    pub(super) wide: Option<WideHead>,
 }
 
-/// Makes the model's tensors, as plain views or as leaves of autograd.
-struct Binder<'a> {
-    weights: &'a Weights,
-    leaves: Option<Vec<Leaf>>,
+#[derive(Debug)]
+pub(super) struct WideHead {
+    matrix: Tensor,
+    delta: Option<Delta>,
 }
 
-impl Binder<'_> {
-    fn one(&mut self, name: &str) -> Result<Tensor> {
-        let view = self.weights.view(name)?;
-        self.bind(name, view)
-    }
-
-    fn fused(&mut self, first: &str, last: &str) -> Result<Tensor> {
-        let view = self.weights.fused(first, last)?;
-        self.bind(first, view)
-    }
-
-    fn bind(&mut self, first: &str, view: Tensor) -> Result<Tensor> {
-        let Some(leaves) = &mut self.leaves else {
-            return Ok(view);
+impl Head {
+    pub(super) fn new(matrix: Tensor, delta: Option<Delta>) -> Result<Self> {
+        let mut head = Self {
+            matrix,
+            delta,
+            wide: None,
         };
-        let offset = self.weights.layout().get(first)?.offset;
-        let tensor = view.f_detach()?.f_set_requires_grad(true)?;
-        leaves.push(Leaf {
-            tensor: tensor.shallow_clone(),
-            offset,
-            numel: tensor.numel(),
+        head.follow()?;
+        Ok(head)
+    }
+
+    /// Copies in f32 of what is of another kind.
+    fn follow(&mut self) -> Result<()> {
+        if self.matrix.kind() == Kind::Float {
+            return Ok(());
+        }
+        self.wide = Some(WideHead {
+            matrix: self.matrix.f_detach()?.f_to_kind(Kind::Float)?,
+            delta: self
+                .delta
+                .as_ref()
+                .map(|delta| delta.to_kind(Kind::Float))
+                .transpose()?,
         });
-        Ok(tensor)
+        Ok(())
     }
 
-    fn layer(&mut self, index: usize) -> Result<Layer> {
-        let name = |part: &str| format!("model.layers.{index}.{part}.weight");
-        Ok(Layer {
-            input_norm: self.one(&name("input_layernorm"))?,
-            qkv: self.fused(&name("self_attn.q_proj"), &name("self_attn.v_proj"))?,
-            q_norm: self.one(&name("self_attn.q_norm"))?,
-            k_norm: self.one(&name("self_attn.k_norm"))?,
-            output: self.one(&name("self_attn.o_proj"))?,
-            mlp_norm: self.one(&name("post_attention_layernorm"))?,
-            gate_up: self.fused(&name("mlp.gate_proj"), &name("mlp.up_proj"))?,
-            down: self.one(&name("mlp.down_proj"))?,
-        })
+    fn matrix(&self) -> &Tensor {
+        self.wide.as_ref().map_or(&self.matrix, |wide| &wide.matrix)
     }
 
-    fn decoder(&mut self, shape: &ModelShape, rope: RopeTable) -> Result<Decoder> {
-        let embedding = self.one("model.embed_tokens.weight")?;
-        let layers = (0..shape.layers).map(|i| self.layer(i)).collect::<Result<Vec<_>>>()?;
-        let norm = self.one("model.norm.weight")?;
-        let head = if shape.tied {
-            embedding.shallow_clone()
-        } else {
-            self.one("lm_head.weight")?
-        };
-        Ok(Decoder {
-            shape: shape.clone(),
-            embedding,
-            layers,
-            norm,
-            head,
-            rope,
-        })
+    fn delta(&self) -> Option<&Delta> {
+        self.wide
+            .as_ref()
+            .map_or(self.delta.as_ref(), |wide| wide.delta.as_ref())
     }
 }
 
@@ -101,33 +109,32 @@ impl Decoder {
     ///
     /// # Errors
     /// [`super::ModelError::Shape`] when the weights are not of this shape.
-    pub fn new(shape: &ModelShape, weights: &Weights) -> Result<Self> {
-        let rope = RopeTable::new(shape, weights.device(), weights.kind())?;
-        Binder { weights, leaves: None }.decoder(shape, rope)
+    pub fn new<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<Self> {
+        let parts = weights.into();
+        let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
+        Binder::inference(parts).decoder(shape, rope)
     }
 
     /// Binds a model to weights, for training: results carry gradients to the returned leaves, which share the storage of
-    /// the buffer and come in its order. After a step that changes the buffer in place (under no_grad), the same decoder
-    /// goes on.
+    /// the buffer and come in its order: of the adapter's buffer where there is one, the base being frozen. After a step
+    /// that changes the buffer in place (under no_grad), the same decoder goes on after [`Self::follow`].
     ///
     /// # Errors
     /// [`super::ModelError::Shape`] when the weights are not of this shape.
-    pub fn trainable(shape: &ModelShape, weights: &Weights) -> Result<(Self, Vec<Leaf>)> {
-        let rope = RopeTable::new(shape, weights.device(), weights.kind())?;
-        let mut binder = Binder {
-            weights,
-            leaves: Some(Vec::new()),
-        };
+    pub fn trainable<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<(Self, Vec<Leaf>)> {
+        let parts = weights.into();
+        let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
+        let mut binder = Binder::training(parts);
         let decoder = binder.decoder(shape, rope)?;
-        Ok((decoder, binder.leaves.unwrap_or_default()))
+        Ok((decoder, binder.into_leaves()))
     }
 
     /// The same model bound to other weights of the same shape, device and kind; cheap.
     ///
     /// # Errors
     /// [`super::ModelError::Shape`] when the weights are not of this shape.
-    pub fn rebound(&self, weights: &Weights) -> Result<Self> {
-        Binder { weights, leaves: None }.decoder(&self.shape, self.rope.shallow_clone())
+    pub fn rebound<'a>(&self, weights: impl Into<Parts<'a>>) -> Result<Self> {
+        Binder::inference(weights.into()).decoder(&self.shape, self.rope.shallow_clone())
     }
 
     #[must_use]
@@ -140,18 +147,37 @@ impl Decoder {
         self.embedding.device()
     }
 
-    /// The head's matrix, `[vocab, hidden]`: the embedding when tied.
+    /// The head's matrix, `[vocab, hidden]` in f32: the embedding when tied. Without what an adapter adds.
     pub fn head_weight(&self) -> &Tensor {
-        &self.head
+        self.head.matrix()
     }
 
-    /// Last hidden states after the final norm, packed: `[batch.tokens(), hidden]`.
+    /// What an adapter adds to the head, in f32.
+    pub(crate) fn head_adapter(&self) -> Option<HeadAdapter<'_>> {
+        let delta = self.head.delta()?;
+        let part = delta.parts.first()?;
+        Some(HeadAdapter {
+            a: &part.a,
+            b: &part.b,
+            scale: delta.scale,
+        })
+    }
+
+    /// To be called after a change of the weights: what is computed from them and kept follows.
+    ///
+    /// # Errors
+    /// [`super::ModelError::Torch`].
+    pub fn follow(&mut self) -> Result<()> {
+        self.head.follow()
+    }
+
+    /// Last hidden states after the final norm, packed, in f32: `[batch.tokens(), hidden]`.
     ///
     /// # Errors
     /// [`super::ModelError::Torch`].
     pub fn hidden(&self, batch: &RowBatch) -> Result<Tensor> {
         let states = self.run(batch, |_, _, _| Ok(()))?;
-        rms_norm(&states, &self.norm, self.shape.rms_eps)
+        Ok(rms_norm(&states, &self.norm, self.shape.rms_eps)?.f_to_kind(Kind::Float)?)
     }
 
     /// Hidden states before the final norm, packed; gives `keep` each layer's padded keys and values,
@@ -161,7 +187,7 @@ impl Decoder {
         batch: &RowBatch,
         mut keep: impl FnMut(usize, &Tensor, &Tensor) -> Result<()>,
     ) -> Result<Tensor> {
-        let rope = self.rope.rows(&batch.positions)?;
+        let rope = self.rope.rows(&batch.positions, batch.width)?;
         let mut x = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.forward(&self.shape, &x, &rope, |heads| {
@@ -198,12 +224,16 @@ impl Decoder {
         Ok((packed, k, v))
     }
 
-    /// Logits in f32, `[n, vocab]`, of hidden states `[n, hidden]` as [`Self::hidden`] gives them.
+    /// Logits, `[n, vocab]` in f32, of hidden states `[n, hidden]` as [`Self::hidden`] gives them.
     ///
     /// # Errors
     /// [`super::ModelError::Torch`].
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        Ok(linear(hidden, &self.head)?.f_to_kind(Kind::Float)?)
+        let logits = linear(hidden, self.head.matrix())?;
+        match self.head.delta() {
+            Some(delta) => delta.add_to(&logits, hidden),
+            None => Ok(logits),
+        }
     }
 }
 

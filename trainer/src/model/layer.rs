@@ -2,6 +2,7 @@
 
 use tch::Tensor;
 
+use super::delta::Delta;
 use super::error::Result;
 use super::rope::RopeRows;
 use super::shape::ModelShape;
@@ -10,13 +11,31 @@ use super::shape::ModelShape;
 #[derive(Debug)]
 pub(crate) struct Layer {
     pub(super) input_norm: Tensor,
-    pub(super) qkv: Tensor,
-    pub(super) q_norm: Tensor,
-    pub(super) k_norm: Tensor,
-    pub(super) output: Tensor,
+    pub(super) qkv: Linear,
+    /// Of queries and keys, where heads are normed.
+    pub(super) head_norms: Option<[Tensor; 2]>,
+    pub(super) output: Linear,
     pub(super) mlp_norm: Tensor,
-    pub(super) gate_up: Tensor,
-    pub(super) down: Tensor,
+    pub(super) gate_up: Linear,
+    pub(super) down: Linear,
+}
+
+/// `x W^T + b`, and what an adapter adds.
+#[derive(Debug)]
+pub(crate) struct Linear {
+    pub(super) weight: Tensor,
+    pub(super) bias: Option<Tensor>,
+    pub(super) delta: Option<Delta>,
+}
+
+impl Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let y = x.f_linear(&self.weight, self.bias.as_ref())?;
+        match &self.delta {
+            Some(delta) => delta.add_to(&y, x),
+            None => Ok(y),
+        }
+    }
 }
 
 /// Queries, keys and values of some tokens, `[tokens, heads or kv_heads, head_dim]`, normed and turned.
@@ -37,7 +56,7 @@ impl Layer {
         attend: impl FnOnce(Heads) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let attended = attend(self.heads(shape, x, rope)?)?;
-        let x = x.f_add(&linear(&attended, &self.output)?)?;
+        let x = x.f_add(&self.output.forward(&attended)?)?;
         let mlp = self.mlp(shape, &x)?;
         Ok(x.f_add(&mlp)?)
     }
@@ -45,17 +64,22 @@ impl Layer {
     fn heads(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
         let [heads, kv, dim] = [shape.heads, shape.kv_heads, shape.head_dim].map(|n| n as i64);
         let normed = rms_norm(x, &self.input_norm, shape.rms_eps)?;
-        let all = linear(&normed, &self.qkv)?.f_view([-1, heads + 2 * kv, dim])?;
+        let all = self.qkv.forward(&normed)?.f_view([-1, heads + 2 * kv, dim])?;
         // Queries and keys are normed and turned together: half the calls, which is what small models pay for.
-        let weight = Tensor::f_cat(
-            &[
-                self.q_norm.f_expand([heads, dim], false)?,
-                self.k_norm.f_expand([kv, dim], false)?,
-            ],
-            0,
-        )?;
         let turning = all.f_narrow(1, 0, heads + kv)?;
-        let turned = rope.turn(&turning.f_rms_norm(dim, None::<Tensor>, shape.rms_eps)?.f_mul(&weight)?)?;
+        let turned = match &self.head_norms {
+            Some([q_norm, k_norm]) => {
+                let weight = Tensor::f_cat(
+                    &[
+                        q_norm.f_expand([heads, dim], false)?,
+                        k_norm.f_expand([kv, dim], false)?,
+                    ],
+                    0,
+                )?;
+                rope.turn(&turning.f_rms_norm(dim, None::<Tensor>, shape.rms_eps)?.f_mul(&weight)?)?
+            }
+            None => rope.turn(&turning)?,
+        };
         Ok(Heads {
             q: turned.f_narrow(1, 0, heads)?,
             k: turned.f_narrow(1, heads, kv)?,
@@ -65,12 +89,12 @@ impl Layer {
 
     fn mlp(&self, shape: &ModelShape, x: &Tensor) -> Result<Tensor> {
         let wide = shape.intermediate as i64;
-        let both = linear(&rms_norm(x, &self.mlp_norm, shape.rms_eps)?, &self.gate_up)?;
+        let both = self.gate_up.forward(&rms_norm(x, &self.mlp_norm, shape.rms_eps)?)?;
         let gated = both
             .f_narrow(-1, 0, wide)?
             .f_silu()?
             .f_mul(&both.f_narrow(-1, wide, wide)?)?;
-        linear(&gated, &self.down)
+        self.down.forward(&gated)
     }
 }
 

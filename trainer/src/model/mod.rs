@@ -1,30 +1,42 @@
-//! Decoders in the shape of Qwen3: shape, parameters in one flat buffer, forward pass, Hugging Face folders.
+//! Decoders of the Qwen3, Qwen2 and Llama families: shape, parameters in one flat buffer, forward pass, Hugging Face folders.
 //!
 //! [`ModelShape`] says what is computed, [`Weights`] holds the parameters, [`Decoder`] binds the two. One thread owns a
 //! model: views share storage, and an in-place change through one is seen by all.
 
+mod arch;
 mod batch;
+mod bind;
 mod cache;
 mod cached;
 mod config;
 mod decoder;
+mod delta;
 mod error;
 mod folder;
 mod layer;
 mod layout;
+mod lora;
+pub mod peft;
+mod prefix;
 mod rope;
+mod scaling;
 mod shape;
 mod tensor_file;
 mod weights;
 mod write;
 
+pub use arch::{Architecture, Biases};
 pub use batch::RowBatch;
+pub use bind::Leaf;
 pub(crate) use cache::{KvCache, Prefilled};
-pub use decoder::{Decoder, Leaf};
+pub use decoder::{Decoder, Parts};
 pub use error::{ModelError, Result};
 pub use layout::{Layout, ParamKind, ParamSpec};
+pub use lora::{LoraShape, Module, Targets};
+pub(crate) use prefix::{Prefixes, Shared};
+pub use scaling::{Rope, RopeScaling, Yarn};
 pub use shape::ModelShape;
-pub use weights::{Init, Weights};
+pub use weights::{Init, Weights, kind_of};
 
 #[cfg(test)]
 pub(crate) use shape::tests::tiny as test_shape;

@@ -1,17 +1,34 @@
 //! Rotary position embedding, rotate-half form: pairs are (i, i + d/2), as in Hugging Face's Qwen and Llama.
 
+use std::cell::RefCell;
+
 use tch::{Device, Kind, Tensor};
 
 use super::error::Result;
 use super::shape::ModelShape;
 
-/// Cosines and signed sines of every position, `[max_context, head_dim]`.
+/// Cosines and signed sines of positions, made as far as they are needed: a context of 128k would cost more than a small
+/// model.
 #[derive(Debug)]
 pub(crate) struct RopeTable {
+    /// `[head_dim / 2]` in f32 on the CPU.
+    frequencies: Tensor,
+    amplitude: f64,
+    made: RefCell<Made>,
+    device: Device,
+    kind: Kind,
+}
+
+/// `[positions, head_dim]` each.
+#[derive(Debug)]
+struct Made {
     cos: Tensor,
     /// Negated in the first half, so that `x * cos + roll(x, d/2) * sin` is the rotation.
     sin: Tensor,
 }
+
+/// Positions of the first table.
+const FIRST: usize = 512;
 
 /// The rows of some tokens' positions, `[tokens, 1, head_dim]`.
 #[derive(Debug)]
@@ -22,40 +39,66 @@ pub(crate) struct RopeRows {
 }
 
 impl RopeTable {
-    /// Angles in f32, in the order of operations of Hugging Face, then cast to the model's kind.
     pub(crate) fn new(shape: &ModelShape, device: Device, kind: Kind) -> Result<Self> {
-        let dim = shape.head_dim as i64;
-        let options = (Kind::Float, Device::Cpu);
-        let exponents = Tensor::f_arange_start_step(0, dim, 2, options)?.f_div_scalar(dim)?;
-        let inverse = Tensor::f_pow_scalar(shape.rope_theta, &exponents)?.f_reciprocal()?;
-        let angles = Tensor::f_arange(shape.max_context as i64, options)?.f_outer(&inverse)?;
-        let (cos, sin) = (angles.f_cos()?, angles.f_sin()?);
-        let cos = Tensor::f_cat(&[&cos, &cos], 1)?;
-        let sin = Tensor::f_cat(&[sin.f_neg()?, sin], 1)?;
-        let place = |t: Tensor| t.f_to_device(device)?.f_to_kind(kind);
+        let frequencies = shape.rope.frequencies(shape.head_dim)?;
+        let amplitude = shape.rope.amplitude();
+        let made = make(&frequencies, amplitude, FIRST.min(shape.max_context), device, kind)?;
         Ok(Self {
-            cos: place(cos)?,
-            sin: place(sin)?,
+            frequencies,
+            amplitude,
+            made: RefCell::new(made),
+            device,
+            kind,
         })
     }
 
-    /// The rows of `positions` (`[tokens]` of i64, below `max_context`).
-    pub(crate) fn rows(&self, positions: &Tensor) -> Result<RopeRows> {
+    /// The rows of `positions` (`[tokens]` of i64, each below `end`).
+    pub(crate) fn rows(&self, positions: &Tensor, end: usize) -> Result<RopeRows> {
+        let have = self.made.borrow().cos.size()[0] as usize;
+        if end > have {
+            let count = end.next_power_of_two();
+            let made = make(&self.frequencies, self.amplitude, count, self.device, self.kind)?;
+            self.made.replace(made);
+        }
+        let made = self.made.borrow();
         let pick = |table: &Tensor| table.f_index_select(0, positions)?.f_unsqueeze(1);
-        let half = self.cos.size()[1] / 2;
         Ok(RopeRows {
-            cos: pick(&self.cos)?,
-            sin: pick(&self.sin)?,
-            half,
+            cos: pick(&made.cos)?,
+            sin: pick(&made.sin)?,
+            half: self.frequencies.size1()?,
         })
     }
 
     pub(crate) fn shallow_clone(&self) -> Self {
+        let made = self.made.borrow();
         Self {
-            cos: self.cos.shallow_clone(),
-            sin: self.sin.shallow_clone(),
+            frequencies: self.frequencies.shallow_clone(),
+            amplitude: self.amplitude,
+            made: RefCell::new(Made {
+                cos: made.cos.shallow_clone(),
+                sin: made.sin.shallow_clone(),
+            }),
+            device: self.device,
+            kind: self.kind,
         }
     }
+}
+
+/// Angles in f32, in the order of operations of Hugging Face, then cast to the model's kind.
+fn make(frequencies: &Tensor, amplitude: f64, count: usize, device: Device, kind: Kind) -> Result<Made> {
+    let _no_grad = tch::no_grad_guard();
+    let angles = Tensor::f_arange(count as i64, (Kind::Float, Device::Cpu))?.f_outer(frequencies)?;
+    let (mut cos, mut sin) = (angles.f_cos()?, angles.f_sin()?);
+    if amplitude != 1.0 {
+        (cos, sin) = (cos.f_mul_scalar(amplitude)?, sin.f_mul_scalar(amplitude)?);
+    }
+    let cos = Tensor::f_cat(&[&cos, &cos], 1)?;
+    let sin = Tensor::f_cat(&[sin.f_neg()?, sin], 1)?;
+    let place = |t: Tensor| t.f_to_device(device)?.f_to_kind(kind);
+    Ok(Made {
+        cos: place(cos)?,
+        sin: place(sin)?,
+    })
 }
 
 impl RopeRows {
@@ -75,7 +118,7 @@ mod tests {
     fn a_turn_is_the_rotation_of_each_pair() {
         let shape = tiny();
         let table = RopeTable::new(&shape, Device::Cpu, Kind::Float).unwrap();
-        let rows = table.rows(&Tensor::from_slice(&[0i64, 5])).unwrap();
+        let rows = table.rows(&Tensor::from_slice(&[0i64, 5]), 6).unwrap();
         let x = Tensor::arange(16, (Kind::Float, Device::Cpu)).view([2, 1, 8]);
         let turned: Vec<f32> = rows.turn(&x).unwrap().view([-1]).try_into().unwrap();
         assert_eq!(
@@ -84,11 +127,26 @@ mod tests {
             "position 0 turns nothing"
         );
         for pair in 0..4usize {
-            let angle = 5.0 * shape.rope_theta.powf(-(pair as f64) / 4.0);
+            let angle = 5.0 * shape.rope.theta.powf(-(pair as f64) / 4.0);
             let (a, b) = ((8 + pair) as f64, (12 + pair) as f64);
             let wanted = [a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()];
             assert!((f64::from(turned[8 + pair]) - wanted[0]).abs() < 1e-5);
             assert!((f64::from(turned[12 + pair]) - wanted[1]).abs() < 1e-5);
         }
+    }
+
+    #[test]
+    fn a_longer_table_begins_as_the_shorter_one() {
+        let shape = ModelShape {
+            max_context: 100_000,
+            ..tiny()
+        };
+        let table = RopeTable::new(&shape, Device::Cpu, Kind::Float).unwrap();
+        let positions = Tensor::from_slice(&[3i64, 500]);
+        let before = table.rows(&positions, 501).unwrap();
+        let far = table.rows(&Tensor::from_slice(&[70_000i64]), 70_001).unwrap();
+        assert_eq!(far.cos.size(), [1, 1, 8]);
+        let after = table.rows(&positions, 501).unwrap();
+        assert_eq!((before.sin - after.sin).abs().max().double_value(&[]), 0.0);
     }
 }

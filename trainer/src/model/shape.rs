@@ -2,16 +2,19 @@
 
 use configs::RandomModel;
 
+use super::arch::{Architecture, Biases};
 use super::error::{ModelError, Result};
+use super::scaling::Rope;
 
 /// Rotary base of random models: their contexts are short.
 const RANDOM_ROPE_THETA: f64 = 10_000.0;
 const RANDOM_RMS_EPS: f64 = 1e-6;
 
-/// A Qwen3-shaped decoder: pre-norm, RMSNorm in f32, grouped-query attention with a norm per query and key head,
-/// rotate-half RoPE, SwiGLU, no biases.
+/// A decoder: pre-norm, RMSNorm in f32, grouped-query attention, rotate-half RoPE, SwiGLU; [`Architecture`] says the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelShape {
+    pub arch: Architecture,
+    pub biases: Biases,
     pub vocab: usize,
     pub layers: usize,
     pub hidden: usize,
@@ -25,7 +28,7 @@ pub struct ModelShape {
     /// Longest row, prompt and output together.
     pub max_context: usize,
     pub rms_eps: f64,
-    pub rope_theta: f64,
+    pub rope: Rope,
     /// The head is the embedding.
     pub tied: bool,
     pub bos: Option<u32>,
@@ -51,6 +54,8 @@ impl ModelShape {
             return Err(ModelError::shape(reason));
         }
         let shape = Self {
+            arch: Architecture::Qwen3,
+            biases: Biases::default(),
             vocab,
             layers: model.layers,
             hidden: model.hidden,
@@ -60,7 +65,7 @@ impl ModelShape {
             intermediate: model.intermediate.unwrap_or(4 * model.hidden),
             max_context: model.max_context,
             rms_eps: RANDOM_RMS_EPS,
-            rope_theta: model.rope_theta.unwrap_or(RANDOM_ROPE_THETA),
+            rope: Rope::plain(model.rope_theta.unwrap_or(RANDOM_ROPE_THETA)),
             tied: model.tied,
             bos: None,
             eos: eos.to_vec(),
@@ -105,11 +110,10 @@ impl ModelShape {
         if let Some(id) = special.copied().find(|id| *id as usize >= self.vocab) {
             return Err(ModelError::BadId { id, vocab: self.vocab });
         }
-        let wrong = |value: f64| !(value.is_finite() && value > 0.0);
-        if wrong(self.rms_eps) || wrong(self.rope_theta) {
-            return Err(ModelError::shape("rms_norm_eps and rope_theta must be positive"));
+        if !(self.rms_eps.is_finite() && self.rms_eps > 0.0) {
+            return Err(ModelError::shape("rms_norm_eps must be positive"));
         }
-        Ok(())
+        self.rope.validate()
     }
 
     /// Query heads per key/value head.
@@ -137,6 +141,8 @@ pub(crate) mod tests {
     /// Two layers of 32, four heads over two, untied.
     pub(crate) fn tiny() -> ModelShape {
         ModelShape {
+            arch: Architecture::Qwen3,
+            biases: Biases::default(),
             vocab: 40,
             layers: 2,
             hidden: 32,
@@ -146,7 +152,7 @@ pub(crate) mod tests {
             intermediate: 48,
             max_context: 128,
             rms_eps: 1e-6,
-            rope_theta: 10_000.0,
+            rope: Rope::plain(10_000.0),
             tied: false,
             bos: None,
             eos: vec![1],
@@ -166,7 +172,7 @@ pub(crate) mod tests {
                 ..tiny()
             },
             ModelShape {
-                rope_theta: f64::NAN,
+                rope: Rope::plain(f64::NAN),
                 ..tiny()
             },
         ];

@@ -1,8 +1,6 @@
-//! Reading one safetensors file tensor by tensor, without holding it whole.
+//! Reading one safetensors file tensor by tensor: mapped, and copied once to where it is used.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
@@ -10,43 +8,38 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use tch::{Kind, Tensor};
 
 use super::error::{ModelError, Result};
-use super::layout::ParamSpec;
 use super::write::io;
+use crate::shim::MappedFile;
 
-/// One safetensors file, read tensor by tensor.
+/// One safetensors file.
 pub(super) struct TensorFile {
     path: PathBuf,
-    file: File,
+    file: MappedFile,
     tensors: HashMap<String, TensorInfo>,
-    data: u64,
+    /// Where the data begins.
+    data: usize,
 }
-
-/// Longest header that is believed: what the safetensors crate itself allows.
-const MAX_HEADER: u64 = 100_000_000;
 
 impl TensorFile {
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let mut file = File::open(path).map_err(io("opening", path))?;
+        let file = MappedFile::open(path).map_err(io("opening", path))?;
         let format = |reason: String| ModelError::Format {
             path: path.to_owned(),
             reason,
         };
-        let mut length = [0u8; 8];
-        file.read_exact(&mut length).map_err(io("reading", path))?;
-        let len = u64::from_le_bytes(length);
-        let total = file.metadata().map_err(io("reading", path))?.len();
-        if len > MAX_HEADER.min(total) {
-            return Err(format(
-                "its header is longer than the file: it is no safetensors file".into(),
-            ));
-        }
-        let mut header = vec![0u8; len as usize];
-        file.read_exact(&mut header).map_err(io("reading", path))?;
+        let bytes = file.bytes();
+        let length = bytes.first_chunk::<8>().map(|length| u64::from_le_bytes(*length));
+        let data = length.and_then(|length| usize::try_from(length).ok()?.checked_add(8));
+        let header = data.and_then(|data| Some((data, bytes.get(8..data)?)));
+        let (data, header) =
+            header.ok_or_else(|| format("its header is longer than the file: it is no safetensors file".into()))?;
         // The crate checks that the tensors lie without gaps and overlaps; that the data is all there is ours to check.
-        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| format(error.to_string()))?;
-        let data = 8 + len;
-        if total < data + metadata.data_len() as u64 {
-            return Err(format(format!("it is cut off at {total} bytes; fetch it again")));
+        let metadata: Metadata = serde_json::from_slice(header).map_err(|error| format(error.to_string()))?;
+        if bytes.len() < data + metadata.data_len() {
+            return Err(format(format!(
+                "it is cut off at {} bytes; fetch it again",
+                bytes.len()
+            )));
         }
         let tensors = metadata
             .tensors()
@@ -61,10 +54,10 @@ impl TensorFile {
         })
     }
 
-    /// A parameter in its own kind, if the file has it.
-    pub(super) fn read(&mut self, spec: &ParamSpec) -> Result<Option<Tensor>> {
-        let Some(info) = self.tensors.get(&spec.name) else {
-            return Ok(None);
+    /// Copies the tensor `name` over `target`, converting its kind; `false` if the file does not have it.
+    pub(super) fn read(&self, name: &str, target: &mut Tensor) -> Result<bool> {
+        let Some(info) = self.tensors.get(name) else {
+            return Ok(false);
         };
         let format = |reason: String| ModelError::Format {
             path: self.path.clone(),
@@ -76,24 +69,23 @@ impl TensorFile {
             Dtype::F16 => Kind::Half,
             other => {
                 return Err(format(format!(
-                    "{} is stored as {other:?}; f32, bf16 and f16 are read",
-                    spec.name
+                    "{name} is stored as {other:?}; f32, bf16 and f16 are read"
                 )));
             }
         };
-        if !info.shape.iter().map(|&n| n as i64).eq(spec.shape.iter().copied()) {
-            let reason = format!(
-                "{} is {:?}; config.json asks for {:?}",
-                spec.name, info.shape, spec.shape
-            );
+        let wanted = target.size();
+        if !info.shape.iter().map(|&n| n as i64).eq(wanted.iter().copied()) {
+            let reason = format!("{name} is {:?}; {wanted:?} is asked for", info.shape);
             return Err(format(reason));
         }
-        let (start, end) = info.data_offsets;
-        let mut bytes = vec![0u8; end - start];
-        self.file
-            .seek(SeekFrom::Start(self.data + start as u64))
-            .map_err(io("reading", &self.path))?;
-        self.file.read_exact(&mut bytes).map_err(io("reading", &self.path))?;
-        Ok(Some(Tensor::f_from_data_size(&bytes, &spec.shape, kind)?))
+        self.file.copy_into(self.data + info.data_offsets.0, kind, target)?;
+        Ok(true)
+    }
+
+    /// Names of all tensors, sorted.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.tensors.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
     }
 }

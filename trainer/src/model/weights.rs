@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use configs::Dtype;
 use tch::{Device, Kind, Tensor};
 
 use super::error::{ModelError, Result};
 use super::layout::{Layout, ParamKind, ParamSpec};
+use super::lora::LoraShape;
 use super::shape::ModelShape;
 use crate::rng;
 
-/// Standard deviations of random weights. Norms begin at 1.
+/// Standard deviations of random weights. Norms begin at 1, biases at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Init {
     pub embedding_std: f64,
@@ -23,6 +25,15 @@ impl From<&configs::RandomModel> for Init {
             embedding_std: model.embedding_std,
             matrix_std: model.matrix_std,
         }
+    }
+}
+
+/// What libtorch calls a type of numbers.
+#[must_use]
+pub fn kind_of(dtype: Dtype) -> Kind {
+    match dtype {
+        Dtype::F32 => Kind::Float,
+        Dtype::Bf16 => Kind::BFloat16,
     }
 }
 
@@ -40,9 +51,50 @@ impl Weights {
     /// # Errors
     /// [`ModelError::Torch`] when the memory cannot be had.
     pub fn zeros(shape: &ModelShape, device: Device, kind: Kind) -> Result<Self> {
-        let layout = Arc::new(Layout::of(shape));
+        Self::of_layout(Arc::new(Layout::of(shape)), device, kind)
+    }
+
+    /// All zero, with the parameters of `layout`.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when the memory cannot be had.
+    pub fn of_layout(layout: Arc<Layout>, device: Device, kind: Kind) -> Result<Self> {
         let flat = Tensor::f_zeros([layout.numel() as i64], (kind, device))?;
         Ok(Self { flat, layout })
+    }
+
+    /// A new adapter in f32 on the CPU: A uniform in +-1/sqrt(in) (PEFT's default, Kaiming with a = sqrt 5), B zero, so
+    /// that the model is its base at first. Each A has a random stream of its own, by name.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] for an adapter that cannot be, [`ModelError::Torch`] when the memory cannot be had.
+    pub fn adapter(shape: &ModelShape, lora: &LoraShape, seed: u64) -> Result<Self> {
+        lora.validate()?;
+        let layout = Arc::new(Layout::of_adapter(shape, lora));
+        let mut values = vec![0f32; layout.numel()];
+        for spec in layout
+            .params()
+            .iter()
+            .filter(|spec| spec.name.ends_with("lora_A.weight"))
+        {
+            let (stream, bound) = (stream_of(&spec.name), 1.0 / (spec.shape[1] as f64).sqrt());
+            for (i, value) in values[spec.offset..spec.offset + spec.numel].iter_mut().enumerate() {
+                *value = (bound * (2.0 * rng::uniform(seed, stream, i as u64) - 1.0)) as f32;
+            }
+        }
+        Ok(Self {
+            flat: Tensor::f_from_slice(&values)?,
+            layout,
+        })
+    }
+
+    /// The same storage under another owner: for a base that several models share, which nobody changes.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self {
+            flat: self.flat.shallow_clone(),
+            layout: Arc::clone(&self.layout),
+        }
     }
 
     /// Normal random weights in f32 on the CPU: the same bits for the same seed on every machine. Each parameter has a
@@ -56,6 +108,7 @@ impl Weights {
         for spec in layout.params() {
             let std = match spec.kind {
                 ParamKind::Norm => continue,
+                ParamKind::Bias => 0.0,
                 ParamKind::Embedding => init.embedding_std,
                 ParamKind::Matrix => init.matrix_std,
             };
@@ -110,23 +163,24 @@ impl Weights {
             .f_view(spec.shape.as_slice())?)
     }
 
-    /// A view of the matrices `first..=last`, which must be neighbours of equal width, as one matrix of all their rows.
+    /// A view of the matrices `first..=last`, which must be neighbours of equal width, as one matrix of all their rows; of
+    /// vectors, as one vector.
     pub(crate) fn fused(&self, first: &str, last: &str) -> Result<Tensor> {
         let (first, last) = (self.layout.get(first)?, self.layout.get(last)?);
         let numel = (last.offset + last.numel - first.offset) as i64;
-        let width = first.shape.last().copied().unwrap_or(1);
-        Ok(self
-            .flat
-            .f_narrow(0, first.offset as i64, numel)?
-            .f_view([numel / width, width])?)
+        let flat = self.flat.f_narrow(0, first.offset as i64, numel)?;
+        match first.shape.as_slice() {
+            [_, width] => Ok(flat.f_view([numel / width, *width])?),
+            _ => Ok(flat),
+        }
     }
 
-    /// A copy with storage of its own, of the same type, on `device`.
+    /// A copy with storage of its own, of `dtype`, on `device`.
     ///
     /// # Errors
     /// [`super::ModelError`] when memory is short.
-    pub fn copied_to(&self, device: Device) -> Result<Self> {
-        self.copied(device, self.kind())
+    pub fn copied_to(&self, device: Device, dtype: Dtype) -> Result<Self> {
+        self.copied(device, kind_of(dtype))
     }
 
     /// A copy with its own storage, on another device or of another kind if wanted.
@@ -152,16 +206,6 @@ impl Weights {
             ));
         }
         tch::no_grad(|| self.flat.f_copy_(&source.flat.f_detach()?))?;
-        Ok(())
-    }
-
-    /// Sets one parameter, converting its kind.
-    pub(crate) fn set(&mut self, spec: &ParamSpec, value: &Tensor) -> Result<()> {
-        let mut view = self
-            .flat
-            .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-            .f_view(spec.shape.as_slice())?;
-        tch::no_grad(|| view.f_copy_(value))?;
         Ok(())
     }
 
@@ -223,7 +267,7 @@ mod tests {
                     continue;
                 }
                 ParamKind::Embedding => 1.0,
-                ParamKind::Matrix => 0.2,
+                ParamKind::Matrix | ParamKind::Bias => 0.2,
             };
             assert!((std / wanted - 1.0).abs() < 0.15, "{} has deviation {std}", spec.name);
         }

@@ -1,24 +1,65 @@
 //! The gradient of a batch: trunk with a graph, head in closed form, one backward per micro-batch.
 
 use broker::protocol::train::{Loss, LossStats, Span, TrainBatch};
+use configs::Dtype;
 use tch::{Kind, Tensor};
 
 use super::micro::pack;
 use super::rows::{BatchError, Limits, Row, Trained, flatten};
-use crate::loss::head::{self, HeadInput, Slope};
+use crate::loss::head::{self, HeadGrad, HeadInput, Slope};
 use crate::loss::{Token, k3, ratio, token_loss};
-use crate::model::{Decoder, Leaf, ModelError, ModelShape, RowBatch, Weights};
+use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, RowBatch, Weights};
 
 /// A model whose backward adds up in one flat buffer.
 #[derive(Debug)]
 pub(crate) struct Trainable {
     decoder: Decoder,
-    /// Without an output matrix of its own: that gradient is made by the head.
+    /// Without the head's own parameters: their gradient is made by the head.
     trunk: Vec<Leaf>,
     /// `[P]`, in the order of the weights.
     grad: Tensor,
-    /// View of `grad`: the output matrix, which is the embedding when tied.
-    d_matrix: Tensor,
+    head: HeadPlace,
+    /// What the decoder computes with, where that is not the trained weights themselves: a copy of another kind.
+    compute: Option<Weights>,
+}
+
+/// Where the head's gradient lies: views of the flat one.
+#[derive(Debug)]
+enum HeadPlace {
+    /// The output matrix, which is the embedding when tied.
+    Matrix(Tensor),
+    Adapter {
+        d_a: Tensor,
+        d_b: Tensor,
+    },
+    Frozen,
+}
+
+impl HeadPlace {
+    fn of(shape: &ModelShape, layout: &Layout, grad: &Tensor) -> Result<Self, ModelError> {
+        let view = |name: &str| -> Result<Tensor, ModelError> {
+            let spec = layout.get(name)?;
+            let flat = grad.f_narrow(0, spec.offset as i64, spec.numel as i64)?;
+            Ok(flat.f_view(spec.shape.as_slice())?)
+        };
+        match layout.lora() {
+            None if shape.tied => Ok(Self::Matrix(view("model.embed_tokens.weight")?)),
+            None => Ok(Self::Matrix(view("lm_head.weight")?)),
+            Some(lora) if lora.targets.has(Module::Head) => Ok(Self::Adapter {
+                d_a: view("lm_head.lora_A.weight")?,
+                d_b: view("lm_head.lora_B.weight")?,
+            }),
+            Some(_) => Ok(Self::Frozen),
+        }
+    }
+
+    fn grad(&mut self) -> HeadGrad<'_> {
+        match self {
+            Self::Matrix(d_matrix) => HeadGrad::Matrix(d_matrix),
+            Self::Adapter { d_a, d_b } => HeadGrad::Adapter { d_a, d_b },
+            Self::Frozen => HeadGrad::Frozen,
+        }
+    }
 }
 
 /// Rows of one micro-batch on the device, with the tokens that are trained.
@@ -32,29 +73,42 @@ struct Micro {
 }
 
 impl Trainable {
-    pub(crate) fn new(shape: &ModelShape, weights: &Weights) -> Result<Self, ModelError> {
-        let (decoder, leaves) = Decoder::trainable(shape, weights)?;
-        let name = if shape.tied {
-            "model.embed_tokens.weight"
-        } else {
-            "lm_head.weight"
+    /// Computes in `dtype`, the kind of the base where `weights` are an adapter of one; the gradient is f32 always.
+    pub(crate) fn new(
+        shape: &ModelShape,
+        base: Option<&Weights>,
+        weights: &Weights,
+        dtype: Dtype,
+    ) -> Result<Self, ModelError> {
+        let compute = match dtype {
+            Dtype::F32 => None,
+            Dtype::Bf16 => Some(weights.copied_to(weights.device(), dtype)?),
         };
-        let matrix = weights.layout().get(name)?;
-        let (offset, numel) = (matrix.offset, matrix.numel);
+        let bound = compute.as_ref().unwrap_or(weights);
+        let (decoder, leaves) = Decoder::trainable(shape, Parts::over(base, bound))?;
+        let layout = weights.layout();
         let grad = weights.flat().f_detach()?.f_zeros_like()?;
-        let d_matrix = grad
-            .f_narrow(0, offset as i64, numel as i64)?
-            .f_view(matrix.shape.as_slice())?;
-        let trunk = leaves
-            .into_iter()
-            .filter(|leaf| shape.tied || leaf.offset != offset)
-            .collect();
+        let head = HeadPlace::of(shape, layout, &grad)?;
+        let of_head = |leaf: &Leaf| {
+            let spec = layout.params().iter().find(|spec| spec.offset == leaf.offset);
+            spec.is_some_and(|spec| spec.name.starts_with("lm_head."))
+        };
+        let trunk = leaves.into_iter().filter(|leaf| !of_head(leaf)).collect();
         Ok(Self {
             decoder,
             trunk,
             grad,
-            d_matrix,
+            head,
+            compute,
         })
+    }
+
+    /// To be called after a change of the trained weights.
+    pub(crate) fn follow(&mut self, weights: &Weights) -> Result<(), ModelError> {
+        if let Some(compute) = &mut self.compute {
+            compute.copy_from(weights)?;
+        }
+        self.decoder.follow()
     }
 
     pub(crate) fn decoder(&self) -> &Decoder {
@@ -102,12 +156,15 @@ impl Trainable {
     ) -> Result<(), ModelError> {
         let states = self.decoder.hidden(&micro.rows)?.f_index_select(0, &micro.predictors)?;
         let input = micro.head_input(&states, &self.decoder);
-        let d_states = head::gradients(&input, &mut self.d_matrix, |i, logprob, entropy| {
+        let d_states = head::gradients(&input, self.head.grad(), |i, logprob, entropy| {
             let trained = micro.tokens[i];
             let span = &batch.spans[trained.span];
             let token = token(span, trained.offset, logprob, entropy, reference.map(|lps| lps[i]));
             measure(stats, loss, span, &token)
         })?;
+        if self.trunk.is_empty() {
+            return Ok(());
+        }
         // tch has no backward with a given upstream gradient; this sum has exactly that gradient.
         let scalar = states.f_mul(&d_states)?.f_sum(Kind::Float)?;
         let leaves: Vec<&Tensor> = self.trunk.iter().map(|leaf| &leaf.tensor).collect();
@@ -175,6 +232,7 @@ impl Micro {
         HeadInput {
             hidden: states,
             matrix: decoder.head_weight(),
+            adapter: decoder.head_adapter(),
             targets: &self.targets,
             temperatures: &self.temperatures,
             chunk_elements: head::chunk_elements(decoder.device()),
@@ -207,7 +265,7 @@ fn measure(stats: &mut LossStats, loss: &Loss, span: &Span, token: &Token) -> Sl
     stats.loss += weight * term.value;
     stats.tokens += 1.0;
     stats.entropy += token.entropy;
-    if let Loss::Policy { .. } = loss {
+    if let Loss::Policy(_) = loss {
         stats.ratio += ratio(token.logprob, token.old);
         stats.clipped += f64::from(u8::from(term.clipped));
         stats.behaviour_kl += k3(token.logprob, token.behaviour).0;

@@ -1,5 +1,6 @@
 //! From batches to gradients and steps.
 
+mod checks;
 mod error;
 mod gradient;
 mod log;

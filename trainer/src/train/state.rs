@@ -5,15 +5,15 @@ use std::path::Path;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainReply;
-use tch::Kind;
 
 use super::error::Refusal;
 use super::trainer::{Stop, Trainer};
-use crate::checkpoint::state::{STATE, state_digest};
+use crate::checkpoint::state::{STATE, dtype_name, state_digest};
 use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
-use crate::model::{Decoder, ModelError, ModelShape, Weights};
+use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, peft};
 
 const MODEL_FILES: [&str; 2] = ["config.json", "model.safetensors"];
+const ADAPTER_FILES: [&str; 2] = [peft::CONFIG, peft::TENSORS];
 const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference";
 /// What Hugging Face's tokenizers read, as far as a model's folder has it.
@@ -41,6 +41,7 @@ impl Trainer {
             skipped_steps: self.skipped,
             seq,
             reference: self.reference.is_some(),
+            dtype: dtype_name(self.options.dtype).into(),
             ..TrainerState::new(self.version, digest.clone(), meta)
         };
         let keep = self.options.keep_checkpoints;
@@ -54,13 +55,13 @@ impl Trainer {
     }
 
     fn fill(&self, folder: &mut NewFolder<'_>, state: &TrainerState) -> Result<(), CheckpointError> {
-        add_model(folder, "", &self.weights, &self.shape)?;
+        self.add_model(folder, "", &self.weights)?;
         let (first, second) = self.optimizer.moments();
         folder.add(OPTIMIZER, |path| {
             moments::write(path, self.weights.params(), [first, second])
         })?;
         if let Some((weights, _)) = &self.reference {
-            add_model(folder, REFERENCE, weights, &self.shape)?;
+            self.add_model(folder, REFERENCE, weights)?;
         }
         if let Some(source) = &self.options.tokenizer_folder {
             for name in TOKENIZER_FILES {
@@ -83,6 +84,12 @@ impl Trainer {
         let found = find(Path::new(path), self.options.fall_back)?;
         let folder = found.folder.as_path();
         let state = TrainerState::read(folder)?;
+        let dtype = dtype_name(self.options.dtype);
+        if state.dtype != dtype {
+            let reason = format!("it was trained in {}, this trainer computes in {dtype}", state.dtype);
+            let path = folder.to_path_buf();
+            return Err(CheckpointError::OtherModel { path, reason }.into());
+        }
         let weights = self.read_model(folder)?;
         let (first, second) = {
             let (first, second) = self.optimizer.moments();
@@ -108,13 +115,14 @@ impl Trainer {
     ) -> Result<(), ModelError> {
         let reference = match reference {
             Some(weights) => {
-                let weights = weights.copied(self.weights.device(), Kind::Float)?;
-                let decoder = Decoder::new(&self.shape, &weights)?;
+                let weights = weights.copied_to(self.weights.device(), self.options.dtype)?;
+                let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &weights))?;
                 Some((weights, decoder))
             }
             None => None,
         };
         self.weights.copy_from(weights)?;
+        self.model.follow(&self.weights)?;
         self.optimizer.restore(moments[0], moments[1], state.optimizer_steps)?;
         self.model.clear()?;
         self.reference = reference;
@@ -129,6 +137,13 @@ impl Trainer {
             path: folder.to_path_buf(),
             reason,
         };
+        if let Some(lora) = self.weights.layout().lora() {
+            let (found, adapter) = peft::load(folder, &self.shape).map_err(|error| other(error.to_string()))?;
+            if found != *lora {
+                return Err(other(format!("it is {found:?}, this trainer has {lora:?}")));
+            }
+            return Ok(adapter);
+        }
         let shape = ModelShape::load(folder).map_err(|error| other(error.to_string()))?;
         // Which ids end a turn is not part of what was trained.
         let same = ModelShape {
@@ -142,29 +157,29 @@ impl Trainer {
         }
         Weights::load(&self.shape, folder).map_err(|error| CheckpointError::content(folder, error.to_string()))
     }
-}
 
-fn add_model(
-    folder: &mut NewFolder<'_>,
-    under: &str,
-    weights: &Weights,
-    shape: &ModelShape,
-) -> Result<(), CheckpointError> {
-    let name = |file: &str| {
-        if under.is_empty() {
-            file.to_owned()
-        } else {
-            format!("{under}/{file}")
-        }
-    };
-    let target = folder.path().join(under);
-    // Both files are written by the first, and sealed one by one.
-    folder.add(&name(MODEL_FILES[0]), |_| {
-        weights
-            .save(shape, &target)
-            .map_err(|error| tensors_error(&target, &error))
-    })?;
-    folder.add(&name(MODEL_FILES[1]), |_| Ok(()))
+    /// Adds a model, or an adapter in the form of PEFT.
+    fn add_model(&self, folder: &mut NewFolder<'_>, under: &str, weights: &Weights) -> Result<(), CheckpointError> {
+        let name = |file: &str| {
+            if under.is_empty() {
+                file.to_owned()
+            } else {
+                format!("{under}/{file}")
+            }
+        };
+        let target = folder.path().join(under);
+        let lora = weights.layout().lora();
+        let [first, second] = lora.map_or(MODEL_FILES, |_| ADAPTER_FILES);
+        // Both files are written by the first, and sealed one by one.
+        folder.add(&name(first), |_| {
+            let written = match lora {
+                Some(_) => peft::save(&target, weights, &self.options.base_name),
+                None => weights.save(&self.shape, &target),
+            };
+            written.map_err(|error| tensors_error(&target, &error))
+        })?;
+        folder.add(&name(second), |_| Ok(()))
+    }
 }
 
 fn tensors_error(path: &Path, error: &ModelError) -> CheckpointError {

@@ -4,13 +4,15 @@ use std::path::PathBuf;
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
+use configs::Dtype;
 use tch::{Device, Kind};
 
+use super::checks::{check_loss, check_optim};
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
 use super::log::{Admission, CommandLog, fingerprint, seq};
 use crate::checkpoint::Gate;
-use crate::model::{Decoder, ModelError, ModelShape, Weights};
+use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
 use crate::optim::{self, AdamW};
 use crate::weights::WeightSink;
 
@@ -25,6 +27,10 @@ pub struct TrainerOptions {
     pub keep_checkpoints: usize,
     /// Where the tokenizer's files are, which every checkpoint carries so that Hugging Face tools load it whole.
     pub tokenizer_folder: Option<PathBuf>,
+    /// What it computes in. Trained weights, gradients, head and losses are f32 always.
+    pub dtype: Dtype,
+    /// What an adapter's files say its base is: the folder it was loaded from.
+    pub base_name: String,
     /// Whether `LoadState` may take the newest undamaged checkpoint where the named one is damaged.
     pub fall_back: bool,
 }
@@ -36,6 +42,8 @@ impl Default for TrainerOptions {
             keep_reference: false,
             keep_checkpoints: 2,
             tokenizer_folder: None,
+            dtype: Dtype::F32,
+            base_name: String::new(),
             fall_back: false,
         }
     }
@@ -55,6 +63,8 @@ pub trait TrainerClient: Send {
 pub struct Trainer {
     pub(super) shape: ModelShape,
     pub(super) options: TrainerOptions,
+    /// The frozen model that `weights` are an adapter of, if they are.
+    pub(super) base: Option<Weights>,
     pub(super) weights: Weights,
     pub(super) model: Trainable,
     /// Batches in the gradient that no step has used yet.
@@ -98,15 +108,51 @@ impl Trainer {
     /// # Errors
     /// [`ModelError`] when memory is short, or the weights are not of this shape or not f32.
     pub fn new(shape: ModelShape, weights: Weights, options: TrainerOptions) -> Result<Self, ModelError> {
+        Self::build(shape, None, weights, options)
+    }
+
+    /// A trainer of `adapter` (f32) over `base`, which is of [`TrainerOptions::dtype`], on the same device, and changed by
+    /// nobody: it may be shared.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and [`ModelError::Shape`] when the base is of another kind.
+    pub fn with_base(
+        shape: ModelShape,
+        base: Weights,
+        adapter: Weights,
+        options: TrainerOptions,
+    ) -> Result<Self, ModelError> {
+        if base.kind() != kind_of(options.dtype) {
+            let reason = format!(
+                "the base is {:?}, the adapter is trained in {:?}",
+                base.kind(),
+                options.dtype
+            );
+            return Err(ModelError::Shape { reason });
+        }
+        Self::build(shape, Some(base), adapter, options)
+    }
+
+    fn build(
+        shape: ModelShape,
+        base: Option<Weights>,
+        weights: Weights,
+        options: TrainerOptions,
+    ) -> Result<Self, ModelError> {
+        if base.is_some() != weights.layout().lora().is_some() {
+            let reason = "an adapter needs its base, and a whole model takes none".into();
+            return Err(ModelError::Shape { reason });
+        }
         if weights.kind() != Kind::Float {
             let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
             return Err(ModelError::Shape { reason });
         }
-        let model = Trainable::new(&shape, &weights)?;
+        let model = Trainable::new(&shape, base.as_ref(), &weights, options.dtype)?;
         let optimizer = AdamW::new(weights.flat(), optim::ranges(weights.params()))?;
         Ok(Self {
             shape,
             options,
+            base,
             weights,
             model,
             pending: 0,
@@ -155,7 +201,7 @@ impl Trainer {
         self.version
     }
 
-    /// A copy of the weights in f32 on the CPU, with storage of its own.
+    /// A copy of the trained weights (an adapter's, where it is one) in f32 on the CPU, with storage of its own.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when memory is short.
@@ -174,8 +220,8 @@ impl Trainer {
     }
 
     fn copy_as_reference(&self) -> Result<(Weights, Decoder), ModelError> {
-        let copy = self.weights.copied(self.weights.device(), Kind::Float)?;
-        let decoder = Decoder::new(&self.shape, &copy)?;
+        let copy = self.weights.copied_to(self.weights.device(), self.options.dtype)?;
+        let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &copy))?;
         Ok((copy, decoder))
     }
 
@@ -194,7 +240,7 @@ impl Trainer {
         check_loss(loss)?;
         let rows = rows_of(batch, &self.shape)?;
         let reference = match loss {
-            Loss::Policy { kl_coef, .. } if *kl_coef != 0.0 => {
+            Loss::Policy(policy) if policy.kl_coef != 0.0 => {
                 let (_, decoder) = self.reference.as_ref().ok_or(Refusal::NoReference)?;
                 Some(decoder)
             }
@@ -218,6 +264,7 @@ impl Trainer {
             let flat = trainer.weights.flat();
             let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
             trainer.skipped += u64::from(outcome.skipped);
+            trainer.model.follow(&trainer.weights)?;
             trainer.model.clear()?;
             trainer.pending = 0;
             Ok(TrainReply::Step {
@@ -285,72 +332,5 @@ impl TrainerClient for Trainer {
                 Err(TrainError::Poisoned { since: seq, reason })
             }
         }
-    }
-}
-
-/// Refuses settings that no loss has.
-fn check_loss(loss: &Loss) -> Result<(), Refusal> {
-    let Loss::Policy {
-        clip_low,
-        clip_high,
-        kl_coef,
-        entropy_coef,
-    } = *loss
-    else {
-        return Ok(());
-    };
-    in_range(
-        "clip_low",
-        f64::from(clip_low),
-        (0.0..=1.0).contains(&clip_low),
-        "in 0..=1",
-    )?;
-    let at_least_0 = |value: f32| value.is_finite() && value >= 0.0;
-    in_range(
-        "clip_high",
-        f64::from(clip_high),
-        at_least_0(clip_high),
-        "finite and at least 0",
-    )?;
-    in_range(
-        "kl_coef",
-        f64::from(kl_coef),
-        at_least_0(kl_coef),
-        "finite and at least 0",
-    )?;
-    in_range(
-        "entropy_coef",
-        f64::from(entropy_coef),
-        entropy_coef.is_finite(),
-        "finite",
-    )
-}
-
-/// Refuses settings that no step has.
-fn check_optim(params: &OptimStep) -> Result<(), Refusal> {
-    let at_least_0 = |value: f64| value.is_finite() && value >= 0.0;
-    for (what, value) in [
-        ("lr", params.lr),
-        ("weight_decay", params.weight_decay),
-        ("clip_norm", params.clip_norm),
-    ] {
-        in_range(what, value, at_least_0(value), "finite and at least 0")?;
-    }
-    for (what, value) in [("beta1", params.beta1), ("beta2", params.beta2)] {
-        in_range(what, value, (0.0..1.0).contains(&value), "at least 0 and below 1")?;
-    }
-    in_range(
-        "eps",
-        params.eps,
-        params.eps.is_finite() && params.eps > 0.0,
-        "finite and above 0",
-    )
-}
-
-fn in_range(what: &'static str, value: f64, holds: bool, rule: &'static str) -> Result<(), Refusal> {
-    if holds {
-        Ok(())
-    } else {
-        Err(Refusal::Setting { what, value, rule })
     }
 }

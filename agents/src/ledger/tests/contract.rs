@@ -1,10 +1,11 @@
 //! What each call promises, one by one.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use broker::ids::{Attempt, Digest};
-use broker::protocol::control::RunPhase;
+use broker::protocol::control::{RunPhase, RunState};
 use broker::protocol::reserve::ReserveVerdict;
+use tokio::time::Instant;
 
 use super::*;
 use crate::ledger::{LedgerError, Staged};
@@ -158,6 +159,24 @@ fn overdue_reservations_are_reported_with_a_doubling_bound() {
     );
 }
 
+/// Coordinators that come and go have every row told to them at once; the patience with those that stay is the same after it.
+#[test]
+fn what_is_told_to_a_new_coordinator_waits_no_longer_for_its_next_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    ledger.reserve(&[reserve(0)], 9).unwrap();
+    let (start, bound) = (Instant::now(), Duration::from_secs(300));
+    for second in 1..=40 {
+        let told = ledger
+            .overdue(start + Duration::from_secs(second), Duration::ZERO)
+            .unwrap();
+        assert_eq!(told.len(), 1);
+    }
+    let after = |ledger: &mut Ledger, seconds| ledger.overdue(start + Duration::from_secs(seconds), bound).unwrap();
+    assert_eq!(after(&mut ledger, 340).len(), 0);
+    assert_eq!(after(&mut ledger, 341).len(), 1, "300 s after it was last told");
+}
+
 #[test]
 fn only_the_owner_opens_it_and_only_for_its_run_and_agent() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,16 +227,21 @@ fn a_damaged_file_is_refused_in_words() {
 }
 
 #[test]
-fn the_phase_and_notes_are_kept() {
+fn the_runs_state_and_notes_are_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(&folder);
-    assert_eq!(ledger.phase().unwrap(), (0, RunPhase::Starting));
-    ledger.set_phase(RunPhase::Running).unwrap();
-    assert_eq!(ledger.set_phase(RunPhase::Draining).unwrap(), 2);
+    let state = |seq, phase| RunState { seq, phase };
+    assert_eq!(ledger.state().unwrap(), RunState::default());
+    ledger.adopt(state(1, RunPhase::Running)).unwrap();
+    let newest = state(3, RunPhase::Draining);
+    assert_eq!(ledger.adopt(newest).unwrap(), newest);
+    for older in [state(2, RunPhase::Closed), state(3, RunPhase::Paused)] {
+        assert_eq!(ledger.adopt(older).unwrap(), newest, "the newest stands");
+    }
     ledger.set_note("cursor", "task/7").unwrap();
     drop(ledger);
     let ledger = open(&folder);
-    assert_eq!(ledger.phase().unwrap(), (2, RunPhase::Draining));
+    assert_eq!(ledger.state().unwrap(), newest);
     assert_eq!(ledger.note("cursor").unwrap().as_deref(), Some("task/7"));
     assert_eq!(
         ledger.note("run").unwrap(),

@@ -101,6 +101,57 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
     assert_eq!(audit.violations(), [""; 0]);
 }
 
+/// Both go on from the same weights with other samples: their versions, and what each has consumed, have nothing in common
+/// beyond the checkpoint.
+#[test]
+fn two_restores_of_one_checkpoint_share_no_version() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 4);
+    let one = ledger.begin_lineage(None).unwrap();
+    ledger.record_batch(one, 1, &trained(0, 1)).unwrap();
+    let checkpoint = v(one, 1);
+    let branches = [1, 2].map(|group| {
+        let lineage = ledger.begin_lineage(Some(checkpoint)).unwrap();
+        assert_eq!(ready(&ledger), [1, 2, 3], "what the other branch took is free again");
+        ledger.record_batch(lineage, 2, &trained(group, 1)).unwrap();
+        v(lineage, 2)
+    });
+    assert_ne!(branches[0].lineage, branches[1].lineage);
+    let consumed = branches.map(|version| ledger.consumed(version).unwrap().digest);
+    assert_ne!(consumed[0], consumed[1]);
+    assert_eq!(ready(&ledger), [1, 3]);
+    assert_eq!(ledger.audit().unwrap().violations(), [""; 0]);
+}
+
+#[test]
+fn a_branch_restored_after_a_fork_goes_on_with_what_it_had_consumed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 6);
+    let one = ledger.begin_lineage(None).unwrap();
+    for step in 1..=3 {
+        ledger.record_batch(one, step, &trained(step - 1, 1)).unwrap();
+    }
+    let old = ledger.consumed(v(one, 3)).unwrap().digest;
+    let fork = ledger.begin_lineage(Some(v(one, 1))).unwrap();
+    for step in 2..=3 {
+        ledger.record_batch(fork, step, &trained(step + 1, 1)).unwrap();
+    }
+    let again = ledger.begin_lineage(Some(v(one, 3))).unwrap();
+    assert_eq!(
+        ready(&ledger),
+        [3, 4, 5],
+        "the fork's samples are free, the branch's own are not"
+    );
+    assert_eq!(ledger.consumed(v(again, 3)).unwrap().digest, old);
+    assert_eq!(
+        ledger.record_batch(fork, 4, &trained(5, 1)).unwrap_err().label(),
+        "fenced"
+    );
+    ledger.record_batch(again, 4, &trained(3, 1)).unwrap();
+    let audit = ledger.audit().unwrap();
+    assert_eq!((audit.decided, audit.twice, audit.missing), (4, 0, 0));
+}
+
 #[test]
 fn consumed_digests_tell_order_verdict_and_step_apart() {
     let digest = |batches: &[(u64, Vec<SampleVerdict>)]| {
@@ -159,4 +210,62 @@ fn verdicts_cannot_be_changed_even_by_hand() {
     let file = rusqlite::Connection::open(folder.path().join("a.sqlite")).unwrap();
     assert!(file.execute("UPDATE verdicts SET reason = 'x'", []).is_err());
     assert!(file.execute("DELETE FROM verdicts", []).is_err());
+}
+
+/// What is left when the run ends belongs to no batch: a restore to the last checkpoint has it again.
+#[test]
+fn what_is_left_at_the_end_is_discarded_and_counted_and_comes_back_with_a_restore() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    let one = ledger.begin_lineage(None).unwrap();
+    for index in 0..3 {
+        ledger.reserve(&[reserve(index)], 9).unwrap();
+        ledger.stage(&[part(index, 1, 1, 0, 1)]).unwrap();
+    }
+    ledger.record_batch(one, 1, &trained(0, 1)).unwrap();
+    assert_eq!(ledger.discard_ready(one, 2, "run_ended").unwrap(), 2);
+    let counts = ledger.counts();
+    assert_eq!((counts.ready, counts.trained, counts.batches), (0, 1, 1));
+    assert_eq!(counts.discarded["run_ended"], 2);
+    assert_eq!(ledger.audit().unwrap().counts, counts, "as counted from the rows");
+    assert_eq!(ledger.discard_ready(one, 2, "run_ended").unwrap(), 0, "once");
+    ledger.begin_lineage(Some(v(one, 1))).unwrap();
+    assert!(
+        ledger.recorded_batches(1).unwrap().is_empty(),
+        "no batch to train again"
+    );
+    assert_eq!(ledger.counts().ready, 2);
+}
+
+#[test]
+fn a_changed_verdict_breaks_the_chain_of_batches() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 3);
+    let one = ledger.begin_lineage(None).unwrap();
+    for step in 1..=3 {
+        ledger.record_batch(one, step, &trained(step - 1, 1)).unwrap();
+    }
+    let inspector = crate::ledger::Inspector::open(ledger.path()).unwrap();
+    assert_eq!(inspector.damaged_batches().unwrap(), []);
+    let consumed = ledger.consumed(v(one, 3)).unwrap().digest;
+    assert_eq!(inspector.consumed(v(one, 3)).unwrap().digest, consumed);
+    let other = tempfile::tempdir().unwrap();
+    let mut repaired = open(&other);
+    let rows = inspector.custody().unwrap();
+    repaired.take_over(&rows, "lost", Some((v(one, 3), consumed))).unwrap();
+    let two = repaired.begin_lineage(Some(v(one, 3))).unwrap();
+    let theirs = crate::ledger::Inspector::open(repaired.path()).unwrap();
+    for version in [v(one, 3), v(two, 3)] {
+        let digest = theirs.consumed(version).unwrap().digest;
+        assert_eq!(digest, consumed, "the chain goes on from the checkpoint");
+    }
+    repaired.reserve(&[reserve(7)], 9).unwrap();
+    repaired.stage(&[part(7, 1, 1, 0, 1)]).unwrap();
+    repaired.record_batch(two, 4, &trained(7, 1)).unwrap();
+    assert_eq!(theirs.damaged_batches().unwrap(), []);
+    ledger
+        .connection
+        .execute_batch("DROP TRIGGER verdicts_are_not_changed; UPDATE verdicts SET reason = 'stale' WHERE step = 2")
+        .unwrap();
+    assert_eq!(inspector.damaged_batches().unwrap(), [v(one, 2)]);
 }

@@ -1,19 +1,17 @@
 //! Exchanges and queues on RabbitMQ, with arguments that 3.10 and 4.x take alike.
 
+use std::fmt;
 use std::future::Future;
 use std::time::Duration;
 
 use lapin::options::{ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions};
+use lapin::protocol::{AMQPErrorKind, AMQPSoftError};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Connection};
 
 use super::wire::short;
 use crate::bus::BusError;
-use crate::topology::{DELIVERY_LIMIT, Exchange, ExchangeKind, Queue, QueueKind};
-
-/// The dead letters are looked at again and again and must never fall out: as good as no limit. "No limit" itself means
-/// opposite things to 3.10 and 4.x, and a missing one means 20 on 4.x.
-const DEAD_LETTERS_LIMIT: i64 = 1_000_000_000;
+use crate::topology::{Argument, Exchange, ExchangeKind, Queue, QueueKind};
 
 /// Awaits an answer of the broker, which may never come.
 pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = lapin::Result<T>>) -> Result<T, String> {
@@ -23,103 +21,194 @@ pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = la
     }
 }
 
-/// Declares on a channel of its own: a refusal closes the channel.
+/// Makes sure that they are there, on channels of its own: a refusal closes the channel.
+///
+/// A user without the right to make something is content if it is there already, made by one who may: the coordinator, or
+/// the definitions of `dyad topology export`.
 pub(super) async fn declare(
     connection: &Connection,
     exchanges: &[Exchange],
     queues: &[Queue],
     patience: Duration,
 ) -> Result<(), BusError> {
-    let open = || BusError::Declare {
-        what: "anything".into(),
-        reason: "no channel could be opened".into(),
+    let mut declarer = Declarer {
+        connection,
+        patience,
+        channel: None,
     };
-    let channel = answer(patience, connection.create_channel())
-        .await
-        .map_err(|_| open())?;
     for exchange in exchanges {
-        declare_exchange(&channel, exchange, patience).await?;
+        declarer.exchange(exchange).await?;
     }
     for queue in queues {
-        declare_queue(&channel, queue, patience).await?;
+        declarer.exchange(&queue.exchange).await?;
+        declarer.queue(queue).await?;
     }
-    let _ = answer(patience, channel.close(200, short("declared"))).await;
+    if let Some(channel) = declarer.channel {
+        let _ = answer(patience, channel.close(200, short("declared"))).await;
+    }
     Ok(())
 }
 
-async fn declare_exchange(channel: &Channel, exchange: &Exchange, patience: Duration) -> Result<(), BusError> {
+/// What became of a declaration.
+enum Made {
+    Ours,
+    /// It is there, and not ours to change.
+    Theirs,
+}
+
+#[derive(Clone, Copy)]
+enum Thing<'a> {
+    Exchange(&'a Exchange),
+    Queue(&'a Queue),
+}
+
+impl fmt::Display for Thing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Thing::Exchange(exchange) => write!(f, "exchange {}", exchange.name),
+            Thing::Queue(queue) => write!(f, "queue {}", queue.name),
+        }
+    }
+}
+
+impl Thing<'_> {
+    async fn declare(self, channel: &Channel, passive: bool) -> lapin::Result<()> {
+        match self {
+            Thing::Exchange(exchange) => declare_exchange(channel, exchange, passive).await,
+            Thing::Queue(queue) => declare_queue(channel, queue, passive).await,
+        }
+    }
+}
+
+async fn declare_exchange(channel: &Channel, exchange: &Exchange, passive: bool) -> lapin::Result<()> {
     let kind = match exchange.kind {
         ExchangeKind::Direct => lapin::ExchangeKind::Direct,
         ExchangeKind::Topic => lapin::ExchangeKind::Topic,
         ExchangeKind::Fanout => lapin::ExchangeKind::Fanout,
     };
     let options = ExchangeDeclareOptions {
+        passive,
         durable: true,
         ..Default::default()
     };
     let declared = channel.exchange_declare(short(&exchange.name), kind, options, FieldTable::default());
-    answer(patience, declared).await.map_err(|reason| BusError::Declare {
-        what: format!("exchange {}", exchange.name),
-        reason,
-    })
+    declared.await
 }
 
-async fn declare_queue(channel: &Channel, queue: &Queue, patience: Duration) -> Result<(), BusError> {
-    let failed = |reason| BusError::Declare {
-        what: format!("queue {}", queue.name),
-        reason,
-    };
-    declare_exchange(channel, &queue.exchange, patience).await?;
+async fn declare_queue(channel: &Channel, queue: &Queue, passive: bool) -> lapin::Result<()> {
     let exclusive = queue.kind == QueueKind::Exclusive;
     let options = QueueDeclareOptions {
+        passive,
         durable: !exclusive,
         exclusive,
         auto_delete: exclusive,
         ..Default::default()
     };
     let declared = channel.queue_declare(short(&queue.name), options, arguments(queue));
-    answer(patience, declared).await.map_err(failed)?;
-    let bound = channel.queue_bind(
-        short(&queue.name),
-        short(&queue.exchange.name),
-        short(&queue.routing_key),
-        QueueBindOptions::default(),
-        FieldTable::default(),
-    );
-    answer(patience, bound).await.map_err(failed)
+    declared.await.map(drop)
+}
+
+struct Declarer<'a> {
+    connection: &'a Connection,
+    patience: Duration,
+    channel: Option<Channel>,
+}
+
+impl Declarer<'_> {
+    async fn exchange(&mut self, exchange: &Exchange) -> Result<(), BusError> {
+        self.make(Thing::Exchange(exchange)).await.map(drop)
+    }
+
+    async fn queue(&mut self, queue: &Queue) -> Result<(), BusError> {
+        match self.make(Thing::Queue(queue)).await? {
+            Made::Ours => self.bind(queue).await,
+            // Whoever made it has bound it.
+            Made::Theirs => Ok(()),
+        }
+    }
+
+    async fn bind(&mut self, queue: &Queue) -> Result<(), BusError> {
+        let channel = self.channel().await?;
+        let bound = channel.queue_bind(
+            short(&queue.name),
+            short(&queue.exchange.name),
+            short(&queue.routing_key),
+            QueueBindOptions::default(),
+            FieldTable::default(),
+        );
+        answer(self.patience, bound).await.map_err(|reason| BusError::Declare {
+            what: format!(
+                "the binding of queue {} to exchange {}",
+                queue.name, queue.exchange.name
+            ),
+            reason,
+        })
+    }
+
+    /// Declares; where that is refused for want of permission, only looks (`passive`).
+    async fn make(&mut self, thing: Thing<'_>) -> Result<Made, BusError> {
+        let failed = |reason| BusError::Declare {
+            what: thing.to_string(),
+            reason,
+        };
+        let channel = self.channel().await?;
+        let refusal = match tokio::time::timeout(self.patience, thing.declare(&channel, false)).await {
+            Ok(Ok(())) => return Ok(Made::Ours),
+            Ok(Err(error)) if is_forbidden(&error) => error,
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_) => return Err(failed(format!("no answer within {:?}", self.patience))),
+        };
+        let channel = self.channel().await?;
+        match answer(self.patience, thing.declare(&channel, true)).await {
+            Ok(()) => Ok(Made::Theirs),
+            Err(absent) => Err(failed(format!(
+                "{refusal}; looking for it: {absent}. This user may not make it: import the definitions of `dyad topology \
+                 export`, or start a coordinator first"
+            ))),
+        }
+    }
+
+    /// The channel, or a new one after a refusal.
+    async fn channel(&mut self) -> Result<Channel, BusError> {
+        if let Some(channel) = &self.channel
+            && channel.status().connected()
+        {
+            return Ok(channel.clone());
+        }
+        let opened = answer(self.patience, self.connection.create_channel()).await;
+        let channel = opened.map_err(|reason| BusError::Declare {
+            what: "anything".into(),
+            reason: format!("no channel could be opened: {reason}"),
+        })?;
+        self.channel = Some(channel.clone());
+        Ok(channel)
+    }
+}
+
+/// Why the broker closed a channel, if that is what it did.
+pub(super) fn refusal(error: &lapin::Error) -> Option<AMQPSoftError> {
+    match error.kind() {
+        lapin::ErrorKind::ProtocolError(refusal) => match refusal.kind() {
+            AMQPErrorKind::Soft(why) => Some(why.clone()),
+            AMQPErrorKind::Hard(_) => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_forbidden(error: &lapin::Error) -> bool {
+    matches!(refusal(error), Some(AMQPSoftError::ACCESSREFUSED))
 }
 
 fn arguments(queue: &Queue) -> FieldTable {
     let mut table = FieldTable::default();
-    let mut set = |key: &str, value: AMQPValue| {
+    for (key, value) in queue.arguments() {
+        let value = match value {
+            Argument::Text(text) => AMQPValue::LongString(text.into_bytes().into()),
+            Argument::Number(number) => AMQPValue::LongLongInt(number),
+            Argument::Flag(flag) => AMQPValue::Boolean(flag),
+        };
         table.insert(short(key), value);
-    };
-    let text = |value: &str| AMQPValue::LongString(value.as_bytes().to_vec().into());
-    let number = |value: u64| AMQPValue::LongLongInt(i64::try_from(value).unwrap_or(i64::MAX));
-    set("x-max-length-bytes", number(queue.max_bytes));
-    let limit = match queue.kind {
-        QueueKind::Exclusive => return table,
-        QueueKind::DeadLetters => DEAD_LETTERS_LIMIT,
-        QueueKind::Durable {
-            single_active_consumer,
-            expires_after_seconds,
-        } => {
-            if single_active_consumer {
-                set("x-single-active-consumer", AMQPValue::Boolean(true));
-            }
-            if let Some(seconds) = expires_after_seconds {
-                set("x-expires", number(u64::from(seconds) * 1000));
-            }
-            DELIVERY_LIMIT
-        }
-    };
-    set("x-queue-type", text("quorum"));
-    set("x-overflow", text("reject-publish"));
-    set("x-delivery-limit", AMQPValue::LongLongInt(limit));
-    if let Some(dead) = queue.dead_letters() {
-        set("x-dead-letter-exchange", text(&dead.exchange));
-        set("x-dead-letter-routing-key", text(&dead.routing_key));
-        set("x-dead-letter-strategy", text("at-least-once"));
     }
     table
 }

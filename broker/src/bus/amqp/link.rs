@@ -9,7 +9,7 @@ use lapin::{Connection, ConnectionProperties, Event};
 use tokio::sync::{Notify, watch};
 
 use super::AmqpOptions;
-use super::declare::{answer, declare};
+use super::declare::{answer, declare, refusal};
 use super::url::BrokerUrl;
 use super::wire::short;
 use crate::bus::{BusError, BusHealth};
@@ -171,6 +171,8 @@ async fn hold(shared: &Shared, link: Link) {
                 tracing::info!(broker = %shared.url.shown, "RabbitMQ takes publishes again");
                 shared.health.send_replace(BusHealth::Up);
             }
+            // A refusal closes its channel and nothing else; whoever has the channel sees it there.
+            Some(Event::Error(error)) if refusal(&error).is_some() => {}
             Some(Event::Error(error)) => break error.to_string(),
             None => break "the connection ended".to_owned(),
             Some(_) => {}

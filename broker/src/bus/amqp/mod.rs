@@ -27,7 +27,7 @@ use self::consumer::AmqpConsumer;
 use self::link::Shared;
 use self::publisher::Publisher;
 use self::url::BrokerUrl;
-pub use self::url::{check_url, redact};
+pub use self::url::{check_url, redact, vhost};
 use self::window::Job;
 use super::{Bus, BusError, BusHealth, Consumer, Outgoing, PublishError};
 use crate::topology::{Address, Queue, Topology};

@@ -103,7 +103,7 @@ impl Publisher {
             link.suspect();
             return Broken::Lost(reason);
         }
-        let mut window = Window::new(channel);
+        let mut window = Window::new(channel, self.shared.url.user());
         let broken = self.pump(link, &mut window).await;
         // Those whose caller has given up are dropped: the caller decides about sending again.
         let unconfirmed: VecDeque<Job> = window.into_unconfirmed().filter(|job| !job.reply.is_closed()).collect();

@@ -37,7 +37,7 @@ pub(super) fn spawn(shared: Arc<Shared>) -> mpsc::Sender<Outgoing> {
                 continue;
             }
             open = match ready(&shared, open.take()).await {
-                Some(open) => send(open, message).await,
+                Some(open) => send(open, message, shared.url.user()).await,
                 None => None,
             };
         }
@@ -58,13 +58,13 @@ async fn ready(shared: &Shared, open: Option<Open>) -> Option<Open> {
     Some((link, channel))
 }
 
-async fn send((link, channel): Open, message: Outgoing) -> Option<Open> {
+async fn send((link, channel): Open, message: Outgoing, user: &str) -> Option<Open> {
     let written = channel.basic_publish(
         wire::short(&message.to.exchange),
         wire::short(&message.to.routing_key),
         BasicPublishOptions::default(),
         &message.body,
-        wire::properties(&message),
+        wire::properties(&message, user),
     );
     match answer(PATIENCE, written).await {
         Ok(_) => Some((link, channel)),

@@ -54,6 +54,13 @@ impl BrokerUrl {
     }
 }
 
+impl BrokerUrl {
+    /// Who connects.
+    pub(super) fn user(&self) -> &str {
+        &self.uri.authority.userinfo.username
+    }
+}
+
 /// The IPv6 address in the host's place. The client library takes every such address for localhost.
 fn literal_ipv6(url: &str) -> Option<std::net::Ipv6Addr> {
     let (_, rest) = url.split_once("://")?;
@@ -89,6 +96,15 @@ pub fn redact(url: &str) -> String {
         ),
         Err(_) => format!("{scheme}://..."),
     }
+}
+
+/// The vhost that a URL names.
+///
+/// # Errors
+/// It is no broker URL.
+pub fn vhost(url: &str) -> Result<String, BusError> {
+    // Whether it may be connected to is for those who connect.
+    BrokerUrl::parse(url, true).map(|url| url.uri.vhost)
 }
 
 /// Whether this URL may be used as it is: a pure function of its text.

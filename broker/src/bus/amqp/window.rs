@@ -39,6 +39,8 @@ type Pending = Pin<Box<dyn Future<Output = Confirmed> + Send>>;
 /// Unconfirmed messages in the order of their publishing.
 pub(super) struct Window {
     channel: Arc<Channel>,
+    /// Whose connection it is.
+    user: String,
     confirms: FuturesUnordered<Pending>,
     jobs: BTreeMap<u64, Job>,
     next: u64,
@@ -46,9 +48,10 @@ pub(super) struct Window {
 }
 
 impl Window {
-    pub(super) fn new(channel: Channel) -> Self {
+    pub(super) fn new(channel: Channel, user: &str) -> Self {
         Self {
             channel: Arc::new(channel),
+            user: user.to_owned(),
             confirms: FuturesUnordered::new(),
             jobs: BTreeMap::new(),
             next: 0,
@@ -74,7 +77,7 @@ impl Window {
         let number = self.next;
         self.next += 1;
         let channel = self.channel.clone();
-        let properties = wire::properties(&job.message);
+        let properties = wire::properties(&job.message, &self.user);
         let (exchange, key) = (
             wire::short(&job.message.to.exchange),
             wire::short(&job.message.to.routing_key),
@@ -82,7 +85,7 @@ impl Window {
         let body: Bytes = job.message.body.clone();
         let mut pending: Pending = Box::pin(async move {
             let options = BasicPublishOptions {
-                mandatory: true,
+                mandatory: crate::mutant::stands("bus.mandatory"),
                 ..Default::default()
             };
             let written = channel.basic_publish(exchange, key, options, &body, properties).await;

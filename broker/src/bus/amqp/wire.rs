@@ -17,7 +17,8 @@ pub(super) fn short(text: &str) -> ShortString {
     ShortString::try_new(&text[..end]).unwrap_or_default()
 }
 
-pub(super) fn properties(message: &Outgoing) -> BasicProperties {
+/// `user` is the connection's own: RabbitMQ refuses any other, so that receivers may believe it.
+pub(super) fn properties(message: &Outgoing, user: &str) -> BasicProperties {
     let mut headers = FieldTable::default();
     // The broker's own headers (x-death) are never sent back to it.
     for (key, value) in message.headers.iter().filter(|(key, _)| !key.starts_with("x-")) {
@@ -30,6 +31,7 @@ pub(super) fn properties(message: &Outgoing) -> BasicProperties {
     };
     let properties = BasicProperties::default()
         .with_app_id(short("dyad"))
+        .with_user_id(short(user))
         .with_content_type(short(content))
         .with_type(short(message.kind.as_str()))
         .with_message_id(short(&message.message_id))
@@ -47,6 +49,8 @@ pub(super) struct Incoming {
     pub(super) message_id: Option<String>,
     pub(super) correlation_id: Option<String>,
     pub(super) headers: Vec<(String, String)>,
+    pub(super) user: Option<String>,
+    pub(super) dead_letter: bool,
     pub(super) body: Bytes,
 }
 
@@ -60,12 +64,19 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
         .flat_map(|table| table.inner())
         .filter_map(|(key, value)| Some((key.as_str().to_owned(), readable(value)?)))
         .collect();
+    // Always there, whatever the publisher wrote into it: the other marks of the broker depend on that.
+    let dead_letter = properties
+        .headers()
+        .as_ref()
+        .is_some_and(|table| table.inner().keys().any(|key| key.as_str() == "x-death"));
     explain_dead_letter(&mut headers);
     Incoming {
         kind: properties.kind().as_ref().and_then(|kind| Kind::parse(kind.as_str())),
         message_id: text(properties.message_id()),
         correlation_id: text(properties.correlation_id()),
         headers,
+        user: text(properties.user_id()),
+        dead_letter,
         body: Bytes::from(std::mem::take(&mut delivery.data)),
     }
 }
@@ -128,7 +139,7 @@ mod tests {
             body: Bytes::new(),
             durable: true,
         };
-        let properties = properties(&message);
+        let properties = properties(&message, "u");
         assert_eq!(properties.message_id().as_ref().unwrap().as_str(), "é".repeat(127));
         assert_eq!(*properties.delivery_mode(), Some(PERSISTENT));
         let headers = properties.headers().as_ref().unwrap().inner();

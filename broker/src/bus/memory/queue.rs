@@ -16,6 +16,7 @@ pub(super) struct Stored {
     pub(super) message_id: Option<String>,
     pub(super) correlation_id: Option<String>,
     pub(super) headers: Vec<(String, String)>,
+    pub(super) routing_key: String,
     pub(super) body: Bytes,
 }
 

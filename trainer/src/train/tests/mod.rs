@@ -1,21 +1,21 @@
 //! Tests of the whole trainer.
 
 mod parity;
+mod parity_lora;
+mod parity_models;
 mod resume;
 mod step;
 mod warm;
 
-use broker::protocol::train::{Loss, LossStats, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{Loss, LossStats, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
 
 use super::{TrainError, Trainer, TrainerClient, TrainerOptions};
-use crate::model::{Init, ModelShape, Weights};
+use crate::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 
-const POLICY: Loss = Loss::Policy {
-    clip_low: 0.2,
-    clip_high: 0.28,
-    kl_coef: 0.0,
+const POLICY: Loss = Loss::Policy(Policy {
     entropy_coef: 0.02,
-};
+    ..Policy::clipped(0.2, 0.28)
+});
 
 const OPTIM: OptimStep = OptimStep {
     lr: 3e-3,
@@ -28,6 +28,8 @@ const OPTIM: OptimStep = OptimStep {
 
 fn shape(tied: bool) -> ModelShape {
     ModelShape {
+        arch: Architecture::Qwen3,
+        biases: Biases::default(),
         vocab: 24,
         layers: 2,
         hidden: 16,
@@ -37,7 +39,7 @@ fn shape(tied: bool) -> ModelShape {
         intermediate: 24,
         max_context: 32,
         rms_eps: 1e-6,
-        rope_theta: 10_000.0,
+        rope: Rope::plain(10_000.0),
         tied,
         bos: None,
         eos: vec![0],

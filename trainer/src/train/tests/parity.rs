@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use broker::protocol::train::{Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{self, Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
@@ -116,12 +116,11 @@ impl Fixture {
 
     fn policy(&self) -> Loss {
         let p = &self.case.policy;
-        Loss::Policy {
-            clip_low: p.clip_low,
-            clip_high: p.clip_high,
+        Loss::Policy(train::Policy {
             kl_coef: p.kl_coef,
             entropy_coef: p.entropy_coef,
-        }
+            ..train::Policy::clipped(p.clip_low, p.clip_high)
+        })
     }
 
     /// The largest gap of a flat buffer to the expected tensors, each relative to the tensor's norm.

@@ -1,7 +1,7 @@
 //! Micro-batches, order, refusals, publishing.
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::Span;
+use broker::protocol::train::{Policy, Span};
 use tch::{Device, Kind};
 
 use super::*;
@@ -79,6 +79,59 @@ fn old_logprobs_default_to_the_behaviours() {
 }
 
 #[test]
+fn a_second_step_is_clipped_around_the_start_of_the_batch() {
+    let mut trainer = trainer(1, options(1000));
+    let forward = |trainer: &mut Trainer, seq, batch: &TrainBatch| {
+        let batch = batch.clone();
+        match trainer.execute(TrainCommand::Forward { seq, batch }).unwrap() {
+            TrainReply::LogProbs(spans) => spans,
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut batch = batch(0);
+    let start = forward(&mut trainer, 0, &batch);
+    assert!(batch.begin_from(start.clone()));
+    assert!(!batch.begin_from(start[1..].to_vec()), "another batch's");
+    let (low, high, cap) = (0.05_f64, 0.05_f64, 1.5_f64);
+    let loss = Loss::Policy(Policy {
+        behaviour_cap: Some(cap as f32),
+        ..Policy::clipped(low as f32, high as f32)
+    });
+    let step = |seq, batch: &TrainBatch| TrainCommand::ForwardBackward {
+        seq,
+        batch: batch.clone(),
+        loss,
+    };
+    let first = loss_of(trainer.execute(step(1, &batch)).unwrap());
+    assert!(
+        (first.ratio / first.tokens - 1.0).abs() < 1e-6 && first.clipped == 0.0,
+        "{first:?}"
+    );
+    let params = OptimStep { lr: 0.05, ..OPTIM };
+    trainer.execute(TrainCommand::OptimStep { seq: 2, params }).unwrap();
+    let now = forward(&mut trainer, 3, &batch);
+    let second = loss_of(trainer.execute(step(4, &batch)).unwrap());
+    // Equation 5 of arXiv:2110.00641 by hand, from the recorded log-probs.
+    let (mut expected, mut clipped) = (0.0, 0.0);
+    for (s, span) in batch.spans.iter().enumerate() {
+        for t in (0..span.ids.len()).filter(|t| span.mask[*t]) {
+            let (lp, old) = (f64::from(now[s][t]), f64::from(start[s][t]));
+            let weight = (old - f64::from(span.behaviour_lp[t])).exp().min(cap);
+            let (ratio, advantage) = ((lp - old).exp(), f64::from(span.advantage));
+            let bound = ratio.clamp(1.0 - low, 1.0 + high) * advantage;
+            expected -= f64::from(span.weight) * weight * bound.min(ratio * advantage);
+            clipped += f64::from(u8::from(bound < ratio * advantage));
+        }
+    }
+    assert!(clipped > 0.0, "the step was large enough to be clipped");
+    assert_eq!(second.clipped, clipped);
+    assert!(
+        (second.loss - expected).abs() < 1e-5 * expected.abs().max(1.0),
+        "{second:?} {expected}"
+    );
+}
+
+#[test]
 fn the_ratio_of_tokens_sampled_by_these_very_weights_is_one() {
     let mut trainer = trainer(1, options(1000));
     let mut batch = batch(0);
@@ -149,12 +202,10 @@ fn a_refused_command_changes_nothing_and_its_number_is_free() {
         loss: POLICY,
     };
     assert!(user(trainer.execute(command(broken)).unwrap_err()).contains("token 99"));
-    let loss = Loss::Policy {
-        clip_low: 0.2,
-        clip_high: 0.2,
+    let loss = Loss::Policy(Policy {
         kl_coef: 0.1,
-        entropy_coef: 0.0,
-    };
+        ..Policy::clipped(0.2, 0.2)
+    });
     let kl = TrainCommand::ForwardBackward {
         seq: 0,
         batch: batch(0),
@@ -213,12 +264,7 @@ fn version_zero_is_the_reference_and_published_weights_are_copies() {
     );
     let (send, receive) = std::sync::mpsc::channel::<Published>();
     let deliver = Box::new(move |published| send.send(published).is_ok());
-    trainer.add_sink(Box::new(MemorySink::new(
-        trainer.shape().clone(),
-        Device::Cpu,
-        Kind::Float,
-        deliver,
-    )));
+    trainer.add_sink(Box::new(MemorySink::new(Device::Cpu, Kind::Float, deliver)));
     let version = WeightVersion { lineage: 3, step: 0 };
     let at_start = digest(&trainer);
     trainer.execute(TrainCommand::Publish { seq: 1, version }).unwrap();
@@ -231,12 +277,10 @@ fn version_zero_is_the_reference_and_published_weights_are_copies() {
         ),
         (version, at_start)
     );
-    let loss = Loss::Policy {
-        clip_low: 0.2,
-        clip_high: 0.2,
+    let loss = Loss::Policy(Policy {
         kl_coef: 0.1,
-        entropy_coef: 0.0,
-    };
+        ..Policy::clipped(0.2, 0.2)
+    });
     let stats = loss_of(
         trainer
             .execute(TrainCommand::ForwardBackward {

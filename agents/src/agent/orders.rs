@@ -1,0 +1,26 @@
+//! What a coordinator's heartbeat asks of an agent: to know the run's state, and to write its part of a joint snapshot.
+
+use broker::protocol::control::{CoordinatorBeat, RunPhase};
+
+use super::Agent;
+
+/// Stores the run's state before it is repeated to anybody: what all agents repeat is durable.
+pub async fn hear(agent: &Agent, beat: &CoordinatorBeat) {
+    let known = agent.status.borrow().run;
+    if beat.run > known {
+        match agent.ledger.adopt(beat.run).await {
+            Ok(run) => agent.status.send_modify(|status| status.run = run),
+            Err(error) => tracing::error!(%error, "the run's state could not be stored; it is told again"),
+        }
+    }
+    if agent.status.borrow().run.phase == RunPhase::Closed {
+        agent.closing.notify_one();
+    }
+    if beat.snapshot.is_some() {
+        agent.wanted.send_if_modified(|wanted| {
+            let new = *wanted != beat.snapshot;
+            wanted.clone_from(&beat.snapshot);
+            new
+        });
+    }
+}

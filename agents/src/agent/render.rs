@@ -1,0 +1,186 @@
+//! Prompts to ids beside the actors: a chat template and a tokenizer take milliseconds where a prompt is long.
+//!
+//! Rendering is a function of the prompt, so it may run on any thread and in any order; [`super::inbox`] hands the frames on
+//! in the order in which they came.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use broker::ids::Digest;
+use broker::protocol::turn::{Message, Prompt};
+use configs::History;
+use futures_util::future::join_all;
+use rollout::text::TextCodec;
+use tokio::sync::Semaphore;
+
+use super::recent::{Bounds, Recent};
+
+/// Ids of messages remembered: a group's conversations begin alike, whatever frames they come in.
+const REMEMBERED: Bounds = Bounds {
+    entries: 4096,
+    bytes: 16 << 20,
+};
+/// A frame with less text than this is rendered where it is, in less than 0.1 ms: the way to another thread costs more.
+const TINY: usize = 1 << 10;
+/// A frame with less text than this is rendered in one piece.
+const SMALL: usize = 8 << 10;
+
+/// What a generation starts from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rendered {
+    pub ids: Arc<[u32]>,
+    /// How many of the prompt's held ids it begins with.
+    pub kept: usize,
+}
+
+/// Renders on blocking threads, no more at once than there are cores.
+pub struct Renderer {
+    text: Arc<TextCodec>,
+    history: History,
+    known: Mutex<Recent<Digest, Arc<[u32]>>>,
+    cores: usize,
+    free: Semaphore,
+}
+
+impl Renderer {
+    #[must_use]
+    pub fn new(text: Arc<TextCodec>, history: History) -> Arc<Self> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Arc::new(Self {
+            text,
+            history,
+            known: Mutex::new(Recent::new(REMEMBERED)),
+            cores,
+            free: Semaphore::new(cores),
+        })
+    }
+
+    /// The ids of each prompt, or why it has none, in the order of the prompts.
+    pub async fn render(self: &Arc<Self>, prompts: Arc<[Prompt]>) -> Vec<Result<Rendered, String>> {
+        let text: usize = prompts.iter().map(work).sum();
+        if text < TINY {
+            return prompts.iter().map(|prompt| self.one(prompt)).collect();
+        }
+        let parts = if text < SMALL { 1 } else { self.cores.min(prompts.len()) };
+        let part = |part: usize| {
+            let (this, prompts) = (self.clone(), prompts.clone());
+            let range = part * prompts.len() / parts..(part + 1) * prompts.len() / parts;
+            async move {
+                let _core = this.free.acquire().await;
+                let here = this.clone();
+                let render = move || prompts[range].iter().map(|prompt| here.one(prompt)).collect::<Vec<_>>();
+                // A panic in there ends the process before anything is missed here.
+                tokio::task::spawn_blocking(render).await.unwrap_or_default()
+            }
+        };
+        join_all((0..parts).map(part)).await.into_iter().flatten().collect()
+    }
+
+    fn one(&self, prompt: &Prompt) -> Result<Rendered, String> {
+        let new = self.new_ids(prompt.held.is_empty(), &prompt.messages)?;
+        let ids: Arc<[u32]> = self.text.join(&prompt.held, &new, self.history).into();
+        let kept = if ids.starts_with(&prompt.held) {
+            prompt.held.len()
+        } else {
+            ids.iter().zip(&prompt.held).take_while(|(a, b)| a == b).count()
+        };
+        Ok(Rendered { ids, kept })
+    }
+
+    fn new_ids(&self, first: bool, messages: &[Message]) -> Result<Arc<[u32]>, String> {
+        let key = key(first, messages);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(ids) = known().get(&key) {
+            return Ok(ids.clone());
+        }
+        let made = self.text.render_new(first, messages);
+        let ids: Arc<[u32]> = made.map_err(|error| error.to_string())?.into();
+        known().put(key, ids.clone(), size_of_val(&*ids));
+        Ok(ids)
+    }
+}
+
+/// Bytes of text, and what a template costs beside them.
+fn work(prompt: &Prompt) -> usize {
+    128 + prompt
+        .messages
+        .iter()
+        .map(|message| message.content.len())
+        .sum::<usize>()
+}
+
+/// Of the messages, each with its lengths, so that no two lists of them share it.
+fn key(first: bool, messages: &[Message]) -> Digest {
+    let mut bytes = vec![u8::from(first)];
+    for Message { role, content } in messages {
+        for text in [role, content] {
+            bytes.extend((text.len() as u64).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
+    }
+    Digest::of(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use configs::TokenizerConfig;
+
+    fn renderer(history: History) -> Arc<Renderer> {
+        let folder = tempfile::tempdir().unwrap();
+        rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
+        Renderer::new(Arc::new(TextCodec::open(folder.path()).unwrap()), history)
+    }
+
+    fn prompt(held: &[u32], messages: &[(&str, &str)]) -> Prompt {
+        Prompt {
+            held: held.to_vec(),
+            messages: messages
+                .iter()
+                .map(|(role, content)| Message {
+                    role: (*role).into(),
+                    content: (*content).into(),
+                })
+                .collect(),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_prompt_is_what_the_codec_makes_of_it_whatever_was_rendered_before() {
+        let renderer = renderer(History::Keep);
+        let long = "x".repeat(SMALL);
+        let (spoken, other) = ([104, 105, 257], [7, 8, 9, 10]);
+        let prompts: Arc<[Prompt]> = [
+            prompt(&[], &[("user", &long)]),
+            prompt(&spoken, &[("user", &long)]),
+            prompt(&other, &[("user", &long)]),
+            prompt(&[], &[("user", "a"), ("user", "b")]),
+            prompt(&[], &[("nobody", "a")]),
+            prompt(&other, &[]),
+            prompt(&[], &[("user", "ab")]),
+        ]
+        .into();
+        for round in 0..2 {
+            let rendered = renderer.render(prompts.clone()).await;
+            assert_eq!(rendered.len(), prompts.len());
+            for (prompt, rendered) in prompts.iter().zip(rendered) {
+                let expected = renderer.text.render(prompt, History::Keep);
+                assert_eq!(rendered.clone().map(|r| r.ids.to_vec()).ok(), expected.ok(), "{round}");
+                if let Ok(rendered) = rendered {
+                    assert_eq!(rendered.kept, prompt.held.len());
+                }
+            }
+        }
+        assert!(renderer.render(Arc::from([])).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_held_ids_says_how_far_they_are_kept() {
+        let renderer = renderer(History::StripReasoning);
+        let ids = |text: &str| text.bytes().map(u32::from).collect::<Vec<_>>();
+        let held = ids("12<think>345</think>6");
+        let prompts: Arc<[Prompt]> = [prompt(&held, &[("user", "7")]), prompt(&ids("12"), &[("user", "7")])].into();
+        let rendered: Vec<Rendered> = renderer.render(prompts).await.into_iter().map(Result::unwrap).collect();
+        assert_eq!((rendered[0].kept, rendered[1].kept), (2, 2));
+        assert_eq!(rendered[0].ids[..3], ids("126"));
+    }
+}

@@ -1,0 +1,176 @@
+//! Where training begins: at the newest sound checkpoint, or at the run's first weights.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context;
+use broker::ids::WeightVersion;
+use broker::protocol::train::{Loss, TrainCommand};
+use configs::{Dtype, EngineKind, OptimizerConfig};
+use trainer::checkpoint::{self, CheckpointError, TrainerState};
+use trainer::engine::{Engine, EngineOptions};
+use trainer::train::{Trainer, TrainerOptions};
+use trainer::weights::{Published, WeightSink};
+
+use super::Training;
+use super::former::Former;
+use super::refused::Refused;
+use super::save::version_of;
+use crate::agent::policy::Prepared;
+use crate::agent::worker::Worker;
+use crate::agent::{Agent, warm};
+use crate::engine::EngineClient;
+use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::replicas::Replicas;
+use crate::engine::scripted::ScriptedEngine;
+use crate::metrics::MetricsWriter;
+
+type Sink = Box<dyn WeightSink>;
+
+impl Training {
+    /// Restores or begins the policy's training state and starts its engine.
+    pub async fn start(agent: Arc<Agent>, prepared: Prepared) -> anyhow::Result<(Self, Arc<dyn EngineClient>)> {
+        let settings = prepared.settings.clone();
+        let file = agent.folder.metrics(agent.name.as_str());
+        let metrics = MetricsWriter::open(&file, Some(&agent.folder.tensorboard(agent.name.as_str())))?;
+        let mut training = Self {
+            worker: None,
+            version: WeightVersion::default(),
+            former: Former::new(&agent.config, &agent.name, &settings),
+            refused: Refused::default(),
+            seq: 0,
+            saved: None,
+            metrics,
+            settings,
+            agent,
+        };
+        if !training.settings.train.enabled {
+            let engine = training.engines(&prepared)?.0;
+            return Ok((training, engine));
+        }
+        let engine = training.begin(prepared).await?;
+        Ok((training, engine))
+    }
+
+    async fn begin(&mut self, prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
+        let folder = self.agent.folder.checkpoints(&self.agent.name);
+        std::fs::create_dir_all(&folder)?;
+        let found = match checkpoint::find(&folder, true) {
+            Ok(checkpoint) => Some(checkpoint.folder),
+            Err(CheckpointError::None(_)) => None,
+            Err(error) => return Err(error).context("looking for a checkpoint"),
+        };
+        let options = TrainerOptions {
+            micro_batch_tokens: self.settings.train.micro_batch_tokens,
+            keep_reference: self.settings.train.kl.coef > 0.0,
+            keep_checkpoints: self.settings.train.keep_checkpoints,
+            tokenizer_folder: Some(prepared.folder.clone()),
+            dtype: prepared.settings.dtype,
+            base_name: prepared.folder.display().to_string(),
+            fall_back: true,
+        };
+        let weights = prepared.weights.copied_to(prepared.device, Dtype::F32)?;
+        let shape = prepared.shape.clone();
+        let mut trainer = match &prepared.base {
+            Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
+            None => Trainer::new(shape, weights, options)?,
+        };
+        let (engine, sinks) = self.engines(&prepared)?;
+        self.refused = Refused::new(engine.refusals(), self.settings.engine.replicas);
+        sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
+        let worker = Worker::start(self.agent.name.as_str(), Box::new(trainer))?;
+        self.worker = Some(worker);
+        let parent = match found {
+            Some(path) => Some(self.load(&path).await?),
+            None => {
+                self.warm_start(&prepared).await?;
+                None
+            }
+        };
+        let lineage = self.agent.ledger.begin_lineage(parent).await?;
+        broker::fail::point("lineage.begun");
+        self.version = WeightVersion {
+            lineage,
+            step: parent.map_or(0, |parent| parent.step),
+        };
+        self.former.resume(&self.agent.ledger, self.version).await?;
+        self.publish().await?;
+        self.agent.status.send_modify(|status| status.step = self.version.step);
+        if parent.is_none() {
+            self.checkpoint().await?;
+        }
+        Ok(engine)
+    }
+
+    /// The engines of this agent behind one client, and where published weights reach them.
+    fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+        let (mut engines, mut sinks) = (Vec::new(), Vec::new());
+        for replica in 0..self.settings.engine.replicas {
+            let (engine, sink) = self.engine(prepared, replica)?;
+            engines.push(engine);
+            sinks.push(sink);
+        }
+        let engine = match engines.as_slice() {
+            [alone] => alone.clone(),
+            _ => Replicas::start(engines),
+        };
+        Ok((engine, sinks))
+    }
+
+    fn engine(&self, prepared: &Prepared, replica: usize) -> anyhow::Result<(Arc<dyn EngineClient>, Sink)> {
+        if self.settings.engine.kind == EngineKind::Scripted {
+            let engine = ScriptedEngine::new(words(&prepared.text), self.version);
+            let sink = engine.sink();
+            return Ok((engine, sink));
+        }
+        let options = EngineOptions::from(&self.settings.engine);
+        let served = prepared.weights.copied_to(prepared.device, prepared.settings.dtype)?;
+        let (shape, weights) = (&prepared.shape, Published::new(served, self.version));
+        let engine = match &prepared.base {
+            Some(base) => Engine::with_base(shape, base.share(), weights, options)?,
+            None => Engine::new(shape, weights, options)?,
+        };
+        let name = format!("{}.{replica}", self.agent.name);
+        let engine = EmbeddedEngine::start(&name, engine, self.version, prepared.text.clone())?;
+        let sink = engine.sink(prepared.device, prepared.settings.dtype);
+        Ok((engine, sink))
+    }
+
+    async fn load(&mut self, folder: &Path) -> anyhow::Result<WeightVersion> {
+        let path = folder.display().to_string();
+        tracing::info!(path, "going on from a checkpoint");
+        let state = TrainerState::read(folder)?;
+        self.execute(|seq| TrainCommand::LoadState { seq, path }).await?;
+        self.saved = Some(state.step);
+        version_of(&state).context("the checkpoint does not say which version it holds")
+    }
+
+    /// Cross-entropy on known answers, before version 0.
+    async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+        let Some(config) = self.settings.train.warm_start.clone() else {
+            return Ok(());
+        };
+        let mut source = warm::Batches::open(&config, &self.agent.config, &self.agent.name, prepared)?;
+        tracing::info!(steps = config.steps, source = config.source, "warm start");
+        let optimizer = OptimizerConfig {
+            lr: config.lr,
+            ..self.settings.train.optimizer
+        };
+        for step in 0..config.steps {
+            let batch = source.next_batch()?;
+            let loss = self.forward_backward(batch, Loss::CrossEntropy).await?;
+            self.optim_step(&optimizer, config.lr).await?;
+            if step % 50 == 0 || step + 1 == config.steps {
+                tracing::info!(step, loss = loss.loss, "warm start");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Every token that is no control token.
+fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
+    (0..text.vocab_size() as u32)
+        .filter(|id| !text.is_control(*id))
+        .collect()
+}

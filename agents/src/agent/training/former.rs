@@ -1,0 +1,172 @@
+//! What is trained next: first the batches that a restart cut off, in their order, then what the ledger has ready.
+
+use std::collections::{HashSet, VecDeque};
+
+use anyhow::bail;
+use broker::AgentName;
+use broker::ids::{Digest, GroupId, WeightVersion};
+use broker::protocol::bundle::Bundle;
+use configs::{AgentConfig, RunConfig, TrainConfig};
+use rollout::batch::{Batch, Context, Formed, Verdict as BatchVerdict, form};
+
+use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdict};
+
+/// Forms one agent's batches.
+pub(super) struct Former {
+    config: TrainConfig,
+    max_new_tokens: u32,
+    run_seed: u64,
+    agent: AgentName,
+    lineages: Lineages,
+    /// Recorded by a branch that a restart cut off.
+    replay: VecDeque<RecordedBatch>,
+    /// The last step that was, or is to be, trained again.
+    replayed_to: u64,
+    /// Groups that refilling has discarded for the batch being formed, and the verdicts on their samples.
+    discarded: HashSet<GroupId>,
+    zero: Vec<BatchVerdict>,
+}
+
+impl Former {
+    pub(super) fn new(run: &RunConfig, agent: &AgentName, settings: &AgentConfig) -> Self {
+        Self {
+            config: settings.train.clone(),
+            max_new_tokens: settings.sampling.max_new_tokens,
+            run_seed: run.run.seed,
+            agent: agent.clone(),
+            lineages: Lineages::default(),
+            replay: VecDeque::new(),
+            replayed_to: 0,
+            discarded: HashSet::new(),
+            zero: Vec::new(),
+        }
+    }
+
+    /// Goes on from `version`, which the newest lineage began at.
+    pub(super) async fn resume(&mut self, ledger: &LedgerHandle, version: WeightVersion) -> anyhow::Result<()> {
+        self.lineages = ledger.lineages().await?;
+        self.replay = ledger.recorded_batches(version.step).await?.into();
+        self.replayed_to = self.replay.back().map_or(0, |batch| batch.step);
+        if !self.replay.is_empty() {
+            tracing::info!(batches = self.replay.len(), "training recorded batches again first");
+        }
+        Ok(())
+    }
+
+    /// Whether the next batch is one that was recorded before.
+    pub(super) fn replays(&self) -> bool {
+        !self.replay.is_empty()
+    }
+
+    /// The next batch with the bundles that it was formed of; `None` while too few groups are ready. `version` is what is
+    /// about to be trained.
+    pub(super) async fn next(
+        &mut self,
+        ledger: &LedgerHandle,
+        version: WeightVersion,
+    ) -> anyhow::Result<Option<(Vec<Bundle>, Batch)>> {
+        if let Some(recorded) = self.replay.front() {
+            let bundles = ledger.payloads(recorded.groups()).await?;
+            self.replay.pop_front();
+            return match self.form(&bundles, version, false) {
+                Formed::Batch(batch) => Ok(Some((bundles, *batch))),
+                Formed::More { .. } => bail!("a recorded batch does not form again: its payloads are missing"),
+            };
+        }
+        // What is missing may be there already: a full buffer changes no more, and nothing would wake us.
+        loop {
+            let wanted = self.config.batch_groups + self.discarded.len();
+            let counts = ledger.counts().await?;
+            if (counts.ready as usize) < wanted {
+                return Ok(None);
+            }
+            let bundles = self.ready(ledger, wanted).await?;
+            match self.form(&bundles, version, true) {
+                Formed::Batch(batch) => return Ok(Some((bundles, *batch))),
+                Formed::More {
+                    discarded, verdicts, ..
+                } => {
+                    self.discarded.extend(discarded);
+                    self.zero.extend(verdicts);
+                }
+            }
+        }
+    }
+
+    /// What is ready, as a batch that may be short; `None` if nothing is.
+    pub(super) async fn rest(
+        &self,
+        ledger: &LedgerHandle,
+        version: WeightVersion,
+    ) -> anyhow::Result<Option<(Vec<Bundle>, Batch)>> {
+        let bundles = self
+            .ready(ledger, self.config.batch_groups + self.discarded.len())
+            .await?;
+        match self.form(&bundles, version, false) {
+            Formed::Batch(batch) if !batch.groups.is_empty() => Ok(Some((bundles, *batch))),
+            _ => Ok(None),
+        }
+    }
+
+    async fn ready(&self, ledger: &LedgerHandle, limit: usize) -> anyhow::Result<Vec<Bundle>> {
+        let mut bundles = ledger.ready(limit).await?;
+        bundles.retain(|bundle| !self.discarded.contains(&bundle.group));
+        Ok(bundles)
+    }
+
+    /// The verdicts to record with this batch: its own, and those on what refilling discarded for it.
+    pub(super) fn verdicts(&mut self, batch: &Batch) -> Vec<SampleVerdict> {
+        self.discarded.clear();
+        let zero = self.zero.drain(..);
+        zero.chain(batch.verdicts.iter().cloned()).map(sample_verdict).collect()
+    }
+
+    fn form(&self, bundles: &[Bundle], current: WeightVersion, more: bool) -> Formed {
+        let staleness = |version| self.staleness(current.step, version);
+        form(
+            bundles,
+            &Context {
+                config: &self.config,
+                max_new_tokens: self.max_new_tokens,
+                current,
+                staleness: &staleness,
+                seed: batch_seed(self.run_seed, self.agent.as_str(), current.step),
+                drawn: self.discarded.len(),
+                more,
+            },
+        )
+    }
+
+    /// Trained again in the same order, the batches of a dead branch lead to its very weights: up to the last of them its
+    /// steps are ours.
+    fn staleness(&self, step: u64, version: WeightVersion) -> u64 {
+        let known = self.lineages.position(version);
+        known.map_or(u64::MAX, |position| {
+            step.saturating_sub(position.max(version.step.min(self.replayed_to)))
+        })
+    }
+}
+
+fn sample_verdict(verdict: BatchVerdict) -> SampleVerdict {
+    SampleVerdict {
+        group: verdict.group,
+        member: verdict.member,
+        role: verdict.role,
+        seat: verdict.seat,
+        verdict: match verdict.outcome {
+            Ok(()) => Verdict::Trained,
+            Err(discard) => Verdict::Discarded(discard.as_str().to_owned()),
+        },
+    }
+}
+
+fn batch_seed(run_seed: u64, agent: &str, step: u64) -> u64 {
+    let digest = Digest::of(format!("batch/{run_seed}/{agent}/{step}").as_bytes());
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest.0[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+#[path = "former_tests.rs"]
+mod tests;

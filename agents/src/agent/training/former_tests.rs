@@ -1,0 +1,118 @@
+use broker::protocol::bundle::{BundleContent, Sample};
+use configs::ZeroAdvantage;
+
+use super::*;
+use crate::ledger::tests::{agent, group, part, reserve, run, sample};
+
+fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> Former {
+    Former {
+        config: TrainConfig {
+            batch_groups,
+            zero_advantage,
+            ..TrainConfig::default()
+        },
+        max_new_tokens: 4,
+        run_seed: 0,
+        agent: agent(),
+        lineages: Lineages::default(),
+        replay: VecDeque::new(),
+        replayed_to: 0,
+        discarded: HashSet::new(),
+        zero: Vec::new(),
+    }
+}
+
+/// A closed group of two conversations with these rewards.
+fn closed(index: u64, rewards: [f32; 2]) -> Bundle {
+    let members = (0..).zip(rewards);
+    let samples = members.map(|(member, reward)| Sample {
+        reward,
+        ..sample(member)
+    });
+    Bundle {
+        content: BundleContent::Samples(samples.collect()),
+        conversations: 2,
+        ..part(index, 1, index as u8, 0, 1)
+    }
+}
+
+async fn ledger(folder: &tempfile::TempDir, rewards: &[[f32; 2]]) -> (LedgerHandle, WeightVersion) {
+    let ledger = LedgerHandle::open(&folder.path().join("a.sqlite"), &run(), &agent()).unwrap();
+    let lineage = ledger.begin_lineage(None).await.unwrap();
+    for (index, rewards) in (0..).zip(rewards) {
+        ledger.reserve(vec![reserve(index)], 99).await.unwrap();
+        ledger.stage(vec![closed(index, *rewards)]).await.unwrap();
+    }
+    (ledger, WeightVersion { lineage, step: 0 })
+}
+
+const SAME: [f32; 2] = [1.0, 1.0];
+const DIFFERENT: [f32; 2] = [0.0, 1.0];
+
+/// Nothing changes the ledger any more, so nothing would wake a trainer that waited for more after the first draw.
+#[tokio::test]
+async fn refilling_draws_all_that_is_there_before_it_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, version) = ledger(&folder, &[SAME, SAME, DIFFERENT, SAME, DIFFERENT]).await;
+    let mut former = former(2, ZeroAdvantage::Refill);
+    former.resume(&ledger, version).await.unwrap();
+    let (bundles, batch) = former.next(&ledger, version).await.unwrap().expect("a batch");
+    assert_eq!(batch.groups, [group(2), group(4)]);
+    assert_eq!(bundles.len(), 2);
+    let verdicts = former.verdicts(&batch);
+    let discarded = verdicts.iter().filter(|v| v.verdict != Verdict::Trained).count();
+    assert_eq!(
+        (verdicts.len(), discarded),
+        (10, 6),
+        "each of ten samples has one verdict"
+    );
+    ledger.record_batch(version.lineage, 1, verdicts).await.unwrap();
+    assert_eq!(ledger.counts().await.unwrap().ready, 0);
+    let next = WeightVersion { step: 1, ..version };
+    assert!(former.next(&ledger, next).await.unwrap().is_none(), "nothing is left");
+}
+
+#[tokio::test]
+async fn without_enough_groups_it_waits_and_forgets_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, version) = ledger(&folder, &[SAME, DIFFERENT]).await;
+    let mut former = former(2, ZeroAdvantage::Refill);
+    former.resume(&ledger, version).await.unwrap();
+    assert!(former.next(&ledger, version).await.unwrap().is_none());
+    ledger.reserve(vec![reserve(2)], 99).await.unwrap();
+    ledger.stage(vec![closed(2, DIFFERENT)]).await.unwrap();
+    let (_, batch) = former.next(&ledger, version).await.unwrap().expect("a batch");
+    assert_eq!(batch.groups, [group(1), group(2)]);
+    assert_eq!(former.verdicts(&batch).len(), 6, "the discarded group's too");
+}
+
+/// What a dead branch recorded is trained first, whatever else is ready.
+#[tokio::test]
+async fn a_restart_trains_the_recorded_batches_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, version) = ledger(&folder, &[DIFFERENT; 4]).await;
+    let mut before = former(1, ZeroAdvantage::Keep);
+    before.resume(&ledger, version).await.unwrap();
+    for step in 0..2 {
+        let at = WeightVersion { step, ..version };
+        let (_, batch) = before.next(&ledger, at).await.unwrap().expect("a batch");
+        let verdicts = before.verdicts(&batch);
+        ledger.record_batch(version.lineage, step + 1, verdicts).await.unwrap();
+    }
+    let again = WeightVersion {
+        lineage: ledger.begin_lineage(Some(version)).await.unwrap(),
+        step: 0,
+    };
+    let mut after = former(1, ZeroAdvantage::Keep);
+    after.resume(&ledger, again).await.unwrap();
+    let mut trained = Vec::new();
+    for step in 0..4 {
+        assert_eq!(after.replays(), step < 2);
+        let at = WeightVersion { step, ..again };
+        let (_, batch) = after.next(&ledger, at).await.unwrap().expect("a batch");
+        trained.extend(batch.groups.clone());
+        let verdicts = after.verdicts(&batch);
+        ledger.record_batch(again.lineage, step + 1, verdicts).await.unwrap();
+    }
+    assert_eq!(trained, [group(0), group(1), group(2), group(3)]);
+}

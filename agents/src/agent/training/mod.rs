@@ -1,0 +1,152 @@
+//! Training: closed groups become batches, batches become weights, weights go to the engine.
+//!
+//! The order that makes a crash harmless: the step is raised, the batch's verdicts are recorded, the weights move, they are
+//! published, and now and then a checkpoint makes it all permanent. After a restart the trainer goes on from the newest
+//! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
+//!
+//! [`begin`] restores or begins, [`former`] says what is trained next, [`step`] trains it, [`save`] makes it permanent.
+
+mod begin;
+mod former;
+mod refused;
+mod save;
+mod step;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::Context;
+use broker::ids::WeightVersion;
+use broker::protocol::control::RunPhase;
+use broker::protocol::train::{TrainCommand, TrainReply};
+use configs::{AgentConfig, LastBatch};
+
+use super::Agent;
+use super::worker::Worker;
+use crate::ended;
+use crate::metrics::{Metrics, MetricsWriter};
+use former::Former;
+use refused::Refused;
+pub use step::Outcome;
+
+/// The training side of an agent.
+pub struct Training {
+    agent: Arc<Agent>,
+    settings: AgentConfig,
+    /// None for a frozen policy.
+    worker: Option<Worker>,
+    version: WeightVersion,
+    former: Former,
+    /// Weights that the engine did not take.
+    refused: Refused,
+    seq: u64,
+    /// Step of the newest checkpoint.
+    saved: Option<u64>,
+    metrics: MetricsWriter,
+}
+
+impl Training {
+    fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    pub(super) async fn execute(&mut self, command: impl FnOnce(u64) -> TrainCommand) -> anyhow::Result<TrainReply> {
+        let seq = self.next_seq();
+        let worker = self.worker.as_ref().context("this agent does not train")?;
+        worker.execute(command(seq)).await
+    }
+
+    /// Trains the batches again that a restart cut off.
+    pub async fn catch_up(&mut self) -> anyhow::Result<()> {
+        while self.former.replays() {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
+    /// Trains until the run is closed, then writes the last checkpoint and waits for the others.
+    pub async fn run(mut self) -> anyhow::Result<()> {
+        if self.agent.ledger.state().await?.phase == RunPhase::Closed {
+            tracing::info!("this run was closed before");
+            self.agent.closing.notify_one();
+        }
+        if self.worker.is_some() {
+            let mut changed = self.agent.changed.subscribe();
+            let mut wanted = self.agent.wanted.subscribe();
+            loop {
+                while self.step().await? {}
+                tokio::select! {
+                    changes = changed.changed() => changes?,
+                    refused = self.refused.wait(self.version) => self.publish_again(refused?).await?,
+                    asked = wanted.changed() => {
+                        asked?;
+                        let name = wanted.borrow_and_update().clone();
+                        self.snapshot(name).await?;
+                    }
+                    () = self.agent.closing.notified() => break,
+                }
+            }
+            while self.step().await? {}
+            self.last_batch().await?;
+            self.end().await?;
+        } else {
+            self.agent.closing.notified().await;
+        }
+        self.agent
+            .ledger
+            .set_note(ended::NOTE, self.version.to_string())
+            .await?;
+        self.agent.status.send_modify(|status| status.phase = RunPhase::Closed);
+        self.agent.wait_for_others().await;
+        Ok(())
+    }
+
+    /// Sends the newest weights again after a pause; later ones make up for those that were refused before.
+    async fn publish_again(&mut self, pause: std::time::Duration) -> anyhow::Result<()> {
+        tokio::time::sleep(pause).await;
+        self.publish().await
+    }
+
+    /// The lead agent trains so many batches and no more.
+    fn has_done_all(&self) -> bool {
+        let run = &self.agent.config;
+        run.lead() == Some(&self.agent.name) && self.version.step >= run.run.train_steps
+    }
+
+    /// What is left when the run ends is less than a batch, or nothing that the lead agent may still train on.
+    async fn last_batch(&mut self) -> anyhow::Result<()> {
+        let train = self.agent.config.run.last_batch == LastBatch::Train && !self.has_done_all();
+        if train && let Some((bundles, batch)) = self.former.rest(&self.agent.ledger, self.version).await? {
+            tracing::info!(groups = batch.groups.len(), "training the last short batch");
+            self.train(&bundles, batch, Instant::now()).await?;
+        }
+        let (lineage, next) = (self.version.lineage, self.version.step + 1);
+        let samples = self.agent.ledger.discard_ready(lineage, next, "run_ended").await?;
+        if samples > 0 {
+            tracing::info!(samples, "discarded: the run has ended");
+            let line = Metrics::new("discarded", self.version.step).with("agent", self.agent.name.as_str());
+            self.metrics.write(line.with("discarded/run_ended", samples));
+        }
+        Ok(())
+    }
+
+    /// Trains one batch if there is one.
+    async fn step(&mut self) -> anyhow::Result<bool> {
+        if self.has_done_all() {
+            return Ok(false);
+        }
+        let Some((bundles, batch)) = self.former.next(&self.agent.ledger, self.version).await? else {
+            return Ok(false);
+        };
+        let began = Instant::now();
+        self.train(&bundles, batch, began).await?;
+        Ok(true)
+    }
+
+    async fn end(&mut self) -> anyhow::Result<()> {
+        self.checkpoint().await?;
+        self.metrics.flush();
+        Ok(())
+    }
+}

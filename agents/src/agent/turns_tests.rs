@@ -1,0 +1,254 @@
+//! The router over a bus in memory and the scripted engine.
+
+use broker::bus::memory::MemoryBus;
+use broker::bus::{Acker, BusError, BusHealth, Consumer, Outgoing, PublishError};
+use broker::codec;
+use broker::ids::{Attempt, GroupId, RunId, WeightVersion};
+use broker::protocol::Kind;
+use broker::protocol::turn::{Prompt, ResultFrame, Sampling};
+use broker::topology::Queue;
+use tokio::sync::watch;
+
+use super::*;
+use crate::engine::scripted::ScriptedEngine;
+use crate::folder::RunFolder;
+use crate::folder::tests::config_in;
+
+struct Bench {
+    bus: Arc<MemoryBus>,
+    topology: Topology,
+    router: actix::Addr<Router>,
+    asked: Box<dyn Consumer>,
+    /// Deliveries taken, and acked so far.
+    taken: usize,
+    acked: watch::Sender<usize>,
+    _folder: tempfile::TempDir,
+}
+
+fn agent() -> AgentName {
+    AgentName::new("a").unwrap()
+}
+
+impl Bench {
+    async fn new(limit: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        rollout::text::make::write_tokenizer(folder.path(), &configs::TokenizerConfig::Bytes).unwrap();
+        let run = RunFolder::create(folder.path(), &config_in(folder.path()), None).unwrap();
+        let strikes = Strikes::open(&run, "a").unwrap();
+        let text = Arc::new(TextCodec::open(folder.path()).unwrap());
+        let bus = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r").unwrap());
+        bus.declare(&topology, &[agent()]).await.unwrap();
+        for coordinator in ["old", "new"] {
+            bus.declare_queue(&topology.results(coordinator)).await.unwrap();
+        }
+        let engine = ScriptedEngine::new(vec![65, 66], WeightVersion { lineage: 1, step: 0 });
+        let narrow = Arc::new(Narrow {
+            bus: bus.clone(),
+            limit,
+        });
+        let asked = bus.consume(&topology.turns(&agent()), 100).await.unwrap();
+        Self {
+            router: Router::new(agent(), topology.clone(), narrow, engine, text, strikes).start(),
+            bus,
+            topology,
+            asked,
+            taken: 0,
+            acked: watch::Sender::new(0),
+            _folder: folder,
+        }
+    }
+
+    /// Sends a frame as a coordinator does, and takes it as the inbox does.
+    async fn ask(&mut self, reply_to: &str, wave: Option<Wave>, members: &[u16]) {
+        let frame = TurnFrame {
+            reply_to: reply_to.into(),
+            wave,
+            prompts: vec![Prompt {
+                held: vec![1, 2, 3],
+                messages: Vec::new(),
+            }],
+            samplings: vec![sampling()],
+            requests: members.iter().map(|member| request(*member)).collect(),
+        };
+        let message = Outgoing {
+            to: self.topology.to(&self.topology.turns(&agent())),
+            kind: Kind::TurnRequest,
+            message_id: reply_to.into(),
+            correlation_id: None,
+            headers: Vec::new(),
+            body: codec::encode(&frame).into(),
+            durable: true,
+        };
+        self.bus.publish(message).await.unwrap();
+        let mut delivery = self.asked.next().await.unwrap();
+        self.taken += 1;
+        delivery.acker = Arc::new(Counted(delivery.acker, self.acked.clone()));
+        let rendered = Rendered {
+            ids: Arc::from([1; 1000]),
+            kept: 0,
+        };
+        let (frame, prompts) = (Box::new(frame), vec![Ok(rendered)]);
+        let input = Input::Frame {
+            frame,
+            prompts,
+            delivery,
+        };
+        self.router.send(input).await.unwrap();
+    }
+
+    /// The next results that a coordinator finds in its queue.
+    async fn answer(&self, coordinator: &str) -> ResultFrame {
+        let mut results = self.bus.consume(&self.topology.results(coordinator), 1).await.unwrap();
+        let delivery = results.next().await.unwrap();
+        delivery.ack().await;
+        codec::decode(&delivery.body).unwrap()
+    }
+
+    /// No request comes again when the agent is gone: each was acked.
+    async fn nothing_comes_again(self) {
+        let mut acked = self.acked.subscribe();
+        let all = acked.wait_for(|acked| *acked == self.taken);
+        let waited = tokio::time::timeout(std::time::Duration::from_secs(20), all).await;
+        assert!(waited.is_ok(), "{} of {} acked", *self.acked.borrow(), self.taken);
+        drop(self.asked);
+        assert_eq!(self.bus.depth(&self.topology.turns(&agent())).await, Some(0));
+    }
+}
+
+/// Counts acks.
+#[derive(Debug)]
+struct Counted(Arc<dyn Acker>, watch::Sender<usize>);
+
+#[async_trait::async_trait]
+impl Acker for Counted {
+    async fn ack(&self) -> bool {
+        let acked = self.0.ack().await;
+        self.1.send_modify(|count| *count += usize::from(acked));
+        acked
+    }
+
+    async fn reject(&self, requeue: bool) -> bool {
+        self.0.reject(requeue).await
+    }
+}
+
+fn sampling() -> Sampling {
+    Sampling {
+        temperature: 1.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        max_new_tokens: 1,
+        stop: Vec::new(),
+    }
+}
+
+fn request(member: u16) -> TurnRequest {
+    TurnRequest {
+        request: RequestId([member as u8; 16]),
+        group: GroupId([1; 16]),
+        attempt: Attempt([1; 16]),
+        member,
+        role: "speaker".into(),
+        seat: 0,
+        turn: 0,
+        prompt: 0,
+        sampling: 0,
+        seed: member.into(),
+        order: member.into(),
+    }
+}
+
+/// A bus that takes small messages only.
+struct Narrow {
+    bus: Arc<MemoryBus>,
+    limit: usize,
+}
+
+#[async_trait::async_trait]
+impl Bus for Narrow {
+    async fn declare(&self, topology: &Topology, agents: &[AgentName]) -> Result<(), BusError> {
+        self.bus.declare(topology, agents).await
+    }
+    async fn declare_queue(&self, queue: &Queue) -> Result<(), BusError> {
+        self.bus.declare_queue(queue).await
+    }
+    async fn publish(&self, message: Outgoing) -> Result<(), PublishError> {
+        let (size, limit) = (message.body.len(), self.limit);
+        if size > limit {
+            return Err(PublishError::TooLarge { size, limit });
+        }
+        self.bus.publish(message).await
+    }
+    async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError> {
+        self.bus.consume(queue, prefetch).await
+    }
+    async fn depth(&self, queue: &Queue) -> Option<u64> {
+        self.bus.depth(queue).await
+    }
+    fn health(&self) -> BusHealth {
+        self.bus.health()
+    }
+    async fn close(&self) {
+        self.bus.close().await;
+    }
+}
+
+fn members(frame: &ResultFrame) -> Vec<u16> {
+    let mut members: Vec<u16> = frame.results.iter().map(|result| result.member).collect();
+    members.sort_unstable();
+    // One that was asked twice is answered twice.
+    members.dedup();
+    members
+}
+
+/// The first coordinator died before its wave was whole. The second asks for what it took over; what it gave up (here
+/// member 2) is waited for by nobody.
+#[test]
+fn the_wave_of_a_coordinator_that_is_gone_is_taken_over_and_its_rest_forgotten() {
+    crate::run::system().block_on(async {
+        let mut bench = Bench::new(usize::MAX).await;
+        bench.ask("old", Some(Wave { id: 9, total: 3 }), &[1, 2]).await;
+        bench.ask("new", Some(Wave { id: 1, total: 1 }), &[1]).await;
+        assert_eq!(members(&bench.answer("new").await), [1]);
+        assert_eq!(
+            members(&bench.answer("old").await),
+            [1],
+            "whoever asked first is answered too"
+        );
+        bench.nothing_comes_again().await;
+    });
+}
+
+#[test]
+fn a_wave_waits_for_all_its_requests_whatever_comes_twice() {
+    crate::run::system().block_on(async {
+        let mut bench = Bench::new(usize::MAX).await;
+        let wave = Some(Wave { id: 1, total: 2 });
+        bench.ask("new", wave, &[1]).await;
+        bench.ask("new", wave, &[1]).await;
+        let mut results = bench.bus.consume(&bench.topology.results("new"), 9).await.unwrap();
+        let early = tokio::time::timeout(std::time::Duration::from_millis(50), results.next()).await;
+        assert!(early.is_err(), "one request that came twice is no wave of two");
+        drop(results);
+        bench.ask("new", wave, &[2]).await;
+        assert_eq!(members(&bench.answer("new").await), [1, 2]);
+        bench.nothing_comes_again().await;
+    });
+}
+
+/// Without an answer the request would come again, be generated again and be too large again, for ever.
+#[test]
+fn a_result_above_the_bus_limit_is_answered_as_failed() {
+    crate::run::system().block_on(async {
+        let mut bench = Bench::new(600).await;
+        bench.ask("new", None, &[1]).await;
+        let frame = bench.answer("new").await;
+        let TurnOutcome::Failed { reason, retry: false } = &frame.results[0].outcome else {
+            panic!("{frame:?}");
+        };
+        assert_eq!(failure::code(reason), failure::TOO_LARGE);
+        bench.nothing_comes_again().await;
+    });
+}

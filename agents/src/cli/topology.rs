@@ -1,0 +1,223 @@
+//! `dyad topology export`: the users of a run's servers, one for each kind of process, and what each may touch.
+
+use std::fmt::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use broker::AgentName;
+use broker::bus::amqp::{redact, vhost};
+use broker::ids::RunId;
+use broker::local::process::{private_folder, write_private};
+use broker::topology::{Principal, Topology};
+use broker::users::{User, acl, definitions};
+use clap::{Args, Subcommand};
+use configs::RunConfig;
+
+use super::failure::Usage;
+use crate::folder::RunFolder;
+
+/// Names of the files that the servers load.
+const DEFINITIONS: &str = "rabbitmq.json";
+const ACL: &str = "users.acl";
+/// All URLs in one file, under a variable each.
+const COMPOSE: &str = "compose.env";
+
+/// Users, permissions and queues of a run, for servers that others may reach
+#[derive(Debug, Args)]
+pub struct TopologyArgs {
+    #[command(subcommand)]
+    command: TopologyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TopologyCommand {
+    Export(ExportArgs),
+}
+
+/// Write what RabbitMQ and Redis load, so that each process can touch only what it needs of one run
+///
+/// rabbitmq.json has users, permissions, exchanges and queues (`rabbitmqctl import_definitions`, or `load_definitions` in
+/// rabbitmq.conf); users.acl is Redis's ACL file (`aclfile` in redis.conf). Both have hashes only. NAME.env has the URLs of
+/// one kind of process, with its password: give each process its own file and no other. Passwords are random; or set
+/// DYAD_PASSWORD_COORDINATOR, DYAD_PASSWORD_AGENT_A, DYAD_PASSWORD_PUBLISHER, DYAD_PASSWORD_OPERATOR,
+/// DYAD_PASSWORD_ONLOOKER.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The run: a run folder's or, with --config, the id that its processes are given
+    #[arg(long, env = "DYAD_RUN")]
+    pub run: String,
+    /// The run's configuration, where there is no run folder yet
+    #[arg(long, env = "DYAD_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// Where run folders are
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
+    /// Where the processes reach RabbitMQ, instead of the configuration's; whoever it names is replaced
+    #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
+    pub broker: Option<String>,
+    /// Where the coordinator reaches Redis, instead of the configuration's; whoever it names is replaced
+    #[arg(long, env = "DYAD_STATE", hide_env_values = true, value_name = "URL")]
+    pub state: Option<String>,
+    /// Where the files go; made if missing, for its owner alone
+    #[arg(long, default_value = "users", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Make new passwords where there are some
+    #[arg(long)]
+    pub replace: bool,
+}
+
+pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
+    let TopologyCommand::Export(args) = &args.command;
+    let (run, config) = args.of()?;
+    let topology = Topology::new(run.clone());
+    let broker = server(
+        args.broker.as_deref(),
+        &config.run.broker,
+        "broker",
+        "amqp://127.0.0.1:5672/%2f",
+    )?;
+    let state = server(
+        args.state.as_deref(),
+        &config.run.state,
+        "state",
+        "redis://127.0.0.1:6379/0",
+    )?;
+    let agents = config.participants();
+    let users = users(&topology, &agents)?;
+    let vhost = vhost(&broker)?;
+    if args.out.join(DEFINITIONS).exists() && !args.replace {
+        return Err(Usage::new(format!("{} has users already", args.out.display()))
+            .hint("--replace makes new passwords: the servers and all processes must then be given the new files")
+            .into());
+    }
+    let definitions = serde_json::to_string_pretty(&definitions(&topology, &agents, &vhost, &users)?)?;
+    private_folder(&args.out)?;
+    // In a private folder, and readable there: servers in containers run as users of their own.
+    write_readable(&args.out.join(DEFINITIONS), &format!("{definitions}\n"))?;
+    write_readable(&args.out.join(ACL), &acl(&run, &users))?;
+    let mut all = String::new();
+    for user in &users {
+        let urls = Urls::of(user, &broker, &state);
+        write_private(&args.out.join(format!("{}.env", user.who.label())), &urls.own())?;
+        all.push_str(&urls.among_all(&user.who));
+    }
+    write_private(&args.out.join(COMPOSE), &all)?;
+    println!("{}", told(&args.out, &run, &broker, &users));
+    Ok(())
+}
+
+impl ExportArgs {
+    fn of(&self) -> anyhow::Result<(RunId, RunConfig)> {
+        let Some(path) = &self.config else {
+            let folder = RunFolder::find(&self.runs, &self.run)?;
+            return Ok((folder.run().clone(), folder.config()?));
+        };
+        let run =
+            RunId::new(&self.run).with_context(|| format!("{:?} is no run id: use a-z, 0-9, '-' and '_'", self.run))?;
+        Ok((run, RunConfig::load(path)?))
+    }
+}
+
+/// The server's URL as it was given or configured.
+fn server(given: Option<&str>, configured: &str, option: &str, example: &str) -> anyhow::Result<String> {
+    let url = given.unwrap_or(configured);
+    if url == "memory:" || url == "local:" {
+        return Err(
+            Usage::new(format!("run.{option} is {url:?}, which no users are made for"))
+                .hint(format!(
+                    "say where the processes reach the server: --{option} {example}"
+                ))
+                .into(),
+        );
+    }
+    Ok(url.to_owned())
+}
+
+fn users(topology: &Topology, agents: &[AgentName]) -> anyhow::Result<Vec<User>> {
+    let everybody = Principal::all(agents);
+    let mut users = Vec::new();
+    for who in &everybody {
+        let variable = variable("DYAD_PASSWORD", who);
+        let given = std::env::var(&variable).ok().filter(|password| !password.is_empty());
+        let shared = everybody
+            .iter()
+            .filter(|other| self::variable("DYAD_PASSWORD", other) == variable)
+            .count()
+            > 1;
+        if given.is_some() && shared {
+            return Err(
+                Usage::new(format!("{variable} would be the password of several agents"))
+                    .hint("leave it out: random ones differ")
+                    .into(),
+            );
+        }
+        let user = User::new(topology, who.clone(), given).with_context(|| format!("the password in {variable}"))?;
+        users.push(user);
+    }
+    Ok(users)
+}
+
+/// `DYAD_PASSWORD_AGENT_A`
+fn variable(begin: &str, who: &Principal) -> String {
+    format!("{begin}_{}", who.label().to_uppercase().replace('-', "_"))
+}
+
+/// A user's URLs. Not to be printed.
+struct Urls {
+    broker: String,
+    state: Option<String>,
+}
+
+impl Urls {
+    fn of(user: &User, broker: &str, state: &str) -> Self {
+        Self {
+            broker: user.url(broker),
+            state: user.who.uses_the_store().then(|| user.url(state)),
+        }
+    }
+
+    /// As the process itself reads them.
+    fn own(&self) -> String {
+        let mut text = format!("DYAD_BROKER={}\n", self.broker);
+        if let Some(state) = &self.state {
+            let _ = writeln!(text, "DYAD_STATE={state}");
+        }
+        text
+    }
+
+    /// As compose.users.yaml reads them.
+    fn among_all(&self, who: &Principal) -> String {
+        let mut text = format!("{}={}\n", variable("DYAD_BROKER", who), self.broker);
+        if let Some(state) = &self.state {
+            let _ = writeln!(text, "{}={state}", variable("DYAD_STATE", who));
+        }
+        text
+    }
+}
+
+fn write_readable(path: &Path, text: &str) -> anyhow::Result<()> {
+    std::fs::OpenOptions::new()
+        .create(true)
+        .write(true)
+        .truncate(true)
+        .mode(0o644)
+        .open(path)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn told(out: &Path, run: &RunId, broker: &str, users: &[User]) -> String {
+    let at = |name: &str| out.join(name).display().to_string();
+    let mut text = format!("users of run {run} at {}\n", redact(broker));
+    for user in users {
+        let _ = writeln!(text, "  {:24} {}", user.name, at(&format!("{}.env", user.who.label())));
+    }
+    let _ = write!(
+        text,
+        "then: rabbitmqctl import_definitions {}\n      redis-server ... --aclfile {}",
+        at(DEFINITIONS),
+        at(ACL)
+    );
+    text
+}

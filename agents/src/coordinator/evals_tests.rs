@@ -1,0 +1,37 @@
+//! A coordinator that comes after another makes no evaluation again.
+
+use super::*;
+use crate::folder::tests::config_in;
+
+fn evaluation(step: u64, last: bool, success: f64) -> Evaluation {
+    let values = BTreeMap::from([("success".to_owned(), BTreeMap::from([("t".to_owned(), success)]))]);
+    Evaluation { step, last, values }
+}
+
+fn open(folder: &RunFolder, config: &RunConfig) -> Evals {
+    Evals::open(config, folder, "coordinator-new").unwrap()
+}
+
+#[test]
+fn what_was_evaluated_before_a_restart_is_not_evaluated_again() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = config_in(base.path());
+    (config.eval.every, config.eval.stop_at) = (10, Some(0.9));
+    config.eval.source = Some("generator:signal".into());
+    let folder = RunFolder::create(base.path(), &config, None).unwrap();
+    let before = Appender::open(&folder.evals("coordinator-old")).unwrap();
+    let write = |one: Evaluation| {
+        before.line(serde_json::to_vec(&one).unwrap());
+        before.flush();
+    };
+    assert!(open(&folder, &config).due(0), "nothing was evaluated");
+    write(evaluation(0, false, 0.1));
+    write(evaluation(20, false, 0.2));
+    let evals = open(&folder, &config);
+    assert!(!evals.due(20) && !evals.due(29) && evals.due(30));
+    assert!(evals.last_is_due() && !evals.reached);
+    write(evaluation(30, false, 0.95));
+    assert!(open(&folder, &config).reached, "the goal stays reached");
+    write(evaluation(30, true, 0.95));
+    assert!(!open(&folder, &config).last_is_due());
+}

@@ -1,0 +1,453 @@
+//! A coordinator without a run around it: bus and store in memory, its actor's methods called one by one.
+
+use std::sync::Arc;
+
+use actix::Context;
+use broker::bus::memory::MemoryBus;
+use broker::bus::{Bus, Delivery, HEADER_REASON, Outgoing};
+use broker::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
+use broker::protocol::Kind;
+use broker::protocol::bundle::{Bundle, BundleContent};
+use broker::protocol::control::{Beat, Command, CoordinatorBeat, Heartbeat, RunPhase, RunState};
+use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveVerdict};
+use broker::protocol::task::Task;
+use broker::protocol::turn::{Finish, Generation, TurnOutcome, TurnResult, VersionSpan};
+use broker::store::memory::MemoryStore;
+use broker::store::{Claim, Committed, Lease, Store};
+use broker::topology::Topology;
+use broker::{AgentName, RoleName};
+use configs::RunConfig;
+use rollout::group::GroupRun;
+use tokio::time::Instant;
+
+use super::Env;
+use super::actor::{CommitDone, Coordinator, Open, Purpose};
+use super::admission::{Admitting, Candidate};
+use crate::folder::RunFolder;
+use crate::folder::tests::config_in;
+
+pub(super) struct Bench {
+    pub coordinator: Coordinator,
+    pub ctx: Context<Coordinator>,
+    pub bus: Arc<MemoryBus>,
+    pub store: Arc<MemoryStore>,
+    pub end: super::End,
+    _folder: tempfile::TempDir,
+}
+
+impl Bench {
+    pub(super) async fn new(change: impl FnOnce(&mut RunConfig)) -> Self {
+        let base = tempfile::tempdir().unwrap();
+        let mut config = config_in(base.path());
+        change(&mut config);
+        let folder = RunFolder::create(base.path(), &config, None).unwrap();
+        let (bus, store) = (MemoryBus::new(), MemoryStore::new());
+        let topology = Topology::new(folder.run().clone());
+        bus.declare(&topology, &config.participants()).await.unwrap();
+        let env = Env {
+            run: folder.run().clone(),
+            workflow: rollout::workflow::build(&config.workflow, &config.graders).unwrap(),
+            config: Arc::new(config),
+            bus: bus.clone(),
+            store: store.clone(),
+            topology,
+            folder,
+            incarnation: "us".into(),
+            alone: true,
+        };
+        let (ended, end) = tokio::sync::oneshot::channel();
+        Self {
+            coordinator: Coordinator::new(Arc::new(env), ended).unwrap(),
+            ctx: Context::new(),
+            bus,
+            store,
+            end,
+            _folder: base,
+        }
+    }
+
+    /// Both agents say that they serve, and have so many rows reserved.
+    pub(super) fn beats(&mut self, reserved: u64) {
+        for agent in self.coordinator.env.participants() {
+            let beat = Beat::Agent(beat(&agent, reserved));
+            self.coordinator.on_beat(beat, &mut self.ctx);
+        }
+    }
+
+    async fn publish_task(&self, id: &str) {
+        let topology = &self.coordinator.env.topology;
+        let message = Outgoing {
+            to: topology.to(&topology.tasks()),
+            kind: Kind::Task,
+            message_id: id.into(),
+            correlation_id: None,
+            headers: Vec::new(),
+            body: bytes::Bytes::from_static(b"as published"),
+            durable: true,
+        };
+        self.bus.publish(message).await.unwrap();
+    }
+
+    /// A group that was just opened, claimed in the store.
+    pub(super) async fn open(&mut self, id: &str) -> (GroupId, Lease) {
+        let task = task(id);
+        let group = GroupId::new(&self.coordinator.env.run, id);
+        let claim = self.store.claim(group, "us", Attempt([1; 16]), None).await.unwrap();
+        let Claim::Ours(claimed) = claim else {
+            panic!("{claim:?}")
+        };
+        let spec = self.coordinator.run_spec(&task, id, 4);
+        let open = Open {
+            run: GroupRun::new(spec),
+            purpose: Purpose::Train,
+            task,
+            task_id: id.into(),
+            order: 0,
+            attempt: claimed.lease.attempt,
+            lease: Some(claimed.lease),
+            moved: Instant::now(),
+            committing: 0,
+            closing: false,
+            decided: None,
+            body: bytes::Bytes::from_static(b"as published"),
+            dead: None,
+        };
+        self.coordinator.open.insert(group, open);
+        (group, claimed.lease)
+    }
+}
+
+/// Acks run beside the actor, on this thread: each is done when it has had its turn.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn candidate(id: &str, delivery: Delivery) -> Candidate {
+    Candidate {
+        task: task(id),
+        id: id.into(),
+        order: None,
+        body: delivery.body.clone(),
+        delivery: Some(delivery),
+        held: false,
+    }
+}
+
+pub(super) fn beat(agent: &AgentName, reserved: u64) -> Heartbeat {
+    Heartbeat {
+        agent: agent.clone(),
+        incarnation: format!("{agent}-1"),
+        seq: 1,
+        phase: RunPhase::Running,
+        version: WeightVersion { lineage: 1, step: 0 },
+        step: 0,
+        capacity: 8,
+        ready: 0,
+        reserved,
+        closed: 0,
+        serving: true,
+        next_order: 0,
+        run: RunState::default(),
+        saved: None,
+        reward: None,
+        pid: 1,
+    }
+}
+
+pub(super) fn task(id: &str) -> Arc<Task> {
+    let text = format!(r#"{{"id": "{id}", "prompt": "o1", "label": "o1"}}"#);
+    Arc::new(Task::parse(text.as_bytes(), 1 << 20).unwrap())
+}
+
+pub(super) fn speaker(member: u16) -> TurnKey {
+    TurnKey {
+        member,
+        role: RoleName::new("speaker").unwrap(),
+        seat: 0,
+        turn: 0,
+    }
+}
+
+pub(super) fn generation(token: u32) -> Generation {
+    let version = WeightVersion { lineage: 1, step: 0 };
+    Generation {
+        kept: 0,
+        prompt_ids: vec![1],
+        output_ids: vec![token],
+        logprobs: vec![-1.0],
+        spans: vec![VersionSpan {
+            version,
+            start: 0,
+            end: 1,
+        }],
+        oldest_kv: version,
+        temperature: 1.0,
+        finish: Finish::Stop,
+        text: "s1".into(),
+    }
+}
+
+pub(super) fn result(lease: Lease, key: &TurnKey, outcome: TurnOutcome) -> TurnResult {
+    TurnResult {
+        request: RequestId::new(lease.group, lease.attempt, key),
+        group: lease.group,
+        attempt: lease.attempt,
+        member: key.member,
+        role: key.role.to_string(),
+        seat: key.seat,
+        turn: key.turn,
+        outcome,
+    }
+}
+
+pub(super) fn committed(lease: Lease, token: u32) -> CommitDone {
+    let key = speaker(0);
+    CommitDone {
+        group: lease.group,
+        lease: Some(lease),
+        results: vec![(key.clone(), result(lease, &key, TurnOutcome::Done(generation(token))))],
+        outcome: Ok(vec![Committed::New]),
+    }
+}
+
+/// The group was lost and claimed anew while a commit was under way: what the old lease wrote is read by the new claim, or
+/// was never written; applied here it would be there twice.
+#[tokio::test]
+async fn a_late_commit_of_a_lost_lease_is_not_applied() {
+    let mut bench = Bench::new(|_| {}).await;
+    let (group, lease) = bench.open("t").await;
+    let late = Lease {
+        fence: lease.fence - 1,
+        ..lease
+    };
+    bench.coordinator.on_committed(vec![committed(late, 7)], &mut bench.ctx);
+    assert!(bench.coordinator.open[&group].run.events(0).is_empty());
+    assert_eq!(bench.coordinator.counters.stale_results, 1);
+    bench
+        .coordinator
+        .on_committed(vec![committed(lease, 8)], &mut bench.ctx);
+    assert_eq!(bench.coordinator.open[&group].run.events(0).len(), 1);
+    assert_eq!(bench.coordinator.counters.stale_results, 1);
+}
+
+/// A repeated answer stands for no other turn: what is still awaited is asked for again when it stays silent.
+#[tokio::test]
+async fn two_copies_of_an_answer_hide_no_lost_request() {
+    let mut bench = Bench::new(|_| {}).await;
+    let (group, lease) = bench.open("t").await;
+    let run = |bench: &Bench| bench.coordinator.open[&group].run.outstanding();
+    bench.coordinator.dirty.insert(group);
+    bench.coordinator.flush(&mut bench.ctx);
+    assert_eq!(run(&bench), 4, "four speakers");
+    for _ in 0..2 {
+        bench
+            .coordinator
+            .on_committed(vec![committed(lease, 7)], &mut bench.ctx);
+    }
+    bench.coordinator.flush(&mut bench.ctx);
+    assert_eq!(run(&bench), 4, "three speakers and a listener");
+    let open = bench.coordinator.open.get_mut(&group).unwrap();
+    open.run.give_up(1, "for the test".into());
+    assert_eq!(
+        open.run.outstanding(),
+        3,
+        "nothing is awaited of a conversation that was given up"
+    );
+}
+
+/// One turn that can never be generated ends its own conversation, and no other of the group.
+#[tokio::test]
+async fn a_turn_that_can_never_be_generated_ends_its_conversation_alone() {
+    let mut bench = Bench::new(|config| config.workflow.min_group = 0.5).await;
+    let (group, lease) = bench.open("t").await;
+    let failed = |member, retry| {
+        let key = speaker(member);
+        let reason = crate::failure::context("70 tokens");
+        CommitDone {
+            results: vec![(key.clone(), result(lease, &key, TurnOutcome::Failed { reason, retry }))],
+            outcome: Ok(vec![]),
+            ..committed(lease, 0)
+        }
+    };
+    let run = |bench: &Bench, member: u16| {
+        let wanted = bench.coordinator.open[&group].run.wanted();
+        wanted.iter().any(|one| one.key.member == member)
+    };
+    bench.coordinator.on_committed(vec![failed(1, true)], &mut bench.ctx);
+    assert!(run(&bench, 1), "a failure of the machinery is asked again");
+    bench.coordinator.on_committed(vec![failed(0, false)], &mut bench.ctx);
+    assert!(!run(&bench, 0) && run(&bench, 1));
+}
+
+/// Its agent died three times over it: the task lies with the dead letters as it was published, and every ledger hears why.
+#[tokio::test]
+async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead() {
+    let mut bench = Bench::new(|_| {}).await;
+    let (group, lease) = bench.open("t").await;
+    let key = speaker(0);
+    let reason = crate::failure::crashed("3 deaths");
+    let failed = TurnOutcome::Failed { reason, retry: false };
+    let done = CommitDone {
+        results: vec![(key.clone(), result(lease, &key, failed))],
+        outcome: Ok(vec![]),
+        ..committed(lease, 0)
+    };
+    bench.coordinator.on_committed(vec![done], &mut bench.ctx);
+    assert!(
+        bench.coordinator.open[&group].run.is_done(),
+        "nothing more is asked for it"
+    );
+    bench.coordinator.flush(&mut bench.ctx);
+    let topology = bench.coordinator.env.topology.clone();
+    let mut dead = bench.bus.consume(&topology.dead(), 1).await.unwrap();
+    let letter = dead.next().await.unwrap();
+    assert_eq!(&letter.body[..], b"as published");
+    assert_eq!(letter.message_id.as_deref(), Some("t"));
+    assert!(letter.header(HEADER_REASON).unwrap().contains("3 deaths"));
+    for agent in ["a", "b"] {
+        let queue = topology.samples(&AgentName::new(agent).unwrap());
+        let part = bench.bus.consume(&queue, 1).await.unwrap().next().await.unwrap();
+        let bundle: Bundle = broker::codec::decode(&part.body).unwrap();
+        let BundleContent::Empty { reason } = &bundle.content else {
+            panic!("{bundle:?}");
+        };
+        assert!(reason.starts_with(crate::ledger::DEAD_PREFIX), "{reason}");
+    }
+}
+
+/// The channel broke before any ledger had the task: it comes again while the first delivery waits for its agents' answers.
+/// Acked as known it would be in no queue and in no ledger, and gone with this process.
+#[tokio::test]
+async fn a_task_that_comes_again_before_it_is_in_custody_stays_in_its_queue() {
+    let mut bench = Bench::new(|config| config.run.mode = configs::Mode::Async).await;
+    bench.beats(0);
+    bench.coordinator.run.phase = RunPhase::Running;
+    let tasks = bench.coordinator.env.topology.tasks();
+    bench.publish_task("t").await;
+    for _ in 0..2 {
+        let mut consumer = bench.bus.consume(&tasks, 1).await.unwrap();
+        let delivery = consumer.next().await.unwrap();
+        bench.coordinator.waiting.push_back(candidate("t", delivery));
+        bench.coordinator.admit(&mut bench.ctx);
+        settle().await;
+    }
+    assert_eq!(bench.bus.depth(&tasks).await, Some(1), "it comes again if we die now");
+
+    let mut consumer = bench.bus.consume(&tasks, 1).await.unwrap();
+    let delivery = consumer.next().await.unwrap();
+    bench.coordinator.waiting.push_back(candidate("t", delivery.clone()));
+    bench.coordinator.admit(&mut bench.ctx);
+    let answers = ReserveAnswerFrame {
+        agent: "a".into(),
+        answers: vec![ReserveAnswer {
+            group: GroupId::new(&bench.coordinator.env.run, "t"),
+            verdict: ReserveVerdict::Granted,
+        }],
+    };
+    bench.coordinator.on_answers(answers, delivery, &mut bench.ctx);
+    settle().await;
+    drop(consumer);
+    assert_eq!(bench.bus.depth(&tasks).await, Some(0), "the first ledger has it");
+}
+
+/// A beat that has moved says that its owner lives; one that has gone back says that the store has been set back, and the owner
+/// may be long gone.
+#[tokio::test]
+async fn an_owner_whose_beat_has_gone_back_is_watched_on() {
+    let mut bench = Bench::new(|_| {}).await;
+    let (group, _) = bench.open("t").await;
+    let open = bench.coordinator.open.remove(&group).unwrap();
+    bench.coordinator.claiming.insert(group, Admitting::reserved(open));
+    for (fence, beat, watched) in [(2, 9, true), (2, 7, true), (1, 9, true), (1, 10, false)] {
+        let theirs = Claim::Theirs {
+            owner: "another".into(),
+            beat,
+            fence,
+        };
+        bench.coordinator.on_claimed(group, Ok(theirs), &mut bench.ctx);
+        let watches = bench.coordinator.claiming.contains_key(&group);
+        assert_eq!(watches, watched, "fence {fence}, beat {beat}");
+    }
+}
+
+/// Two coordinators would each begin rounds of their own.
+#[tokio::test]
+async fn a_synchronous_run_has_one_coordinator() {
+    for (begun, ours) in [
+        (RunPhase::Running, RunPhase::Starting),
+        (RunPhase::Starting, RunPhase::Running),
+    ] {
+        let mut bench = Bench::new(|config| config.run.mode = configs::Mode::Sync).await;
+        bench.coordinator.run.phase = ours;
+        let other = CoordinatorBeat {
+            incarnation: "another".into(),
+            seq: 1,
+            phase: begun,
+            open_groups: 0,
+            finished_groups: 0,
+            finished_conversations: 0,
+            dead_tasks: 0,
+            turns: 0,
+            run: RunState::default(),
+            drained: false,
+            snapshot: None,
+            snapshot_done: None,
+            pid: 7,
+        };
+        bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);
+        let yields = ours == RunPhase::Starting;
+        assert_eq!(bench.coordinator.stopping, yields, "the one that has begun stays");
+        assert_eq!(bench.coordinator.ended.is_none(), yields);
+        if yields {
+            let error = bench.end.try_recv().unwrap().unwrap_err();
+            assert_eq!(crate::cli::failure::code(&error), 2);
+            assert!(error.to_string().contains("process 7"), "{error}");
+        }
+    }
+}
+
+/// A coordinator that starts anew goes on where the agents know the run to be.
+#[tokio::test]
+async fn a_new_coordinator_learns_the_runs_state_from_the_agents() {
+    let mut bench = Bench::new(|_| {}).await;
+    let paused = RunState {
+        seq: 5,
+        phase: RunPhase::Paused,
+    };
+    for (agent, run) in [("a", RunState::default()), ("b", paused)] {
+        let mut beat = beat(&AgentName::new(agent).unwrap(), 0);
+        beat.run = run;
+        bench.coordinator.on_beat(Beat::Agent(beat), &mut bench.ctx);
+    }
+    bench.coordinator.advance_phase(&mut bench.ctx);
+    assert_eq!(bench.coordinator.run, paused);
+    bench.coordinator.on_command(Command::Resume);
+    assert_eq!(
+        (bench.coordinator.run.seq, bench.coordinator.run.phase),
+        (6, RunPhase::Running)
+    );
+}
+
+/// A drained run has nothing left: not in its queues, not here, not reserved; and that twice in succession.
+#[tokio::test]
+async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
+    let mut bench = Bench::new(|_| {}).await;
+    bench.beats(0);
+    bench.coordinator.run.phase = RunPhase::Draining;
+    assert!(!bench.coordinator.drained(), "the queues were not looked at");
+    for (depth, drained) in [
+        (Some(0), false),
+        (Some(1), false),
+        (Some(0), false),
+        (None, false),
+        (Some(0), false),
+        (Some(0), true),
+    ] {
+        bench.coordinator.on_depth(depth);
+        assert_eq!(bench.coordinator.drained(), drained, "{depth:?}");
+    }
+    bench.open("t").await;
+    assert!(!bench.coordinator.drained(), "a group is open");
+}

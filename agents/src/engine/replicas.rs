@@ -1,0 +1,165 @@
+//! Several engines behind one client: the agent's inference router at work. The policy is [`rollout::router`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use broker::ids::{GroupId, RequestId, WeightVersion};
+use rollout::router::{EngineId, Limits, Router};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::watch;
+
+use super::{EngineClient, Finished, Job, Refusal};
+
+type Done = UnboundedSender<Vec<Finished>>;
+
+/// Engines of one agent that serve the same weights.
+pub struct Replicas {
+    engines: Vec<Arc<dyn EngineClient>>,
+    desk: Arc<Mutex<Desk>>,
+    /// Where engines answer.
+    answers: Done,
+    version: watch::Sender<WeightVersion>,
+    refused: watch::Sender<Option<Refusal>>,
+}
+
+struct Desk {
+    router: Router,
+    /// Who asked for what is with an engine.
+    askers: HashMap<RequestId, Done>,
+}
+
+fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
+    desk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Replicas {
+    /// Begins to share work out. Must be called in a runtime.
+    #[must_use]
+    pub fn start(engines: Vec<Arc<dyn EngineClient>>) -> Arc<Self> {
+        let (answers, answered) = unbounded_channel();
+        let desk = Arc::new(Mutex::new(Desk {
+            router: Router::new(Limits::default(), engines.len()),
+            askers: HashMap::new(),
+        }));
+        let version = watch::Sender::new(least(&engines));
+        let refused = watch::Sender::new(None);
+        tokio::spawn(pass_on(desk.clone(), answered));
+        for (id, engine) in engines.iter().enumerate() {
+            tokio::spawn(follow_refusals(engine.refusals(), refused.clone()));
+            tokio::spawn(follow_versions(id, engines.clone(), desk.clone(), version.clone()));
+        }
+        Arc::new(Self {
+            engines,
+            desk,
+            answers,
+            version,
+            refused,
+        })
+    }
+
+    /// Each engine computes a part of the wave as a closed batch of its own. Which part follows from the wave alone.
+    fn share_wave(&self, jobs: Vec<Job>, done: &Done) {
+        let mut homes: HashMap<GroupId, EngineId> = HashMap::new();
+        let mut parts: BTreeMap<EngineId, Vec<Job>> = BTreeMap::new();
+        for job in jobs {
+            let next = homes.len() % self.engines.len();
+            let home = *homes.entry(job.group).or_insert(next);
+            parts.entry(home).or_default().push(job);
+        }
+        for (id, part) in parts {
+            self.engines[id].submit(part, true, done.clone());
+        }
+    }
+
+    fn share(&self, jobs: Vec<Job>, done: &Done) {
+        let mut parts: BTreeMap<EngineId, Vec<Job>> = BTreeMap::new();
+        let mut desk = lock(&self.desk);
+        for job in jobs {
+            let id = desk.router.assign(job.request, job.group, job.member);
+            desk.askers.insert(job.request, done.clone());
+            parts.entry(id).or_default().push(job);
+        }
+        drop(desk);
+        for (id, part) in parts {
+            self.engines[id].submit(part, false, self.answers.clone());
+        }
+    }
+}
+
+/// The oldest weights that any engine serves.
+fn least(engines: &[Arc<dyn EngineClient>]) -> WeightVersion {
+    let versions = engines.iter().map(|engine| *engine.versions().borrow());
+    versions.min().unwrap_or_default()
+}
+
+/// Gives each answer to whoever asked.
+async fn pass_on(desk: Arc<Mutex<Desk>>, mut answered: UnboundedReceiver<Vec<Finished>>) {
+    while let Some(list) = answered.recv().await {
+        let mut by_asker: Vec<(Done, Vec<Finished>)> = Vec::new();
+        for one in list {
+            let mut desk = lock(&desk);
+            desk.router.finish(one.job.request);
+            let Some(asker) = desk.askers.remove(&one.job.request) else {
+                continue;
+            };
+            match by_asker.iter_mut().find(|(known, _)| known.same_channel(&asker)) {
+                Some((_, list)) => list.push(one),
+                None => by_asker.push((asker, vec![one])),
+            }
+        }
+        for (asker, list) in by_asker {
+            // Whoever asked may have gone.
+            let _ = asker.send(list);
+        }
+    }
+}
+
+async fn follow_versions(
+    id: EngineId,
+    engines: Vec<Arc<dyn EngineClient>>,
+    desk: Arc<Mutex<Desk>>,
+    version: watch::Sender<WeightVersion>,
+) {
+    let mut versions = engines[id].versions();
+    loop {
+        let step = versions.borrow_and_update().step;
+        lock(&desk).router.serves(id, step);
+        // Looked at under the channel's lock: of two engines' tasks the later one has seen both.
+        version.send_if_modified(|told| {
+            let least = least(&engines);
+            std::mem::replace(told, least) != least
+        });
+        if versions.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn follow_refusals(mut told: watch::Receiver<Option<Refusal>>, refused: watch::Sender<Option<Refusal>>) {
+    while told.changed().await.is_ok() {
+        let refusal = told.borrow_and_update().clone();
+        refused.send_replace(refusal);
+    }
+}
+
+impl EngineClient for Replicas {
+    fn submit(&self, jobs: Vec<Job>, wave: bool, done: Done) {
+        if wave {
+            self.share_wave(jobs, &done);
+        } else {
+            self.share(jobs, &done);
+        }
+    }
+
+    fn versions(&self) -> watch::Receiver<WeightVersion> {
+        self.version.subscribe()
+    }
+
+    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+        self.refused.subscribe()
+    }
+}
+
+#[cfg(test)]
+#[path = "replicas_tests.rs"]
+mod tests;

@@ -1,0 +1,157 @@
+use broker::protocol::turn::Sampling;
+
+use super::*;
+
+/// Keeps what it is given until it is told to answer.
+struct Held {
+    given: Mutex<Vec<(Vec<Job>, bool, Done)>>,
+    version: watch::Sender<WeightVersion>,
+    refused: watch::Sender<Option<Refusal>>,
+}
+
+impl Held {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            given: Mutex::default(),
+            version: watch::Sender::new(version(0)),
+            refused: watch::Sender::new(None),
+        })
+    }
+
+    /// Groups and members of what it was given, as waves or not.
+    fn seen(&self) -> Vec<(Vec<(u8, u16)>, bool)> {
+        let name = |job: &Job| (job.group.0[0], job.member);
+        let given = self.given.lock().unwrap();
+        given
+            .iter()
+            .map(|(jobs, wave, _)| (jobs.iter().map(name).collect(), *wave))
+            .collect()
+    }
+
+    fn answer(&self) {
+        for (jobs, _, done) in std::mem::take(&mut *self.given.lock().unwrap()) {
+            let failure = crate::engine::EngineFailure {
+                reason: "held".into(),
+                retry: true,
+            };
+            let result = Err(failure);
+            let finished = jobs.into_iter().map(|job| Finished {
+                job,
+                result: result.clone(),
+            });
+            done.send(finished.collect()).unwrap();
+        }
+    }
+}
+
+impl EngineClient for Held {
+    fn submit(&self, jobs: Vec<Job>, wave: bool, done: Done) {
+        self.given.lock().unwrap().push((jobs, wave, done));
+    }
+
+    fn versions(&self) -> watch::Receiver<WeightVersion> {
+        self.version.subscribe()
+    }
+
+    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+        self.refused.subscribe()
+    }
+}
+
+fn version(step: u64) -> WeightVersion {
+    WeightVersion { lineage: 1, step }
+}
+
+fn job(group: u8, member: u16) -> Job {
+    let sampling = Sampling {
+        temperature: 1.0,
+        top_p: 1.0,
+        top_k: 0,
+        min_p: 0.0,
+        max_new_tokens: 1,
+        stop: Vec::new(),
+    };
+    let mut request = [group; 16];
+    request[1] = member as u8;
+    Job {
+        request: RequestId(request),
+        group: GroupId([group; 16]),
+        member,
+        prompt_ids: Arc::from([u32::from(group)]),
+        sampling: Arc::new(sampling),
+        seed: 0,
+    }
+}
+
+fn two() -> (Vec<Arc<Held>>, Arc<Replicas>) {
+    let held = vec![Held::new(), Held::new()];
+    let engines = held.iter().map(|one| one.clone() as Arc<dyn EngineClient>).collect();
+    (held, Replicas::start(engines))
+}
+
+#[tokio::test]
+async fn a_groups_prompt_goes_to_one_engine_and_answers_to_whoever_asked() {
+    let (held, replicas) = two();
+    let (first, mut to_first) = unbounded_channel();
+    let (second, mut to_second) = unbounded_channel();
+    replicas.submit(vec![job(1, 0), job(1, 1), job(2, 0)], false, first);
+    replicas.submit(vec![job(1, 2)], false, second);
+    assert_eq!(held[0].seen(), [(vec![(1, 0), (1, 1)], false), (vec![(1, 2)], false)]);
+    assert_eq!(held[1].seen(), [(vec![(2, 0)], false)]);
+    held[0].answer();
+    assert_eq!(to_first.recv().await.unwrap().len(), 2);
+    assert_eq!(to_second.recv().await.unwrap()[0].job.member, 2);
+    held[1].answer();
+    assert_eq!(to_first.recv().await.unwrap()[0].job.group, GroupId([2; 16]));
+    assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
+    assert!(lock(&replicas.desk).askers.is_empty());
+}
+
+/// Its bits are a function of its content: so is what each engine gets, whatever was computed before.
+#[tokio::test]
+async fn a_wave_is_shared_out_by_its_groups_alone() {
+    let (held, replicas) = two();
+    let (done, _answered) = unbounded_channel();
+    replicas.submit(vec![job(9, 0)], false, done.clone());
+    held[0].given.lock().unwrap().clear();
+    for _ in 0..2 {
+        let wave = vec![job(3, 0), job(3, 1), job(1, 0), job(2, 0), job(1, 1)];
+        replicas.submit(wave, true, done.clone());
+        assert_eq!(held[0].seen(), [(vec![(3, 0), (3, 1), (2, 0)], true)]);
+        assert_eq!(held[1].seen(), [(vec![(1, 0), (1, 1)], true)]);
+        held.iter().for_each(|engine| engine.given.lock().unwrap().clear());
+    }
+}
+
+/// Both engines take new weights at the same moment, again and again, as they do after every step.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_word_on_the_version_is_the_newest() {
+    let (held, replicas) = two();
+    let mut versions = replicas.versions();
+    for step in 1..2000 {
+        let swap = |engine: Arc<Held>| tokio::task::spawn_blocking(move || engine.version.send_replace(version(step)));
+        let _ = tokio::join!(swap(held[0].clone()), swap(held[1].clone()));
+        let told = versions.wait_for(|known| known.step == step);
+        let told = tokio::time::timeout(std::time::Duration::from_secs(20), told).await;
+        assert!(told.is_ok(), "step {step} is never told");
+    }
+}
+
+#[tokio::test]
+async fn together_they_serve_the_oldest_weights_of_any() {
+    let (held, replicas) = two();
+    let mut versions = replicas.versions();
+    held[0].version.send_replace(version(1));
+    held[1].version.send_replace(version(2));
+    let oldest = versions.wait_for(|known| known.step > 0).await.unwrap();
+    assert_eq!(*oldest, version(1));
+    drop(oldest);
+    let mut refusals = replicas.refusals();
+    let refusal = Refusal {
+        version: version(3),
+        reason: "no memory".into(),
+    };
+    held[1].refused.send_replace(Some(refusal.clone()));
+    let told = refusals.wait_for(Option::is_some).await.unwrap().clone();
+    assert_eq!(told, Some(refusal));
+}

@@ -1,0 +1,56 @@
+//! Why a generation failed: words for people, led by a code by which failures are counted.
+
+use std::fmt::Display;
+
+/// The prompt leaves no room for an answer in the model's context.
+pub const CONTEXT: &str = "context";
+/// The request can never be generated.
+pub const REQUEST: &str = "request";
+/// The machinery failed; the same request may succeed.
+pub const ENGINE: &str = "engine";
+/// What was made does not fit into a message.
+pub const TOO_LARGE: &str = "too_large";
+/// It was being worked on each time its process died.
+pub const CRASHED: &str = "crashed";
+
+const CODES: [&str; 5] = [CONTEXT, REQUEST, ENGINE, TOO_LARGE, CRASHED];
+
+pub fn context(why: impl Display) -> String {
+    format!("{CONTEXT}: {why}")
+}
+
+pub fn request(why: impl Display) -> String {
+    format!("{REQUEST}: {why}")
+}
+
+pub fn engine(why: impl Display) -> String {
+    format!("{ENGINE}: {why}")
+}
+
+pub fn too_large(size: usize, limit: usize, advice: &str) -> String {
+    format!("{TOO_LARGE}: {size} bytes, and a message may have {limit}: {advice}")
+}
+
+pub fn crashed(why: impl Display) -> String {
+    format!("{CRASHED}: {why}")
+}
+
+/// The code of a reason; `other` for reasons that have none.
+#[must_use]
+pub fn code(reason: &str) -> &'static str {
+    let lead = reason.split(':').next().unwrap_or_default();
+    CODES.into_iter().find(|code| *code == lead).unwrap_or("other")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_counted_by_their_code() {
+        assert_eq!(code(&context("70 tokens")), "context");
+        assert_eq!(code(&too_large(9, 8, "shorten it")), "too_large");
+        assert_eq!(code("the workflow asks for nothing"), "other");
+        assert_eq!(code("contexts: no code"), "other");
+    }
+}

@@ -1,0 +1,84 @@
+//! The chain of batches, computed anew: each batch's digest hashes the one before and its own verdicts, so a verdict that was
+//! changed, lost or added shows.
+
+use broker::ids::{Digest, GroupId, WeightVersion};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::cache::set_chain;
+use super::effect::batch_digest;
+use super::error::Doing;
+use super::repair::BASE;
+use super::rows::{Id, signed, unsigned};
+use super::{Inspector, LedgerError, SampleVerdict, Verdict};
+
+/// Where the chain begins in a ledger that was made anew, and what was consumed until then.
+pub(super) fn base(connection: &Connection) -> Result<Option<(WeightVersion, Digest)>, LedgerError> {
+    let found: Option<String> = connection
+        .query_row("SELECT value FROM meta WHERE key = ?1", [BASE], |row| row.get(0))
+        .optional()
+        .doing("read")?;
+    let read = |text: String| serde_json::from_str::<(u32, u64, Digest)>(&text).ok();
+    Ok(found
+        .and_then(read)
+        .map(|(lineage, step, consumed)| (WeightVersion { lineage, step }, consumed)))
+}
+
+impl Inspector {
+    /// Batches of the surviving lineage whose recorded digest is not that of their verdicts. Must be none.
+    pub fn damaged_batches(&self) -> Result<Vec<WeightVersion>, LedgerError> {
+        set_chain(&self.connection, &self.lineages()?.surviving())?;
+        let mut statement = self
+            .connection
+            .prepare(
+                "SELECT b.lineage, b.step, b.digest FROM batches b
+                 JOIN temp.chain c ON b.lineage = c.lineage AND b.step <= c.step ORDER BY b.step",
+            )
+            .doing("read")?;
+        let rows = statement
+            .query_map([], |row| {
+                let version = WeightVersion {
+                    lineage: row.get(0)?,
+                    step: unsigned(row.get(1)?),
+                };
+                Ok((version, Digest(row.get::<_, Id>(2)?.0)))
+            })
+            .doing("read")?;
+        let mut before = base(&self.connection)?.map_or(Digest([0; 16]), |(_, consumed)| consumed);
+        let mut damaged = Vec::new();
+        for row in rows {
+            let (version, stored) = row.doing("read")?;
+            let (tasks, verdicts) = self.batch(version)?;
+            if batch_digest(before, version.step, &tasks, &verdicts) != stored {
+                damaged.push(version);
+            }
+            before = stored;
+        }
+        Ok(damaged)
+    }
+
+    fn batch(&self, version: WeightVersion) -> Result<(Vec<String>, Vec<SampleVerdict>), LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT g.task, v.group_id, v.member, v.role, v.seat, v.reason FROM verdicts v
+                 LEFT JOIN groups g USING (group_id) WHERE v.lineage = ?1 AND v.step = ?2 ORDER BY v.position",
+            )
+            .doing("read")?;
+        let rows = statement
+            .query_map(params![version.lineage, signed(version.step)], |row| {
+                let task = row.get::<_, Option<String>>(0)?.unwrap_or_default();
+                let verdict = row.get::<_, Option<String>>(5)?;
+                let sample = SampleVerdict {
+                    group: GroupId(row.get::<_, Id>(1)?.0),
+                    member: row.get(2)?,
+                    role: row.get(3)?,
+                    seat: row.get(4)?,
+                    verdict: verdict.map_or(Verdict::Trained, Verdict::Discarded),
+                };
+                Ok((task, sample))
+            })
+            .doing("read")?;
+        let rows: Result<Vec<_>, _> = rows.collect();
+        Ok(rows.doing("read")?.into_iter().unzip())
+    }
+}

@@ -1,0 +1,174 @@
+//! What was done, read back: batches to replay, consumed sets, and payloads that nothing asks for any more.
+
+use broker::ids::{Digest, GroupId, WeightVersion};
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::cache::set_chain;
+use super::chain::base;
+use super::error::Doing;
+use super::rows::{Id, signed, unsigned};
+use super::{Consumed, Ledger, LedgerError, Lineages, RecordedBatch, SampleVerdict, Verdict};
+
+impl Ledger {
+    pub(super) fn last_batch_of(&self, version: WeightVersion) -> Result<Last, LedgerError> {
+        last_batch_of(&self.connection, &self.cache.lineages, version)
+    }
+
+    /// The batches to replay after a restore to step `after`, in order, before any new one is formed: for each following
+    /// step that of the newest lineage that has one. (Every lineage replays its forerunners' batches first, so a newer
+    /// lineage's batch at a step is the same or the first.)
+    pub fn recorded_batches(&self, after: u64) -> Result<Vec<RecordedBatch>, LedgerError> {
+        let mut newest = self
+            .connection
+            .prepare_cached("SELECT max(lineage) FROM batches WHERE step = ?1")
+            .doing("read")?;
+        let mut batches = Vec::new();
+        for step in after + 1.. {
+            let lineage: Option<u32> = newest.query_row([signed(step)], |row| row.get(0)).doing("read")?;
+            let Some(lineage) = lineage else { break };
+            let verdicts = self.verdicts_at(lineage, step)?;
+            batches.push(RecordedBatch {
+                lineage,
+                step,
+                verdicts,
+            });
+        }
+        Ok(batches)
+    }
+
+    fn verdicts_at(&self, lineage: u32, step: u64) -> Result<Vec<SampleVerdict>, LedgerError> {
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "SELECT group_id, member, role, seat, reason FROM verdicts
+                 WHERE lineage = ?1 AND step = ?2 ORDER BY position",
+            )
+            .doing("read")?;
+        let rows = statement
+            .query_map(params![lineage, signed(step)], |row| {
+                Ok(SampleVerdict {
+                    group: GroupId(row.get::<_, Id>(0)?.0),
+                    member: row.get(1)?,
+                    role: row.get(2)?,
+                    seat: row.get(3)?,
+                    verdict: row
+                        .get::<_, Option<String>>(4)?
+                        .map_or(Verdict::Trained, Verdict::Discarded),
+                })
+            })
+            .doing("read")?;
+        rows.collect::<Result<_, _>>().doing("read")
+    }
+
+    /// What `version` has consumed, for its checkpoint's manifest.
+    pub fn consumed(&self, version: WeightVersion) -> Result<Consumed, LedgerError> {
+        consumed(&self.connection, &self.cache.lineages, version)
+    }
+
+    /// Removes payloads that no checkpoint of `retained` could ask for again: those with a verdict that every one of them
+    /// has consumed. Without retained checkpoints nothing goes. Answers how many went.
+    pub fn prune(&mut self, retained: &[WeightVersion]) -> Result<u64, LedgerError> {
+        if retained.is_empty() {
+            return Ok(0);
+        }
+        self.write(|ledger| {
+            let pruned = ledger.prune_consumed(retained);
+            set_chain(&ledger.connection, &ledger.cache.lineages.surviving())?;
+            pruned
+        })
+    }
+
+    fn prune_consumed(&mut self, retained: &[WeightVersion]) -> Result<u64, LedgerError> {
+        self.connection
+            .execute_batch(
+                "CREATE TEMP TABLE IF NOT EXISTS consumed (group_id BLOB PRIMARY KEY, times INTEGER NOT NULL);
+                 DELETE FROM temp.consumed;",
+            )
+            .doing("pruned")?;
+        for checkpoint in retained {
+            set_chain(&self.connection, &self.cache.lineages.chain(*checkpoint))?;
+            self.connection
+                .execute(
+                    "INSERT INTO temp.consumed SELECT DISTINCT p.group_id, 1 FROM payloads p
+                     JOIN verdicts v USING (group_id)
+                     JOIN temp.chain c ON v.lineage = c.lineage AND v.step <= c.step WHERE true
+                     ON CONFLICT (group_id) DO UPDATE SET times = times + 1",
+                    [],
+                )
+                .doing("pruned")?;
+        }
+        let pruned = self
+            .connection
+            .execute(
+                "DELETE FROM payloads WHERE group_id IN (SELECT group_id FROM temp.consumed WHERE times = ?1)",
+                [retained.len() as i64],
+            )
+            .doing("pruned")?;
+        Ok(pruned as u64)
+    }
+}
+
+/// The end of a chain of batches.
+pub(super) struct Last {
+    pub(super) sequence: u64,
+    pub(super) step: u64,
+    pub(super) digest: Digest,
+}
+
+/// What `version` has consumed.
+pub(super) fn consumed(
+    connection: &Connection,
+    lineages: &Lineages,
+    version: WeightVersion,
+) -> Result<Consumed, LedgerError> {
+    if lineages.get(version.lineage).is_none() {
+        return Err(LedgerError::UnknownLineage(version.lineage));
+    }
+    let last = last_batch_of(connection, lineages, version)?;
+    Ok(Consumed {
+        digest: last.digest,
+        sequence: last.sequence,
+    })
+}
+
+/// The last batch along the chain of `version`.
+fn last_batch_of(connection: &Connection, lineages: &Lineages, version: WeightVersion) -> Result<Last, LedgerError> {
+    let mut statement = connection
+        .prepare_cached(
+            "SELECT seq, step, digest FROM batches WHERE lineage = ?1 AND step <= ?2 ORDER BY step DESC LIMIT 1",
+        )
+        .doing("read")?;
+    for at in lineages.chain(version) {
+        let found = statement
+            .query_row(params![at.lineage, signed(at.step)], |row| {
+                Ok(Last {
+                    sequence: unsigned(row.get(0)?),
+                    step: unsigned(row.get(1)?),
+                    digest: Digest(row.get::<_, Id>(2)?.0),
+                })
+            })
+            .optional()
+            .doing("read")?;
+        if let Some(last) = found {
+            return Ok(last);
+        }
+    }
+    // In a ledger that was made anew the chain begins with the checkpoint it was made for.
+    if let Some((base, digest)) = base(connection)?
+        && lineages
+            .chain(version)
+            .iter()
+            .any(|at| at.lineage == base.lineage && at.step >= base.step)
+    {
+        return Ok(Last {
+            sequence: 0,
+            step: base.step,
+            digest,
+        });
+    }
+    Ok(Last {
+        sequence: 0,
+        step: 0,
+        digest: Digest([0; 16]),
+    })
+}

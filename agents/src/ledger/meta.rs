@@ -1,0 +1,60 @@
+//! What a ledger keeps beside groups and batches: the run's state, and its owner's notes.
+
+use broker::codec;
+use broker::protocol::control::RunState;
+use rusqlite::OptionalExtension;
+
+use super::error::Doing;
+use super::{Ledger, LedgerError};
+
+pub(super) const STATE: &str = "state";
+
+impl Ledger {
+    /// The run's state as this agent knows it.
+    pub fn state(&self) -> Result<RunState, LedgerError> {
+        Ok(read_state(self.meta_value(STATE)?))
+    }
+
+    /// Stores the run's state if it is newer than the one that is stored; answers the one that stands.
+    pub fn adopt(&mut self, state: RunState) -> Result<RunState, LedgerError> {
+        self.write(|ledger| {
+            let stands = ledger.state()?;
+            if state <= stands {
+                return Ok(stands);
+            }
+            let text = String::from_utf8_lossy(&codec::encode_json(&state)).into_owned();
+            ledger.put_meta(STATE, &text)?;
+            Ok(state)
+        })
+    }
+
+    /// A note of the owner's, such as that it has ended.
+    pub fn note(&self, key: &str) -> Result<Option<String>, LedgerError> {
+        self.meta_value(&format!("note.{key}"))
+    }
+
+    pub fn set_note(&mut self, key: &str, value: &str) -> Result<(), LedgerError> {
+        self.write(|ledger| ledger.put_meta(&format!("note.{key}"), value))
+    }
+
+    fn meta_value(&self, key: &str) -> Result<Option<String>, LedgerError> {
+        self.connection
+            .prepare_cached("SELECT value FROM meta WHERE key = ?1")
+            .and_then(|mut statement| statement.query_row([key], |row| row.get(0)).optional())
+            .doing("read")
+    }
+
+    pub(super) fn put_meta(&self, key: &str, value: &str) -> Result<(), LedgerError> {
+        self.connection
+            .prepare_cached("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2")
+            .and_then(|mut statement| statement.execute([key, value]))
+            .doing("written")?;
+        Ok(())
+    }
+}
+
+/// A state that does not read is as none: the next one replaces it.
+pub(super) fn read_state(text: Option<String>) -> RunState {
+    text.and_then(|text| serde_json::from_str(&text).ok())
+        .unwrap_or_default()
+}

@@ -1,0 +1,42 @@
+//! Which places of the run's own source of tasks have a group: a low-water mark, and what lies above it.
+
+use std::collections::BTreeSet;
+
+/// A set of whole numbers that is mostly an interval from 0.
+#[derive(Debug, Default)]
+pub(super) struct Orders {
+    /// All below are in the set.
+    low: u64,
+    above: BTreeSet<u64>,
+}
+
+impl Orders {
+    pub(super) fn insert(&mut self, order: u64) {
+        if order >= self.low {
+            self.above.insert(order);
+        }
+        while self.above.remove(&self.low) {
+            self.low += 1;
+        }
+    }
+
+    /// The least number that is not in the set.
+    pub(super) fn next(&self) -> u64 {
+        self.low
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_gap_is_found_whatever_the_order() {
+        let mut orders = Orders::default();
+        assert_eq!(orders.next(), 0);
+        for (order, next) in [(1, 0), (0, 2), (0, 2), (1 << 62, 2), (4, 2), (2, 3), (3, 5)] {
+            orders.insert(order);
+            assert_eq!(orders.next(), next, "after {order}");
+        }
+    }
+}

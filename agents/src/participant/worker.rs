@@ -1,0 +1,214 @@
+//! One copy of a program: started, asked one thing at a time, ended when it misbehaves, started again.
+
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rollout::workflow::program::Program;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
+
+/// Longest answer, in bytes.
+const LONGEST: u64 = 1 << 20;
+/// Longest line of its standard error that is kept, and lines kept of one start.
+const LONGEST_NOTE: u64 = 2 << 10;
+const NOTES: usize = 200;
+/// Pause before a program is started again, doubled up to a bound; over when it has answered.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A question as a line, and where the line of the answer goes. An error says what went wrong.
+pub(super) struct Job {
+    pub(super) line: String,
+    pub(super) reply: oneshot::Sender<Result<String, String>>,
+}
+
+pub(super) struct Worker {
+    program: Program,
+    running: Option<Running>,
+    next_id: u64,
+    pause: Duration,
+    /// Not before this is it started again.
+    rested: Option<Instant>,
+}
+
+struct Running {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    pub(super) fn new(program: Program) -> Self {
+        Self {
+            program,
+            running: None,
+            next_id: 0,
+            pause: FIRST_PAUSE,
+            rested: None,
+        }
+    }
+
+    /// Answers jobs until nobody can send any.
+    pub(super) async fn run(mut self, jobs: Arc<Mutex<mpsc::Receiver<Job>>>) {
+        loop {
+            let job = jobs.lock().await.recv().await;
+            let Some(Job { line, reply }) = job else { break };
+            let answer = self.answer(&line).await;
+            if let Err(reason) = &answer {
+                self.stop(reason).await;
+            }
+            // Nobody waits for it any more: its conversation is over.
+            let _ = reply.send(answer);
+        }
+        self.stop("the run is over").await;
+    }
+
+    async fn answer(&mut self, line: &str) -> Result<String, String> {
+        if self.running.is_none() {
+            if let Some(rested) = self.rested {
+                tokio::time::sleep_until(rested).await;
+            }
+            self.running = Some(start(&self.program)?);
+        }
+        let (file, limit) = (&self.program.file, self.program.timeout);
+        let Some(running) = self.running.as_mut() else {
+            return Err(format!("{file} is not running"));
+        };
+        self.next_id += 1;
+        let answer = tokio::time::timeout(limit.0, running.exchange(line, self.next_id)).await;
+        let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {limit}")));
+        if answer.is_ok() {
+            self.pause = FIRST_PAUSE;
+        }
+        answer.map_err(|reason| format!("{file}: {reason}"))
+    }
+
+    /// Ends the program, if it runs: what it would still say belongs to a question that is over.
+    async fn stop(&mut self, reason: &str) {
+        let Some(mut running) = self.running.take() else {
+            self.rest();
+            return;
+        };
+        let ended = running.child.try_wait().ok().flatten();
+        tracing::warn!(program = self.program.file, reason, status = ?ended, "a program is ended");
+        if let Some(group) = running
+            .child
+            .id()
+            .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()))
+        {
+            // It has ended by itself otherwise.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+        let _ = running.child.wait().await;
+        self.rest();
+    }
+
+    fn rest(&mut self) {
+        self.rested = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Running {
+    /// Sends a question and reads lines until one has its id.
+    async fn exchange(&mut self, line: &str, id: u64) -> Result<String, String> {
+        let question = with_id(line, id)?;
+        let lost = |error: std::io::Error| format!("it has ended: {error}");
+        self.stdin.write_all(question.as_bytes()).await.map_err(lost)?;
+        self.stdin.flush().await.map_err(lost)?;
+        let mut answer = Vec::new();
+        let read = (&mut self.stdout).take(LONGEST).read_until(b'\n', &mut answer).await;
+        match read.map_err(lost)? {
+            0 => return Err("it has ended without an answer".into()),
+            _ if !answer.ends_with(b"\n") => return Err(format!("its answer is cut, or longer than {LONGEST} bytes")),
+            _ => {}
+        }
+        let answer = String::from_utf8(answer).map_err(|_| "its answer is not UTF-8".to_owned())?;
+        match serde_json::from_str::<serde_json::Value>(&answer) {
+            Ok(value) if value.get("id").and_then(serde_json::Value::as_u64) == Some(id) => Ok(answer),
+            Ok(_) => Err(format!("its answer has not the id of the question: {}", head(&answer))),
+            Err(error) => Err(format!("its answer is not JSON ({error}): {}", head(&answer))),
+        }
+    }
+}
+
+fn head(text: &str) -> String {
+    text.trim().chars().take(120).collect()
+}
+
+/// The question with an id before everything else, and the end of the line.
+fn with_id(line: &str, id: u64) -> Result<String, String> {
+    let rest = line.strip_prefix('{').ok_or("the question is no JSON object")?;
+    Ok(format!("{{\"id\":{id},{rest}\n"))
+}
+
+/// Starts a program under its limit of memory, in a process group of its own.
+fn start(program: &Program) -> Result<Running, String> {
+    let interpreter = match program.file.rsplit_once('.').map(|(_, ending)| ending) {
+        Some("py") => Some("python3"),
+        Some("sh") => Some("sh"),
+        _ => None,
+    };
+    let file = match (interpreter, program.file.contains('/')) {
+        // A bare name would be looked up among the system's programs.
+        (None, false) => format!("./{}", program.file),
+        _ => program.file.clone(),
+    };
+    let limit = (program.memory.0 / 1024).to_string();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -v \"$1\" && shift && exec \"$@\"", "sh", &limit])
+        .args(interpreter)
+        .arg(file)
+        .env("PYTHONUNBUFFERED", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true);
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
+        command.env_remove(name);
+    }
+    let mut child = command
+        .spawn()
+        .map_err(|error| format!("{} cannot be started: {error}", program.file))?;
+    let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+    else {
+        return Err(format!("{} was started without its pipes", program.file));
+    };
+    tokio::spawn(note(program.file.clone(), stderr));
+    tracing::info!(program = program.file, pid = child.id(), "a program is started");
+    Ok(Running {
+        child,
+        stdin,
+        stdout: BufReader::new(stdout),
+    })
+}
+
+/// Whether a variable has a password of ours: a program asks and answers through its pipes, and needs none.
+fn is_secret(name: &std::ffi::OsStr) -> bool {
+    let name = name.to_string_lossy();
+    ["DYAD_BROKER", "DYAD_STATE", "DYAD_PASSWORD"]
+        .iter()
+        .any(|begin| name.starts_with(begin))
+}
+
+/// Logs what a program says on its standard error, and reads on when that is too much.
+async fn note(file: String, stderr: ChildStderr) {
+    let mut stderr = BufReader::new(stderr);
+    let mut notes = 0;
+    loop {
+        let mut line = Vec::new();
+        match (&mut stderr).take(LONGEST_NOTE).read_until(b'\n', &mut line).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) if notes < NOTES => {
+                notes += 1;
+                tracing::warn!(program = file, "{}", String::from_utf8_lossy(&line).trim_end());
+            }
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! One process of a simulated run: a runtime of its own, with its own clock, that runs only when it is told to.
+//!
+//! Dropping the runtime is `kill -9`: every task ends where it waits, and no other line of it runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::bus::memory::MemoryBus;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::LocalSet;
+
+use super::bus::SimBus;
+use super::run::Run;
+use crate::agent::{self, Agent};
+use crate::coordinator;
+use crate::engine::scripted::ScriptedEngine;
+use crate::ledger::{Durability, Ledger, LedgerError, LedgerHandle, LedgerOptions};
+use broker::AgentName;
+use broker::ids::WeightVersion;
+
+/// Who runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Who {
+    Agent(&'static str),
+    Coordinator(usize),
+}
+
+/// A process while it lives. The connection goes last, as a broker sees a process's death after it.
+pub(super) struct Process {
+    local: LocalSet,
+    runtime: Runtime,
+    bus: Arc<MemoryBus>,
+}
+
+impl Process {
+    /// `start` counts the starts of all processes: each has an incarnation of its own.
+    pub(super) fn start(who: Who, run: &Run, start: usize) -> Self {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let process = Self {
+            local: LocalSet::new(),
+            runtime,
+            bus: run.server.peer(),
+        };
+        let bus = SimBus::new(process.bus.clone(), run.chance.clone());
+        let incarnation = format!("i{start}");
+        tracing::trace!(?who, incarnation, "starts");
+        process.local.spawn_local(begin(who, run.clone(), bus, incarnation));
+        process
+    }
+
+    /// Lets the process go on for a while: its clock moves, and its tasks have so many turns.
+    pub(super) fn go_on(&self, turns: usize, time: Duration) {
+        self.local.block_on(&self.runtime, async {
+            tokio::time::advance(time).await;
+            for _ in 0..turns {
+                tokio::task::yield_now().await;
+            }
+        });
+        super::check_panics();
+    }
+}
+
+/// What such a process does, as `dyad agent` and `dyad coordinator` do it.
+async fn begin(who: Who, run: Run, bus: Arc<SimBus>, incarnation: String) {
+    match who {
+        Who::Agent(name) => {
+            agent(name, run, bus, incarnation).await;
+        }
+        Who::Coordinator(_) => {
+            let env = coordinator::Env {
+                run: run.folder.run().clone(),
+                workflow: run.workflow.clone(),
+                config: run.config.clone(),
+                bus,
+                store: run.store.clone(),
+                topology: run.topology.clone(),
+                folder: run.folder.clone(),
+                incarnation,
+                alone: false,
+            };
+            let started = coordinator::start(env).await.unwrap();
+            // Its end is nobody's business here; its actor lives as long as the runtime.
+            std::future::pending::<()>().await;
+            drop(started);
+        }
+    }
+}
+
+async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: String) -> Arc<Agent> {
+    let name = AgentName::new(name).unwrap();
+    let env = agent::Env {
+        name: name.clone(),
+        run: run.folder.run().clone(),
+        config: run.config.clone(),
+        bus,
+        topology: run.topology.clone(),
+        folder: run.folder.clone(),
+        incarnation,
+    };
+    let ledger = open(&run, &name);
+    let settings = run.config.agents[&name].clone();
+    let agent = Agent::new(env, &settings, run.text.clone(), LedgerHandle::in_task(ledger))
+        .await
+        .unwrap();
+    agent
+        .bus
+        .declare(&run.topology, &run.config.participants())
+        .await
+        .unwrap();
+    let engine = ScriptedEngine::new(vec![65, 66, 67], WeightVersion { lineage: 1, step: 0 });
+    agent::heart::start(agent.clone(), engine.clone());
+    let router = agent::listen(&agent, &settings, engine).await.unwrap();
+    std::future::pending::<()>().await;
+    drop(router);
+    agent
+}
+
+/// The ledger of an agent that does not run now.
+pub(super) fn open(run: &Run, agent: &AgentName) -> Ledger {
+    // Nobody cuts the power here; waiting for the disk would be most of a schedule.
+    let options = LedgerOptions {
+        durability: Durability::Off,
+    };
+    let path = run.folder.ledger(agent);
+    // A child that another test's thread forks has our files, and so our lock, until it becomes another program.
+    for _ in 0..500 {
+        match Ledger::open_with(&path, run.folder.run(), agent, options) {
+            Err(LedgerError::InUse { .. }) => std::thread::sleep(Duration::from_millis(10)),
+            opened => return opened.unwrap(),
+        }
+    }
+    panic!("{} stays in use", path.display())
+}

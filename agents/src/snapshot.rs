@@ -1,0 +1,222 @@
+//! Joint snapshots on disk, and whether what a run folder holds fits together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use broker::AgentName;
+use broker::ids::{GroupId, RunId, WeightVersion};
+use broker::protocol::control::Saved;
+use configs::RunConfig;
+use serde::{Deserialize, Serialize};
+use trainer::checkpoint::{self, CheckpointError, TrainerState};
+
+use crate::folder::RunFolder;
+use crate::ledger::Inspector;
+
+const FORMAT: u32 = 1;
+
+/// One instant of a run in which nothing was in flight: the checkpoint of each agent that trains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub format: u32,
+    pub run: String,
+    pub name: String,
+    pub agents: BTreeMap<AgentName, Saved>,
+}
+
+impl Manifest {
+    #[must_use]
+    pub fn new(run: &RunId, name: &str, agents: BTreeMap<AgentName, Saved>) -> Self {
+        Self {
+            format: FORMAT,
+            run: run.to_string(),
+            name: name.to_owned(),
+            agents,
+        }
+    }
+
+    /// Writes `snapshots/<name>.json`, whole or not at all.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn write(&self, folder: &RunFolder) -> anyhow::Result<()> {
+        let root = root(folder);
+        let path = path(folder, &self.name);
+        let write = || -> std::io::Result<()> {
+            fs::create_dir_all(&root)?;
+            let aside = path.with_extension("new");
+            let mut file = File::create(&aside)?;
+            file.write_all(serde_json::to_string_pretty(self)?.as_bytes())?;
+            file.write_all(b"\n")?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)?;
+            File::open(&root)?.sync_all()
+        };
+        write().with_context(|| format!("writing {}", path.display()))
+    }
+
+    /// Reads one by its file.
+    ///
+    /// # Errors
+    /// The disk's, or a content that is none of ours.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let read = || -> anyhow::Result<Self> {
+            let manifest: Self = serde_json::from_slice(&fs::read(path)?)?;
+            ensure!(
+                manifest.format == FORMAT,
+                "it has format {}, this build reads {FORMAT}",
+                manifest.format
+            );
+            Ok(manifest)
+        };
+        read().with_context(|| format!("reading {}", path.display()))
+    }
+}
+
+fn root(folder: &RunFolder) -> PathBuf {
+    folder.path().join("snapshots")
+}
+
+/// Where a snapshot's manifest is.
+#[must_use]
+pub fn path(folder: &RunFolder, name: &str) -> PathBuf {
+    root(folder).join(format!("{name}.json"))
+}
+
+/// All manifests, oldest first: their names are numbered.
+///
+/// # Errors
+/// The disk's.
+pub fn list(folder: &RunFolder) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(root(folder)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(|| format!("listing {}", root(folder).display()))?,
+    };
+    let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+    paths.sort_by_key(|path| number(path));
+    Ok(paths)
+}
+
+fn number(path: &Path) -> u64 {
+    let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    stem.rsplit('-').next().and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// A name that no snapshot of this run has yet.
+///
+/// # Errors
+/// The disk's.
+pub fn new_name(folder: &RunFolder) -> anyhow::Result<String> {
+    let newest = list(folder)?.last().map_or(0, |path| number(path));
+    Ok(format!("snapshot-{}", newest + 1))
+}
+
+/// Whether ledgers, checkpoints and the newest joint snapshot are of one history. A folder put together from copies of
+/// different times is not: resumed, it would train on some samples twice and on others never.
+///
+/// # Errors
+/// What does not fit, and what to do.
+pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
+    let trains = |name: &AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
+    let trainers: Vec<AgentName> = config.participants().into_iter().filter(trains).collect();
+    let mut ledgers = BTreeMap::new();
+    for name in &trainers {
+        let path = folder.ledger(name);
+        if path.is_file() {
+            ledgers.insert(name.clone(), Inspector::open(&path)?);
+        }
+    }
+    for (name, ledger) in &ledgers {
+        fits_checkpoint(folder, name, ledger)?;
+    }
+    fits_snapshot(folder, &ledgers)?;
+    fit_each_other(&trainers, &ledgers)
+}
+
+/// The checkpoint that the agent will go on from has consumed what its ledger says.
+fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> anyhow::Result<()> {
+    let found = match checkpoint::find(&folder.checkpoints(name), true) {
+        Ok(found) => found,
+        Err(CheckpointError::None(_)) => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("looking for a checkpoint of agent {name}")),
+    };
+    let state = TrainerState::read(&found.folder)?;
+    let advice = "take both from one copy of the run folder";
+    let Some((lineage, step)) = state.version else {
+        bail!(
+            "the checkpoint {} does not say which version it holds",
+            found.folder.display()
+        );
+    };
+    let consumed = ledger
+        .consumed(WeightVersion { lineage, step })
+        .with_context(|| format!("agent {name}: its checkpoint at step {step} is not of its ledger; {advice}"))?;
+    let meta: serde_json::Value = serde_json::from_str(&state.meta).unwrap_or_default();
+    let said = &meta["deterministic"]["consumed"];
+    ensure!(
+        *said == serde_json::to_value(consumed.digest)?,
+        "agent {name}: its checkpoint at step {step} has consumed other samples than its ledger says; {advice}"
+    );
+    Ok(())
+}
+
+/// Every agent's ledger holds the history up to the newest joint snapshot.
+fn fits_snapshot(folder: &RunFolder, ledgers: &BTreeMap<AgentName, Inspector>) -> anyhow::Result<()> {
+    let Some(path) = list(folder)?.pop() else { return Ok(()) };
+    let manifest = Manifest::read(&path)?;
+    ensure!(
+        manifest.run == folder.run().as_str(),
+        "{} is of run {}, not of {}",
+        path.display(),
+        manifest.run,
+        folder.run()
+    );
+    for (name, saved) in &manifest.agents {
+        let version = WeightVersion {
+            lineage: saved.lineage,
+            step: saved.step,
+        };
+        let held = ledgers.get(name).map(|ledger| ledger.consumed(version));
+        let same = held.is_some_and(|held| held.is_ok_and(|held| held.digest.to_string() == saved.consumed));
+        ensure!(
+            same,
+            "agent {name}: its ledger does not hold what {} says of it (step {}, batch {} of the ledger): it is of an earlier \
+             time or of another run; take all agents' files from one copy of the run folder",
+            manifest.name,
+            saved.step,
+            saved.sequence
+        );
+    }
+    Ok(())
+}
+
+/// A group is reserved everywhere before anything is played: what one has closed, every other knows.
+fn fit_each_other(trainers: &[AgentName], ledgers: &BTreeMap<AgentName, Inspector>) -> anyhow::Result<()> {
+    let mut known: BTreeMap<&AgentName, BTreeSet<GroupId>> = BTreeMap::new();
+    let mut closed: BTreeMap<GroupId, &AgentName> = BTreeMap::new();
+    for (name, ledger) in ledgers {
+        for row in ledger.groups()? {
+            known.entry(name).or_default().insert(row.group);
+            if row.winner.is_some() {
+                closed.insert(row.group, name);
+            }
+        }
+    }
+    for name in trainers {
+        let rows = known.get(name);
+        let unknown = |group: &GroupId| rows.is_none_or(|rows| !rows.contains(group));
+        let lost = closed.iter().filter(|(group, _)| unknown(group));
+        if let Some((group, by)) = lost.clone().next() {
+            bail!(
+                "agent {name}: its ledger knows nothing of {} groups that agent {by} has closed (the first is {group}): it is of an \
+                 earlier time; take all agents' files from one copy of the run folder",
+                lost.count()
+            );
+        }
+    }
+    Ok(())
+}

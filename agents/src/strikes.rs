@@ -1,0 +1,311 @@
+//! What is being worked on when a process dies, and what is put aside for it.
+//!
+//! Groups that are worked on are marked in a file. Whoever finds marks there at its start knows what its predecessor was
+//! working on when it died: one group alone gains a strike; one of many becomes a suspect, and a suspect of two deaths is
+//! worked on alone from then on. Three strikes put it out, and none of its neighbours.
+//!
+//! Marks are written, not synced: they survive the death of the process, which is all that a strike is about, and cost a
+//! few microseconds. A power cut costs a strike at most.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use broker::ids::GroupId;
+use serde::{Deserialize, Serialize};
+
+use crate::folder::RunFolder;
+
+/// Strikes that put a group out.
+pub const OUT: u32 = 3;
+/// Deaths among others after which a group is worked on alone. Not the first: most deaths are nobody's fault, and what is
+/// worked on alone takes longer.
+const SUSPECT: u32 = 2;
+/// The file of marks is begun anew beyond so many bytes.
+const LONG: u64 = 1 << 20;
+const BEGIN: u8 = b'+';
+const END: u8 = b'-';
+const RECORD: usize = 17;
+
+/// How a group is to be worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    /// As all others.
+    Free,
+    /// With nothing beside it.
+    Alone,
+    /// Not any more.
+    Out,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Record {
+    /// Deaths while others were worked on too.
+    deaths: u32,
+    /// Deaths while it alone was.
+    strikes: u32,
+}
+
+/// The strikes of one process and its predecessors.
+#[derive(Debug)]
+pub struct Strikes {
+    path: PathBuf,
+    /// Locked for life: two processes of one name have a file each.
+    marks: File,
+    written: u64,
+    working: BTreeSet<GroupId>,
+    records: BTreeMap<GroupId, Record>,
+}
+
+impl Strikes {
+    /// Takes over from the process of this name that was here before, and counts what it died of.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(folder: &RunFolder, process: &str) -> io::Result<Self> {
+        let root = folder.path().join("strikes");
+        fs::create_dir_all(&root)?;
+        let (path, mut marks) = own(&root, process)?;
+        let mut bytes = Vec::new();
+        marks.read_to_end(&mut bytes)?;
+        let died_with = fold(&bytes);
+        let mut strikes = Self {
+            records: read_records(&path)?,
+            path,
+            marks,
+            written: 0,
+            working: BTreeSet::new(),
+        };
+        for group in &died_with {
+            let record = strikes.records.entry(*group).or_default();
+            if died_with.len() == 1 {
+                record.strikes += 1;
+                tracing::warn!(%group, strikes = record.strikes, "was being worked on alone when this process died");
+            } else {
+                record.deaths += 1;
+            }
+        }
+        strikes.save()?;
+        strikes.rewrite()?;
+        Ok(strikes)
+    }
+
+    #[must_use]
+    pub fn standing(&self, group: &GroupId) -> Standing {
+        match self.records.get(group) {
+            Some(record) if record.strikes >= OUT => Standing::Out,
+            Some(record) if record.strikes > 0 || record.deaths >= SUSPECT => Standing::Alone,
+            _ => Standing::Free,
+        }
+    }
+
+    /// Work on these begins; those that are worked on already are known.
+    pub fn begin(&mut self, groups: impl IntoIterator<Item = GroupId>) {
+        let new: Vec<GroupId> = groups.into_iter().filter(|group| self.working.insert(*group)).collect();
+        self.mark(BEGIN, &new);
+    }
+
+    /// Work on these has ended without a death. One that was alone is no suspect any more; its strikes stay, since what
+    /// killed may come later in it.
+    pub fn end(&mut self, groups: impl IntoIterator<Item = GroupId>) {
+        let alone = self.working.len() == 1;
+        let done: Vec<GroupId> = groups.into_iter().filter(|group| self.working.remove(group)).collect();
+        self.mark(END, &done);
+        if let (true, [group]) = (alone, done.as_slice())
+            && let Some(record) = self.records.get_mut(group)
+            && std::mem::take(&mut record.deaths) > 0
+        {
+            self.save_or_complain();
+        }
+    }
+
+    /// The group is done: nothing is remembered of it.
+    pub fn forget(&mut self, group: &GroupId) {
+        self.end([*group]);
+        if self.records.remove(group).is_some() {
+            self.save_or_complain();
+        }
+    }
+
+    /// Told to stop: what is under way is nobody's fault.
+    pub fn clear(&mut self) {
+        let all: Vec<GroupId> = self.working.iter().copied().collect();
+        self.end(all);
+    }
+
+    fn mark(&mut self, what: u8, groups: &[GroupId]) {
+        if groups.is_empty() {
+            return;
+        }
+        let bytes: Vec<u8> = groups
+            .iter()
+            .flat_map(|group| std::iter::once(what).chain(group.0))
+            .collect();
+        let written = self.marks.write_all(&bytes);
+        self.written += bytes.len() as u64;
+        let done = written.and_then(|()| if self.written > LONG { self.rewrite() } else { Ok(()) });
+        if let Err(error) = done {
+            tracing::warn!(%error, path = %self.path.display(), "what is being worked on cannot be marked");
+        }
+    }
+
+    /// Begins the file anew with what is being worked on. A death in between loses marks, and with them at most a strike.
+    fn rewrite(&mut self) -> io::Result<()> {
+        self.marks.set_len(0)?;
+        self.marks.seek(SeekFrom::Start(0))?;
+        self.written = 0;
+        let all: Vec<GroupId> = self.working.iter().copied().collect();
+        let bytes: Vec<u8> = all
+            .iter()
+            .flat_map(|group| std::iter::once(BEGIN).chain(group.0))
+            .collect();
+        self.marks.write_all(&bytes)
+    }
+
+    fn save_or_complain(&self) {
+        if let Err(error) = self.save() {
+            tracing::warn!(%error, path = %self.path.display(), "strikes cannot be written");
+        }
+    }
+
+    fn save(&self) -> io::Result<()> {
+        let aside = self.path.with_extension("new");
+        fs::write(&aside, serde_json::to_vec(&self.records)?)?;
+        fs::rename(&aside, &self.path)
+    }
+}
+
+/// The first files of this name that no living process has: where its records are, and its marks.
+fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File)> {
+    for number in 1.. {
+        let name = if number == 1 {
+            process.to_owned()
+        } else {
+            format!("{process}.{number}")
+        };
+        let marks = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .read(true)
+            .write(true)
+            .open(root.join(format!("{name}.marks")))?;
+        match marks.try_lock() {
+            Ok(()) => return Ok((root.join(format!("{name}.json")), marks)),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    unreachable!("the loop returns")
+}
+
+fn read_records(path: &Path) -> io::Result<BTreeMap<GroupId, Record>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
+        // What does not read was cut by a power cut: begun anew.
+        read => Ok(serde_json::from_slice(&read?).unwrap_or_default()),
+    }
+}
+
+/// What was begun and not ended; a record that is cut off at the end is none.
+fn fold(bytes: &[u8]) -> BTreeSet<GroupId> {
+    let mut working = BTreeSet::new();
+    for record in bytes.chunks_exact(RECORD) {
+        let Some((what, id)) = record.split_first() else {
+            continue;
+        };
+        let Ok(id) = <[u8; 16]>::try_from(id) else { continue };
+        match *what {
+            BEGIN => working.insert(GroupId(id)),
+            _ => working.remove(&GroupId(id)),
+        };
+    }
+    working
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::config_in;
+
+    fn folder(base: &tempfile::TempDir) -> RunFolder {
+        RunFolder::create(base.path(), &config_in(base.path()), None).unwrap()
+    }
+
+    fn group(n: u8) -> GroupId {
+        GroupId([n; 16])
+    }
+
+    /// A process that works on these and dies: nothing is ended, its lock goes with it.
+    fn die_with(folder: &RunFolder, groups: &[u8]) {
+        let mut strikes = Strikes::open(folder, "a").unwrap();
+        strikes.begin(groups.iter().map(|n| group(*n)));
+    }
+
+    #[test]
+    fn three_deaths_alone_put_a_group_out() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = folder(&base);
+        for strikes in 0..OUT {
+            let standing = Strikes::open(&folder, "a").unwrap().standing(&group(1));
+            assert_eq!(standing, if strikes == 0 { Standing::Free } else { Standing::Alone });
+            die_with(&folder, &[1]);
+        }
+        let mut strikes = Strikes::open(&folder, "a").unwrap();
+        assert_eq!(strikes.standing(&group(1)), Standing::Out);
+        strikes.forget(&group(1));
+        assert_eq!(Strikes::open(&folder, "a").unwrap().standing(&group(1)), Standing::Free);
+    }
+
+    #[test]
+    fn suspects_are_found_innocent_one_by_one() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = folder(&base);
+        die_with(&folder, &[1, 2]);
+        assert_eq!(
+            Strikes::open(&folder, "a").unwrap().standing(&group(1)),
+            Standing::Free,
+            "anybody may die"
+        );
+        die_with(&folder, &[1, 2]);
+        let mut strikes = Strikes::open(&folder, "a").unwrap();
+        assert_eq!(strikes.standing(&group(1)), Standing::Alone);
+        strikes.begin([group(1)]);
+        strikes.end([group(1)]);
+        assert_eq!(strikes.standing(&group(1)), Standing::Free);
+        assert_eq!(strikes.standing(&group(2)), Standing::Alone);
+    }
+
+    #[test]
+    fn a_tidy_stop_is_nobodys_fault() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = folder(&base);
+        for _ in 0..OUT {
+            let mut strikes = Strikes::open(&folder, "a").unwrap();
+            strikes.begin([group(1)]);
+            strikes.clear();
+        }
+        assert_eq!(Strikes::open(&folder, "a").unwrap().standing(&group(1)), Standing::Free);
+    }
+
+    #[test]
+    fn marks_outgrow_no_bound_and_processes_of_one_name_share_none() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = folder(&base);
+        let mut first = Strikes::open(&folder, "a").unwrap();
+        let second = Strikes::open(&folder, "a").unwrap();
+        assert_ne!(first.path, second.path);
+        first.begin([group(9)]);
+        for _ in 0..2 * LONG / RECORD as u64 {
+            first.begin([group(1)]);
+            first.end([group(1)]);
+        }
+        assert!(first.marks.metadata().unwrap().len() <= LONG + RECORD as u64);
+        drop(first);
+        assert_eq!(
+            Strikes::open(&folder, "a").unwrap().records[&group(9)].strikes,
+            1,
+            "the open mark is kept"
+        );
+    }
+}

@@ -1,0 +1,93 @@
+//! One child process: started with its lines forwarded, ended in order.
+
+use std::io::{IsTerminal, Write};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+
+use crate::logs::printable;
+use crate::signals::SUPERVISED;
+
+/// What a process is given between being asked to end and being killed.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// How the lines of one process are told from others.
+#[derive(Debug, Clone)]
+pub(super) struct Line {
+    pub(super) label: String,
+    pub(super) index: usize,
+    /// Of the longest label.
+    pub(super) width: usize,
+}
+
+impl Line {
+    /// Prints one line, prefixed, coloured when a person looks.
+    pub(super) fn say(&self, line: &str) {
+        const COLOURS: [u8; 6] = [36, 35, 33, 32, 34, 31];
+        let (label, width) = (&self.label, self.width);
+        let colour = COLOURS[self.index % COLOURS.len()];
+        let mut err = std::io::stderr().lock();
+        // A closed terminal must not end the run.
+        let _ = if err.is_terminal() {
+            writeln!(err, "\x1b[{colour}m{label:width$} |\x1b[0m {line}")
+        } else {
+            writeln!(err, "{label:width$} | {line}")
+        };
+    }
+
+    fn forward(&self, stream: impl AsyncRead + Unpin + Send + 'static) {
+        let line = self.clone();
+        tokio::spawn(async move {
+            let mut lines = BufReader::new(stream).lines();
+            while let Ok(Some(text)) = lines.next_line().await {
+                line.say(&printable(&text));
+            }
+        });
+    }
+}
+
+/// A child, and what it is held by: when the supervisor is gone, however that came, this pipe closes and the child stops.
+pub(super) struct Held {
+    pub(super) child: Child,
+    _leash: Option<ChildStdin>,
+}
+
+/// Starts this program with other arguments; it is killed when the answer is dropped.
+pub(super) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let mut child = Command::new(program)
+        .args(args)
+        .stdin(Stdio::piped())
+        .env(SUPERVISED, "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        // Of its own: an interruption from the keyboard is ours to hand on.
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .with_context(|| format!("starting {}", line.label))?;
+    if let Some(lines) = child.stdout.take() {
+        line.forward(lines);
+    }
+    if let Some(lines) = child.stderr.take() {
+        line.forward(lines);
+    }
+    let leash = child.stdin.take();
+    Ok(Held { child, _leash: leash })
+}
+
+/// Ends a process: asks, waits, kills.
+pub(super) async fn end(mut held: Held) -> anyhow::Result<()> {
+    let child = &mut held.child;
+    if let Some(pid) = child.id() {
+        // The standard library cannot send SIGTERM; the shell's kill can, and the process is ours.
+        let _ = Command::new("kill").arg(pid.to_string()).status().await;
+    }
+    if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
+        child.kill().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! `dyad up`: one process per agent and coordinator, supervised, with their lines prefixed.
+//!
+//! A process is done when the run's ledgers say so, and not because it ended well: one that somebody told to stop is started
+//! again, as one that crashed is, after a pause that doubles up to a bound. One that refuses its configuration ends all. The
+//! supervisor holds the private servers of `local:` URLs, starts them again when they die, and ends everything when it is
+//! told to or when all are done.
+
+mod child;
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use configs::{AgentName, RunConfig};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::cli::failure::Usage;
+use crate::connect::Servers;
+use crate::ended;
+use crate::folder::{Connection, RunFolder};
+use crate::signals::Signals;
+use child::Line;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A process that ran for this long has recovered: its next pause is short again.
+const RECOVERED: Duration = Duration::from_secs(60);
+/// Wrong usage or configuration: it does not get better by itself.
+const USAGE: i32 = 2;
+
+/// One kind of process of a run.
+#[derive(Debug, Clone)]
+pub struct Role {
+    pub label: String,
+    pub args: Vec<String>,
+    /// None for the coordinator.
+    agent: Option<AgentName>,
+}
+
+/// The processes of a run.
+#[must_use]
+pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
+    let run = folder.path().display().to_string();
+    let agent = |name: &AgentName| Role {
+        label: name.to_string(),
+        args: ["agent", "--name", name.as_str(), "--run", &run]
+            .map(str::to_owned)
+            .to_vec(),
+        agent: Some(name.clone()),
+    };
+    let coordinator = Role {
+        label: "coordinator".into(),
+        args: ["coordinator", "--run", &run].map(str::to_owned).to_vec(),
+        agent: None,
+    };
+    config.participants().iter().map(agent).chain([coordinator]).collect()
+}
+
+/// Runs all processes to their end.
+///
+/// # Errors
+/// The first process that cannot go on, a server that does not start, or an interruption.
+pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result<()> {
+    let urls = Connection {
+        broker: config.run.broker.clone(),
+        state: config.run.state.clone(),
+    };
+    anyhow::ensure!(
+        urls.broker != "memory:" && urls.state != "memory:",
+        "processes cannot share memory: set run.broker and run.state to \"local:\" or to servers, or use `dyad run`"
+    );
+    let mut signals = Signals::listen()?;
+    let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
+    folder.set_connection(&urls)?;
+    let servers = servers.keep();
+    let (stop, stopping) = watch::channel(false);
+    let mut keepers = keepers(config, folder, &stopping);
+    let mut outcome = Ok(());
+    loop {
+        tokio::select! {
+            ended = keepers.join_next() => match ended.map(|end| end.context("a supervising task ended").and_then(|end| end)) {
+                None => break,
+                Some(Ok(())) => {}
+                // The others would wait for it for ever.
+                Some(Err(error)) => {
+                    outcome = outcome.and(Err(error));
+                    stop.send_replace(true);
+                }
+            },
+            // A second one: no more patience.
+            () = signals.next() => if stop.send_replace(true) {
+                keepers.shutdown().await;
+            } else {
+                let again = format!("interrupted; `dyad up --resume {}` goes on", folder.path().display());
+                outcome = outcome.and(Err(anyhow::anyhow!(again)));
+            },
+        }
+    }
+    servers.stop().await;
+    outcome
+}
+
+fn keepers(config: &RunConfig, folder: &RunFolder, stopping: &watch::Receiver<bool>) -> JoinSet<anyhow::Result<()>> {
+    let roles = roles(config, folder);
+    let width = roles.iter().map(|role| role.label.len()).max().unwrap_or(0);
+    let mut keepers = JoinSet::new();
+    for (index, role) in roles.into_iter().enumerate() {
+        let line = Line {
+            label: role.label.clone(),
+            index,
+            width,
+        };
+        let participants = config.participants();
+        keepers.spawn(keep(role, line, folder.clone(), participants, stopping.clone()));
+    }
+    keepers
+}
+
+/// What becomes of a process that has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Done,
+    Again,
+    Never,
+}
+
+fn next(status: ExitStatus, run_says_done: bool) -> Next {
+    match status.code() {
+        Some(USAGE) => Next::Never,
+        Some(0) if run_says_done => Next::Done,
+        _ => Next::Again,
+    }
+}
+
+/// Keeps one process running until the run says that it is done, or all are to stop.
+async fn keep(
+    role: Role,
+    line: Line,
+    folder: RunFolder,
+    participants: Vec<AgentName>,
+    mut stopping: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    let mut pause = FIRST_PAUSE;
+    let done = || match &role.agent {
+        Some(name) => ended::agent(&folder, name),
+        None => ended::all(&folder, &participants),
+    };
+    while !*stopping.borrow() {
+        let started = Instant::now();
+        let mut held = child::start(&role.args, &line)?;
+        line.say(&format!("started, process {}", held.child.id().unwrap_or(0)));
+        let status = tokio::select! {
+            status = held.child.wait() => status?,
+            _ = stopping.changed() => return child::end(held).await,
+        };
+        match next(status, done()) {
+            Next::Done => {
+                line.say("done");
+                return Ok(());
+            }
+            Next::Never => {
+                let message = format!(
+                    "{} ended with {status}: see its lines above; the others were ended too",
+                    role.label
+                );
+                return Err(Usage::new(message)
+                    .hint("correct the configuration or the call, then begin again or `dyad up --resume`")
+                    .into());
+            }
+            Next::Again => {}
+        }
+        if started.elapsed() > RECOVERED {
+            pause = FIRST_PAUSE;
+        }
+        line.say(&format!(
+            "ended with {status} before the run did; starting again in {pause:?}"
+        ));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stopping.changed() => {}
+        }
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_done_when_the_run_says_so() {
+        let exit = |code: i32| ExitStatus::from_raw(code << 8);
+        let killed = ExitStatus::from_raw(9);
+        assert_eq!(next(exit(0), true), Next::Done);
+        assert_eq!(next(exit(0), false), Next::Again, "somebody told it to stop");
+        assert_eq!(next(exit(1), true), Next::Again);
+        assert_eq!(next(exit(70), false), Next::Again);
+        assert_eq!(next(killed, false), Next::Again);
+        assert_eq!(next(exit(2), false), Next::Never);
+    }
+}

@@ -1,0 +1,165 @@
+//! Who says what: on the control and results planes the routing key names the writer, and nobody else's word counts.
+//!
+//! With the users of `dyad topology export` RabbitMQ itself refuses a key with another's name. With one user for all, as on
+//! a private server, this only catches mistakes.
+
+use super::Delivery;
+use crate::codec::{self, CodecError};
+use crate::protocol::control::{Beat, Command};
+use crate::topology::{Speaker, Topology};
+
+/// Why a control message is not believed.
+#[derive(Debug, thiserror::Error)]
+pub enum Disbelief {
+    #[error(transparent)]
+    Unreadable(#[from] CodecError),
+    #[error(
+        "it says that it is from {claimed:?} and came under {key:?}, the key of another: somebody's credentials are misused"
+    )]
+    Forged { claimed: String, key: String },
+}
+
+/// A heartbeat of who it says it is from.
+///
+/// # Errors
+/// It is no heartbeat, or came under another's key.
+pub fn beat(topology: &Topology, delivery: &Delivery) -> Result<Beat, Disbelief> {
+    let beat = codec::decode_json::<Beat>(&delivery.body)?;
+    believe(topology, delivery, speaker(&beat)).map(|()| beat)
+}
+
+/// Who a heartbeat says it is from.
+#[must_use]
+pub fn speaker(beat: &Beat) -> Speaker<'_> {
+    match beat {
+        Beat::Agent(beat) => Speaker::Agent(&beat.agent),
+        Beat::Coordinator(_) => Speaker::Coordinator,
+    }
+}
+
+/// An order of an operator.
+///
+/// # Errors
+/// It is no order, or came under another's key.
+pub fn command(topology: &Topology, delivery: &Delivery) -> Result<Command, Disbelief> {
+    let command = codec::decode_json::<Command>(&delivery.body)?;
+    believe(topology, delivery, Speaker::Operator).map(|()| command)
+}
+
+/// Whether a result for this coordinator came under the name of the agent that it says it is from.
+///
+/// # Errors
+/// It came under another's key.
+pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent: &str) -> Result<(), Disbelief> {
+    same(&topology.to_results(incarnation, agent).routing_key, delivery, agent)
+}
+
+fn believe(topology: &Topology, delivery: &Delivery, speaker: Speaker<'_>) -> Result<(), Disbelief> {
+    let name = match speaker {
+        Speaker::Agent(name) => name.as_str(),
+        Speaker::Coordinator => "a coordinator",
+        Speaker::Operator => "an operator",
+    };
+    same(&topology.to_control(speaker).routing_key, delivery, name)
+}
+
+fn same(expected: &str, delivery: &Delivery, name: &str) -> Result<(), Disbelief> {
+    // A queue gives its dead letters any key that its owner chose, and no permission judges it. The broker says so in them,
+    // and nothing comes to these planes that way.
+    if delivery.routing_key == expected && !delivery.dead_letter {
+        return Ok(());
+    }
+    Err(Disbelief::Forged {
+        claimed: name.to_owned(),
+        key: delivery.routing_key.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::memory::MemoryBus;
+    use crate::bus::{Bus, Outgoing};
+    use crate::ids::RunId;
+    use crate::protocol::Kind;
+    use crate::protocol::control::{CoordinatorBeat, RunPhase, RunState};
+    use crate::topology::{Address, Queue};
+    use configs::AgentName;
+
+    /// What arrives in `queue` when it was published under the key of `to`.
+    async fn arrives(queue: &Queue, to: Address, body: Vec<u8>) -> Delivery {
+        let bus = MemoryBus::new();
+        bus.declare_queue(queue).await.unwrap();
+        let mut consumer = bus.consume(queue, 1).await.unwrap();
+        bus.publish(Outgoing {
+            to,
+            kind: Kind::Heartbeat,
+            message_id: "m".into(),
+            correlation_id: None,
+            headers: Vec::new(),
+            body: body.into(),
+            durable: true,
+        })
+        .await
+        .unwrap();
+        consumer.next().await.unwrap()
+    }
+
+    fn coordinator() -> Beat {
+        Beat::Coordinator(CoordinatorBeat {
+            incarnation: "c1".into(),
+            seq: 1,
+            phase: RunPhase::Running,
+            open_groups: 0,
+            finished_groups: 0,
+            finished_conversations: 0,
+            dead_tasks: 0,
+            turns: 0,
+            run: RunState::default(),
+            drained: false,
+            snapshot: None,
+            snapshot_done: None,
+            pid: 1,
+        })
+    }
+
+    #[tokio::test]
+    async fn nobody_is_believed_under_the_key_of_another() {
+        let topology = Topology::new(RunId::new("r").unwrap());
+        let a = AgentName::new("a").unwrap();
+        let control = topology.control("listener");
+        for (speaker, believed) in [
+            (Speaker::Coordinator, true),
+            (Speaker::Agent(&a), false),
+            (Speaker::Operator, false),
+        ] {
+            let delivery = arrives(
+                &control,
+                topology.to_control(speaker),
+                codec::encode_json(&coordinator()),
+            )
+            .await;
+            assert_eq!(
+                beat(&topology, &delivery).is_ok(),
+                believed,
+                "{speaker:?} as a coordinator"
+            );
+            let order = codec::encode_json(&Command::Drain);
+            let delivery = arrives(&control, topology.to_control(speaker), order).await;
+            let by_operator = speaker == Speaker::Operator;
+            assert_eq!(
+                command(&topology, &delivery).is_ok(),
+                by_operator,
+                "{speaker:?} gives an order"
+            );
+        }
+        let results = topology.results("c1");
+        let delivery = arrives(&results, topology.to_results("c1", "a"), vec![1]).await;
+        assert!(result(&topology, &delivery, "c1", "a").is_ok());
+        let forged = result(&topology, &delivery, "c1", "b").unwrap_err().to_string();
+        assert!(
+            forged.contains("\"b\"") && forged.contains("r.c1.a.turn.finished"),
+            "{forged}"
+        );
+    }
+}

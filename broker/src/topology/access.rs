@@ -1,0 +1,219 @@
+//! Who may touch what of a run, as RabbitMQ's permissions say it: regular expressions over names.
+//!
+//! Configure makes and deletes; write publishes to an exchange and binds a queue; read consumes from a queue and binds to an
+//! exchange. On topic exchanges a second pair of expressions judges the routing key. A user without one for a topic
+//! exchange may write and bind any key there, so every user gets one for every topic exchange.
+
+use super::{Plane, Queue, Speaker, Topology};
+use configs::AgentName;
+
+/// A kind of process, each with a user of its own.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Principal {
+    Coordinator,
+    Agent(AgentName),
+    /// Publishes tasks.
+    Publisher,
+    /// Gives orders, looks after dead letters, requeues tasks.
+    Operator,
+    /// Hears heartbeats and shared turns.
+    Onlooker,
+}
+
+/// What a user may do: regular expressions over the names of queues and exchanges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Access {
+    pub configure: String,
+    pub write: String,
+    pub read: String,
+    pub topics: Vec<TopicAccess>,
+}
+
+/// Which routing keys of a topic exchange a user may publish and bind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicAccess {
+    pub exchange: String,
+    pub write: String,
+    pub read: String,
+}
+
+/// Matches no name: the empty one stands for none that exists.
+const NOTHING: &str = "^$";
+/// Stands for a name that is made up at run time, until its expression takes its place. No name has capitals.
+const LISTENER: &str = "LISTENER";
+/// The random part of such a name.
+const RANDOM: &str = "[0-9a-z]+";
+
+impl Principal {
+    /// Everybody who has a part in a run.
+    #[must_use]
+    pub fn all(agents: &[AgentName]) -> Vec<Self> {
+        let agents = agents.iter().cloned().map(Self::Agent);
+        let people = [Self::Publisher, Self::Operator, Self::Onlooker];
+        std::iter::once(Self::Coordinator).chain(agents).chain(people).collect()
+    }
+
+    /// What it is called in users and files: `agent-a`.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self {
+            Self::Coordinator => "coordinator".into(),
+            Self::Agent(name) => format!("agent-{name}"),
+            Self::Publisher => "publisher".into(),
+            Self::Operator => "operator".into(),
+            Self::Onlooker => "onlooker".into(),
+        }
+    }
+
+    /// Only coordinators keep anything in the store.
+    #[must_use]
+    pub fn uses_the_store(&self) -> bool {
+        *self == Self::Coordinator
+    }
+}
+
+/// Names that may be touched, one set for each kind of right.
+#[derive(Default)]
+struct Names {
+    configure: Vec<String>,
+    write: Vec<String>,
+    read: Vec<String>,
+}
+
+impl Names {
+    /// A queue of one's own: made, bound and read.
+    fn own(&mut self, queue: &Queue, listener: &str) {
+        let name = literal(&queue.name).replace(LISTENER, listener);
+        for right in [&mut self.configure, &mut self.write, &mut self.read] {
+            right.push(name.clone());
+        }
+    }
+
+    /// A queue of one's own behind an exchange that nobody else reads.
+    fn inbox(&mut self, queue: &Queue) {
+        self.own(queue, "");
+        for right in [&mut self.configure, &mut self.read] {
+            right.push(literal(&queue.exchange.name));
+        }
+    }
+
+    fn write(&mut self, exchange: &str) {
+        self.write.push(literal(exchange));
+    }
+
+    fn read(&mut self, name: &str) {
+        self.read.push(literal(name));
+    }
+}
+
+impl Topology {
+    /// The name of a user of this run.
+    #[must_use]
+    pub fn user(&self, who: &Principal) -> String {
+        format!("{}.{}", self.run(), who.label())
+    }
+
+    /// What a user may touch, and nothing else of this run or any other.
+    #[must_use]
+    pub fn access(&self, who: &Principal) -> Access {
+        let mut names = Names::default();
+        match who {
+            Principal::Coordinator => return self.whole_run(),
+            Principal::Agent(name) => self.agent_names(name, &mut names),
+            Principal::Publisher => names.write(&self.tasks().exchange.name),
+            Principal::Operator => self.operator_names(&mut names),
+            Principal::Onlooker => self.onlooker_names(&mut names),
+        }
+        Access {
+            configure: any_of(&names.configure),
+            write: any_of(&names.write),
+            read: any_of(&names.read),
+            topics: self.topics(who),
+        }
+    }
+
+    fn agent_names(&self, name: &AgentName, names: &mut Names) {
+        for inbox in [self.reserve(name), self.turns(name), self.samples(name)] {
+            names.inbox(&inbox);
+        }
+        names.own(&self.control(LISTENER), &format!("{name}-{RANDOM}"));
+        names.read(&self.control(LISTENER).exchange.name);
+        for queue in [
+            self.reclaim(),
+            self.results(LISTENER),
+            self.control(LISTENER),
+            self.dead(),
+        ] {
+            names.write(&queue.exchange.name);
+        }
+    }
+
+    fn operator_names(&self, names: &mut Names) {
+        names.own(&self.control(LISTENER), "(order|status)-[0-9]+");
+        names.read(&self.control(LISTENER).exchange.name);
+        names.read(&self.dead().name);
+        for queue in [self.tasks(), self.control(LISTENER)] {
+            names.write(&queue.exchange.name);
+        }
+    }
+
+    fn onlooker_names(&self, names: &mut Names) {
+        names.own(&self.control(LISTENER), "status-[0-9]+");
+        names.own(&self.inference(LISTENER), &format!("onlooker-{RANDOM}"));
+        names.read(&self.control(LISTENER).exchange.name);
+        names.read(&self.inference(LISTENER).exchange.name);
+    }
+
+    fn topics(&self, who: &Principal) -> Vec<TopicAccess> {
+        let every_key = format!("^{}\\.", self.run());
+        let topic = |plane: Plane, write: Option<String>, read: bool| TopicAccess {
+            exchange: self.exchange(plane, None).name,
+            write: write.unwrap_or_else(|| NOTHING.into()),
+            read: if read { every_key.clone() } else { NOTHING.into() },
+        };
+        let speaks = |speaker| Some(key(&self.to_control(speaker).routing_key, ""));
+        let (results, control) = match who {
+            Principal::Coordinator => (None, speaks(Speaker::Coordinator)),
+            Principal::Agent(name) => {
+                let answer = self.to_results(LISTENER, name.as_str()).routing_key;
+                (Some(key(&answer, RANDOM)), speaks(Speaker::Agent(name)))
+            }
+            Principal::Operator => (None, speaks(Speaker::Operator)),
+            Principal::Publisher | Principal::Onlooker => (None, None),
+        };
+        let coordinator = *who == Principal::Coordinator;
+        let onlooker = *who == Principal::Onlooker;
+        vec![
+            topic(Plane::Results, results, coordinator),
+            topic(Plane::Control, control, *who != Principal::Publisher),
+            topic(Plane::Inference, coordinator.then(|| every_key.clone()), onlooker),
+        ]
+    }
+
+    /// Coordinators make the run's queues and hold all its tasks: they are trusted with it, and with nothing else.
+    fn whole_run(&self) -> Access {
+        let names = format!("^{}", literal(&self.prefix()));
+        Access {
+            configure: names.clone(),
+            write: names.clone(),
+            read: names,
+            topics: self.topics(&Principal::Coordinator),
+        }
+    }
+}
+
+/// Names are made of letters, digits, `-`, `_` and dots: only the dot means something else in an expression.
+fn literal(name: &str) -> String {
+    name.replace('.', "\\.")
+}
+
+fn any_of(names: &[String]) -> String {
+    if names.is_empty() {
+        return NOTHING.into();
+    }
+    format!("^({})$", names.join("|"))
+}
+
+fn key(routing_key: &str, listener: &str) -> String {
+    format!("^{}$", literal(routing_key).replace(LISTENER, listener))
+}

@@ -1,0 +1,336 @@
+//! What an answer is: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
+
+use super::expr::Expr;
+use super::lexer::{Token, tokens};
+
+/// Deepest nesting of sets and tuples.
+const DEEPEST: usize = 6;
+
+/// An answer as it was written.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Answer {
+    /// A formula, and whether a percent sign followed it.
+    Value(Expr, bool),
+    /// Without an order: `\{..\}`, a bare list, both signs of `\pm`.
+    Set(Vec<Answer>),
+    /// With its brackets: a tuple or an interval.
+    Tuple(char, char, Vec<Answer>),
+    Union(Vec<Answer>),
+    Matrix(Vec<Vec<Answer>>),
+    Relation(Vec<Relation>),
+    /// A name and its value, as in `x = 5`; the relation as well, if it is one of formulas.
+    Named(Vec<Token>, Box<Answer>, Option<Relation>),
+    /// Anything else, in small letters.
+    Words(String),
+}
+
+/// `left OP right`, where greater is written as less.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Relation {
+    pub(super) left: Expr,
+    pub(super) op: Op,
+    pub(super) right: Expr,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Op {
+    Equal,
+    Unequal,
+    Less,
+    AtMost,
+}
+
+impl Answer {
+    /// Reads a text as an answer. It is always one, if only words.
+    pub(super) fn parse(text: &str) -> Self {
+        let text = text.trim();
+        let words = || Self::Words(plain_words(text));
+        match tokens(text) {
+            Some(_) if is_word(text) => words(),
+            Some(tokens) => read(&tokens, 0).unwrap_or_else(words),
+            None => words(),
+        }
+    }
+}
+
+/// A word of letters, and no product of variables.
+fn is_word(text: &str) -> bool {
+    let function = super::lexer::PLAIN.iter().any(|name| text.contains(name));
+    !function && text.chars().count() >= 4 && text.chars().all(char::is_alphabetic)
+}
+
+/// Words in small letters with single spaces; brackets about a single letter go: `(B)` is `b`.
+pub(super) fn plain_words(text: &str) -> String {
+    let mut text = text.replace('$', "");
+    for command in [
+        "\\textbf",
+        "\\textit",
+        "\\textrm",
+        "\\text",
+        "\\mbox",
+        "\\mathrm",
+        "\\mathbf",
+        "\\operatorname",
+    ] {
+        text = text.replace(command, "");
+    }
+    let text: String = text.chars().filter(|c| !['{', '}', '\\'].contains(c)).collect();
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ").to_lowercase();
+    let text = text.trim_end_matches(['.', ',', ';']).trim();
+    let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+    match inner {
+        Some(inner) if inner.chars().count() == 1 => inner.to_owned(),
+        _ => text.to_owned(),
+    }
+}
+
+fn read(tokens: &[Token], depth: usize) -> Option<Answer> {
+    if depth > DEEPEST {
+        return None;
+    }
+    let tokens = trimmed(tokens);
+    if let [Token::Text(words)] = tokens {
+        return Some(match super::unit::without(words) {
+            Some(number) if depth == 0 => Answer::parse(number),
+            _ => Answer::Words(plain_words(words)),
+        });
+    }
+    let merged = grouped(tokens);
+    let tokens = merged.as_deref().unwrap_or(tokens);
+    let pieces = split(tokens, is_separator)?;
+    if pieces.len() > 1 {
+        return list(&pieces, depth).map(Answer::Set);
+    }
+    let cleaned = super::unit::stripped(tokens);
+    let tokens = trimmed(&cleaned);
+    if let Some(at) = tokens.iter().position(|t| is_command(t, "in")) {
+        return read(&tokens[at + 1..], depth + 1);
+    }
+    let pieces = split(tokens, |t| is_command(t, "cup"))?;
+    if pieces.len() > 1 {
+        return list(&pieces, depth).map(Answer::Union);
+    }
+    if tokens.iter().any(|t| op(t).is_some()) {
+        return relation(tokens, depth);
+    }
+    if tokens.iter().any(|t| is_command(t, "pm") || is_command(t, "mp")) {
+        return Some(Answer::Set(vec![
+            read(&signed(tokens, '+'), depth + 1)?,
+            read(&signed(tokens, '-'), depth + 1)?,
+        ]));
+    }
+    collection(tokens, depth).or_else(|| value(tokens))
+}
+
+fn list(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
+    pieces.iter().map(|piece| read(piece, depth + 1)).collect()
+}
+
+fn value(tokens: &[Token]) -> Option<Answer> {
+    let (percent, tokens) = match tokens {
+        [before @ .., Token::Symbol('%')] => (true, before),
+        all => (false, all),
+    };
+    // A ratio of two numbers is their quotient.
+    if let [Token::Number(..), Token::Symbol(':'), Token::Number(..)] = tokens {
+        let mut tokens = tokens.to_vec();
+        tokens[1] = Token::Symbol('/');
+        return Expr::parse(&tokens).map(|expr| Answer::Value(expr, percent));
+    }
+    Expr::parse(tokens).map(|expr| Answer::Value(expr, percent))
+}
+
+/// Sets, tuples, intervals, matrices.
+fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
+    match tokens {
+        [one] if is_command(one, "emptyset") => Some(Answer::Set(Vec::new())),
+        [Token::Set('{'), Token::Set('}')] => Some(Answer::Set(Vec::new())),
+        [Token::Set('{'), inside @ .., Token::Set('}')] => {
+            let pieces = split(inside, is_separator)?;
+            list(&pieces, depth).map(Answer::Set)
+        }
+        [
+            Token::Symbol(open @ ('(' | '[')),
+            inside @ ..,
+            Token::Symbol(close @ (')' | ']')),
+        ] => {
+            let pieces = split(inside, is_separator)?;
+            let tuple = |pieces| Answer::Tuple(*open, *close, pieces);
+            if pieces.len() > 1 {
+                list(&pieces, depth).map(tuple)
+            } else {
+                None
+            }
+        }
+        [begin, inside @ .., end] if is_command(begin, "begin matrix") && is_command(end, "end matrix") => {
+            let rows = split(inside, |t| is_command(t, "\\"))?;
+            let rows = rows.iter().filter(|row| !row.is_empty());
+            let cells = |row: &&[Token]| list(&split(row, |t| *t == Token::Symbol('&'))?, depth);
+            rows.map(cells).collect::<Option<_>>().map(Answer::Matrix)
+        }
+        _ => None,
+    }
+}
+
+fn op(token: &Token) -> Option<(Op, bool)> {
+    match token {
+        Token::Symbol('=') => Some((Op::Equal, false)),
+        Token::Command(name) => match name.as_str() {
+            "ne" => Some((Op::Unequal, false)),
+            "<" => Some((Op::Less, false)),
+            "<=" => Some((Op::AtMost, false)),
+            ">" => Some((Op::Less, true)),
+            ">=" => Some((Op::AtMost, true)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `x = 5` and chains such as `1 < x <= 2`.
+fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
+    let ops: Vec<(Op, bool)> = tokens.iter().filter_map(op).collect();
+    let sides = split(tokens, |t| op(t).is_some())?;
+    if sides.len() != ops.len() + 1 {
+        return None;
+    }
+    let relation = |at: usize| {
+        let (mut left, mut right) = (Expr::parse(sides[at])?, Expr::parse(sides[at + 1])?);
+        let (op, flipped) = ops[at];
+        if flipped {
+            std::mem::swap(&mut left, &mut right);
+        }
+        Some(Relation { left, op, right })
+    };
+    if ops.iter().all(|(op, _)| *op == Op::Equal) {
+        // The last of a chain of equal things is the answer.
+        let (first, last) = (sides.first()?, sides.last()?);
+        let named = |name: &[Token], value: &[Token]| {
+            let value = read(value, depth + 1)?;
+            Some(Answer::Named(name.to_vec(), Box::new(value), relation(0)))
+        };
+        if is_name(first) {
+            return named(first, last);
+        }
+        if ops.len() == 1 && is_name(last) {
+            return named(last, first);
+        }
+        if first.is_empty() {
+            return read(last, depth + 1);
+        }
+    }
+    (0..ops.len())
+        .map(relation)
+        .collect::<Option<_>>()
+        .map(Answer::Relation)
+}
+
+/// Something that a value is given to: letters, with brackets and commas, without numbers and signs.
+fn is_name(tokens: &[Token]) -> bool {
+    let part = |token: &Token| match token {
+        Token::Letter(_) | Token::Text(_) => true,
+        Token::Command(name) => name.chars().all(|c| c.is_ascii_alphabetic()) && name != "frac" && name != "sqrt",
+        Token::Symbol(c) => ['(', ')', ',', '_', '{', '}', '\''].contains(c),
+        // The number of a subscript.
+        Token::Number(digits, _) => digits.len() == 1,
+        Token::Set(_) => false,
+    };
+    let letter = tokens.first().is_some_and(|t| !matches!(t, Token::Number(..)));
+    let letters = tokens
+        .iter()
+        .filter(|t| matches!(t, Token::Letter(_) | Token::Command(_)))
+        .count();
+    let bracketed = tokens.contains(&Token::Symbol('('));
+    letter && tokens.len() <= 9 && tokens.iter().all(part) && (letters <= 1 || bracketed)
+}
+
+fn is_command(token: &Token, wanted: &str) -> bool {
+    matches!(token, Token::Command(name) if name == wanted)
+}
+
+fn is_separator(token: &Token) -> bool {
+    match token {
+        Token::Symbol(c) => *c == ',' || *c == ';',
+        Token::Text(words) => ["and", "or"].contains(&words.trim().trim_matches(',').trim()),
+        _ => false,
+    }
+}
+
+/// Without full stops and the like at the ends.
+fn trimmed(mut tokens: &[Token]) -> &[Token] {
+    let stop = |token: &Token| matches!(token, Token::Symbol('.' | ',' | ';' | ':'));
+    while let [before @ .., last] = tokens
+        && stop(last)
+    {
+        tokens = before;
+    }
+    while let [first, after @ ..] = tokens
+        && (stop(first) || *first == Token::Symbol('='))
+    {
+        tokens = after;
+    }
+    tokens
+}
+
+/// The pieces between the separators that stand in no brackets; `None` if the brackets do not match. An interval's brackets
+/// match whatever they are.
+fn split(tokens: &[Token], separator: impl Fn(&Token) -> bool) -> Option<Vec<&[Token]>> {
+    let (mut pieces, mut depth, mut start) = (Vec::new(), 0usize, 0);
+    for (at, token) in tokens.iter().enumerate() {
+        match token {
+            Token::Symbol('(' | '[' | '{') | Token::Set('{') => depth += 1,
+            Token::Symbol(')' | ']' | '}') | Token::Set('}') => depth = depth.checked_sub(1)?,
+            Token::Command(name) if name.starts_with("begin ") => depth += 1,
+            Token::Command(name) if name.starts_with("end ") => depth = depth.checked_sub(1)?,
+            token if depth == 0 && separator(token) => {
+                pieces.push(&tokens[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    pieces.push(&tokens[start..]);
+    // An empty piece beside a separator (`1, and 2`) is no element.
+    if pieces.len() > 1 {
+        pieces.retain(|piece| !piece.is_empty());
+    }
+    (depth == 0).then_some(pieces)
+}
+
+/// `1,234,567.8` as one number, if nothing but a sign, units and a percent sign is beside it.
+fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
+    let start = usize::from(matches!(tokens.first(), Some(Token::Symbol('-' | '+'))));
+    let Token::Number(first, spaced) = tokens.get(start)? else {
+        return None;
+    };
+    let (mut digits, mut at) = (first.clone(), start + 1);
+    while let (Some(Token::Symbol(',')), Some(Token::Number(group, false))) = (tokens.get(at), tokens.get(at + 1)) {
+        let whole = group.split('.').next().unwrap_or_default();
+        if whole.len() != 3 || digits.contains('.') {
+            return None;
+        }
+        digits.push_str(group);
+        at += 2;
+    }
+    let beside = tokens[at..]
+        .iter()
+        .all(|t| matches!(t, Token::Text(_) | Token::Letter(_) | Token::Symbol('%')));
+    if at == start + 1 || first.len() > 3 || first.contains('.') || !beside {
+        return None;
+    }
+    let mut merged = tokens[..start].to_vec();
+    merged.push(Token::Number(digits, *spaced));
+    merged.extend_from_slice(&tokens[at..]);
+    Some(merged)
+}
+
+/// With every `\pm` as `sign`, and every `\mp` as the other one.
+fn signed(tokens: &[Token], sign: char) -> Vec<Token> {
+    let other = if sign == '+' { '-' } else { '+' };
+    let put = |token: &Token| match token {
+        Token::Command(name) if name == "pm" => Token::Symbol(sign),
+        Token::Command(name) if name == "mp" => Token::Symbol(other),
+        token => token.clone(),
+    };
+    tokens.iter().map(put).collect()
+}

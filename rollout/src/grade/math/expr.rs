@@ -1,0 +1,107 @@
+//! Formulas as trees, and their values at a point.
+
+use std::collections::BTreeSet;
+
+use super::number::{Complex, Number};
+
+/// A formula.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Expr {
+    /// Its value, and how many places it was written with.
+    Number(Number, usize),
+    Infinity,
+    Variable(String),
+    Sum(Box<Expr>, Box<Expr>),
+    Product(Box<Expr>, Box<Expr>),
+    Quotient(Box<Expr>, Box<Expr>),
+    Power(Box<Expr>, Box<Expr>),
+    Negative(Box<Expr>),
+    Root(Box<Expr>, u32),
+    Function(String, Box<Expr>),
+    /// The logarithm to a base.
+    Log(Box<Expr>, Box<Expr>),
+    Absolute(Box<Expr>),
+    Factorial(Box<Expr>),
+    Binomial(Box<Expr>, Box<Expr>),
+    Degrees(Box<Expr>),
+}
+
+impl Expr {
+    /// The names of its variables.
+    pub(super) fn variables(&self, names: &mut BTreeSet<String>) {
+        match self {
+            Self::Number(..) | Self::Infinity => {}
+            Self::Variable(name) => {
+                if !["e", "i", "pi"].contains(&name.as_str()) {
+                    names.insert(name.clone());
+                }
+            }
+            Self::Negative(a)
+            | Self::Root(a, _)
+            | Self::Function(_, a)
+            | Self::Absolute(a)
+            | Self::Factorial(a)
+            | Self::Degrees(a) => a.variables(names),
+            Self::Sum(a, b)
+            | Self::Product(a, b)
+            | Self::Quotient(a, b)
+            | Self::Power(a, b)
+            | Self::Log(a, b)
+            | Self::Binomial(a, b) => {
+                a.variables(names);
+                b.variables(names);
+            }
+        }
+    }
+
+    /// Its value where `at` gives the variables' values; `None` where it has none.
+    pub(super) fn value(&self, at: &dyn Fn(&str) -> f64) -> Option<Number> {
+        match self {
+            Self::Number(value, _) => Some(*value),
+            Self::Infinity => Some(Number::infinity()),
+            Self::Variable(name) => match name.as_str() {
+                "pi" => Number::real(std::f64::consts::PI),
+                "e" => Number::real(std::f64::consts::E),
+                "i" => Number::inexact(Complex { re: 0.0, im: 1.0 }),
+                name => Number::real(at(name)),
+            },
+            Self::Sum(a, b) => a.value(at)?.add(b.value(at)?),
+            Self::Product(a, b) => a.value(at)?.multiply(b.value(at)?),
+            Self::Quotient(a, b) => a.value(at)?.divide(b.value(at)?),
+            Self::Power(a, b) => a.value(at)?.power(b.value(at)?),
+            Self::Negative(a) => a.value(at).map(Number::negate),
+            Self::Root(a, degree) => a.value(at)?.root(*degree),
+            Self::Function(name, a) => a.value(at)?.function(name),
+            Self::Log(base, a) => a.value(at)?.function("ln")?.divide(base.value(at)?.function("ln")?),
+            Self::Absolute(a) => a.value(at)?.absolute(),
+            Self::Factorial(a) => {
+                let n = a.value(at)?;
+                n.factorial().or_else(|| opaque(n, Number::exact(1, 1)?))
+            }
+            Self::Binomial(a, b) => {
+                let (n, k) = (a.value(at)?, b.value(at)?);
+                n.binomial(k).or_else(|| opaque(n, k))
+            }
+            Self::Degrees(a) => a.value(at),
+        }
+    }
+
+    /// Places of a plain decimal number.
+    pub(super) fn places(&self) -> usize {
+        match self {
+            Self::Number(_, places) => *places,
+            Self::Negative(inner) => inner.places(),
+            _ => 0,
+        }
+    }
+}
+
+/// Between whole numbers, a factorial is any function: the same argument gives the same value, and no two formulas meet by
+/// chance.
+fn opaque(n: Number, k: Number) -> Option<Number> {
+    let whole = n.as_whole().is_some();
+    if whole {
+        return None;
+    }
+    Number::real((1.7 * n.as_real()? + 0.3).sin() * (0.9 * k.as_real()?).cos() + 2.1)
+}

@@ -1,0 +1,287 @@
+//! From LaTeX, or plain text that means mathematics, to tokens. What only concerns the look of a formula is dropped here.
+
+/// A piece of a formula.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Token {
+    /// Digits with at most one point, and whether white space stood before it.
+    Number(String, bool),
+    Letter(char),
+    /// A command by its name, without the backslash.
+    Command(String),
+    Symbol(char),
+    /// `\{` or `\}`.
+    Set(char),
+    /// Words: the content of `\text{}` and its kin.
+    Text(String),
+}
+
+/// Commands that say how to set a formula and not what it is.
+const LOOKS: [&str; 29] = [
+    "left",
+    "right",
+    "big",
+    "Big",
+    "bigl",
+    "bigr",
+    "Bigl",
+    "Bigr",
+    "bigg",
+    "Bigg",
+    "displaystyle",
+    "textstyle",
+    "limits",
+    "quad",
+    "qquad",
+    "mathbf",
+    "mathbb",
+    "mathit",
+    "mathsf",
+    "mathcal",
+    "boldsymbol",
+    "bm",
+    "boxed",
+    "fbox",
+    "approx",
+    "hline",
+    "thinspace",
+    "limits",
+    "middle",
+];
+const WORDS: [&str; 8] = [
+    "text",
+    "textbf",
+    "textit",
+    "textrm",
+    "mbox",
+    "mathrm",
+    "operatorname",
+    "rm",
+];
+
+/// Names of one meaning, brought to one.
+const ALIASES: [(&str, &str); 24] = [
+    ("dfrac", "frac"),
+    ("tfrac", "frac"),
+    ("cfrac", "frac"),
+    ("dbinom", "binom"),
+    ("tbinom", "binom"),
+    ("cdot", "*"),
+    ("times", "*"),
+    ("ast", "*"),
+    ("div", "/"),
+    ("le", "<="),
+    ("leq", "<="),
+    ("leqslant", "<="),
+    ("ge", ">="),
+    ("geq", ">="),
+    ("geqslant", ">="),
+    ("lt", "<"),
+    ("gt", ">"),
+    ("neq", "ne"),
+    ("infinity", "infty"),
+    ("varnothing", "emptyset"),
+    ("lbrace", "{"),
+    ("rbrace", "}"),
+    ("lvert", "|"),
+    ("rvert", "|"),
+];
+
+/// Names that stand without a backslash where people write plain text.
+pub(super) const PLAIN: [&str; 17] = [
+    "arcsin", "arccos", "arctan", "sqrt", "sinh", "cosh", "tanh", "sin", "cos", "tan", "cot", "sec", "csc", "log",
+    "exp", "ln", "pi",
+];
+
+/// The tokens of a text; `None` if it is not even that (a backslash at its end).
+pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
+    let text = text.replace("{,}", ",");
+    let mut lexer = Lexer {
+        rest: &text,
+        spaced: false,
+        out: Vec::new(),
+    };
+    while !lexer.rest.is_empty() {
+        lexer.step()?;
+    }
+    Some(lexer.out)
+}
+
+struct Lexer<'a> {
+    rest: &'a str,
+    spaced: bool,
+    out: Vec<Token>,
+}
+
+impl<'a> Lexer<'a> {
+    fn take(&mut self, wanted: impl Fn(char) -> bool) -> &'a str {
+        let end = self.rest.find(|c| !wanted(c)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
+    }
+
+    fn push(&mut self, token: Token) {
+        self.out.push(token);
+        self.spaced = false;
+    }
+
+    fn step(&mut self) -> Option<()> {
+        let first = self.rest.chars().next()?;
+        match first {
+            c if c.is_whitespace() || c == '~' => {
+                self.take(|c| c.is_whitespace() || c == '~');
+                self.spaced = true;
+            }
+            '\\' => return self.command(),
+            c if c.is_ascii_digit() || (c == '.' && self.rest[1..].starts_with(|c: char| c.is_ascii_digit())) => {
+                self.number();
+            }
+            c if c.is_ascii_alphabetic() => self.word(),
+            c => {
+                self.rest = &self.rest[c.len_utf8()..];
+                self.sign(c);
+            }
+        }
+        Some(())
+    }
+
+    fn number(&mut self) {
+        let whole = self.take(|c| c.is_ascii_digit());
+        let mut digits = whole.to_owned();
+        let after = self.rest.strip_prefix('.');
+        if let Some(after) = after.filter(|after| after.starts_with(|c: char| c.is_ascii_digit()) || !whole.is_empty())
+        {
+            self.rest = after;
+            digits.push('.');
+            digits.push_str(self.take(|c| c.is_ascii_digit()));
+        }
+        let spaced = self.spaced;
+        self.push(Token::Number(digits, spaced));
+    }
+
+    /// Letters without a backslash: a known name, or a variable each.
+    fn word(&mut self) {
+        if let Some(name) = PLAIN.iter().find(|name| self.rest.starts_with(**name)) {
+            self.rest = &self.rest[name.len()..];
+            return self.push(Token::Command((*name).to_owned()));
+        }
+        if let Some(c) = self.rest.chars().next() {
+            self.rest = &self.rest[c.len_utf8()..];
+            self.push(Token::Letter(c));
+        }
+    }
+
+    fn sign(&mut self, c: char) {
+        let token = match c {
+            '$' => return,
+            '−' | '–' => Token::Symbol('-'),
+            '×' | '·' | '⋅' => Token::Symbol('*'),
+            '÷' => Token::Symbol('/'),
+            '≤' => Token::Command("<=".into()),
+            '≥' => Token::Command(">=".into()),
+            '≠' => Token::Command("ne".into()),
+            '∞' => Token::Command("infty".into()),
+            'π' => Token::Command("pi".into()),
+            '√' => Token::Command("sqrt".into()),
+            '∪' => Token::Command("cup".into()),
+            '∅' => Token::Command("emptyset".into()),
+            '±' => Token::Command("pm".into()),
+            '°' => Token::Command("circ".into()),
+            '<' | '>' if self.rest.starts_with('=') => {
+                self.rest = &self.rest[1..];
+                Token::Command(format!("{c}="))
+            }
+            '<' | '>' => Token::Command(c.to_string()),
+            c => Token::Symbol(c),
+        };
+        self.push(token);
+    }
+
+    fn command(&mut self) -> Option<()> {
+        self.rest = &self.rest[1..];
+        let name = self.take(|c| c.is_ascii_alphabetic());
+        if name.is_empty() {
+            let c = self.rest.chars().next()?;
+            self.rest = &self.rest[c.len_utf8()..];
+            match c {
+                ',' | ';' | ':' | '!' | ' ' | '$' | '(' | ')' | '[' | ']' => {}
+                '{' | '}' => self.push(Token::Set(c)),
+                '%' => self.push(Token::Symbol('%')),
+                // A new row of a matrix.
+                '\\' => self.push(Token::Command("\\".into())),
+                c => self.push(Token::Symbol(c)),
+            }
+            return Some(());
+        }
+        if LOOKS.contains(&name) {
+            return Some(());
+        }
+        if WORDS.contains(&name)
+            && let Some(content) = self.group()
+        {
+            self.push(Token::Text(content.to_owned()));
+            return Some(());
+        }
+        if name == "degree" {
+            // As people write 90^\circ.
+            self.push(Token::Symbol('^'));
+            self.push(Token::Command("circ".into()));
+            return Some(());
+        }
+        if name == "begin" || name == "end" {
+            let environment = self.group()?;
+            let kind = if environment.ends_with("matrix") || environment == "array" {
+                "matrix"
+            } else {
+                environment
+            };
+            self.push(Token::Command(format!("{name} {kind}")));
+            return Some(());
+        }
+        let alias = ALIASES.iter().find(|(known, _)| *known == name);
+        self.push(match alias.map_or(name, |(_, ours)| ours) {
+            one @ ("*" | "/" | "|") => Token::Symbol(one.chars().next()?),
+            one @ ("{" | "}") => Token::Set(one.chars().next()?),
+            name => Token::Command(name.to_owned()),
+        });
+        Some(())
+    }
+
+    /// The content of the group in braces that comes next.
+    fn group(&mut self) -> Option<&'a str> {
+        let inside = self.rest.trim_start().strip_prefix('{')?;
+        let mut depth = 1usize;
+        let end = inside.find(|c| {
+            depth = match c {
+                '{' => depth + 1,
+                '}' => depth - 1,
+                _ => depth,
+            };
+            depth == 0
+        })?;
+        self.rest = &inside[end + 1..];
+        Some(&inside[..end])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_go_and_meaning_stays() {
+        let same = |a: &str, b: &str| assert_eq!(tokens(a), tokens(b), "{a} and {b}");
+        same("\\left(\\dfrac{1}{2}\\right)", "(\\frac{1}{2})");
+        same("$2 \\cdot x$", "2*x");
+        same("1{,}000", "1,000");
+        same("x\\,\\le\\;y", "x<=y");
+        same("90\\degree", "90^\\circ");
+        assert_eq!(tokens("\\"), None);
+        assert_eq!(
+            tokens("2 1/3").unwrap()[1],
+            Token::Number("1".into(), true),
+            "white space before a number is kept: it makes a mixed number"
+        );
+        assert_eq!(tokens("\\text{two words}"), Some(vec![Token::Text("two words".into())]));
+    }
+}

@@ -1,0 +1,103 @@
+//! Mathematical answers: found in text, read, compared by what they mean.
+//!
+//! Numbers are compared as exact fractions where they are that, formulas with variables by their values at fixed points. Sets,
+//! tuples, intervals and their unions, matrices, equations and inequalities are compared part by part. Units are not.
+
+mod answer;
+mod expr;
+mod lexer;
+mod number;
+mod numerals;
+mod parser;
+mod same;
+mod unit;
+
+use serde_json::Value;
+
+use self::answer::Answer;
+use self::same::same;
+use super::{boxed, label_text};
+
+/// Longest answer that is compared, in bytes.
+const LONGEST: usize = 512;
+
+/// Whether the answer in `text` equals the label.
+pub(super) fn right(text: &str, label: &Value) -> bool {
+    let Some(label) = label_text(label) else { return false };
+    let label = boxed::last(&label).unwrap_or(&label);
+    let usable = |answer: &&str| !answer.trim().is_empty() && answer.len() <= LONGEST;
+    found(text).filter(usable).is_some_and(|answer| equal(answer, label))
+}
+
+/// A label must be a text or a number with something in it.
+pub(super) fn is_label(label: &Value) -> bool {
+    label_text(label).is_some_and(|text| !text.trim().is_empty() && text.len() <= LONGEST)
+}
+
+/// The last boxed answer; else what stands between `<answer>` and `</answer>`; else what follows the last "answer is" or "answer:" on its line; else the last number.
+fn found(text: &str) -> Option<&str> {
+    boxed::last(text)
+        .or_else(|| super::format::last_block(text, "answer"))
+        .or_else(|| announced(text))
+        .or_else(|| last_number(text))
+}
+
+fn announced(text: &str) -> Option<&str> {
+    let lower = text.to_ascii_lowercase();
+    let end = ["answer is", "answer:"]
+        .iter()
+        .filter_map(|w| lower.rfind(w).map(|at| at + w.len()))
+        .max()?;
+    let line = text[end..].trim_start_matches([':', ' ', '*']).lines().next()?;
+    let line = line.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
+    (!line.is_empty()).then_some(line)
+}
+
+fn last_number(text: &str) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
+    let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
+    let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
+    let start = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
+    let negative = start > 0 && bytes[start - 1] == b'-';
+    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
+    Some(&text[start - usize::from(negative && !operand)..end])
+}
+
+/// Equal as text, or in what it means.
+pub(super) fn equal(answer: &str, label: &str) -> bool {
+    if answer.trim() == label.trim() {
+        return true;
+    }
+    let (a, b) = (Answer::parse(answer), Answer::parse(label));
+    let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
+    let in_words = |text: &str| Some(answer::plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
+    same(&a, &b) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+}
+
+/// The number that a GSM8K text gives: after the last `####`, else the boxed or the last one.
+fn gsm8k_number(text: &str) -> Option<String> {
+    let after = text.rfind("####").map(|at| &text[at + 4..]);
+    let found = match after
+        .and_then(|rest| rest.lines().next())
+        .filter(|line| !line.trim().is_empty())
+    {
+        Some(line) => last_number(line)?,
+        None => boxed::last(text).or_else(|| last_number(text))?,
+    };
+    let number: String = found.chars().filter(|c| !['$', ',', ' '].contains(c)).collect();
+    let is_number = number.bytes().any(|b| b.is_ascii_digit());
+    (is_number && number.len() <= LONGEST).then(|| number.trim_end_matches('.').to_owned())
+}
+
+/// Whether the answer's number is the label's, by value.
+pub(super) fn gsm8k(text: &str, label: &Value) -> bool {
+    let label = label_text(label).and_then(|label| gsm8k_number(&label));
+    label
+        .zip(gsm8k_number(text))
+        .is_some_and(|(label, found)| equal(&found, &label))
+}
+
+pub(super) fn is_gsm8k_label(label: &Value) -> bool {
+    label_text(label).and_then(|label| gsm8k_number(&label)).is_some()
+}

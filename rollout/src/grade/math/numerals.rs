@@ -1,0 +1,117 @@
+//! Numbers as they are written: decimals, mixed numbers, scientific notation, repeating decimals, other bases.
+
+use super::expr::Expr;
+use super::lexer::Token;
+use super::number::Number;
+use super::parser::{Parser, boxed};
+
+impl Parser<'_> {
+    pub(super) fn number(&mut self, digits: &str) -> Option<Expr> {
+        if let Some(expr) = self.repeating(digits) {
+            return Some(expr);
+        }
+        if let Some(base) = self.subscript() {
+            // A number in another base is a name: 1010_2 is not 1010.
+            return if base == "10" {
+                decimal(digits)
+            } else {
+                Some(Expr::Variable(format!("{digits}_{base}")))
+            };
+        }
+        if let Some(expr) = self.scientific(digits) {
+            return Some(expr);
+        }
+        let expr = decimal(digits)?;
+        if digits.contains('.') {
+            return Some(expr);
+        }
+        self.mixed(expr)
+    }
+
+    /// `2\frac{1}{3}` and `2 1/3`.
+    fn mixed(&mut self, whole: Expr) -> Option<Expr> {
+        let fraction = match self.rest {
+            [Token::Number(a, true), Token::Symbol('/'), Token::Number(b, _), ..] => {
+                self.rest = &self.rest[3..];
+                Expr::Quotient(boxed(decimal(a)?), boxed(decimal(b)?))
+            }
+            [Token::Command(name), after, ..] if name == "frac" && is_numeric(after, &self.rest[2..]) => {
+                self.rest = &self.rest[1..];
+                self.command("frac")?
+            }
+            _ => return Some(whole),
+        };
+        Some(Expr::Sum(boxed(whole), boxed(fraction)))
+    }
+
+    /// `1.5e3`
+    fn scientific(&mut self, digits: &str) -> Option<Expr> {
+        let (negative, exponent, used) = match self.rest {
+            [Token::Letter('e' | 'E'), Token::Number(n, false), ..] => (false, n, 2),
+            [
+                Token::Letter('e' | 'E'),
+                Token::Symbol(sign @ ('+' | '-')),
+                Token::Number(n, false),
+                ..,
+            ] => (*sign == '-', n, 3),
+            _ => return None,
+        };
+        let exponent: i32 = exponent.parse().ok().filter(|e| (0..300).contains(e))?;
+        let power = Number::exact(10, 1)?.power(Number::exact(
+            i128::from(if negative { -exponent } else { exponent }),
+            1,
+        )?)?;
+        let Expr::Number(mantissa, _) = decimal(digits)? else {
+            return None;
+        };
+        self.rest = &self.rest[used..];
+        Some(Expr::Number(mantissa.multiply(power)?, 0))
+    }
+
+    /// `0.\overline{3}`
+    fn repeating(&mut self, digits: &str) -> Option<Expr> {
+        let [
+            Token::Command(name),
+            Token::Symbol('{'),
+            Token::Number(period, _),
+            Token::Symbol('}'),
+            ..,
+        ] = self.rest
+        else {
+            return None;
+        };
+        let (_, fraction) = digits.split_once('.')?;
+        if name != "overline" || period.contains('.') || fraction.len() + period.len() > 30 {
+            return None;
+        }
+        let all: i128 = format!("{}{period}", digits.replace('.', "")).parse().ok()?;
+        let head: i128 = digits.replace('.', "").parse().ok()?;
+        let nines = 10i128.checked_pow(period.len() as u32)? - 1;
+        let denominator = nines.checked_mul(10i128.checked_pow(fraction.len() as u32)?)?;
+        self.rest = &self.rest[4..];
+        Some(Expr::Number(Number::exact(all - head, denominator)?, 0))
+    }
+}
+
+/// Whether a fraction begins with numbers only: `\frac{1}{3}`, `\frac13`.
+fn is_numeric(first: &Token, rest: &[Token]) -> bool {
+    match first {
+        Token::Number(..) => true,
+        Token::Symbol('{') => {
+            matches!(rest.first(), Some(Token::Number(..))) && rest.get(1) == Some(&Token::Symbol('}'))
+        }
+        _ => false,
+    }
+}
+
+fn decimal(digits: &str) -> Option<Expr> {
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let scale = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?);
+    let exact = format!("{whole}{fraction}")
+        .parse()
+        .ok()
+        .zip(scale)
+        .and_then(|(n, d)| Number::exact(n, d));
+    let value = exact.or_else(|| Number::real(digits.parse().ok()?))?;
+    Some(Expr::Number(value, fraction.len()))
+}

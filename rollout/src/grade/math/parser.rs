@@ -1,0 +1,361 @@
+//! From tokens to a formula: recursive descent, by precedence. Numbers are read in [`super::numerals`].
+
+use super::expr::Expr;
+use super::lexer::Token;
+use super::number::Number;
+
+/// Deepest nesting that is read.
+const DEEPEST: usize = 32;
+
+/// Functions of one argument.
+const FUNCTIONS: [&str; 15] = [
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp", "log",
+];
+
+/// Commands that a formula cannot contain: they stand between formulas.
+const BETWEEN: [&str; 12] = [
+    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\",
+];
+
+impl Expr {
+    /// Reads all tokens as one formula.
+    pub(super) fn parse(tokens: &[Token]) -> Option<Self> {
+        let mut parser = Parser {
+            rest: tokens,
+            depth: 0,
+            bars: 0,
+        };
+        let expr = parser.sum()?;
+        parser.rest.is_empty().then_some(expr)
+    }
+}
+
+pub(super) struct Parser<'a> {
+    pub(super) rest: &'a [Token],
+    depth: usize,
+    /// Open absolute values.
+    bars: usize,
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Option<&'a Token> {
+        self.rest.first()
+    }
+
+    fn next(&mut self) -> Option<&'a Token> {
+        let (first, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(first)
+    }
+
+    fn eat(&mut self, symbol: char) -> bool {
+        let found = self.peek() == Some(&Token::Symbol(symbol));
+        if found {
+            self.rest = &self.rest[1..];
+        }
+        found
+    }
+
+    fn eat_command(&mut self, wanted: &str) -> bool {
+        let found = matches!(self.peek(), Some(Token::Command(name)) if name == wanted);
+        if found {
+            self.rest = &self.rest[1..];
+        }
+        found
+    }
+
+    fn deeper<T>(&mut self, read: impl FnOnce(&mut Self) -> Option<T>) -> Option<T> {
+        self.depth += 1;
+        let read = (self.depth <= DEEPEST).then(|| read(self)).flatten();
+        self.depth -= 1;
+        read
+    }
+
+    fn sum(&mut self) -> Option<Expr> {
+        self.deeper(|parser| {
+            let mut expr = parser.product()?;
+            loop {
+                expr = if parser.eat('+') {
+                    Expr::Sum(boxed(expr), boxed(parser.product()?))
+                } else if parser.eat('-') {
+                    Expr::Sum(boxed(expr), boxed(Expr::Negative(boxed(parser.product()?))))
+                } else {
+                    return Some(expr);
+                };
+            }
+        })
+    }
+
+    fn product(&mut self) -> Option<Expr> {
+        if self.eat('-') {
+            return self.deeper(|parser| parser.product().map(|expr| Expr::Negative(boxed(expr))));
+        }
+        if self.eat('+') {
+            return self.deeper(Self::product);
+        }
+        let mut expr = self.power()?;
+        loop {
+            expr = if self.eat('*') {
+                Expr::Product(boxed(expr), boxed(self.signed()?))
+            } else if self.eat('/') {
+                Expr::Quotient(boxed(expr), boxed(self.signed()?))
+            } else if self.starts_factor() {
+                Expr::Product(boxed(expr), boxed(self.power()?))
+            } else {
+                return Some(expr);
+            };
+        }
+    }
+
+    fn signed(&mut self) -> Option<Expr> {
+        if self.eat('-') {
+            return self.power().map(|expr| Expr::Negative(boxed(expr)));
+        }
+        self.power()
+    }
+
+    /// Whether what comes next multiplies without a sign.
+    fn starts_factor(&self) -> bool {
+        match self.peek() {
+            Some(Token::Letter(_)) => true,
+            Some(Token::Command(name)) => {
+                !BETWEEN.contains(&name.as_str())
+                    && !name.contains(' ')
+                    && !["rfloor", "rceil", "circ"].contains(&&**name)
+            }
+            Some(Token::Symbol('|')) => self.bars == 0,
+            Some(Token::Symbol(c)) => ['(', '{'].contains(c),
+            _ => false,
+        }
+    }
+
+    fn power(&mut self) -> Option<Expr> {
+        let mut base = self.atom()?;
+        loop {
+            if self.eat('!') {
+                base = Expr::Factorial(boxed(base));
+            } else if self.eat_command("circ") {
+                base = Expr::Degrees(boxed(base));
+            } else if self.eat('^') {
+                if self.eat_circle() {
+                    base = Expr::Degrees(boxed(base));
+                    continue;
+                }
+                let exponent = self.deeper(Self::exponent)?;
+                base = Expr::Power(boxed(base), boxed(exponent));
+            } else {
+                return Some(base);
+            }
+        }
+    }
+
+    /// `\circ` or `{\circ}`.
+    fn eat_circle(&mut self) -> bool {
+        let circle = |token: &Token| matches!(token, Token::Command(name) if name == "circ");
+        match self.rest {
+            [first, ..] if circle(first) => self.rest = &self.rest[1..],
+            [Token::Symbol('{'), middle, Token::Symbol('}'), ..] if circle(middle) => self.rest = &self.rest[3..],
+            _ => return false,
+        }
+        true
+    }
+
+    fn exponent(&mut self) -> Option<Expr> {
+        if self.eat('-') {
+            return self.exponent().map(|expr| Expr::Negative(boxed(expr)));
+        }
+        let base = self.argument(true)?;
+        if self.eat('^') {
+            let exponent = self.deeper(Self::exponent)?;
+            return Some(Expr::Power(boxed(base), boxed(exponent)));
+        }
+        Some(base)
+    }
+
+    fn until(&mut self, close: char) -> Option<Expr> {
+        let expr = self.sum()?;
+        self.eat(close).then_some(expr)
+    }
+
+    /// An argument of a command: a group in braces; else a whole number (`whole`, as in plain text) or its first digit.
+    fn argument(&mut self, whole: bool) -> Option<Expr> {
+        if let Some(Token::Number(digits, _)) = self.peek()
+            && digits.len() > 1
+            && !whole
+            && !digits.contains('.')
+        {
+            // \frac12: the rest of the digits is the next argument, or a factor.
+            return None;
+        }
+        self.atom()
+    }
+
+    fn atom(&mut self) -> Option<Expr> {
+        match self.next()? {
+            Token::Number(digits, _) => self.number(digits),
+            Token::Letter(c) => Some(self.variable(c.to_string())),
+            Token::Symbol('(') => self.until(')'),
+            Token::Symbol('[') => self.until(']'),
+            Token::Symbol('{') => self.until('}'),
+            Token::Symbol('|') => {
+                self.bars += 1;
+                let inside = self.sum();
+                self.bars -= 1;
+                let inside = inside?;
+                self.eat('|').then(|| Expr::Absolute(boxed(inside)))
+            }
+            Token::Command(name) => self.command(name),
+            _ => None,
+        }
+    }
+
+    pub(super) fn command(&mut self, name: &str) -> Option<Expr> {
+        match name {
+            "infty" => Some(Expr::Infinity),
+            "frac" => {
+                let (numerator, denominator) = self.two_arguments()?;
+                Some(Expr::Quotient(boxed(numerator), boxed(denominator)))
+            }
+            "binom" => {
+                let (n, k) = self.two_arguments()?;
+                Some(Expr::Binomial(boxed(n), boxed(k)))
+            }
+            "sqrt" => {
+                let degree = if self.eat('[') { self.degree()? } else { 2 };
+                let inside = match self.split_digits() {
+                    Some(digit) => digit,
+                    None => self.argument(true)?,
+                };
+                Some(Expr::Root(boxed(inside), degree))
+            }
+            "lfloor" | "lceil" => {
+                let inside = self.sum()?;
+                let (close, name) = if name == "lfloor" {
+                    ("rfloor", "floor")
+                } else {
+                    ("rceil", "ceil")
+                };
+                let closed = self.eat_command(close);
+                closed.then(|| Expr::Function(name.into(), boxed(inside)))
+            }
+            name if FUNCTIONS.contains(&name) => self.function(name),
+            name if BETWEEN.contains(&name) || name.contains(' ') => None,
+            name if !name.starts_with(|c: char| c.is_ascii_alphabetic()) => None,
+            "rfloor" | "rceil" | "circ" | "overline" => None,
+            name => Some(self.variable(name.to_owned())),
+        }
+    }
+
+    /// The two arguments of `\frac` and its kin, `\frac12` among them.
+    fn two_arguments(&mut self) -> Option<(Expr, Expr)> {
+        if let Some(Token::Number(digits, _)) = self.peek()
+            && let [a, b] = digits.as_bytes()
+            && a.is_ascii_digit()
+            && b.is_ascii_digit()
+        {
+            self.rest = &self.rest[1..];
+            let digit = |c: &u8| Some(Expr::Number(Number::exact((c - b'0').into(), 1)?, 0));
+            return Some((digit(a)?, digit(b)?));
+        }
+        Some((self.argument(false)?, self.argument(true)?))
+    }
+
+    /// The number right after `\sqrt`, of one digit only: `\sqrt2`.
+    fn split_digits(&mut self) -> Option<Expr> {
+        match self.peek() {
+            Some(Token::Number(digits, _)) if digits.len() == 1 => self.atom(),
+            _ => None,
+        }
+    }
+
+    fn degree(&mut self) -> Option<u32> {
+        let Some(Token::Number(digits, _)) = self.next() else {
+            return None;
+        };
+        let degree = digits.parse().ok().filter(|degree| (2..=9).contains(degree));
+        self.eat(']').then_some(degree).flatten()
+    }
+
+    fn function(&mut self, name: &str) -> Option<Expr> {
+        let base = if name == "log" && self.eat('_') {
+            Some(self.argument(true)?)
+        } else {
+            None
+        };
+        let power = if self.eat('^') {
+            Some(self.deeper(Self::exponent)?)
+        } else {
+            None
+        };
+        let argument = match self.deeper(Self::function_argument)? {
+            Expr::Degrees(degrees) => {
+                let radians = Expr::Number(Number::real(std::f64::consts::PI / 180.0)?, 0);
+                Expr::Product(degrees, boxed(radians))
+            }
+            other => other,
+        };
+        let value = match (name, base) {
+            ("log", Some(base)) => Expr::Log(boxed(base), boxed(argument)),
+            // As mathematicians write: log without a base is the natural one.
+            ("log", None) => Expr::Function("ln".into(), boxed(argument)),
+            (name, _) => Expr::Function(name.into(), boxed(argument)),
+        };
+        Some(match power {
+            Some(power) => Expr::Power(boxed(value), boxed(power)),
+            None => value,
+        })
+    }
+
+    /// A bracket, or the factors up to the next sign or function: `\sin 2x\cos x`.
+    fn function_argument(&mut self) -> Option<Expr> {
+        if matches!(self.peek(), Some(Token::Symbol('(' | '{' | '|'))) {
+            return self.atom();
+        }
+        if self.eat('-') {
+            return self.function_argument().map(|expr| Expr::Negative(boxed(expr)));
+        }
+        let mut expr = self.power()?;
+        let function =
+            |token: Option<&Token>| matches!(token, Some(Token::Command(name)) if FUNCTIONS.contains(&&**name));
+        while self.starts_factor() && !function(self.peek()) {
+            expr = Expr::Product(boxed(expr), boxed(self.power()?));
+        }
+        Some(expr)
+    }
+
+    /// A variable with its subscript and primes.
+    fn variable(&mut self, mut name: String) -> Expr {
+        loop {
+            if self.eat('\'') {
+                name.push('\'');
+            } else if let Some(index) = self.subscript() {
+                name = format!("{name}_{index}");
+            } else {
+                return Expr::Variable(name);
+            }
+        }
+    }
+
+    pub(super) fn subscript(&mut self) -> Option<String> {
+        if self.peek() != Some(&Token::Symbol('_')) {
+            return None;
+        }
+        let end = match self.rest.get(1)? {
+            Token::Symbol('{') => 1 + self.rest.iter().skip(1).position(|t| *t == Token::Symbol('}'))?,
+            _ => 1,
+        };
+        let text = self.rest[1..=end].iter().map(|token| match token {
+            Token::Number(text, _) | Token::Command(text) | Token::Text(text) => text.clone(),
+            Token::Letter(c) => c.to_string(),
+            Token::Symbol('{' | '}') => String::new(),
+            Token::Symbol(c) | Token::Set(c) => c.to_string(),
+        });
+        let text = text.collect();
+        self.rest = &self.rest[end + 1..];
+        Some(text)
+    }
+}
+
+pub(super) fn boxed(expr: Expr) -> Box<Expr> {
+    Box::new(expr)
+}

@@ -1,0 +1,280 @@
+//! Whether two answers are the same.
+//!
+//! Two formulas are the same if their exact values are; with variables, if they agree at fixed points that no one chose to
+//! please (the identity test of Schwartz and Zippel, with floating-point points because formulas have roots and sines).
+
+use std::collections::BTreeSet;
+
+use super::answer::{Answer, Op, Relation};
+use super::expr::Expr;
+use super::number::Number;
+use crate::shuffle::SplitMix;
+
+/// Points at which formulas with variables are compared; at least `ENOUGH` of them must give values.
+const POINTS: u64 = 8;
+const ENOUGH: usize = 3;
+/// Largest sets that are compared: the comparison is quadratic.
+const LARGEST: usize = 64;
+/// A decimal number of this many places or more stands for what it rounds, or is cut, to.
+const ROUNDED: usize = 6;
+const DEEPEST: usize = 8;
+
+/// Whether two answers are the same.
+pub(super) fn same(a: &Answer, b: &Answer) -> bool {
+    deep(a, b, 0)
+}
+
+fn deep(a: &Answer, b: &Answer, depth: usize) -> bool {
+    use Answer::{Matrix, Named, Relation, Set, Tuple, Union, Value, Words};
+    if depth > DEEPEST {
+        return false;
+    }
+    let next = |a: &Answer, b: &Answer| deep(a, b, depth + 1);
+    let all = |a: &[Answer], b: &[Answer]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| next(a, b));
+    match (a, b) {
+        (Value(a, a_percent), Value(b, b_percent)) => values(a, *a_percent, b, *b_percent),
+        (Words(a), Words(b)) => a == b,
+        (Words(words), Value(..)) => letter(b).is_some_and(|b| *words == b),
+        (Value(..), Words(words)) => letter(a).is_some_and(|a| *words == a),
+        (Named(_, _, Some(a)), Named(_, _, Some(b))) => relations(a, b),
+        (Named(a_name, a, _), Named(b_name, b, _)) => a_name == b_name && next(a, b),
+        (Named(_, _, Some(a)), Relation(b)) | (Relation(b), Named(_, _, Some(a))) => {
+            b.len() == 1 && relations(a, &b[0])
+        }
+        (Named(_, a, _), b) | (b, Named(_, a, _)) => next(a, b),
+        (Relation(a), Relation(b)) => chains(a, b),
+        (Relation(chain), other) | (other, Relation(chain)) => interval(chain).is_some_and(|chain| next(&chain, other)),
+        (Set(a), Set(b)) => sets(a, b, depth),
+        (Set(set), Union(union)) | (Union(union), Set(set)) => {
+            joined(union).is_some_and(|joined| sets(&joined, set, depth))
+        }
+        (Set(set), other) | (other, Set(set)) => !set.is_empty() && set.iter().all(|one| next(one, other)),
+        (Tuple(a_open, a_close, a), Tuple(b_open, b_close, b)) => (a_open, a_close) == (b_open, b_close) && all(a, b),
+        (Union(_), Union(_) | Tuple(..)) | (Tuple(..), Union(_)) => unions(a, b, depth),
+        (Matrix(a), Matrix(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| all(a, b)),
+        _ => false,
+    }
+}
+
+/// The letter that a formula is, as words have it.
+fn letter(answer: &Answer) -> Option<String> {
+    match answer {
+        Answer::Value(Expr::Variable(name), false) => Some(name.to_lowercase()),
+        _ => None,
+    }
+}
+
+/// Every element of each has its like in the other.
+fn sets(a: &[Answer], b: &[Answer], depth: usize) -> bool {
+    let within = |a: &[Answer], b: &[Answer]| a.iter().all(|a| b.iter().any(|b| deep(a, b, depth + 1)));
+    a.len() <= LARGEST && b.len() <= LARGEST && within(a, b) && within(b, a)
+}
+
+/// The elements of a union of sets.
+fn joined(union: &[Answer]) -> Option<Vec<Answer>> {
+    let mut all = Vec::new();
+    for part in union {
+        match part {
+            Answer::Set(set) => all.extend(set.iter().cloned()),
+            _ => return None,
+        }
+    }
+    Some(all)
+}
+
+fn values(a: &Expr, a_percent: bool, b: &Expr, b_percent: bool) -> bool {
+    // A percentage is named by its number or is the hundredth part.
+    let hundredth = |expr: &Expr| {
+        let hundred = Number::exact(100, 1).map(|n| Expr::Number(n, 0))?;
+        Some(Expr::Quotient(Box::new(expr.clone()), Box::new(hundred)))
+    };
+    equal(a, b)
+        || (a_percent && !b_percent && hundredth(a).is_some_and(|a| equal(&a, b)))
+        || (b_percent && !a_percent && hundredth(b).is_some_and(|b| equal(a, &b)))
+}
+
+/// Whether two formulas are equal.
+fn equal(a: &Expr, b: &Expr) -> bool {
+    let names = |expr: &Expr| {
+        let mut names = BTreeSet::new();
+        expr.variables(&mut names);
+        names
+    };
+    if names(a).is_empty() && names(b).is_empty() {
+        let nowhere = |_: &str| f64::NAN;
+        let (Some(x), Some(y)) = (a.value(&nowhere), b.value(&nowhere)) else {
+            return a == b;
+        };
+        return Number::equal(&x, &y) || rounds(a, &x, &y) || rounds(b, &y, &x);
+    }
+    ratio(a, b, |ratio| (ratio - 1.0).abs() <= 1e-9) || a == b
+}
+
+/// Whether the decimal number `x` is `y` rounded or cut to its places.
+fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
+    let places = written.places();
+    let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
+    places >= ROUNDED && y.exact.is_none_or(|(_, d)| d != 1) && Number::near(x, y, 0.0, unit)
+}
+
+/// Whether a / b is one and the same number wherever both have values, and `accept` takes it.
+fn ratio(a: &Expr, b: &Expr, accept: impl Fn(f64) -> bool) -> bool {
+    let (mut found, mut first) = (0, None);
+    for point in 0..POINTS {
+        let at = |name: &str| coordinate(name, point);
+        let (Some(x), Some(y)) = (a.value(&at), b.value(&at)) else {
+            continue;
+        };
+        let (x_size, y_size) = (x.approx.modulus(), y.approx.modulus());
+        if !(x_size.is_finite() && y_size.is_finite()) {
+            continue;
+        }
+        found += 1;
+        if x_size <= 1e-9 && y_size <= 1e-9 {
+            continue;
+        }
+        let Some(ratio) = x.divide(y).and_then(Number::as_real) else {
+            return false;
+        };
+        let known = *first.get_or_insert(ratio);
+        if (known - ratio).abs() > 1e-8 * known.abs() {
+            return false;
+        }
+    }
+    found >= ENOUGH && first.is_none_or(accept)
+}
+
+/// A variable's value at a point: from 0.3 to 2.7, negative at every second point for every second name.
+fn coordinate(name: &str, point: u64) -> f64 {
+    let name = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+    });
+    let mut random = SplitMix::new(name.wrapping_add(point.wrapping_mul(0x9E37_79B9)));
+    let size = 0.3 + 2.4 * random.unit();
+    if point >= POINTS / 2 && random.bits().is_multiple_of(2) {
+        -size
+    } else {
+        size
+    }
+}
+
+/// Relations that hold together: each side less the other is a multiple, of any sign for equations, a positive one for
+/// inequalities.
+fn relations(a: &Relation, b: &Relation) -> bool {
+    let less = |r: &Relation| {
+        Expr::Sum(
+            Box::new(r.left.clone()),
+            Box::new(Expr::Negative(Box::new(r.right.clone()))),
+        )
+    };
+    let sign_counts = matches!(a.op, Op::Less | Op::AtMost);
+    let mut names = (BTreeSet::new(), BTreeSet::new());
+    less(a).variables(&mut names.0);
+    less(b).variables(&mut names.1);
+    a.op == b.op
+        && names.0 == names.1
+        && ratio(&less(a), &less(b), |ratio| {
+            ratio.abs() > 1e-9 && (!sign_counts || ratio > 0.0)
+        })
+}
+
+fn chains(a: &[Relation], b: &[Relation]) -> bool {
+    let within = |a: &[Relation], b: &[Relation]| a.iter().all(|a| b.iter().any(|b| relations(a, b)));
+    a.len() == b.len() && a.len() <= LARGEST && within(a, b) && within(b, a)
+}
+
+/// The interval that `1 < x <= 2` or `x > 1` is.
+fn interval(chain: &[Relation]) -> Option<Answer> {
+    let (mut low, mut high, mut name) = (None, None, None);
+    for Relation { left, op, right } in chain {
+        let closed = match op {
+            Op::Less => false,
+            Op::AtMost => true,
+            Op::Equal | Op::Unequal => return None,
+        };
+        let (variable, bound, place) = match (left, right) {
+            (Expr::Variable(variable), bound) => (variable, bound, &mut high),
+            (bound, Expr::Variable(variable)) => (variable, bound, &mut low),
+            _ => return None,
+        };
+        if place.is_some() || name.get_or_insert(variable) != &variable {
+            return None;
+        }
+        *place = Some((bound.clone(), closed));
+    }
+    name?;
+    let (low, low_closed) = low.unwrap_or((Expr::Negative(Box::new(Expr::Infinity)), false));
+    let (high, high_closed) = high.unwrap_or((Expr::Infinity, false));
+    let open = if low_closed { '[' } else { '(' };
+    let close = if high_closed { ']' } else { ')' };
+    Some(Answer::Tuple(
+        open,
+        close,
+        vec![Answer::Value(low, false), Answer::Value(high, false)],
+    ))
+}
+
+/// A stretch of the real line.
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    low: f64,
+    low_closed: bool,
+    high: f64,
+    high_closed: bool,
+}
+
+fn unions(a: &Answer, b: &Answer, depth: usize) -> bool {
+    if let (Some(a), Some(b)) = (stretches(a), stretches(b)) {
+        let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
+        let same = |(a, b): (&Stretch, &Stretch)| {
+            close(a.low, b.low)
+                && close(a.high, b.high)
+                && (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
+        };
+        return a.len() == b.len() && a.iter().zip(&b).all(same);
+    }
+    match (a, b) {
+        (Answer::Union(a), Answer::Union(b)) => sets(a, b, depth),
+        _ => false,
+    }
+}
+
+/// The stretches of a union of intervals, merged and in order; `None` if a bound has no real value.
+fn stretches(answer: &Answer) -> Option<Vec<Stretch>> {
+    let parts = match answer {
+        Answer::Union(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    let mut all: Vec<Stretch> = parts.iter().map(stretch).collect::<Option<_>>()?;
+    all.sort_by(|a, b| a.low.total_cmp(&b.low));
+    let mut merged: Vec<Stretch> = Vec::new();
+    for next in all {
+        match merged.last_mut() {
+            Some(last) if next.low < last.high || (next.low == last.high && (next.low_closed || last.high_closed)) => {
+                if next.high > last.high || (next.high == last.high && next.high_closed) {
+                    (last.high, last.high_closed) = (next.high, next.high_closed);
+                }
+            }
+            _ => merged.push(next),
+        }
+    }
+    Some(merged)
+}
+
+fn stretch(answer: &Answer) -> Option<Stretch> {
+    let Answer::Tuple(open, close, bounds) = answer else {
+        return None;
+    };
+    let bound = |answer: &Answer| match answer {
+        Answer::Value(expr, false) => expr.value(&|_| f64::NAN).and_then(Number::as_real),
+        _ => None,
+    };
+    let [low, high] = bounds.as_slice() else { return None };
+    let (low, high) = (bound(low)?, bound(high)?);
+    (low <= high).then_some(Stretch {
+        low,
+        low_closed: *open == '[',
+        high,
+        high_closed: *close == ']',
+    })
+}

@@ -1,0 +1,90 @@
+//! Units of measure: they are not compared, so they go.
+
+use super::lexer::Token;
+
+/// Units that stand as bare letters behind a number. Single letters are not among them: they may be variables.
+const UNITS: [&str; 46] = [
+    "cm", "mm", "km", "dm", "kg", "mg", "ml", "cl", "km/h", "mph", "inches", "inch", "feet", "foot", "ft", "yards",
+    "miles", "mile", "meters", "meter", "metres", "dollars", "dollar", "cents", "cent", "euros", "degrees", "degree",
+    "hours", "hour", "minutes", "minute", "seconds", "days", "day", "weeks", "years", "year", "units", "unit",
+    "points", "percent", "people", "ways", "square", "cubic",
+];
+
+/// Drops words beside mathematics, with their exponents, and bare units behind the first number.
+pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
+    let words_alone = matches!(tokens, [Token::Text(_)]);
+    let mut out: Vec<Token> = Vec::with_capacity(tokens.len());
+    let mut at = 0;
+    while at < tokens.len() {
+        let used = match &tokens[at] {
+            Token::Text(words) if !words_alone => {
+                let short = words.trim().trim_matches(['(', ')']).chars().count() == 1;
+                // A single letter is a choice, or a variable set upright.
+                if short
+                    && let Some(c) = words.trim().trim_matches(['(', ')']).chars().next()
+                    && out.is_empty()
+                {
+                    out.push(Token::Letter(c));
+                    at += 1;
+                    continue;
+                }
+                1
+            }
+            Token::Letter(_) if matches!(out.last(), Some(Token::Number(..))) => bare(&tokens[at..]),
+            _ => 0,
+        };
+        if used == 0 {
+            out.push(tokens[at].clone());
+            at += 1;
+        } else {
+            at += used + exponent(&tokens[at + used..]);
+        }
+    }
+    out
+}
+
+/// Tokens of a unit in bare letters up to the end; 0 if there is none.
+fn bare(tokens: &[Token]) -> usize {
+    let mut text = String::new();
+    for token in tokens {
+        match token {
+            Token::Letter(c) => text.push(*c),
+            Token::Symbol('/') => text.push('/'),
+            _ => return 0,
+        }
+    }
+    let known = |word: &str| UNITS.contains(&word);
+    if known(&text)
+        || ["square", "cubic"]
+            .iter()
+            .any(|w| text.strip_prefix(w).is_some_and(known))
+    {
+        tokens.len()
+    } else {
+        0
+    }
+}
+
+/// The exponent of a unit.
+fn exponent(tokens: &[Token]) -> usize {
+    match tokens {
+        [Token::Symbol('^'), Token::Number(..), ..] => 2,
+        [
+            Token::Symbol('^'),
+            Token::Symbol('{'),
+            Token::Number(..),
+            Token::Symbol('}'),
+            ..,
+        ] => 4,
+        _ => 0,
+    }
+}
+
+/// The number before a unit, in a text that is nothing else: `5 cm`.
+pub(super) fn without(words: &str) -> Option<&str> {
+    let words = words.trim();
+    let end = words.find(|c: char| !(c.is_ascii_digit() || ['.', ',', '-'].contains(&c)))?;
+    let (number, unit) = words.split_at(end);
+    let is_number = number.bytes().any(|b| b.is_ascii_digit());
+    (is_number && unit.trim().chars().all(|c| c.is_alphabetic() || c == ' ')).then_some(number)
+}

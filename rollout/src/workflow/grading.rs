@@ -1,0 +1,145 @@
+//! What a workflow's answers are worth: by a grader, or by a program of the user's own.
+
+use std::cell::RefCell;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::Message;
+use configs::GraderConfig;
+
+use super::program::{Grade, PREFIX, Program, Question};
+use super::{Ask, Event, Outcome, Step, Transcript, ask};
+use crate::grade::Grader;
+
+/// How answers are graded.
+#[derive(Debug, Clone)]
+pub(crate) enum Grading {
+    Rule(Grader),
+    /// A program, and the roles whose answers it grades.
+    Program(Box<Program>),
+}
+
+/// The role of a program that grades the answers of `role`.
+fn grader_of(role: &RoleName) -> RoleName {
+    // A role's name is legal; only its length may be too much, and then its end gives way.
+    let name: String = format!("grade-{role}").chars().take(32).collect();
+    RoleName::new(&name).unwrap_or_else(|_| role.clone())
+}
+
+impl Grading {
+    /// By the kind that `[graders.NAME]` gives.
+    pub(crate) fn new(config: &GraderConfig) -> Result<Self, String> {
+        match config.kind.strip_prefix(PREFIX) {
+            None => Grader::new(&config.kind).map(Self::Rule),
+            Some(file) if file.trim().is_empty() => Err("name the program: write process:FILE".into()),
+            Some(file) if !std::path::Path::new(file).is_file() => Err(format!("there is no file {file:?}")),
+            Some(file) => Ok(Self::Program(Box::new(Program {
+                file: file.to_owned(),
+                roles: Vec::new(),
+                timeout: config.timeout,
+                workers: config.workers,
+                memory: config.memory,
+            }))),
+        }
+    }
+
+    /// With the roles whose answers are graded.
+    pub(crate) fn of_roles(self, roles: &[&RoleName]) -> Self {
+        match self {
+            Self::Program(mut program) => {
+                program.roles = roles.iter().map(|role| grader_of(role)).collect();
+                Self::Program(program)
+            }
+            rule => rule,
+        }
+    }
+
+    /// The grader, if it is one of ours.
+    pub(crate) fn rule(&self) -> Option<Grader> {
+        match self {
+            Self::Rule(grader) => Some(*grader),
+            Self::Program(_) => None,
+        }
+    }
+
+    pub(crate) fn check_label(&self, label: &serde_json::Value) -> Result<(), String> {
+        self.rule().map_or(Ok(()), |grader| grader.check_label(label))
+    }
+
+    pub(crate) fn programs(&self) -> Vec<Program> {
+        match self {
+            Self::Rule(_) => Vec::new(),
+            Self::Program(program) => vec![(**program).clone()],
+        }
+    }
+
+    /// The grades of a conversation whose generations are all there.
+    pub(crate) fn grades<'a>(&'a self, task: &'a Task, events: Transcript<'a>) -> Grades<'a> {
+        Grades {
+            grading: self,
+            task,
+            events,
+            missing: RefCell::new(Vec::new()),
+        }
+    }
+}
+
+/// Grades as far as they are there; what a program has yet to say is noted.
+///
+/// An outcome is worked out in one go and thrown away if a grade was missing. So grade only when no generation is
+/// outstanding, and let no grade decide which others are wanted.
+pub(crate) struct Grades<'a> {
+    grading: &'a Grading,
+    task: &'a Task,
+    events: Transcript<'a>,
+    missing: RefCell<Vec<Ask>>,
+}
+
+impl Grades<'_> {
+    /// What a seat's answer is worth. One answer of a seat is graded by a program.
+    pub(crate) fn of(&self, event: &Event) -> f32 {
+        self.of_text(&event.role, event.seat, &event.text)
+    }
+
+    /// What a text of a seat is worth: its answer, or more of the conversation.
+    pub(crate) fn of_text(&self, role: &RoleName, seat: u16, text: &str) -> f32 {
+        let program = match self.grading {
+            Grading::Rule(grader) => return grader.grade(text, &self.task.label),
+            Grading::Program(_) => grader_of(role),
+        };
+        let said = self.events.first(&program, seat);
+        let grade = said.map(|said| serde_json::from_str::<Grade>(&said.text));
+        match grade {
+            // Answers are checked before they are committed: what cannot be read here was never an answer.
+            Some(grade) => grade.ok().and_then(|grade| grade.reward).unwrap_or(0.0) as f32,
+            None => {
+                self.want(&program, role, seat, text);
+                0.0
+            }
+        }
+    }
+
+    fn want(&self, program: &RoleName, role: &RoleName, seat: u16, text: &str) {
+        let question = Question::Grade {
+            role: role.to_string(),
+            text: text.to_owned(),
+            task: self.task.clone(),
+        };
+        // A question is made of texts and numbers: it is always JSON.
+        let line = serde_json::to_string(&question).unwrap_or_default();
+        let mut missing = self.missing.borrow_mut();
+        if missing.iter().all(|ask| (&ask.role, ask.seat) != (program, seat)) {
+            missing.push(ask(program, seat, vec![Message::user(line)]));
+        }
+    }
+
+    /// The outcome, or first what programs have yet to say.
+    pub(crate) fn settle(self, outcome: Outcome) -> Step {
+        let missing = self.missing.into_inner();
+        if missing.is_empty() {
+            Step::Done(outcome)
+        } else {
+            Step::Ask(missing)
+        }
+    }
+}

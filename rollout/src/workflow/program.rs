@@ -1,0 +1,255 @@
+//! Programs of the user's own beside the agents: what they are asked, and what they may answer.
+//!
+//! A program is asked one JSON line and answers one. Its answer is committed like a generation, once, before it is used, so
+//! that a workflow stays a pure function of its events whatever the program does. Who starts the program and talks to it is
+//! no business of this crate.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::{Finish, Message};
+use configs::{ByteSize, HumanDuration};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::Event;
+
+/// What begins the `kind` of a grader or workflow that is a program: `process:FILE`.
+pub const PREFIX: &str = "process:";
+
+/// A program to run and the roles it plays.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Program {
+    /// The file: a Python file, a shell script, or anything that can be run.
+    pub file: String,
+    pub roles: Vec<RoleName>,
+    /// For one answer.
+    pub timeout: HumanDuration,
+    /// Copies that run beside each other; each is asked one thing at a time.
+    pub workers: u16,
+    /// Address space of one copy.
+    pub memory: ByteSize,
+}
+
+/// What a program is asked. One line of JSON, with an `id` added by who sends it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Question {
+    /// What an answer is worth.
+    Grade {
+        /// Who gave the answer.
+        role: String,
+        text: String,
+        task: Task,
+    },
+    /// What comes next in a conversation.
+    Step {
+        seed: u64,
+        params: Value,
+        events: Vec<SaidEvent>,
+        task: Task,
+    },
+}
+
+/// An event as a program sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SaidEvent {
+    pub role: String,
+    pub seat: u16,
+    pub turn: u16,
+    pub text: String,
+    pub finish: Finish,
+    pub tokens: u32,
+}
+
+impl From<&Event> for SaidEvent {
+    fn from(event: &Event) -> Self {
+        Self {
+            role: event.role.to_string(),
+            seat: event.seat,
+            turn: event.turn,
+            text: event.text.clone(),
+            finish: event.finish,
+            tokens: event.tokens,
+        }
+    }
+}
+
+/// A program's answer to [`Question::Grade`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Grade {
+    /// Missing or null: the program cannot say. That is a missing reward, and never a 0.
+    pub reward: Option<f64>,
+}
+
+/// A program's answer to [`Question::Step`].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Decision {
+    /// Generations that are wanted now; the program is asked again when all of them are there.
+    Ask(Vec<WantedTurn>),
+    Done(Ending),
+}
+
+/// A generation that a program wants.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WantedTurn {
+    pub role: String,
+    #[serde(default)]
+    pub seat: u16,
+    /// What is new to this seat: a text, said by the user,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// or messages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<Message>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_new_tokens: Option<u32>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stop: Vec<String>,
+}
+
+/// How a program's conversation ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ending {
+    pub rewards: Vec<Earned>,
+    /// `success` among them, from 0 to 1.
+    pub metrics: std::collections::BTreeMap<String, f64>,
+}
+
+/// What one seat earned.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Earned {
+    pub role: String,
+    #[serde(default)]
+    pub seat: u16,
+    /// By the names that `[workflow.reward]` gives weights to.
+    pub parts: std::collections::BTreeMap<String, f64>,
+}
+
+/// Why a program's answer cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// Asking again may help.
+    #[error("{0}")]
+    Failed(String),
+    /// The program cannot say what this is worth: the conversation has no reward.
+    #[error("the program gave no reward")]
+    Missing,
+}
+
+/// Reads one line that a program answered: the answer's own text, without the `id`, or why it cannot be used.
+pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
+    let failed = |message: String| Fault::Failed(message);
+    let value: Value =
+        serde_json::from_str(line).map_err(|error| failed(format!("its answer is not JSON: {error}")))?;
+    let Value::Object(mut answer) = value else {
+        return Err(failed("its answer is no JSON object".into()));
+    };
+    answer.remove("id");
+    if let Some(error) = answer.remove("error") {
+        let text = error.as_str().map_or_else(|| error.to_string(), ToOwned::to_owned);
+        return Err(failed(format!("it says: {text}")));
+    }
+    let answer = Value::Object(answer);
+    let text = answer.to_string();
+    match question {
+        Question::Grade { .. } => {
+            let grade: Grade =
+                serde_json::from_value(answer).map_err(|error| failed(format!("its grade is unusable: {error}")))?;
+            match grade.reward {
+                None => return Err(Fault::Missing),
+                Some(reward) if !reward.is_finite() => return Err(failed(format!("its reward is {reward}"))),
+                Some(_) => {}
+            }
+        }
+        Question::Step { .. } => {
+            serde_json::from_value::<Decision>(answer).map_err(|error| {
+                failed(format!(
+                    "its step is unusable: {error}; write {{\"ask\": [..]}} or {{\"done\": {{..}}}}"
+                ))
+            })?;
+        }
+    }
+    Ok(text)
+}
+
+/// Most names that programs may give to metrics and parts in one process: each is kept for good.
+const NAMES: usize = 256;
+
+/// The one copy of a name; `None` if it is no name or there are too many.
+pub(crate) fn name(text: &str) -> Option<&'static str> {
+    static KNOWN: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'/' | b'.');
+    if text.is_empty() || text.len() > 48 || !text.bytes().all(legal) {
+        return None;
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    if let Some(name) = known.get(text) {
+        return Some(name);
+    }
+    if known.len() >= NAMES {
+        return None;
+    }
+    let name: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    known.insert(name);
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::task;
+    use super::*;
+
+    fn grade() -> Question {
+        Question::Grade {
+            role: "solver".into(),
+            text: "5".into(),
+            task: task("2+3=", 5.into()),
+        }
+    }
+
+    #[test]
+    fn a_grade_is_a_finite_number_or_missing() {
+        assert_eq!(
+            read_answer(&grade(), r#"{"id": 3, "reward": 0.5}"#),
+            Ok(r#"{"reward":0.5}"#.into())
+        );
+        assert_eq!(
+            read_answer(&grade(), r#"{"id": 3, "reward": null}"#),
+            Err(Fault::Missing)
+        );
+        assert_eq!(read_answer(&grade(), r#"{"id": 3}"#), Err(Fault::Missing));
+        for bad in [
+            "",
+            "5",
+            "[]",
+            r#"{"reward": "5"}"#,
+            r#"{"reward": 1, "why": "x"}"#,
+            r#"{"error": "no model"}"#,
+        ] {
+            assert!(matches!(read_answer(&grade(), bad), Err(Fault::Failed(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_few_and_narrow() {
+        assert_eq!(name("success"), Some("success"));
+        for bad in ["", "two words", "é", &"x".repeat(49)] {
+            assert_eq!(name(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_question_is_one_line() {
+        let line = serde_json::to_string(&grade()).unwrap();
+        assert!(line.starts_with(r#"{"kind":"grade""#) && !line.contains('\n'), "{line}");
+        assert_eq!(serde_json::from_str::<Question>(&line).unwrap(), grade());
+    }
+}

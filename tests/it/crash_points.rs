@@ -1,0 +1,212 @@
+//! The crash-point matrix: at every named step boundary the process that gets there is killed once, as `kill -9` would, and
+//! the run must come to the very end of a run in which nothing happened.
+//!
+//! `cargo test -p tests crash_points -- --nocapture` prints the table.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tests::program::Program;
+use tests::servers::Servers;
+use tests::small::Small;
+use tests::trace::{audit, final_digest};
+
+const PATIENCE: Duration = Duration::from_secs(150);
+const STEPS: u64 = 8;
+/// Two groups of 128 conversations a batch.
+const SAMPLES: u64 = STEPS * 2 * 128;
+
+/// What became of one run.
+struct Row {
+    point: &'static str,
+    /// Labels of processes that were started again.
+    killed: Vec<String>,
+    seconds: f64,
+    problems: Vec<String>,
+}
+
+impl std::fmt::Display for Row {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let verdict = if self.problems.is_empty() {
+            "audited, same weights".to_owned()
+        } else {
+            self.problems.join("; ")
+        };
+        write!(
+            f,
+            "| {:32} | {:11} | {:>5.1} s | {verdict} |",
+            self.point,
+            self.killed.join(" "),
+            self.seconds
+        )
+    }
+}
+
+struct Matrix {
+    servers: Servers,
+    clean: [String; 2],
+    rows: Vec<Row>,
+}
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+fn home(program: &Program) -> PathBuf {
+    program.runs().parent().unwrap().to_owned()
+}
+
+fn digests(run: &Path) -> [String; 2] {
+    ["a", "b"].map(|agent| final_digest(run, agent))
+}
+
+impl Matrix {
+    fn new() -> Self {
+        let program = program();
+        let config = Small::new()
+            .set("run.train_steps", STEPS as i64)
+            .write(&home(&program).join("run.toml"));
+        let runs = program.runs();
+        program.succeed(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
+        Self {
+            servers: Servers::start(),
+            clean: digests(&program.run_folder()),
+            rows: Vec::new(),
+        }
+    }
+
+    /// One run in which `point` does what `terms` say, once.
+    fn crash(&mut self, point: &'static str, terms: &str) {
+        let program = program();
+        let began = Instant::now();
+        let config = Small::new()
+            .set("run.train_steps", STEPS as i64)
+            .set("run.broker", self.servers.rabbit.url())
+            .set("run.state", self.servers.redis.url())
+            .write(&home(&program).join("run.toml"));
+        let once = home(&program).join("fired");
+        std::fs::create_dir(&once).unwrap();
+        let mut running = program.start_with(
+            &[
+                "up",
+                config.to_str().unwrap(),
+                "--folder",
+                program.runs().to_str().unwrap(),
+            ],
+            &[
+                ("DYAD_FAILPOINTS", &format!("{point}={terms}")),
+                ("DYAD_FAILPOINTS_ONCE", once.to_str().unwrap()),
+            ],
+        );
+        let mut problems = Vec::new();
+        problems.extend(running.ends_well(PATIENCE).err());
+        let run = program.run_folder();
+        if !once.join(point).exists() {
+            problems.push("the point was never reached".into());
+        }
+        let log = running.log();
+        let killed: Vec<String> = log
+            .lines()
+            .filter_map(|line| line.split_once('|'))
+            .filter(|(_, said)| said.contains("starting again in"))
+            .map(|(who, _)| who.trim().to_owned())
+            .collect();
+        if killed.len() != 1 {
+            problems.push(format!("started again: {killed:?}"));
+        }
+        if problems.is_empty() {
+            for agent in ["a", "b"] {
+                let audit = audit(&run, agent);
+                if (audit.counts.trained, audit.twice, audit.missing, audit.counts.reserved) != (SAMPLES, 0, 0, 0) {
+                    problems.push(format!("{agent}: {audit:?}"));
+                }
+            }
+            if digests(&run) != self.clean {
+                problems.push(format!("{:?} is not {:?}", digests(&run), self.clean));
+            }
+        } else {
+            problems.push(log);
+        }
+        let row = Row {
+            point,
+            killed,
+            seconds: began.elapsed().as_secs_f64(),
+            problems,
+        };
+        println!("{row}");
+        self.rows.push(row);
+    }
+
+    /// All must be green.
+    fn end(self) {
+        let bad = self.rows.iter().filter(|row| !row.problems.is_empty());
+        let bad: Vec<String> = bad.map(ToString::to_string).collect();
+        assert!(
+            bad.is_empty(),
+            "{} of {}:\n{}",
+            bad.len(),
+            self.rows.len(),
+            bad.join("\n")
+        );
+    }
+}
+
+#[test]
+fn crash_points_of_an_agent() {
+    let mut matrix = Matrix::new();
+    for (point, terms) in [
+        ("lineage.begun", "kill"),
+        ("reserve.stored", "2*off->kill"),
+        ("reserve.answered", "2*off->kill"),
+        ("turn.generated", "3*off->kill"),
+        ("turn.published", "3*off->kill"),
+        ("part.staged", "4*off->kill"),
+        ("group.closed", "5*off->kill"),
+        ("ledger.uncommitted", "40*off->kill"),
+        ("ledger.committed", "40*off->kill"),
+        ("verdict.recorded", "5*off->kill"),
+        ("step.taken", "5*off->kill"),
+        ("weights.published", "5*off->kill"),
+        ("weights.arrived", "6*off->kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}
+
+/// The second checkpoint: the first is of step 0.
+#[test]
+fn crash_points_of_a_checkpoint() {
+    let mut matrix = Matrix::new();
+    for (point, terms) in [
+        ("checkpoint.config.json", "1*off->kill"),
+        ("checkpoint.model.safetensors", "1*off->kill"),
+        ("checkpoint.optimizer.safetensors", "1*off->kill"),
+        ("checkpoint.tokenizer.json", "1*off->kill"),
+        ("checkpoint.state.json", "1*off->kill"),
+        ("checkpoint.manifest.json", "1*off->kill"),
+        ("checkpoint.rename", "1*off->kill"),
+        ("checkpoint.LATEST", "1*off->kill"),
+        ("checkpoint.move LATEST", "1*off->kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}
+
+#[test]
+fn crash_points_of_a_coordinator() {
+    let mut matrix = Matrix::new();
+    for (point, terms) in [
+        ("task.in-custody", "5*off->kill"),
+        ("group.claimed", "5*off->kill"),
+        ("turn.part-committed", "8*off->kill"),
+        ("turn.committed", "5*off->kill"),
+        ("group.decided", "5*off->kill"),
+        ("bundle.part-sent", "9*off->kill"),
+        ("bundle.sent", "5*off->kill"),
+    ] {
+        matrix.crash(point, terms);
+    }
+    matrix.end();
+}

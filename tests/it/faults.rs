@@ -1,0 +1,247 @@
+//! Faults by name, each injected into a run of separate processes over a real RabbitMQ and Redis: nothing is lost, nothing is
+//! counted twice, and the run goes on by itself once the fault is over.
+
+use std::process::Command;
+use std::time::Duration;
+
+use tests::chaos::{GROUP, World};
+use tests::program::wait_for;
+use tests::proxy::Mode;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn world(coordinators: usize) -> World {
+    World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
+}
+
+/// Waits until a process has said something.
+fn said(world: &World, label: &str, what: &str) {
+    wait_for(&format!("{label} to say {what:?}"), PATIENCE, || {
+        world.fleet.log(label).contains(what).then_some(())
+    });
+}
+
+/// The coordinator dies in the middle of taking several tasks: those it has taken are in no ledger yet.
+#[test]
+fn a_task_outlives_the_coordinator_that_took_it() {
+    let points = "task.taken=1*sleep(1000)->kill";
+    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[("c1", points)]);
+    world.publish(5);
+    world.wait_closed(5);
+    assert_eq!(
+        world.fleet.starts("c1"),
+        2,
+        "it was killed once:\n{}",
+        world.fleet.logs()
+    );
+    world.end_well();
+}
+
+/// Halted between its decision and its bundles, a coordinator is replaced; what it then sends late counts once.
+#[test]
+fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {
+    let points = "group.decided=1*off->stop";
+    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 2, &[("c1", points)]);
+    world.publish(20);
+    said(&world, "c1", "failpoint group.decided: Stop");
+    world.wait_closed(20);
+    world.fleet.signal("c1", "CONT");
+    let late = wait_for("late bundles to be counted", PATIENCE, || {
+        let late: u64 = ["a", "b"]
+            .iter()
+            .map(|agent| {
+                let counts = tests::trace::audit(world.fleet.run(), agent).counts;
+                counts.duplicates + counts.other_attempt
+            })
+            .sum();
+        (late > 0).then_some(late)
+    });
+    println!("{late} late bundles");
+    world.end_well();
+}
+
+/// An agent that hears and says nothing for several leases; then its connections are what they were, or are cut.
+#[test]
+fn an_agent_cut_off_for_longer_than_its_leases_loses_nothing() {
+    let mut world = world(2);
+    for mode in [Mode::Stall, Mode::HalfOpen, Mode::Refuse] {
+        world.publish(5);
+        world.link.set(mode);
+        if mode == Mode::Refuse {
+            world.link.cut();
+        }
+        world.publish(5);
+        std::thread::sleep(Duration::from_secs(7));
+        world.link.set(Mode::Pass);
+    }
+    world.wait_closed(30);
+    world.end_well();
+}
+
+#[test]
+fn streams_that_break_in_the_middle_of_a_frame_are_only_reconnected() {
+    let mut world = world(2);
+    for after in [1, 300, 5_000] {
+        let publisher = world.publish_beside(5);
+        for proxy in [&world.broker, &world.link, &world.store] {
+            proxy.set(Mode::Truncate(after));
+        }
+        std::thread::sleep(Duration::from_secs(2));
+        for proxy in [&world.broker, &world.link, &world.store] {
+            proxy.set(Mode::Pass);
+        }
+        publisher.join().unwrap();
+    }
+    world.wait_closed(15);
+    world.end_well();
+}
+
+#[test]
+fn redis_flushed_in_mid_run_costs_work_and_nothing_else() {
+    let mut world = world(2);
+    for _ in 0..4 {
+        let publisher = world.publish_beside(5);
+        std::thread::sleep(Duration::from_millis(700));
+        world.servers.redis_cli(&["FLUSHALL"]);
+        world.servers.redis_cli(&["SCRIPT", "FLUSH"]);
+        publisher.join().unwrap();
+    }
+    world.wait_closed(20);
+    world.end_well();
+}
+
+#[test]
+fn a_full_redis_pauses_the_run_and_names_what_to_do() {
+    let mut world = world(2);
+    world.servers.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
+    world.publish(5);
+    wait_for("a coordinator to complain", PATIENCE, || {
+        let logs = [world.fleet.log("c1"), world.fleet.log("c2")].concat();
+        logs.contains("raise its maxmemory").then_some(())
+    });
+    assert_eq!(world.closed(), 0, "nothing is played without a store");
+    world.servers.redis_cli(&["CONFIG", "SET", "maxmemory", "0"]);
+    world.wait_closed(5);
+    world.end_well();
+}
+
+#[test]
+fn a_broker_in_memory_alarm_pauses_the_run() {
+    let mut world = world(2);
+    world.publish(5);
+    world.rabbitmqctl(&["set_vm_memory_high_watermark", "absolute", "1"]);
+    let publisher = world.publish_beside(5);
+    said(&world, "c1", "RabbitMQ takes no publishes");
+    // Longer than the broker may keep silent when it is well.
+    std::thread::sleep(Duration::from_secs(20));
+    world.rabbitmqctl(&["set_vm_memory_high_watermark", "0.6"]);
+    publisher.join().unwrap();
+    world.wait_closed(10);
+    for label in ["a", "b", "c1", "c2"] {
+        assert_eq!(
+            world.fleet.starts(label),
+            1,
+            "{label} sat it out:\n{}",
+            world.fleet.log(label)
+        );
+    }
+    world.end_well();
+}
+
+/// What was in them is lost; the ledgers have custody of every group, and tell it to the next coordinator.
+#[test]
+fn queues_deleted_under_load_are_made_again() {
+    let mut world = world(2);
+    let publisher = world.publish_beside(20);
+    for queue in ["a.turns", "b.samples", "a.samples", "b.reserve"] {
+        std::thread::sleep(Duration::from_millis(400));
+        world.rabbitmqctl(&["delete_queue", &format!("dyad.fleet.{queue}.v1")]);
+    }
+    publisher.join().unwrap();
+    world.fleet.signal("c1", "KILL");
+    world.wait_closed(20);
+    world.end_well();
+}
+
+/// No file of agent a may grow beyond what its ledger's log has: it says so, takes nothing, and goes on when there is room.
+#[test]
+fn a_full_disk_pauses_an_agent() {
+    fn limit(pid: u32, size: &str) {
+        let sizes = format!("--fsize={size}:unlimited");
+        let status = Command::new("prlimit")
+            .args(["--pid", &pid.to_string(), &sizes])
+            .status();
+        assert!(status.unwrap().success());
+    }
+    let mut world = world(2);
+    world.publish(5);
+    wait_for("agent a to train what it has", PATIENCE, || {
+        (tests::trace::audit(world.fleet.run(), "a").counts.trained == 5 * GROUP).then_some(())
+    });
+    let log = world.fleet.run().join("buffer/a.sqlite-wal");
+    let pid = world.fleet.pid("a").unwrap();
+    limit(pid, &std::fs::metadata(&log).unwrap().len().to_string());
+    let publisher = world.publish_beside(10);
+    wait_for("agent a to say so", PATIENCE, || {
+        let log = world.fleet.log("a");
+        (log.contains("the ledger takes no") || log.contains("the ledger could not be")).then_some(())
+    });
+    publisher.join().unwrap();
+    assert_eq!(world.closed(), 5, "nothing is taken without a disk");
+    limit(pid, "unlimited");
+    world.wait_closed(15);
+    world.end_well();
+}
+
+/// A ledger that was overwritten is refused in words; made anew from the other's, the run goes on and adds up.
+#[test]
+fn a_damaged_ledger_is_refused_and_made_anew() {
+    let mut world = world(1);
+    world.publish(10);
+    world.wait_closed(10);
+    world.fleet.hold("b");
+    let ledger = world.fleet.run().join("buffer/b.sqlite");
+    for end in ["-wal", "-shm"] {
+        let _ = std::fs::remove_file(world.fleet.run().join(format!("buffer/b.sqlite{end}")));
+    }
+    std::fs::write(
+        &ledger,
+        "not a database, but long enough to be taken for one at first sight",
+    )
+    .unwrap();
+    world.fleet.release("b");
+    said(&world, "b", "restore it from a copy, or start a new run");
+    world.fleet.hold("b");
+    std::fs::remove_file(&ledger).unwrap();
+    let run = world.fleet.run().to_str().unwrap().to_owned();
+    let told = world.program.output(&["audit", "--run", &run]);
+    assert!(!told.status.success());
+    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    assert!(text.contains("dyad audit --repair b"), "{text}");
+    let repaired = world.program.succeed(&["audit", "--repair", "b", "--run", &run]);
+    assert!(repaired.contains("made the ledger of b"), "{repaired}");
+    world.fleet.release("b");
+    world.publish(5);
+    world.wait_closed(15);
+    world.end_well();
+}
+
+#[test]
+fn an_agent_started_twice_is_refused() {
+    let world = world(1);
+    let config = world.program.runs().parent().unwrap().join("run.toml");
+    let second = [
+        "agent",
+        "--name",
+        "a",
+        "--config",
+        config.to_str().unwrap(),
+        "--run",
+        "fleet",
+    ];
+    let output = world.program.output(&second);
+    assert!(!output.status.success());
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("is in use by process"), "{text}");
+    world.end_well();
+}

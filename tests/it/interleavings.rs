@@ -1,0 +1,190 @@
+//! Interleavings by name in which a real server's behaviour is the point.
+
+use std::time::Duration;
+
+use broker::bus::{Bus, Outgoing, PublishError};
+use broker::ids::RunId;
+use broker::protocol::Kind;
+use broker::topology::Topology;
+use tests::chaos::World;
+use tests::fleet::RUN;
+use tests::letters::connect;
+use tests::program::{Program, metrics, wait_for};
+use tests::small::Small;
+use tests::trace::audit;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn world(coordinators: usize) -> World {
+    World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
+}
+
+/// Messages that lie in a queue of the run.
+fn depth(world: &World, queue: &str) -> u64 {
+    let listed = world.rabbitmqctl(&["list_queues", "-q", "name", "messages"]);
+    let name = format!("dyad.{RUN}.{queue}.v1");
+    let line = listed
+        .lines()
+        .find_map(|line| line.strip_prefix(&name))
+        .unwrap_or_default();
+    line.trim().parse().unwrap_or(0)
+}
+
+/// Redis comes back as it was two seconds ago: what was claimed, committed and decided since is unknown to it.
+#[test]
+fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
+    let mut world = world(2);
+    for _ in 0..3 {
+        let publisher = world.publish_beside(10);
+        std::thread::sleep(Duration::from_millis(700));
+        let old = world.servers.copy_redis();
+        std::thread::sleep(Duration::from_secs(2));
+        let more = world.publish_beside(5);
+        world.servers.restore_redis(old.path());
+        publisher.join().unwrap();
+        more.join().unwrap();
+    }
+    world.wait_closed(45);
+    world.end_well();
+}
+
+/// What lay in the queue of an agent's samples is lost after its confirm; then the queue itself.
+#[test]
+fn samples_purged_and_their_queue_deleted_under_load_are_sent_again() {
+    // Halted when it has sent a part to agent a, so that b is away before anything comes to it.
+    let points = "bundle.part-sent=stop";
+    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[("c1", points)]);
+    let publisher = world.publish_beside(20);
+    wait_for("the first part", PATIENCE, || {
+        let log = world.fleet.log("c1");
+        log.contains("failpoint bundle.part-sent: Stop").then_some(())
+    });
+    world.fleet.hold("b");
+    world.fleet.signal("c1", "CONT");
+    wait_for("samples for b", PATIENCE, || {
+        (depth(&world, "b.samples") > 0).then_some(())
+    });
+    let queue = format!("dyad.{RUN}.b.samples.v1");
+    world.rabbitmqctl(&["purge_queue", &queue]);
+    world.fleet.release("b");
+    std::thread::sleep(Duration::from_millis(500));
+    world.rabbitmqctl(&["delete_queue", &queue]);
+    publisher.join().unwrap();
+    // A new one is told of every row that still waits; so is the same one, after five minutes.
+    world.fleet.signal("c1", "KILL");
+    world.wait_closed(20);
+    world.end_well();
+}
+
+/// Each queue refuses while a single message waits in it: whoever sends waits for whoever takes, and nobody for itself.
+#[test]
+fn a_run_whose_every_queue_is_full_goes_on() {
+    let mut world = world(2);
+    world.rabbitmqctl(&[
+        "set_policy",
+        "full",
+        &format!(r"^dyad\.{RUN}\.(?!dead)"),
+        r#"{"max-length-bytes": 1}"#,
+        "--apply-to",
+        "queues",
+    ]);
+    for agent in ["a", "b", "c1", "c2"] {
+        world.fleet.signal(agent, "STOP");
+    }
+    let limited = world.rabbitmqctl(&["list_queues", "-q", "name", "policy"]);
+    for queue in [
+        "tasks",
+        "reclaim",
+        "a.reserve",
+        "b.reserve",
+        "a.turns",
+        "b.turns",
+        "a.samples",
+        "b.samples",
+    ] {
+        let name = format!("dyad.{RUN}.{queue}.v1");
+        let line = limited.lines().find(|line| line.starts_with(&name)).unwrap_or_default();
+        assert!(line.ends_with("full"), "{queue}: {limited}");
+    }
+    let publisher = world.publish_beside(20);
+    world.servers.block_on(fill(&world.servers.rabbit.url()));
+    for agent in ["a", "b", "c1", "c2"] {
+        world.fleet.signal(agent, "CONT");
+    }
+    publisher.join().unwrap();
+    world.wait_closed(20);
+    world.end_well();
+}
+
+/// Publishes a task again and again, which is done once, until its queue refuses it.
+async fn fill(url: &str) {
+    let topology = Topology::new(RunId::new(RUN).unwrap());
+    let bus = connect(url).await;
+    for _ in 0..1000 {
+        let message = Outgoing {
+            to: topology.to(&topology.tasks()),
+            kind: Kind::Task,
+            message_id: "task-0".into(),
+            correlation_id: None,
+            headers: Vec::new(),
+            body: br#"{"id": "task-0", "prompt": "o0", "label": "o0"}"#.to_vec().into(),
+            durable: true,
+        };
+        if let Err(PublishError::Full(_)) = bus.publish(message).await {
+            return bus.close().await;
+        }
+    }
+    panic!("the queue of tasks takes whatever comes");
+}
+
+/// Every reward is the same, so every advantage is zero and refilling draws in vain: at staleness 0 the agents still do not
+/// wait for each other for ever.
+#[test]
+fn a_run_without_any_advantage_ends() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let config = Small::scripted()
+        .set("run.train_steps", 3)
+        .set("defaults.agent.train.max_staleness", 0)
+        .set("defaults.agent.train.zero_advantage", "refill")
+        .set("workflow.group_size", 4)
+        .set("workflow.reward.speaker.success", 0.0)
+        .set("workflow.reward.listener.success", 0.0)
+        .write(&program.runs().parent().unwrap().join("run.toml"));
+    let runs = program.runs();
+    let mut running = program.start(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
+    running.finish(PATIENCE);
+    let lines = metrics(&program.run_folder(), "train");
+    let steps = lines.iter().filter(|line| line["agent"] == "a").count();
+    assert!(steps >= 3, "{lines:?}");
+    for line in &lines {
+        assert_eq!(line["advantage/zero_share"], 1.0, "{line}");
+    }
+}
+
+/// A name is for people; an id has eight random characters more.
+#[test]
+fn a_name_begun_twice_is_two_runs() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let config = Small::new()
+        .set("run.train_steps", 2)
+        .write(&program.runs().parent().unwrap().join("run.toml"));
+    let runs = program.runs();
+    let args = ["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()];
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| program.succeed(&args));
+        }
+    });
+    let folders: Vec<_> = std::fs::read_dir(&runs)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    let begun: Vec<_> = folders.iter().filter(|path| path.join("run.json").is_file()).collect();
+    assert_eq!(begun.len(), 2, "{folders:?}");
+    for run in begun {
+        for agent in ["a", "b"] {
+            assert_eq!(audit(run, agent).counts.batches, 2, "{}", run.display());
+        }
+    }
+}

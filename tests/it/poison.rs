@@ -1,0 +1,78 @@
+//! Work that kills whoever does it, among good work: it ends in the dead letters, alone, and the run goes on.
+
+use broker::bus::Bus;
+use broker::ids::{GroupId, RunId};
+use broker::topology::Topology;
+use tests::chaos::{GROUP, Shape, World};
+use tests::fleet::RUN;
+use tests::letters::{connect, dead_letters};
+use tests::trace::audit;
+
+/// With its 63 neighbours.
+const TASKS: u64 = 64;
+const POISON: u64 = 17;
+/// Nine batches of good groups.
+const BATCH: u64 = 7;
+
+/// Publishes all at once; work on one of the groups kills the process `label` at `point`, every time.
+fn poisoned(label: &str, point: &str, says: &str) {
+    let task = format!("task-{POISON}");
+    let run = RunId::new(RUN).unwrap();
+    let group = GroupId::new(&run, &task);
+    let points = format!("{point}/{group}=kill");
+    let shape = Shape {
+        coordinators: 1,
+        batch: BATCH,
+        // What waits while a process dies again and again is trained on all the same.
+        staleness: 100,
+        failpoints: &[(label, &points)],
+        always: true,
+    };
+    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    world.publish(TASKS);
+    world.wait_closed(TASKS);
+    let (books, passed) = world.end();
+    assert!(passed, "{books:#}\n{}", world.fleet.logs());
+    let books = &books["books"];
+    let figure = |name: &str| books[name].as_u64().unwrap();
+    assert_eq!(
+        [figure("published"), figure("finished"), figure("dead")],
+        [TASKS, TASKS - 1, 1],
+        "{books:#}"
+    );
+    for agent in ["a", "b"] {
+        let counts = audit(world.fleet.run(), agent).counts;
+        assert_eq!((counts.trained, counts.dead), ((TASKS - 1) * GROUP, 1), "{agent}");
+    }
+    for other in ["a", "b", "c1"].iter().filter(|other| **other != label) {
+        assert_eq!(world.fleet.starts(other), 1, "{other} was never touched");
+    }
+    println!("{label} was started {} times", world.fleet.starts(label));
+    let letters = world.servers.block_on(async {
+        let bus = connect(&world.servers.rabbit.url()).await;
+        let letters = dead_letters(&bus, &Topology::new(run), 1).await;
+        bus.close().await;
+        letters
+    });
+    let letter = &letters[0];
+    assert_eq!(letter.id, task);
+    assert!(letter.reason.contains(says), "{}", letter.reason);
+    let body = String::from_utf8(letter.body.clone()).unwrap();
+    assert!(body.contains(&format!("\"{task}\"")), "{body}");
+}
+
+#[test]
+fn a_task_that_kills_its_coordinator_dies_alone() {
+    poisoned("c1", "group.opened", "the coordinator died 3 times");
+}
+
+#[test]
+fn a_task_that_kills_an_agent_dies_alone() {
+    poisoned("a", "job.begun", "agent a died 3 times");
+}
+
+/// The second to speak, in a group that is half played.
+#[test]
+fn a_task_that_kills_the_agent_that_answers_dies_alone() {
+    poisoned("b", "job.begun", "agent b died 3 times");
+}

@@ -1,0 +1,373 @@
+//! What each user of `dyad topology export` may do, and what the servers refuse: every act is tried on the real ones.
+
+use std::time::Duration;
+
+use broker::AgentName;
+use broker::bus::Bus;
+use broker::bus::amqp::{AmqpBus, AmqpOptions};
+use broker::bus::heard::{self, Disbelief};
+use broker::ids::RunId;
+use broker::topology::{Queue, Speaker, Topology};
+use lapin::options::{
+    BasicConsumeOptions, BasicGetOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions, QueuePurgeOptions,
+};
+use lapin::types::FieldTable;
+use lapin::{BasicProperties, Channel};
+use tests::fleet::RUN;
+use tests::program::Program;
+use tests::secured::{OTHER, Secured};
+
+use crate::login::{Login, publish};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const REFUSED: &str = "ACCESS_REFUSED";
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+fn topology(run: &str) -> Topology {
+    Topology::new(RunId::new(run).unwrap())
+}
+
+fn agent(name: &str) -> AgentName {
+    AgentName::new(name).unwrap()
+}
+
+async fn consume(channel: Channel, queue: &str) -> lapin::Result<()> {
+    let (tag, options) = ("".into(), BasicConsumeOptions::default());
+    let consuming = channel.basic_consume(queue.into(), tag, options, FieldTable::default());
+    consuming.await.map(drop)
+}
+
+async fn bind(channel: Channel, queue: &str, exchange: &str, key: &str) -> lapin::Result<()> {
+    let options = QueueBindOptions::default();
+    channel
+        .queue_bind(
+            queue.into(),
+            exchange.into(),
+            key.into(),
+            options,
+            FieldTable::default(),
+        )
+        .await
+}
+
+/// A queue of its listener's own, as every process makes one to hear the others.
+async fn own_queue(channel: &Channel, name: &str) -> lapin::Result<()> {
+    let options = QueueDeclareOptions {
+        exclusive: true,
+        auto_delete: true,
+        ..QueueDeclareOptions::default()
+    };
+    let declared = channel.queue_declare(name.into(), options, FieldTable::default());
+    declared.await.map(drop)
+}
+
+fn refused_publish(login: &Login, deed: &str, exchange: &str, key: &str) {
+    login.refused(deed, REFUSED, exchange, async |channel| {
+        publish(channel, exchange, key, BasicProperties::default()).await
+    });
+}
+
+fn refused_key(login: &Login, deed: &str, exchange: &str, key: &str) {
+    login.refused(deed, REFUSED, key, async |channel| {
+        publish(channel, exchange, key, BasicProperties::default()).await
+    });
+}
+
+fn allowed_publish(login: &Login, deed: &str, exchange: &str, key: &str) {
+    login.allowed(deed, async |channel| {
+        publish(channel, exchange, key, BasicProperties::default()).await
+    });
+}
+
+fn refused_consume(login: &Login, deed: &str, queue: &Queue) {
+    login.refused(deed, REFUSED, &queue.name, async |channel| {
+        consume(channel, &queue.name).await
+    });
+}
+
+#[test]
+fn an_agent_can_touch_only_what_is_its_own() {
+    let program = program();
+    let servers = Secured::start(&program);
+    let login = Login::new(&servers, "agent-a");
+    let run = topology(RUN);
+    it_has_what_it_needs(&login, &run);
+    tasks_are_not_its(&login, &run);
+    the_other_agent_is_not_its(&login, &run);
+    nobody_elses_name_is_its(&login, &run);
+    what_others_are_told_is_not_its(&login, &run);
+}
+
+fn it_has_what_it_needs(login: &Login, run: &Topology) {
+    let a = agent("a");
+    for queue in [run.turns(&a), run.reserve(&a), run.samples(&a)] {
+        login.allowed("consume from its own queue", async |channel| {
+            consume(channel, &queue.name).await
+        });
+        login.allowed("bind its own queue again", async |channel| {
+            bind(channel, &queue.name, &queue.exchange.name, &queue.routing_key).await
+        });
+    }
+    let control = run.to_control(Speaker::Agent(&a));
+    allowed_publish(login, "say its own heartbeat", &control.exchange, &control.routing_key);
+    let answer = run.to_results("c0ffee00", "a");
+    allowed_publish(
+        login,
+        "answer a coordinator as itself",
+        &answer.exchange,
+        &answer.routing_key,
+    );
+    for queue in [run.reclaim(), run.dead()] {
+        let to = run.to(&queue);
+        allowed_publish(login, "hand back and give up", &to.exchange, &to.routing_key);
+    }
+}
+
+fn tasks_are_not_its(login: &Login, run: &Topology) {
+    let tasks = run.to(&run.tasks());
+    refused_publish(login, "publish a task", &tasks.exchange, &tasks.routing_key);
+    refused_consume(login, "take tasks", &run.tasks());
+    refused_consume(login, "take what is handed back", &run.reclaim());
+    refused_consume(login, "read the dead letters", &run.dead());
+}
+
+fn the_other_agent_is_not_its(login: &Login, run: &Topology) {
+    let (a, b) = (agent("a"), agent("b"));
+    for queue in [run.turns(&b), run.reserve(&b), run.samples(&b)] {
+        refused_consume(login, "consume from the other agent's queue", &queue);
+        let to = run.to(&queue);
+        refused_publish(login, "publish to the other agent", &to.exchange, &to.routing_key);
+        let mine = run.samples(&a);
+        login.refused(
+            "bind its own queue to what the other receives",
+            REFUSED,
+            &queue.exchange.name,
+            async |channel| bind(channel, &mine.name, &queue.exchange.name, &queue.routing_key).await,
+        );
+        login.refused("bind the other's queue", REFUSED, &queue.name, async |channel| {
+            bind(channel, &queue.name, &run.samples(&a).exchange.name, "any").await
+        });
+        login.refused(
+            "delete the other agent's queue",
+            REFUSED,
+            &queue.name,
+            async |channel| {
+                channel
+                    .queue_delete(queue.name.as_str().into(), QueueDeleteOptions::default())
+                    .await
+            },
+        );
+        login.refused("purge the other agent's queue", REFUSED, &queue.name, async |channel| {
+            channel
+                .queue_purge(queue.name.as_str().into(), QueuePurgeOptions::default())
+                .await
+        });
+        login.refused(
+            "reach the other agent past every exchange",
+            REFUSED,
+            "amq.default",
+            async |channel| publish(channel, "", &queue.name, BasicProperties::default()).await,
+        );
+    }
+}
+
+fn nobody_elses_name_is_its(login: &Login, run: &Topology) {
+    let (a, b) = (agent("a"), agent("b"));
+    let control = run.to_control(Speaker::Agent(&a));
+    for (deed, speaker) in [
+        ("say the other agent's heartbeat", Speaker::Agent(&b)),
+        ("say a coordinator's heartbeat", Speaker::Coordinator),
+        ("give orders", Speaker::Operator),
+    ] {
+        let to = run.to_control(speaker);
+        refused_key(login, deed, &to.exchange, &to.routing_key);
+    }
+    let as_b = run.to_results("c0ffee00", "b");
+    refused_key(
+        login,
+        "answer a coordinator as the other agent",
+        &as_b.exchange,
+        &as_b.routing_key,
+    );
+    let false_user = BasicProperties::default().with_user_id(format!("{RUN}.agent-b").into());
+    login.refused(
+        "say that it is another user",
+        "PRECONDITION_FAILED",
+        "user_id",
+        async |channel| publish(channel, &control.exchange, &control.routing_key, false_user).await,
+    );
+}
+
+fn what_others_are_told_is_not_its(login: &Login, run: &Topology) {
+    let (a, other) = (agent("a"), topology(OTHER));
+    let mine = run.control("a-0");
+    let shared = run.inference("a-0");
+    login.refused(
+        "overhear what all agents say",
+        REFUSED,
+        &shared.exchange.name,
+        async |channel| {
+            own_queue(&channel, &mine.name).await?;
+            bind(channel, &mine.name, &shared.exchange.name, "#").await
+        },
+    );
+    let results = run.results("c0ffee00");
+    login.refused(
+        "overhear what coordinators are told",
+        REFUSED,
+        &results.exchange.name,
+        async |channel| {
+            own_queue(&channel, &mine.name).await?;
+            bind(channel, &mine.name, &results.exchange.name, "#").await
+        },
+    );
+    refused_consume(login, "read another run as its agent a", &other.samples(&a));
+    let elsewhere = other.to_control(Speaker::Agent(&a));
+    refused_publish(
+        login,
+        "say a heartbeat in another run",
+        &elsewhere.exchange,
+        &elsewhere.routing_key,
+    );
+    login.refused("make a queue", REFUSED, "anything", async |channel| {
+        own_queue(&channel, "anything").await
+    });
+}
+
+/// What no permission of RabbitMQ judges: the key that a queue gives its dead letters. Receivers do.
+#[test]
+fn an_order_that_an_agent_forged_as_a_dead_letter_is_not_believed() {
+    let program = program();
+    let servers = Secured::start(&program);
+    let run = topology(RUN);
+    let own = run.to_control(Speaker::Agent(&agent("a")));
+    let order = run.to_control(Speaker::Operator);
+    let login = Login::new(&servers, "agent-a");
+    let delivery = servers.block_on(async {
+        let bus = AmqpBus::connect(&servers.broker("coordinator"), AmqpOptions::default())
+            .await
+            .unwrap();
+        let queue = run.control("c0ffee00");
+        bus.declare_queue(&queue).await.unwrap();
+        let mut heard = bus.consume(&queue, 10).await.unwrap();
+        login
+            .forge(&run.control("a-0").name, &own, &order, b"\"drain\"")
+            .await
+            .unwrap();
+        loop {
+            let delivery = tokio::time::timeout(PATIENCE, heard.next()).await.unwrap().unwrap();
+            if delivery.routing_key == order.routing_key {
+                return delivery;
+            }
+        }
+    });
+    assert_eq!(delivery.body, b"\"drain\"".as_slice(), "the server lets it through");
+    let disbelief = heard::command(&run, &delivery).unwrap_err();
+    assert!(matches!(disbelief, Disbelief::Forged { .. }), "{disbelief}");
+}
+
+#[test]
+fn people_can_do_what_they_are_for() {
+    let program = program();
+    let servers = Secured::start(&program);
+    let run = topology(RUN);
+    let a = agent("a");
+    let tasks = run.to(&run.tasks());
+    let order = run.to_control(Speaker::Operator);
+    let beat = run.to_control(Speaker::Agent(&a));
+
+    let publisher = Login::new(&servers, "publisher");
+    allowed_publish(&publisher, "publish a task", &tasks.exchange, &tasks.routing_key);
+    refused_consume(&publisher, "take tasks", &run.tasks());
+    refused_publish(
+        &publisher,
+        "hand back a task",
+        &run.reclaim().exchange.name,
+        &run.reclaim().routing_key,
+    );
+    refused_publish(&publisher, "give orders", &order.exchange, &order.routing_key);
+    publisher.refused("make a queue to listen with", REFUSED, "status-1", async |channel| {
+        own_queue(&channel, &run.control("status-1").name).await
+    });
+
+    let operator = Login::new(&servers, "operator");
+    allowed_publish(&operator, "requeue a task", &tasks.exchange, &tasks.routing_key);
+    allowed_publish(&operator, "give orders", &order.exchange, &order.routing_key);
+    operator.allowed("read the dead letters", async |channel| {
+        let dead = run.dead().name;
+        channel.basic_get(dead.into(), BasicGetOptions::default()).await
+    });
+    refused_key(&operator, "say an agent's heartbeat", &beat.exchange, &beat.routing_key);
+    refused_consume(&operator, "take samples", &run.samples(&a));
+    refused_consume(&operator, "take tasks", &run.tasks());
+
+    let onlooker = Login::new(&servers, "onlooker");
+    for queue in [run.control("status-1"), run.inference("onlooker-1")] {
+        onlooker.allowed("listen", async |channel| {
+            own_queue(&channel, &queue.name).await?;
+            bind(channel, &queue.name, &queue.exchange.name, &queue.routing_key).await
+        });
+        onlooker.refused("bind other runs' keys", REFUSED, "#", async |channel| {
+            bind(channel, &queue.name, &queue.exchange.name, "#").await
+        });
+    }
+    refused_publish(&onlooker, "publish a task", &tasks.exchange, &tasks.routing_key);
+    refused_publish(&onlooker, "give orders", &order.exchange, &order.routing_key);
+    refused_consume(&onlooker, "read the dead letters", &run.dead());
+    refused_consume(&onlooker, "read samples", &run.samples(&a));
+
+    let coordinator = Login::new(&servers, "coordinator");
+    refused_consume(&coordinator, "take another run's tasks", &topology(OTHER).tasks());
+    refused_key(
+        &coordinator,
+        "give orders as a person",
+        &order.exchange,
+        &order.routing_key,
+    );
+}
+
+#[test]
+fn redis_serves_coordinators_and_only_their_own_run() {
+    let program = program();
+    let servers = Secured::start(&program);
+    let credentials = |url: &str| {
+        let (user, password) = url
+            .split_once("://")
+            .unwrap()
+            .1
+            .split_once('@')
+            .unwrap()
+            .0
+            .split_once(':')
+            .unwrap();
+        format!("AUTH {user} {password}")
+    };
+    let own = credentials(&servers.environment("coordinator")["DYAD_STATE"]);
+    let key = format!("dyad:{{{RUN}}}:group:00");
+    assert_eq!(servers.redis(&[&own, &format!("HSET {key} beat 1")]), ":1");
+    for forbidden in [
+        format!("HSET dyad:{{{OTHER}}}:group:00 beat 1"),
+        "HSET else beat 1".to_owned(),
+        "FLUSHALL".to_owned(),
+        "KEYS *".to_owned(),
+        "CONFIG GET requirepass".to_owned(),
+        "ACL LIST".to_owned(),
+        "EVAL x 0".to_owned(),
+    ] {
+        let answer = servers.redis(&[&own, &forbidden]);
+        assert!(answer.starts_with("-NOPERM"), "a coordinator and {forbidden}: {answer}");
+    }
+    for name in ["agent-a", "agent-b", "publisher", "operator", "onlooker"] {
+        assert!(
+            !servers.environment(name).contains_key("DYAD_STATE"),
+            "{name} is told where Redis is"
+        );
+        let answer = servers.redis(&[&credentials(&servers.broker(name))]);
+        assert!(answer.starts_with("-WRONGPASS"), "{name}: {answer}");
+    }
+    let answer = servers.redis(&[&format!("HGETALL {key}")]);
+    assert!(answer.starts_with("-NOAUTH"), "nobody: {answer}");
+}

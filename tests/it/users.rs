@@ -1,0 +1,164 @@
+//! A run of processes that each have a user of their own, and what the export writes.
+
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use tests::chaos::closed_groups;
+use tests::fleet::Fleet;
+use tests::program::{Program, wait_for};
+use tests::secured::Secured;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Two batches.
+const TASKS: u64 = 10;
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+/// Every process under its own user: tasks go in, both agents train on them, orders are kept, and it adds up.
+#[test]
+fn a_run_passes_with_a_user_for_each_process() {
+    let program = program();
+    let servers = Secured::start(&program);
+    let environment: Vec<(&str, String, String)> = [("a", "agent-a"), ("b", "agent-b"), ("c1", "coordinator")]
+        .into_iter()
+        .flat_map(|(label, name)| servers.environment(name).into_iter().map(move |(k, v)| (label, k, v)))
+        .collect();
+    let environment: Vec<(&str, &str, &str)> = environment
+        .iter()
+        .map(|(l, k, v)| (*l, k.as_str(), v.as_str()))
+        .collect();
+    let config = servers.config();
+    let fleet = Fleet::start_with(&program, &config, 1, &environment);
+    wait_for("the run to be running", PATIENCE, || {
+        fleet.log("c1").contains("the run is running").then_some(())
+    });
+    let run = fleet.run().to_str().unwrap();
+    let lines: String = (0..TASKS)
+        .map(|n| format!("{{\"id\": \"t{n}\", \"prompt\": \"o{n}\", \"label\": \"o{n}\"}}\n"))
+        .collect();
+    let file = servers.users().join("tasks.jsonl");
+    std::fs::write(&file, lines).unwrap();
+    let as_user = |name: &str| servers.broker(name);
+    program.succeed(&[
+        "publish",
+        file.to_str().unwrap(),
+        "--run",
+        run,
+        "--broker",
+        &as_user("publisher"),
+    ]);
+    wait_for("both agents to close every group", PATIENCE, || {
+        let closed = |agent| closed_groups(fleet.run(), agent).unwrap_or(0);
+        (closed("a").min(closed("b")) == TASKS).then_some(())
+    });
+    let status = program.succeed(&["status", "--json", "--run", run, "--broker", &as_user("onlooker")]);
+    let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+    assert!(
+        status.to_string().contains("\"a\"") && status.to_string().contains("\"b\""),
+        "{status}"
+    );
+    let dead = program.succeed(&["tasks", "dead", "--run", run, "--broker", &as_user("operator")]);
+    assert!(dead.contains("no dead letters"), "{dead}");
+    program.succeed(&["drain", run, "--broker", &as_user("operator")]);
+    fleet.finish(PATIENCE);
+    let audit = program.succeed(&["audit", "--json", "--run", run, "--broker", &as_user("operator")]);
+    let audit: serde_json::Value = serde_json::from_str(&audit).unwrap();
+    assert_eq!(audit["books"]["finished"].as_u64(), Some(TASKS), "{audit:#}");
+    no_password_is_told(&servers, &fleet);
+}
+
+/// Of the URLs in all files of the export, no password stands in any log, nor in anything else of the run folder.
+fn no_password_is_told(servers: &Secured, fleet: &Fleet) {
+    let secrets: Vec<String> = ["coordinator", "agent-a", "agent-b", "publisher", "operator", "onlooker"]
+        .into_iter()
+        .flat_map(|name| servers.environment(name).into_values())
+        .map(|url| url.split_once('@').unwrap().0.rsplit(':').next().unwrap().to_owned())
+        .collect();
+    assert!(secrets.len() == 7 && secrets.iter().all(|secret| secret.len() == 32));
+    let mut texts: Vec<String> = fleet.labels().iter().map(|label| fleet.log(label)).collect();
+    for folder in ["", "logs", "metrics", "transcripts"] {
+        for entry in std::fs::read_dir(fleet.run().join(folder)).unwrap().flatten() {
+            texts.push(std::fs::read_to_string(entry.path()).unwrap_or_default());
+        }
+    }
+    assert!(
+        texts
+            .iter()
+            .filter(|text| text.contains("connected to RabbitMQ"))
+            .count()
+            >= 3
+    );
+    for secret in &secrets {
+        assert!(!texts.iter().any(|text| text.contains(secret)), "a password is told");
+    }
+}
+
+#[test]
+fn an_export_keeps_its_secrets() {
+    let program = program();
+    let base = tempfile::tempdir().unwrap();
+    let out = base.path().join("users");
+    let export = |more: &[&str]| {
+        let config = Program::root().join("configs/signal.toml");
+        let (config, out) = (config.to_str().unwrap(), out.to_str().unwrap());
+        let servers = [
+            "--broker",
+            "amqp://admin:topsecret@h:5672/dyad",
+            "--state",
+            "redis://h/0",
+        ];
+        let args = [
+            &["topology", "export", "--run", "r", "--config", config, "--out", out],
+            &servers[..],
+            more,
+        ]
+        .concat();
+        let given = "given-by-the-environment";
+        let output = program
+            .command(&args)
+            .env("DYAD_PASSWORD_AGENT_A", given)
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        (output.status, String::from_utf8(text).unwrap())
+    };
+    let (status, text) = export(&[]);
+    assert!(status.success(), "{text}");
+    let read = |name: &str| std::fs::read_to_string(out.join(name)).unwrap();
+    let mode = |name: &str| std::fs::metadata(out.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(
+        read("agent-a.env"),
+        "DYAD_BROKER=amqp://r.agent-a:given-by-the-environment@h:5672/dyad\n"
+    );
+    let first = read("coordinator.env");
+    let secrets: Vec<&str> = first
+        .lines()
+        .map(|line| line.split('@').next().unwrap().rsplit(':').next().unwrap())
+        .collect();
+    assert_eq!(secrets.len(), 2);
+    for secret in secrets.into_iter().chain(["given-by-the-environment", "topsecret"]) {
+        for told in [&text, &read("rabbitmq.json"), &read("users.acl")] {
+            assert!(!told.contains(secret), "{told}");
+        }
+    }
+    for name in [
+        "coordinator.env",
+        "agent-a.env",
+        "agent-b.env",
+        "publisher.env",
+        "operator.env",
+        "onlooker.env",
+        "compose.env",
+    ] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    assert_eq!(mode("."), 0o700, "what has hashes lies in a folder of its owner's");
+
+    let (status, text) = export(&[]);
+    assert!(status.code() == Some(2) && text.contains("--replace"), "{text}");
+    assert_eq!(read("coordinator.env"), first, "nothing is overwritten unasked");
+    assert!(export(&["--replace"]).0.success());
+    assert_ne!(read("coordinator.env"), first);
+}

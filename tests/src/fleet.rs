@@ -1,0 +1,254 @@
+//! The processes of one run, each supervised by the harness: started again when it dies, killed, halted and continued.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::program::Program;
+
+/// A run's id; folders are made for each run anew.
+pub const RUN: &str = "fleet";
+
+/// The processes of one run.
+pub struct Fleet {
+    members: BTreeMap<String, Member>,
+    run: PathBuf,
+}
+
+struct Member {
+    shared: Arc<Shared>,
+    supervisor: Option<std::thread::JoinHandle<()>>,
+}
+
+struct Shared {
+    label: String,
+    child: Mutex<Option<Child>>,
+    log: PathBuf,
+    starts: AtomicU64,
+    ended: AtomicBool,
+    stopping: AtomicBool,
+    held: AtomicBool,
+}
+
+impl Fleet {
+    /// Starts agents a and b and so many coordinators with the configuration at `config`, whose `run.folder` is
+    /// [`Program::runs`].
+    #[must_use]
+    pub fn start(program: &Program, config: &Path, coordinators: usize) -> Self {
+        Self::start_with(program, config, coordinators, &[])
+    }
+
+    /// As [`Fleet::start`]; `environment` has (label, variable, value).
+    #[must_use]
+    pub fn start_with(
+        program: &Program,
+        config: &Path,
+        coordinators: usize,
+        environment: &[(&str, &str, &str)],
+    ) -> Self {
+        let config = config.to_str().unwrap();
+        let which = ["--config", config, "--run", RUN];
+        let agents = ["a", "b"].map(|name| (name.to_owned(), [&["agent", "--name", name][..], &which[..]].concat()));
+        let coordinators = (1..=coordinators).map(|n| (format!("c{n}"), [&["coordinator"][..], &which[..]].concat()));
+        let mut members = BTreeMap::new();
+        for (label, args) in agents.into_iter().chain(coordinators) {
+            let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+            let own = environment.iter().filter(|(whose, ..)| *whose == label);
+            let own: Vec<(String, String)> = own.map(|(_, k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let command = move |program: &Program| {
+                let args: Vec<&str> = args.iter().map(String::as_str).collect();
+                // A file that may not grow any more then says so, instead of ending the process.
+                let mut command = Command::new("/bin/sh");
+                command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]);
+                let dyad = program.command(&args);
+                command.arg(dyad.get_program()).args(dyad.get_args());
+                command
+                    .current_dir(Program::root())
+                    .env_remove("DYAD_BROKER")
+                    .env_remove("DYAD_STATE");
+                command.envs(own.clone());
+                command
+            };
+            let log = program.runs().parent().unwrap().join(format!("{label}.log"));
+            members.insert(label.clone(), Member::start(label, command(program), log));
+        }
+        Self {
+            members,
+            run: program.runs().join(RUN),
+        }
+    }
+
+    /// The run's folder.
+    #[must_use]
+    pub fn run(&self) -> &Path {
+        &self.run
+    }
+
+    #[must_use]
+    pub fn labels(&self) -> Vec<String> {
+        self.members.keys().cloned().collect()
+    }
+
+    /// Sends a signal such as `KILL`, `STOP` or `CONT`; answers whether there was a process to take it.
+    pub fn signal(&self, label: &str, signal: &str) -> bool {
+        let shared = &self.members[label].shared;
+        let child = shared.child();
+        let Some(pid) = child.as_ref().map(Child::id) else {
+            return false;
+        };
+        // Under the lock: the process is not reaped, so its id is its own.
+        let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+        sent.unwrap().success()
+    }
+
+    /// Kills a process, and starts it no more until [`Fleet::release`].
+    pub fn hold(&self, label: &str) {
+        let shared = &self.members[label].shared;
+        shared.held.store(true, Ordering::SeqCst);
+        self.signal(label, "KILL");
+        while shared.child().is_some() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Lets a held process be started again.
+    pub fn release(&self, label: &str) {
+        self.members[label].shared.held.store(false, Ordering::SeqCst);
+    }
+
+    /// The process id, while it runs.
+    #[must_use]
+    pub fn pid(&self, label: &str) -> Option<u32> {
+        self.members[label].shared.child().as_ref().map(Child::id)
+    }
+
+    /// How often a process was started.
+    #[must_use]
+    pub fn starts(&self, label: &str) -> u64 {
+        self.members[label].shared.starts.load(Ordering::SeqCst)
+    }
+
+    /// Whether every process has ended well.
+    #[must_use]
+    pub fn ended(&self) -> bool {
+        self.members
+            .values()
+            .all(|member| member.shared.ended.load(Ordering::SeqCst))
+    }
+
+    /// Waits until every process has ended well.
+    pub fn finish(&self, patience: Duration) {
+        let until = Instant::now() + patience;
+        while !self.ended() {
+            assert!(Instant::now() < until, "not ended after {patience:?}:\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// The last lines of every process.
+    #[must_use]
+    pub fn logs(&self) -> String {
+        let tail = |member: &Member| {
+            let text = std::fs::read_to_string(&member.shared.log).unwrap_or_default();
+            let lines: Vec<&str> = text.lines().collect();
+            let from = lines.len().saturating_sub(40);
+            format!("--- {}\n{}\n", member.shared.label, lines[from..].join("\n"))
+        };
+        self.members.values().map(tail).collect()
+    }
+
+    /// All that a process has said, over all its starts.
+    #[must_use]
+    pub fn log(&self, label: &str) -> String {
+        std::fs::read_to_string(&self.members[label].shared.log).unwrap_or_default()
+    }
+}
+
+impl Member {
+    fn start(label: String, mut command: Command, log: PathBuf) -> Self {
+        let shared = Arc::new(Shared {
+            label,
+            child: Mutex::new(None),
+            log,
+            starts: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            held: AtomicBool::new(false),
+        });
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&shared.log)
+            .unwrap();
+        command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file);
+        let watched = shared.clone();
+        let supervisor = std::thread::spawn(move || watched.keep(&mut command));
+        Self {
+            shared,
+            supervisor: Some(supervisor),
+        }
+    }
+}
+
+impl Shared {
+    fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn keep(&self, command: &mut Command) {
+        loop {
+            {
+                // Under the lock from the look to the start, so that whoever stops us afterwards sees the child.
+                let mut child = self.child();
+                if self.stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+                if !self.held.load(Ordering::SeqCst) {
+                    *child = Some(command.spawn().unwrap());
+                    self.starts.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            if self.ends_well() {
+                self.ended.store(true, Ordering::SeqCst);
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Waits for the child's end, if there is one.
+    fn ends_well(&self) -> bool {
+        loop {
+            let mut child = self.child();
+            let Some(running) = child.as_mut() else { return false };
+            if let Some(status) = running.try_wait().unwrap() {
+                *child = None;
+                return status.success();
+            }
+            drop(child);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        for member in self.members.values() {
+            member.shared.stopping.store(true, Ordering::SeqCst);
+        }
+        for label in self.labels() {
+            self.signal(&label, "KILL");
+        }
+        for member in self.members.values_mut() {
+            if let Some(supervisor) = member.supervisor.take() {
+                let _ = supervisor.join();
+            }
+        }
+    }
+}

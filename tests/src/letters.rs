@@ -1,0 +1,45 @@
+//! The dead letters of a run, read without taking them away.
+
+use std::time::Duration;
+
+use broker::bus::amqp::{AmqpBus, AmqpOptions};
+use broker::bus::{Bus, HEADER_QUEUE, HEADER_REASON};
+use broker::topology::Topology;
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A message that could not be handled.
+#[derive(Debug, Clone)]
+pub struct Letter {
+    pub id: String,
+    pub reason: String,
+    /// Where it lay before.
+    pub queue: String,
+    pub body: Vec<u8>,
+}
+
+/// The first `count` dead letters, once they are there; they stay in their queue.
+pub async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> Vec<Letter> {
+    let prefetch = u16::try_from(count).unwrap();
+    let mut consumer = bus.consume(&topology.dead(), prefetch).await.unwrap();
+    let mut found = Vec::new();
+    while found.len() < count {
+        let next = tokio::time::timeout(PATIENCE, consumer.next()).await;
+        let letter = next
+            .unwrap_or_else(|_| panic!("{} of {count} dead letters: {found:?}", found.len()))
+            .unwrap();
+        let header = |name| letter.header(name).unwrap_or_default().to_owned();
+        found.push(Letter {
+            id: letter.message_id.clone().unwrap_or_default(),
+            reason: header(HEADER_REASON),
+            queue: header(HEADER_QUEUE),
+            body: letter.body.to_vec(),
+        });
+    }
+    found
+}
+
+/// A connection of the test's own.
+pub async fn connect(url: &str) -> std::sync::Arc<AmqpBus> {
+    AmqpBus::connect(url, AmqpOptions::default()).await.unwrap()
+}

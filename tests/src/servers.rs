@@ -1,0 +1,111 @@
+//! A private RabbitMQ and Redis for a whole test, and what can be done to them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
+use broker::local::redis::{PrivateRedis, RedisServerOptions};
+use tokio::runtime::Runtime;
+
+/// Both servers, on free ports, gone with the test.
+pub struct Servers {
+    // Before the folder, so that they end before it goes.
+    pub rabbit: PrivateRabbit,
+    pub redis: PrivateRedis,
+    runtime: Runtime,
+    folder: tempfile::TempDir,
+}
+
+impl Servers {
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(RabbitOptions::default())
+    }
+
+    #[must_use]
+    pub fn with(rabbit: RabbitOptions) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let (rabbit, redis) = runtime.block_on(async {
+            let (broker, state) = (folder.path().join("rabbitmq"), folder.path().join("redis"));
+            tokio::try_join!(
+                PrivateRabbit::start(&broker, rabbit),
+                PrivateRedis::start(&state, RedisServerOptions::default()),
+            )
+            .unwrap()
+        });
+        Self {
+            rabbit,
+            redis,
+            runtime,
+            folder,
+        }
+    }
+
+    /// Runs IO of a test on the servers' runtime.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// SIGKILL, then a start on the same port and data.
+    pub fn crash_rabbit(&mut self) {
+        self.runtime.block_on(self.rabbit.restart()).unwrap();
+    }
+
+    /// SIGKILL, then a start with the data or without it.
+    pub fn crash_redis(&mut self, keep_data: bool) {
+        self.runtime.block_on(self.redis.restart(keep_data)).unwrap();
+    }
+
+    fn redis_data(&self) -> PathBuf {
+        self.folder.path().join("redis/appendonlydir")
+    }
+
+    /// A copy of what Redis has on disk now.
+    pub fn copy_redis(&self) -> tempfile::TempDir {
+        let copy = tempfile::tempdir().unwrap();
+        copy_folder(&self.redis_data(), copy.path());
+        copy
+    }
+
+    /// SIGKILL, then a start on an older copy: time has gone back.
+    pub fn restore_redis(&mut self, copy: &Path) {
+        self.redis.kill9();
+        let data = self.redis_data();
+        std::fs::remove_dir_all(&data).unwrap();
+        copy_folder(copy, &data);
+        self.crash_redis(true);
+    }
+
+    /// One command to Redis, which must take it.
+    pub fn redis_cli(&self, args: &[&str]) {
+        let url = self.redis.url();
+        let (password, place) = url.trim_start_matches("redis://:").split_once('@').unwrap();
+        let port = place.rsplit(':').next().unwrap().split('/').next().unwrap();
+        let output = Command::new("redis-cli")
+            .env("REDISCLI_AUTH", password)
+            .args(["-h", "127.0.0.1", "-p", port])
+            .args(args)
+            .output()
+            .unwrap();
+        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(
+            answer.trim(),
+            "OK",
+            "{args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+}
+
+/// Copies a folder of plain files. A file may grow while it is copied: what was there at first is in the copy.
+fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap().flatten() {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+    }
+}

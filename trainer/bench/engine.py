@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Tokens per second of the engine beside transformers' generate(): the same files, prompts and lengths, one thread, f32.
+
+    python engine.py WORKER [REPEATS]        # WORKER: target/debug/examples/engine_work (`make bench-engine`)
+
+A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs at the
+fastest of its own settings (attention sdpa or eager, f32 matmul "highest" or "medium"), which is printed. The two take
+turns; medians and their ratio are printed. Seconds are those of the processor, not of the clock: each side is one thread that
+never waits, and other work on the machine then disturbs neither.
+"""
+
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+os.environ["OMP_NUM_THREADS"] = "1"
+import torch
+from transformers import AutoModelForCausalLM, Qwen3Config
+
+VOCAB = 4096
+NEW = 64
+
+
+def save_model(folder):
+    torch.manual_seed(1)
+    config = Qwen3Config(vocab_size=VOCAB, hidden_size=256, intermediate_size=768, num_hidden_layers=6,
+                         num_attention_heads=8, num_key_value_heads=4, head_dim=32, max_position_embeddings=1024,
+                         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None)
+    AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+
+
+def prompts(count, length, seed=1):
+    return torch.randint(0, VOCAB, (count, length), generator=torch.Generator().manual_seed(seed))
+
+
+def geometric(count, mean, cap, seed=1):
+    draws = torch.rand(count, generator=torch.Generator().manual_seed(seed)).double()
+    return (1 + torch.log1p(-draws) / torch.log1p(torch.tensor(-1.0 / mean).double())).long().clamp(1, cap).tolist()
+
+
+# name: (prompts, samples of each, new tokens of each request, slots)
+WORK = {
+    "distinct 1": (prompts(1, 96), 1, [NEW], 1),
+    "distinct 8": (prompts(8, 96), 1, [NEW] * 8, 8),
+    "distinct 32": (prompts(32, 96), 1, [NEW] * 32, 32),
+    "distinct 128": (prompts(128, 96), 1, [NEW] * 128, 128),
+    "groups of 16: 32": (prompts(2, 192), 16, [NEW] * 32, 32),
+    "groups of 16: 128": (prompts(8, 192), 16, [NEW] * 128, 128),
+    "ragged 512 in 64": (prompts(512, 32), 1, geometric(512, 64, 256), 64),
+}
+
+
+class Worker:
+    def __init__(self, binary, folder):
+        self.binary, self.folder, self.processes = binary, folder, {}
+
+    def run(self, ids, new, slots):
+        if slots not in self.processes:
+            self.processes[slots] = subprocess.Popen([self.binary, self.folder, str(slots)], stdin=subprocess.PIPE,
+                                                     stdout=subprocess.PIPE, text=True)
+        process = self.processes[slots]
+        process.stdin.write(json.dumps({"prompts": ids.tolist(), "new": new}) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline())
+        assert answer["tokens"] == sum(new)
+        return answer["seconds"]
+
+
+def generate(net, ids, samples, new, slots):
+    """Static batches in the order of arrival: each as long as its longest."""
+    begun = time.thread_time()
+    per_batch = max(slots // samples, 1)
+    for start in range(0, len(ids), per_batch):
+        longest = max(new[start * samples:(start + per_batch) * samples])
+        batch = ids[start:start + per_batch]
+        net.generate(batch, attention_mask=torch.ones_like(batch), do_sample=True, temperature=1.0, top_k=0,
+                     num_return_sequences=samples, max_new_tokens=longest, min_new_tokens=longest, pad_token_id=0)
+    return time.thread_time() - begun
+
+
+def fastest(folder):
+    """Both attentions and both f32 matmuls, on 32 distinct prompts."""
+    best = None
+    for attention in ("sdpa", "eager"):
+        net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=attention).eval()
+        for matmul in ("highest", "medium"):
+            torch.set_float32_matmul_precision(matmul)
+            work = WORK["distinct 32"]
+            seconds = min(generate(net, *work) for _ in range(3))
+            if best is None or seconds < best[0]:
+                best = (seconds, attention, matmul, net)
+    torch.set_float32_matmul_precision(best[2])
+    print(f"transformers: attention {best[1]}, f32 matmul {best[2]!r}; engine: its only setting")
+    return best[3]
+
+
+def main():
+    torch.set_num_threads(1)
+    binary, repeats = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    folder = tempfile.mkdtemp()
+    save_model(folder)
+    print(f"{pathlib.Path('/proc/cpuinfo').read_text().split('model name')[1].splitlines()[0].strip(': 	')}, "
+          f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; torch {torch.__version__}")
+    worker, net = Worker(binary, folder), fastest(folder)
+    print(f"{'':20}{'engine':>12}{'transformers':>14}   tokens/s, medians of {repeats}; ratio (least, most)")
+    for name, (ids, samples, new, slots) in WORK.items():
+        worker.run(ids, new, slots)
+        pairs = []
+        for turn in range(1 if name.startswith("ragged") else repeats):
+            pairs.append((worker.run(ids, new, slots), generate(net, ids, samples, new, slots)))
+        ours, theirs = (statistics.median(side) for side in zip(*pairs))
+        ratios = sorted(b / a for a, b in pairs)
+        total = sum(new)
+        print(f"{name:20}{total / ours:12.0f}{total / theirs:14.0f}   {theirs / ours:.2f}x ({ratios[0]:.2f}, {ratios[-1]:.2f})",
+              flush=True)
+
+
+with torch.no_grad():
+    main()

@@ -1,0 +1,83 @@
+//! The engine as a worker for `bench/engine.py`: one piece of work per line of stdin, its seconds on a line of stdout.
+//!
+//! `engine_work FOLDER SLOTS`, then lines of `{"prompts": [[1, 2], ...], "new": [64, ...]}`: as many requests as `new` has, dealt
+//! to the prompts in order, equally many each, sampled at temperature 1. They arrive together. Seconds are this thread's on the
+//! processor.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::ids::{RequestId, WeightVersion};
+use configs::Swap;
+use serde::Deserialize;
+use trainer::device::{self, Want};
+use trainer::engine::{Engine, EngineOptions, GenRequest};
+use trainer::model::{ModelShape, Weights};
+use trainer::sampling::SamplingParams;
+use trainer::weights::Published;
+
+#[derive(Deserialize)]
+struct Work {
+    prompts: Vec<Vec<u32>>,
+    new: Vec<u32>,
+}
+
+fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
+    let prompts: Vec<Arc<[u32]>> = work.prompts.iter().map(|ids| Arc::from(ids.as_slice())).collect();
+    let none: Arc<[u32]> = Arc::from([]);
+    let per = work.new.len() / prompts.len();
+    let make = |(i, new): (usize, &u32)| GenRequest {
+        id: RequestId((i as u128).to_le_bytes()),
+        prompt_ids: Arc::clone(&prompts[i / per]),
+        max_new_tokens: *new,
+        sampling: SamplingParams::default(),
+        stop_ids: Arc::clone(&none),
+        stop: None,
+        seed: first_seed + i as u64,
+    };
+    work.new.iter().enumerate().map(make).collect()
+}
+
+/// What the kernel says this thread has computed.
+fn on_processor() -> std::io::Result<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
+    let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
+    nanoseconds
+        .map(Duration::from_nanos)
+        .ok_or_else(|| std::io::Error::other(format!("/proc/thread-self/schedstat says {text:?}")))
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, folder, slots] = arguments.as_slice() else {
+        return Err("usage: engine_work FOLDER SLOTS".into());
+    };
+    device::init(Want::Cpu)?;
+    let folder = std::path::Path::new(folder);
+    let shape = ModelShape::load(folder)?;
+    let weights = Published::new(Weights::load(&shape, folder)?, WeightVersion::default());
+    let options = EngineOptions {
+        slots: slots.parse()?,
+        prefill_tokens: 4096,
+        swap: Swap::InPlace,
+    };
+    let mut engine = Engine::new(&shape, weights, options)?;
+    for (line, work) in std::io::stdin().lock().lines().enumerate() {
+        let work: Work = serde_json::from_str(&work?)?;
+        let begun = on_processor()?;
+        for request in requests(&work, line as u64 * 100_000) {
+            engine.submit(request)?;
+        }
+        let mut tokens = 0;
+        while engine.pending() > 0 {
+            tokens += engine.step()?.iter().map(|done| done.output_ids.len()).sum::<usize>();
+        }
+        println!(
+            "{}",
+            serde_json::json!({"seconds": (on_processor()? - begun).as_secs_f64(), "tokens": tokens})
+        );
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}

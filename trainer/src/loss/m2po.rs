@@ -1,0 +1,197 @@
+//! M2PO: the second moment of the log-ratios decides how far a token may be from its sampler (Zheng et al., "Prosperity before
+//! Collapse: How Far Can Off-Policy RL Reach with Stale Data on LLMs?", arXiv:2510.01161).
+//!
+//! Three published ways to keep `mean l^2` of the harmful tokens under a budget, `l = p - q`. Harmful are the two quadrants
+//! that a clip acts in: `A > 0` with `l > 0`, and `A < 0` with `l < 0`.
+
+/// How the budget is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// AstraFlow: the harmful tokens with the largest `l^2` are left out until the mean of the others is under the budget;
+    /// the largest survivor is the bound of a clip.
+    Clip,
+    /// The authors' code: the largest bound `c` among the harmful `|l|` for which the mean of `min(l^2, c^2)` is within the
+    /// budget.
+    Cap,
+    /// AReaL: over all tokens, those with the largest `l^2` are masked until the mean of the others is under the budget.
+    Mask,
+}
+
+/// What became of the budget.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bounds {
+    /// The ratio is clipped to `low..=high`.
+    pub low: f64,
+    pub high: f64,
+    /// Tokens that count; all but those that [`Mode::Mask`] leaves out, of the denominator too.
+    pub kept: Vec<bool>,
+    /// Mean `l^2` over the harmful tokens (over all for [`Mode::Mask`]) before anything was done.
+    pub second_moment: f64,
+}
+
+/// Where AstraFlow's clip stays when nothing has to be done, and what it never exceeds.
+const WIDEST_LOW: f64 = 0.95;
+const WIDEST_HIGH: f64 = 20.0;
+
+/// The bounds for the tokens of one scope (a minibatch, or a micro-batch in the published codes): `log_ratios` and
+/// `advantages` of each, all trained.
+#[must_use]
+pub fn bounds(mode: Mode, log_ratios: &[f64], advantages: &[f64], budget: f64) -> Bounds {
+    let squares = |harmful: bool| -> Vec<f64> {
+        let pairs = log_ratios.iter().zip(advantages);
+        let chosen = pairs.filter(|(l, a)| !harmful || (**a > 0.0 && **l > 0.0) || (**a < 0.0 && **l < 0.0));
+        chosen.map(|(l, _)| l * l).collect()
+    };
+    let mut squares = squares(mode != Mode::Mask);
+    let second_moment = mean(&squares);
+    squares.sort_by(|a, b| b.total_cmp(a));
+    let (mut low, mut high) = match mode {
+        Mode::Clip => (1.0 - WIDEST_LOW, 1.0 + WIDEST_HIGH),
+        Mode::Cap | Mode::Mask => (0.0, f64::INFINITY),
+    };
+    let mut kept = vec![true; log_ratios.len()];
+    if !squares.is_empty() && second_moment > budget {
+        match mode {
+            Mode::Clip => {
+                let cut = squares[first_within(&squares, budget)].sqrt();
+                low = low.max((-cut).exp());
+                high = high.min(cut.exp());
+            }
+            Mode::Cap => {
+                let cut = largest_cap(&squares, budget).sqrt();
+                (low, high) = ((-cut).exp(), cut.exp());
+            }
+            Mode::Mask => kept = masked(log_ratios, first_within(&squares, budget)),
+        }
+    }
+    Bounds {
+        low,
+        high,
+        kept,
+        second_moment,
+    }
+}
+
+/// The first place of the descending list from which on the mean is below the budget; the last if there is none.
+fn first_within(descending: &[f64], budget: f64) -> usize {
+    let mut sum: f64 = descending.iter().sum();
+    for (place, square) in descending.iter().enumerate() {
+        if sum / ((descending.len() - place) as f64) < budget {
+            return place;
+        }
+        sum -= square;
+    }
+    descending.len() - 1
+}
+
+/// The largest element `c` for which the mean of `min(x, c)` is within the budget; the smallest if none is.
+fn largest_cap(descending: &[f64], budget: f64) -> f64 {
+    let count = descending.len() as f64;
+    let mut rest: f64 = descending.iter().sum();
+    for (place, square) in descending.iter().enumerate() {
+        // Those before are capped to this one.
+        if (rest + place as f64 * square) / count <= budget {
+            return *square;
+        }
+        rest -= square;
+    }
+    descending.last().copied().unwrap_or(0.0)
+}
+
+/// All but the `dropped` tokens with the largest squares; the later among equals first.
+fn masked(log_ratios: &[f64], dropped: usize) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..log_ratios.len()).collect();
+    order.sort_by(|a, b| log_ratios[*b].abs().total_cmp(&log_ratios[*a].abs()).then(b.cmp(a)));
+    let mut kept = vec![true; log_ratios.len()];
+    order.into_iter().take(dropped).for_each(|token| kept[token] = false);
+    kept
+}
+
+/// `max(-A r, -A clip(r, low, high))` of one token and its derivative by the log-prob.
+#[must_use]
+pub fn token(bounds: &Bounds, log_ratio: f64, advantage: f64) -> super::Term {
+    super::clipped_policy(log_ratio, 0.0, advantage, 1.0 - bounds.low, bounds.high - 1.0)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: [f64; 8] = [1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0];
+    const L: [f64; 8] = [0.02, 0.30, -0.40, 0.10, -0.05, -0.25, 0.50, -0.15];
+
+    #[test]
+    fn the_golden_case_of_the_clip() {
+        let bounds = bounds(Mode::Clip, &L, &A, 0.01);
+        assert!((bounds.second_moment - 0.031_316_7).abs() < 1e-7);
+        assert!((bounds.low - 0.860_708).abs() < 1e-6 && (bounds.high - 1.161_834).abs() < 1e-6);
+        let terms: Vec<_> = L.iter().zip(A).map(|(l, a)| token(&bounds, *l, a)).collect();
+        let loss = terms.iter().map(|term| term.value).sum::<f64>() / 8.0;
+        assert!((loss - 0.045_480_0).abs() < 1e-6, "{loss}");
+        let still: Vec<usize> = (0..8).filter(|i| terms[*i].d_logprob == 0.0).collect();
+        assert_eq!(still, [1, 5]);
+    }
+
+    #[test]
+    fn the_other_two_on_the_same_data() {
+        let cap = bounds(Mode::Cap, &L, &A, 0.01);
+        assert!((cap.high.ln() - 0.10).abs() < 1e-12 && (cap.low.ln() + 0.10).abs() < 1e-12);
+        let mask = bounds(Mode::Mask, &L, &A, 0.01);
+        let dropped: Vec<usize> = (0..8).filter(|i| !mask.kept[*i]).collect();
+        assert_eq!(dropped, [1, 2, 5, 6]);
+        assert_eq!((mask.low, mask.high), (0.0, f64::INFINITY));
+    }
+
+    #[test]
+    fn under_the_budget_nothing_happens() {
+        let small = L.map(|l| l / 100.0);
+        let clip = bounds(Mode::Clip, &small, &A, 0.01);
+        assert!((clip.low - 0.05).abs() < 1e-12 && clip.high == 21.0);
+        assert_eq!(bounds(Mode::Cap, &small, &A, 0.01).high, f64::INFINITY);
+        assert!(bounds(Mode::Mask, &small, &A, 0.01).kept.iter().all(|kept| *kept));
+        assert!(bounds(Mode::Clip, &[], &[], 0.01).kept.is_empty());
+    }
+
+    #[test]
+    fn derivatives_equal_finite_differences() {
+        for mode in [Mode::Clip, Mode::Cap, Mode::Mask] {
+            // The bounds are statistics: they are held.
+            let bounds = bounds(mode, &L, &A, 0.01);
+            for (l, a) in L.iter().zip(A) {
+                let at = |by: f64| token(&bounds, l + by, a).value;
+                let slope = (at(1e-7) - at(-1e-7)) / 2e-7;
+                let kink = (l - bounds.high.ln()).abs() < 1e-6 || (l - bounds.low.ln()).abs() < 1e-6;
+                let got = token(&bounds, *l, a).d_logprob;
+                assert!(kink || (slope - got).abs() < 1e-6, "{mode:?} {l} {a}: {slope} {got}");
+            }
+        }
+    }
+
+    proptest! {
+        /// Whatever the data, what is left is within the budget, or one token is all that is left.
+        #[test]
+        fn the_budget_is_kept(data in prop::collection::vec((-1.0f64..1.0, any::<bool>()), 1..40), budget in 1e-4f64..0.2) {
+            let l: Vec<f64> = data.iter().map(|(l, _)| *l).collect();
+            let a: Vec<f64> = data.iter().map(|(_, up)| if *up { 1.0 } else { -1.0 }).collect();
+            let harmful = |i: usize| a[i] * l[i] > 0.0;
+            let clip = bounds(Mode::Clip, &l, &a, budget);
+            let free: Vec<f64> = (0..l.len())
+                .filter(|i| harmful(*i) && !token(&clip, l[*i], a[*i]).clipped)
+                .map(|i| l[i] * l[i])
+                .collect();
+            prop_assert!(free.len() <= 1 || mean(&free) <= budget + 1e-9);
+            let cap = bounds(Mode::Cap, &l, &a, budget).high.ln();
+            let capped: Vec<f64> = (0..l.len()).filter(|i| harmful(*i)).map(|i| (l[i] * l[i]).min(cap * cap)).collect();
+            let least = capped.iter().copied().fold(f64::INFINITY, f64::min);
+            prop_assert!(mean(&capped) <= budget + 1e-9 || cap * cap <= least + 1e-12);
+            let mask = bounds(Mode::Mask, &l, &a, budget);
+            let left: Vec<f64> = (0..l.len()).filter(|i| mask.kept[*i]).map(|i| l[i] * l[i]).collect();
+            prop_assert!(left.len() <= 1 || mean(&left) <= budget + 1e-9);
+        }
+    }
+}

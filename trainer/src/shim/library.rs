@@ -1,0 +1,28 @@
+//! Libraries opened at run time.
+
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Opens a library for the life of the process, its symbols visible to all others.
+///
+/// # Errors
+/// The loader's own words.
+pub(crate) fn open_globally(path: &Path) -> Result<(), String> {
+    let name = CString::new(path.as_os_str().as_bytes()).map_err(|error| error.to_string())?;
+    // SAFETY: `name` is a C string that outlives the call. The library's initialisers register CUDA with the libtorch that
+    // is loaded already (the same soname, so it is not loaded twice); RTLD_GLOBAL lets them find each other's symbols. The
+    // handle is never closed. `dlerror` gives a C string that stays valid until the next call on this thread.
+    unsafe {
+        if !libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL).is_null() {
+            return Ok(());
+        }
+        let error = libc::dlerror();
+        let reason = if error.is_null() {
+            "unknown error".into()
+        } else {
+            CStr::from_ptr(error).to_string_lossy()
+        };
+        Err(reason.into_owned())
+    }
+}

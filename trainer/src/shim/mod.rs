@@ -1,0 +1,8 @@
+//! The one place with unsafe code: what libtorch and the system offer through foreign calls only.
+#![allow(unsafe_code)]
+
+mod library;
+mod mapped;
+
+pub(crate) use library::open_globally;
+pub(crate) use mapped::MappedFile;
