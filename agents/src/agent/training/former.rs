@@ -6,8 +6,8 @@ use anyhow::bail;
 use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
-use configs::{AgentConfig, RunConfig, TrainConfig};
-use rollout::batch::{Batch, Context, Formed, Verdict as BatchVerdict, form};
+use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
+use rollout::batch::{Batch, Context, Formed, REFILL_CAP, Verdict as BatchVerdict, form};
 
 use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdict};
 
@@ -75,12 +75,11 @@ impl Former {
         }
         // What is missing may be there already: a full buffer changes no more, and nothing would wake us.
         loop {
-            let wanted = self.config.batch_groups + self.discarded.len();
             let counts = ledger.counts().await?;
-            if (counts.ready as usize) < wanted {
+            if (counts.ready as usize) < self.wanted() {
                 return Ok(None);
             }
-            let bundles = self.ready(ledger, wanted).await?;
+            let bundles = self.ready(ledger).await?;
             match self.form(&bundles, version, true) {
                 Formed::Batch(batch) => return Ok(Some((bundles, *batch))),
                 Formed::More {
@@ -99,18 +98,30 @@ impl Former {
         ledger: &LedgerHandle,
         version: WeightVersion,
     ) -> anyhow::Result<Option<(Vec<Bundle>, Batch)>> {
-        let bundles = self
-            .ready(ledger, self.config.batch_groups + self.discarded.len())
-            .await?;
+        let bundles = self.ready(ledger).await?;
         match self.form(&bundles, version, false) {
             Formed::Batch(batch) if !batch.groups.is_empty() => Ok(Some((bundles, *batch))),
             _ => Ok(None),
         }
     }
 
-    async fn ready(&self, ledger: &LedgerHandle, limit: usize) -> anyhow::Result<Vec<Bundle>> {
-        let mut bundles = ledger.ready(limit).await?;
+    /// Groups that the batch is formed of or discarded for it: a batch's worth beside those discarded already, and never
+    /// more than may be drawn for one batch, since the buffer has no room for more.
+    fn wanted(&self) -> usize {
+        let cap = match self.config.zero_advantage {
+            ZeroAdvantage::Refill => REFILL_CAP * self.config.batch_groups,
+            _ => usize::MAX,
+        };
+        (self.config.batch_groups + self.discarded.len()).min(cap)
+    }
+
+    /// The oldest groups that are ready and not yet discarded, as many as are wanted beside those.
+    async fn ready(&self, ledger: &LedgerHandle) -> anyhow::Result<Vec<Bundle>> {
+        let wanted = self.wanted();
+        let mut bundles = ledger.ready(wanted).await?;
+        // Groups close in any order: among the oldest there may be more that are new than a batch has left to draw.
         bundles.retain(|bundle| !self.discarded.contains(&bundle.group));
+        bundles.truncate(wanted.saturating_sub(self.discarded.len()));
         Ok(bundles)
     }
 

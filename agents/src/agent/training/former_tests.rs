@@ -86,6 +86,28 @@ async fn without_enough_groups_it_waits_and_forgets_nothing() {
     assert_eq!(former.verdicts(&batch).len(), 6, "the discarded group's too");
 }
 
+/// Groups close in any order, so that an odd number of them is discarded at a time: what is wanted next must never be more
+/// than the buffer holds, or everybody waits for ever.
+#[tokio::test]
+async fn refilling_never_wants_more_than_the_buffer_holds() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, version) = ledger(&folder, &[]).await;
+    let mut former = former(2, ZeroAdvantage::Refill);
+    former.resume(&ledger, version).await.unwrap();
+    let window = (REFILL_CAP * 2) as u64;
+    ledger.reserve((0..window).map(reserve).collect(), window).await.unwrap();
+    for closing in [[1, 5].as_slice(), &[0, 2, 3], &[4, 6]] {
+        for index in closing {
+            ledger.stage(vec![closed(*index, SAME)]).await.unwrap();
+        }
+        assert!(former.next(&ledger, version).await.unwrap().is_none());
+    }
+    ledger.stage(vec![closed(7, DIFFERENT)]).await.unwrap();
+    let (_, batch) = former.next(&ledger, version).await.unwrap().expect("a batch");
+    assert_eq!(batch.groups, [group(7)], "short: no more may be drawn");
+    assert_eq!(former.verdicts(&batch).len(), 16);
+}
+
 /// What a dead branch recorded is trained first, whatever else is ready.
 #[tokio::test]
 async fn a_restart_trains_the_recorded_batches_first() {
