@@ -95,7 +95,10 @@ async fn refilling_never_wants_more_than_the_buffer_holds() {
     let mut former = former(2, ZeroAdvantage::Refill);
     former.resume(&ledger, version).await.unwrap();
     let window = (REFILL_CAP * 2) as u64;
-    ledger.reserve((0..window).map(reserve).collect(), window).await.unwrap();
+    ledger
+        .reserve((0..window).map(reserve).collect(), window)
+        .await
+        .unwrap();
     for closing in [[1, 5].as_slice(), &[0, 2, 3], &[4, 6]] {
         for index in closing {
             ledger.stage(vec![closed(*index, SAME)]).await.unwrap();
