@@ -77,6 +77,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
         topology: topology.clone(),
         folder: folder.clone(),
         incarnation: ids::incarnation(),
+        seal: None,
         alone: true,
     };
     let starting = async {

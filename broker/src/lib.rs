@@ -6,12 +6,14 @@
 //! `redis` add.
 
 pub mod bus;
+pub mod clock;
 pub mod codec;
 pub mod fail;
 pub mod ids;
 pub mod local;
 pub mod mutant;
 pub mod protocol;
+pub mod seal;
 pub mod store;
 pub mod topology;
 pub mod users;

@@ -57,6 +57,7 @@ fn poisoned(label: &str, point: &str, says: &str) {
     let letter = &letters[0];
     assert_eq!(letter.id, task);
     assert!(letter.reason.contains(says), "{}", letter.reason);
+    assert_eq!((letter.stage.as_str(), letter.class.as_str()), ("play", "crashed"));
     let body = String::from_utf8(letter.body.clone()).unwrap();
     assert!(body.contains(&format!("\"{task}\"")), "{body}");
 }

@@ -67,24 +67,36 @@ async fn bus(run: &Path) -> (std::sync::Arc<AmqpBus>, Topology) {
     (bus, Topology::new(RunId::new(id).unwrap()))
 }
 
-/// What must be refused, and words that its reason must have.
-fn poison() -> Vec<(&'static str, Vec<u8>, &'static [&'static str])> {
+/// What must be refused, as what, and words that its reason must have.
+fn poison() -> Vec<(&'static str, Vec<u8>, &'static str, &'static [&'static str])> {
     let oversize = format!("{{\"prompt\": \"{}\", \"label\": \"o1\"}}", "x".repeat(1 << 20));
     vec![
-        ("malformed", b"{\"prompt\": \"o1\"".to_vec(), &["not a task", "EOF"]),
+        (
+            "malformed",
+            b"{\"prompt\": \"o1\"".to_vec(),
+            "malformed",
+            &["not a task", "EOF"],
+        ),
         (
             "wrong-type",
             b"{\"prompt\": 7, \"label\": \"o1\"}".to_vec(),
+            "malformed",
             &["not a task", "prompt"],
         ),
         (
             "wrong-workflow",
             br#"{"prompt": "o1", "label": "o1", "workflow": "chess"}"#.to_vec(),
+            "version",
             &["chess", "signal"],
         ),
-        ("oversize", oversize.into_bytes(), &["limit", "bytes"]),
-        ("wrong-label", br#"{"prompt": "o1", "label": 5}"#.to_vec(), &["label"]),
-        ("no-utf8", vec![b'{', 0xff, 0xfe], &["UTF-8"]),
+        ("oversize", oversize.into_bytes(), "too_large", &["limit", "bytes"]),
+        (
+            "wrong-label",
+            br#"{"prompt": "o1", "label": 5}"#.to_vec(),
+            "content",
+            &["label"],
+        ),
+        ("no-utf8", vec![b'{', 0xff, 0xfe], "not_text", &["UTF-8"]),
     ]
 }
 
@@ -115,16 +127,22 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
         .unwrap();
     runtime.block_on(async {
         let (bus, topology) = bus(&run).await;
-        for (id, body, _) in poison() {
+        for (id, body, _, _) in poison() {
             publish(&bus, &topology, id, body).await;
         }
         let letters = dead_letters(&bus, &topology, poison().len()).await;
-        for (id, body, words) in poison() {
-            let Letter { reason, body: kept, .. } = letters
+        for (id, body, class, words) in poison() {
+            let letter = letters
                 .iter()
                 .find(|letter| letter.id == id)
                 .unwrap_or_else(|| panic!("{id}"));
+            let Letter { reason, body: kept, .. } = letter;
             assert_eq!(kept, &body, "{id} is kept byte for byte");
+            assert_eq!(
+                (letter.stage.as_str(), letter.class.as_str()),
+                ("intake", class),
+                "{id}"
+            );
             assert!(
                 words.iter().all(|word| reason.contains(word)),
                 "{id}: {reason:?} says {words:?}"
@@ -134,9 +152,10 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     });
     let listed = program.succeed(&["tasks", "dead", "--run", run.to_str().unwrap()]);
     assert!(listed.contains("chess"), "{listed}");
+    mend(&program, &run, "wrong-label");
 
     // The run goes on: plain JSON lines, as anyone would write them.
-    let tasks: String = (0..GOOD)
+    let tasks: String = (1..GOOD)
         .map(|i| format!("{{\"id\": \"mine-{i}\", \"prompt\": \"o{i}\", \"label\": \"o{i}\"}}\n"))
         .collect();
     let file = run.join("tasks.jsonl");
@@ -147,6 +166,34 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     for agent in ["a", "b"] {
         assert_eq!(audit(&run, agent).counts.trained, (GOOD * 4) as u64);
     }
+}
+
+/// A person looks at a letter, writes it anew, wrongly and then well, and publishes that in its place.
+fn mend(program: &Program, run: &Path, id: &str) {
+    let dead = |more: &[&str]| {
+        let args = ["tasks", "dead", "--run", run.to_str().unwrap()];
+        program.output(&[args.as_slice(), more].concat())
+    };
+    let text = |output: &std::process::Output| {
+        let both = [output.stdout.as_slice(), &output.stderr].concat();
+        String::from_utf8(both).unwrap()
+    };
+    let shown = text(&dead(&[id]));
+    assert!(
+        shown.contains("at intake, as content, first 2")
+            && shown.contains(r#""label\": 5"#)
+            && !shown.contains("chess"),
+        "{shown}"
+    );
+    let file = run.join("mended.json");
+    for (label, code, says) in [("6", 2, "the edited task is no task"), ("\"o1\"", 0, "  requeued\n")] {
+        std::fs::write(&file, format!("{{\"prompt\": \"o1\", \"label\": {label}}}\n")).unwrap();
+        let done = dead(&["--requeue", id, "--edit", file.to_str().unwrap()]);
+        assert_eq!(done.status.code(), Some(code), "{}", text(&done));
+        assert!(text(&done).contains(says), "{}", text(&done));
+    }
+    let gone = dead(&[id]);
+    assert_eq!(gone.status.code(), Some(2), "{}", text(&gone));
 }
 
 /// Any AMQP client can publish: Python's pika, where the tests have it.

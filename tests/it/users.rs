@@ -3,10 +3,18 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
+use agents::coordinator::intake::HEADER_ORDER;
+use broker::bus::{Bus, Outgoing};
+use broker::ids::RunId;
+use broker::protocol::Kind;
+use broker::seal::{HEADER_SEAL, Seal};
+use broker::topology::Topology;
 use tests::chaos::closed_groups;
-use tests::fleet::Fleet;
+use tests::fleet::{Fleet, RUN};
+use tests::letters::connect;
 use tests::program::{Program, wait_for};
 use tests::secured::Secured;
+use tests::trace::audit;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Two batches.
@@ -41,6 +49,8 @@ fn a_run_passes_with_a_user_for_each_process() {
     let file = servers.users().join("tasks.jsonl");
     std::fs::write(&file, lines).unwrap();
     let as_user = |name: &str| servers.broker(name);
+    // What only a's ledger has when the coordinator dies comes back from a, under its seal.
+    fleet.signal("b", "STOP");
     program.succeed(&[
         "publish",
         file.to_str().unwrap(),
@@ -49,6 +59,12 @@ fn a_run_passes_with_a_user_for_each_process() {
         "--broker",
         &as_user("publisher"),
     ]);
+    wait_for("tasks in the custody of a", PATIENCE, || {
+        (audit(fleet.run(), "a").counts.reserved > 0).then_some(())
+    });
+    fleet.signal("c1", "KILL");
+    fleet.signal("b", "CONT");
+    servers.block_on(make_up(&as_user("agent-a")));
     wait_for("both agents to close every group", PATIENCE, || {
         let closed = |agent| closed_groups(fleet.run(), agent).unwrap_or(0);
         (closed("a").min(closed("b")) == TASKS).then_some(())
@@ -60,13 +76,37 @@ fn a_run_passes_with_a_user_for_each_process() {
         "{status}"
     );
     let dead = program.succeed(&["tasks", "dead", "--run", run, "--broker", &as_user("operator")]);
-    assert!(dead.contains("no dead letters"), "{dead}");
+    for says in [
+        "at reclaim, as forged",
+        "published by fleet.agent-a",
+        "\n1 dead letters",
+    ] {
+        assert!(dead.contains(says), "{dead}");
+    }
     program.succeed(&["drain", run, "--broker", &as_user("operator")]);
     fleet.finish(PATIENCE);
-    let audit = program.succeed(&["audit", "--json", "--run", run, "--broker", &as_user("operator")]);
-    let audit: serde_json::Value = serde_json::from_str(&audit).unwrap();
-    assert_eq!(audit["books"]["finished"].as_u64(), Some(TASKS), "{audit:#}");
+    let books = program.succeed(&["audit", "--json", "--run", run, "--broker", &as_user("operator")]);
+    let books: serde_json::Value = serde_json::from_str(&books).unwrap();
+    assert_eq!(books["books"]["finished"].as_u64(), Some(TASKS), "{books:#}");
     no_password_is_told(&servers, &fleet);
+}
+
+/// A task that no coordinator gave to agent a, handed back by it as any other.
+async fn make_up(url: &str) {
+    let topology = Topology::new(RunId::new(RUN).unwrap());
+    let bus = connect(url).await;
+    let headers = [(HEADER_ORDER, "0".to_owned()), (HEADER_SEAL, Seal([7; 32]).to_string())];
+    let message = Outgoing {
+        to: topology.to(&topology.reclaim()),
+        kind: Kind::Task,
+        message_id: "made-up".into(),
+        correlation_id: None,
+        headers: headers.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+        body: br#"{"id": "made-up", "prompt": "o1", "label": "o1"}"#.to_vec().into(),
+        durable: true,
+    };
+    bus.publish(message).await.unwrap();
+    bus.close().await;
 }
 
 /// Of the URLs in all files of the export, no password stands in any log, nor in anything else of the run folder.
@@ -74,9 +114,12 @@ fn no_password_is_told(servers: &Secured, fleet: &Fleet) {
     let secrets: Vec<String> = ["coordinator", "agent-a", "agent-b", "publisher", "operator", "onlooker"]
         .into_iter()
         .flat_map(|name| servers.environment(name).into_values())
-        .map(|url| url.split_once('@').unwrap().0.rsplit(':').next().unwrap().to_owned())
+        .map(|value| {
+            let user = value.split_once('@').map_or(value.as_str(), |(user, _)| user);
+            user.rsplit(':').next().unwrap().to_owned()
+        })
         .collect();
-    assert!(secrets.len() == 7 && secrets.iter().all(|secret| secret.len() == 32));
+    assert!(secrets.len() == 8 && secrets.iter().all(|secret| secret.len() == 32));
     let mut texts: Vec<String> = fleet.labels().iter().map(|label| fleet.log(label)).collect();
     for folder in ["", "logs", "metrics", "transcripts"] {
         for entry in std::fs::read_dir(fleet.run().join(folder)).unwrap().flatten() {
@@ -135,9 +178,9 @@ fn an_export_keeps_its_secrets() {
     let first = read("coordinator.env");
     let secrets: Vec<&str> = first
         .lines()
-        .map(|line| line.split('@').next().unwrap().rsplit(':').next().unwrap())
+        .map(|line| line.split('@').next().unwrap().rsplit([':', '=']).next().unwrap())
         .collect();
-    assert_eq!(secrets.len(), 2);
+    assert_eq!(secrets.len(), 3);
     for secret in secrets.into_iter().chain(["given-by-the-environment", "topsecret"]) {
         for told in [&text, &read("rabbitmq.json"), &read("users.acl")] {
             assert!(!told.contains(secret), "{told}");

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
-use broker::bus::{Bus, HEADER_QUEUE, HEADER_REASON};
+use broker::bus::letter::{HEADER_CLASS, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE};
 use broker::topology::Topology;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -13,6 +14,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Letter {
     pub id: String,
     pub reason: String,
+    /// What kind of failure it was, and at what.
+    pub class: String,
+    pub stage: String,
     /// Where it lay before.
     pub queue: String,
     pub body: Vec<u8>,
@@ -32,6 +36,8 @@ pub async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> V
         found.push(Letter {
             id: letter.message_id.clone().unwrap_or_default(),
             reason: header(HEADER_REASON),
+            class: header(HEADER_CLASS),
+            stage: header(HEADER_STAGE),
             queue: header(HEADER_QUEUE),
             body: letter.body.to_vec(),
         });

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::Addr;
-use broker::bus::{Delivery, Outgoing, dead_letter, heard};
+use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
+use broker::bus::{Delivery, Outgoing, heard};
 use broker::codec;
 use broker::ids::Digest;
 use broker::protocol::Kind;
@@ -64,7 +65,7 @@ async fn render(agent: Arc<Agent>, renderer: Arc<Renderer>, delivery: Delivery) 
     let mut frame = match read {
         Ok(frame) => frame,
         Err(error) => {
-            refuse(&agent, &delivery, &error.to_string()).await;
+            refuse(&agent, &delivery, Stage::Turn, &error.into()).await;
             return None;
         }
     };
@@ -86,7 +87,7 @@ pub async fn reservations(agent: Arc<Agent>) -> anyhow::Result<()> {
         while let Some(delivery) = consumer.next().await {
             match codec::decode::<ReserveFrame>(&delivery.body) {
                 Ok(frame) => reserve(&agent, frame, &delivery).await,
-                Err(error) => refuse(&agent, &delivery, &error.to_string()).await,
+                Err(error) => refuse(&agent, &delivery, Stage::Reserve, &error.into()).await,
             }
         }
     });
@@ -151,7 +152,7 @@ pub async fn samples(agent: Arc<Agent>) -> anyhow::Result<()> {
                     let agent = agent.clone();
                     tokio::spawn(async move { stage(&agent, bundle, &delivery).await });
                 }
-                Err(error) => refuse(&agent, &delivery, &error.to_string()).await,
+                Err(error) => refuse(&agent, &delivery, Stage::Samples, &error.into()).await,
             }
         }
     });
@@ -171,8 +172,13 @@ async fn stage(agent: &Agent, bundle: Bundle, delivery: &Delivery) {
         "group.closed"
     });
     match staged.into_iter().next() {
-        Some(Staged::Malformed(reason)) => refuse(agent, delivery, &reason).await,
-        Some(Staged::NoRow) => refuse(agent, delivery, "this agent never reserved the bundle's group").await,
+        Some(Staged::Malformed(reason)) => {
+            refuse(agent, delivery, Stage::Samples, &Refusal::new(Class::Content, reason)).await;
+        }
+        Some(Staged::NoRow) => {
+            let refusal = Refusal::new(Class::Unknown, "this agent never reserved the bundle's group");
+            refuse(agent, delivery, Stage::Samples, &refusal).await;
+        }
         _ => {
             agent.ledger_changed();
             delivery.ack().await;
@@ -231,9 +237,10 @@ pub async fn control(agent: Arc<Agent>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn refuse(agent: &Agent, delivery: &Delivery, reason: &str) {
+async fn refuse(agent: &Agent, delivery: &Delivery, stage: Stage, refusal: &Refusal) {
+    let reason = &refusal.reason;
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
-    if let Err(error) = dead_letter(agent.bus.as_ref(), &agent.topology, delivery, reason).await {
+    if let Err(error) = dead_letter(agent.bus.as_ref(), &agent.topology, delivery, stage, refusal).await {
         tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
         io::give_back(delivery).await;
     }

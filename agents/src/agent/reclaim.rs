@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use broker::bus::Outgoing;
 use broker::protocol::Kind;
+use broker::seal::HEADER_SEAL;
 
 use super::Agent;
 use crate::coordinator::intake::HEADER_ORDER;
@@ -39,15 +40,17 @@ pub fn soon(agent: Arc<Agent>) {
 async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
     for overdue in agent.ledger.overdue(bound).await? {
         tracing::info!(group = %overdue.group, task = overdue.task, times = overdue.reported, "handing a reservation back");
+        let mut headers = vec![
+            ("agent".into(), agent.name.to_string()),
+            (HEADER_ORDER.into(), overdue.order.to_string()),
+        ];
+        headers.extend(overdue.seal.map(|seal| (HEADER_SEAL.into(), seal.to_string())));
         let message = Outgoing {
             to: agent.topology.to(&agent.topology.reclaim()),
             kind: Kind::Task,
             message_id: overdue.task,
             correlation_id: None,
-            headers: vec![
-                ("agent".into(), agent.name.to_string()),
-                (HEADER_ORDER.into(), overdue.order.to_string()),
-            ],
+            headers,
             body: overdue.body.into(),
             durable: true,
         };

@@ -57,7 +57,7 @@ fn ask(args: &AuditArgs, folder: &RunFolder) -> Option<Asked> {
     let topology = Topology::new(folder.run().clone());
     let asked = select::block_on(async {
         let bus = select::connect_within(&url, "audit", Duration::from_secs(2)).await?;
-        let letters = tasks::handle(&bus, &topology, &tasks::Order::List).await;
+        let letters = tasks::handle(&bus, &topology, &tasks::Order::List(Vec::new())).await;
         let queued = bus.depth(&topology.tasks()).await;
         bus.close().await;
         anyhow::Ok((letters?, queued.context("the tasks queue was not counted")?))

@@ -8,6 +8,7 @@ use actix::Addr;
 use anyhow::Context;
 use broker::bus::Bus;
 use broker::ids::RunId;
+use broker::seal::{self, SealKey};
 use broker::topology::Topology;
 use clap::Args;
 use configs::{AgentName, RunConfig};
@@ -222,6 +223,7 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
         topology,
         folder: process.folder.clone(),
         incarnation,
+        seal: seal_key()?,
         alone: false,
     };
     let (addr, end) = coordinator::start(env).await?;
@@ -233,6 +235,14 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
     tokio::time::sleep(Duration::from_millis(500)).await;
     bus.close().await;
     outcome
+}
+
+/// The coordinators' secret, from the environment: a command line is seen by everybody on the host.
+fn seal_key() -> anyhow::Result<Option<SealKey>> {
+    match std::env::var(seal::VARIABLE) {
+        Ok(secret) if !secret.is_empty() => Ok(Some(SealKey::new(&secret)?)),
+        _ => Ok(None),
+    }
 }
 
 /// Told a second time to stop: at once, without a word to anybody.

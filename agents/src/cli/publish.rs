@@ -59,13 +59,7 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         (None, Some(folder)) => Some(folder.config()?),
         (None, None) => None,
     };
-    let rules = Rules {
-        limit: config
-            .as_ref()
-            .map_or(1 << 20, |config| config.run.message_cap.0 as usize),
-        kind: config.as_ref().map(|config| config.workflow.kind.clone()),
-        workflow: config.and_then(|config| rollout::workflow::build(&config.workflow, &config.graders).ok()),
-    };
+    let rules = config.as_ref().map_or_else(Rules::default, Rules::of);
     let text = read(&args.file)?;
     let tasks = validate(&text, &rules)?;
     if args.dry_run {
@@ -107,7 +101,7 @@ fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
     }
 }
 
-fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
     if file.as_os_str() == "-" {
         let mut text = Vec::new();
         std::io::stdin()
@@ -125,6 +119,28 @@ pub struct Rules {
     /// The run's workflow by name, if known.
     pub kind: Option<String>,
     pub workflow: Option<Arc<dyn Workflow>>,
+}
+
+/// Of a run of which nothing is known.
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            limit: 1 << 20,
+            kind: None,
+            workflow: None,
+        }
+    }
+}
+
+impl Rules {
+    #[must_use]
+    pub fn of(config: &configs::RunConfig) -> Self {
+        Self {
+            limit: usize::try_from(config.run.message_cap.0).unwrap_or(usize::MAX),
+            kind: Some(config.workflow.kind.clone()),
+            workflow: rollout::workflow::build(&config.workflow, &config.graders).ok(),
+        }
+    }
 }
 
 /// A line that is a task, with its id.
@@ -145,7 +161,7 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
             continue;
         }
         let number = index + 1;
-        let checked = check(line, rules).and_then(|task| match seen.insert(task.id.clone(), number) {
+        let checked = check(line, rules, None).and_then(|task| match seen.insert(task.id.clone(), number) {
             None => Ok(task),
             Some(first) => Err(format!(
                 "it has the id {:?} of line {first}: an id is done once",
@@ -178,7 +194,8 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         .into())
 }
 
-fn check(line: &[u8], rules: &Rules) -> Result<Checked, String> {
+/// Judges a task; `message_id` names it if it does not name itself.
+pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Result<Checked, String> {
     let task = Task::parse(line, rules.limit).map_err(|e| e.to_string())?;
     if let (Some(asked), Some(plays)) = (&task.workflow, &rules.kind)
         && asked != plays
@@ -189,7 +206,7 @@ fn check(line: &[u8], rules: &Rules) -> Result<Checked, String> {
         workflow.check_task(&task)?;
     }
     Ok(Checked {
-        id: task.resolve_id(None, line),
+        id: task.resolve_id(message_id, line),
         body: Bytes::copy_from_slice(line),
     })
 }
@@ -254,7 +271,7 @@ impl Manifest {
     }
 
     /// One line in one write, so that several publishers may append at once.
-    fn note(&self, id: &str) -> anyhow::Result<()> {
+    pub(super) fn note(&self, id: &str) -> anyhow::Result<()> {
         let line = format!("{}\n", serde_json::json!({ "id": id }));
         (&self.file)
             .write_all(line.as_bytes())

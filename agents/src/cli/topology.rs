@@ -1,5 +1,6 @@
 //! `dyad topology export`: the users of a run's servers, one for each kind of process, and what each may touch.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use anyhow::Context;
 use broker::AgentName;
 use broker::bus::amqp::{redact, vhost};
 use broker::ids::RunId;
-use broker::local::process::{private_folder, write_private};
+use broker::local::process::{private_folder, random_secret, write_private};
+use broker::seal::{self, SealKey};
 use broker::topology::{Principal, Topology};
 use broker::users::{User, acl, definitions};
 use clap::{Args, Subcommand};
@@ -39,9 +41,10 @@ enum TopologyCommand {
 ///
 /// rabbitmq.json has users, permissions, exchanges and queues (`rabbitmqctl import_definitions`, or `load_definitions` in
 /// rabbitmq.conf); users.acl is Redis's ACL file (`aclfile` in redis.conf). Both have hashes only. NAME.env has the URLs of
-/// one kind of process, with its password: give each process its own file and no other. Passwords are random; or set
+/// one kind of process, with its password: give each process its own file and no other. The coordinator's has also
+/// DYAD_TASK_KEY, by which coordinators know the tasks again that agents hand back. Passwords are random; or set
 /// DYAD_PASSWORD_COORDINATOR, DYAD_PASSWORD_AGENT_A, DYAD_PASSWORD_PUBLISHER, DYAD_PASSWORD_OPERATOR,
-/// DYAD_PASSWORD_ONLOOKER.
+/// DYAD_PASSWORD_ONLOOKER, DYAD_TASK_KEY.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// The run: a run folder's or, with --config, the id that its processes are given
@@ -85,6 +88,7 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
     )?;
     let agents = config.participants();
     let users = users(&topology, &agents)?;
+    let task_key = task_key()?;
     let vhost = vhost(&broker)?;
     if args.out.join(DEFINITIONS).exists() && !args.replace {
         return Err(Usage::new(format!("{} has users already", args.out.display()))
@@ -99,9 +103,14 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
     let mut all = String::new();
     for user in &users {
         let urls = Urls::of(user, &broker, &state);
-        write_private(&args.out.join(format!("{}.env", user.who.label())), &urls.own())?;
-        all.push_str(&urls.among_all(&user.who));
+        let (mut own, among_all) = (urls.own(), urls.among_all(&user.who));
+        all.push_str(&among_all);
+        if user.who.uses_the_store() {
+            let _ = writeln!(own, "{}={task_key}", seal::VARIABLE);
+        }
+        write_private(&args.out.join(format!("{}.env", user.who.label())), &own)?;
     }
+    let _ = writeln!(all, "{}={task_key}", seal::VARIABLE);
     write_private(&args.out.join(COMPOSE), &all)?;
     println!("{}", told(&args.out, &run, &broker, &users));
     Ok(())
@@ -136,26 +145,38 @@ fn server(given: Option<&str>, configured: &str, option: &str, example: &str) ->
 
 fn users(topology: &Topology, agents: &[AgentName]) -> anyhow::Result<Vec<User>> {
     let everybody = Principal::all(agents);
+    let mut variables = BTreeSet::new();
     let mut users = Vec::new();
     for who in &everybody {
         let variable = variable("DYAD_PASSWORD", who);
-        let given = std::env::var(&variable).ok().filter(|password| !password.is_empty());
-        let shared = everybody
-            .iter()
-            .filter(|other| self::variable("DYAD_PASSWORD", other) == variable)
-            .count()
-            > 1;
-        if given.is_some() && shared {
-            return Err(
-                Usage::new(format!("{variable} would be the password of several agents"))
-                    .hint("leave it out: random ones differ")
-                    .into(),
-            );
+        if !variables.insert(variable.clone()) {
+            return Err(Usage::new(format!(
+                "{variable} would be of two agents: their names differ in '-' and '_' only"
+            ))
+            .hint("rename one of them")
+            .into());
         }
+        let given = std::env::var(&variable).ok().filter(|password| !password.is_empty());
         let user = User::new(topology, who.clone(), given).with_context(|| format!("the password in {variable}"))?;
         users.push(user);
     }
     Ok(users)
+}
+
+/// The coordinators' secret, as given or a random one.
+fn task_key() -> anyhow::Result<String> {
+    let given = std::env::var(seal::VARIABLE).ok().filter(|secret| !secret.is_empty());
+    let secret = match given {
+        Some(secret) => secret,
+        None => random_secret()?,
+    };
+    SealKey::new(&secret)?;
+    anyhow::ensure!(
+        !secret.contains(char::is_whitespace) && !secret.contains(['$', '#', '"', '\'', '\\']),
+        "{} has characters that an .env file would not carry: use letters and digits",
+        seal::VARIABLE
+    );
+    Ok(secret)
 }
 
 /// `DYAD_PASSWORD_AGENT_A`

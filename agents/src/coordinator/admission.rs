@@ -190,6 +190,10 @@ impl Coordinator {
                 task: admitting.candidate.id.clone(),
                 order: admitting.order,
                 body: admitting.candidate.body.to_vec(),
+                seal: self.env.seal.as_ref().map(|key| {
+                    let candidate = &admitting.candidate;
+                    key.seal(&self.env.run, &candidate.id, admitting.order, &candidate.body)
+                }),
             });
         }
         for (agent, mut list) in by_agent {

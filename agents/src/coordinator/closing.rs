@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use actix::{AsyncContext, Context};
 use broker::AgentName;
-use broker::bus::{HEADER_QUEUE, HEADER_REASON, HEADER_TYPE, Outgoing, PublishError};
+use broker::bus::letter::{self, Class, HEADER_TYPE, Refusal, Stage};
+use broker::bus::{Outgoing, PublishError};
 use broker::codec;
 use broker::ids::GroupId;
 use broker::protocol::Kind;
@@ -102,18 +103,16 @@ impl Coordinator {
     fn letter(&mut self, group: GroupId, reason: &str) -> Option<Outgoing> {
         let open = self.open.get(&group)?;
         self.counters.dead_tasks += 1;
-        let headers = [
-            ("run", self.env.run.to_string()),
-            (HEADER_REASON, reason.chars().take(1000).collect()),
-            (HEADER_QUEUE, self.env.topology.tasks().name),
-            (HEADER_TYPE, Kind::Task.to_string()),
-        ];
+        let came_with = [("run".to_owned(), self.env.run.to_string())];
+        let refusal = Refusal::new(Class::Crashed, reason);
+        let mut headers = letter::headers(&came_with, Stage::Play, &refusal, &self.env.topology.tasks().name);
+        headers.push((HEADER_TYPE.into(), Kind::Task.to_string()));
         Some(Outgoing {
             to: self.env.topology.to(&self.env.topology.dead()),
             kind: Kind::Task,
             message_id: open.task_id.clone(),
             correlation_id: Some(group.to_string()),
-            headers: headers.map(|(key, value)| (key.to_owned(), value)).to_vec(),
+            headers,
             body: open.body.clone(),
             durable: true,
         })

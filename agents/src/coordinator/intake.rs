@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use actix::Addr;
-use broker::bus::{Delivery, dead_letter, heard};
+use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
+use broker::bus::{Delivery, heard};
 use broker::codec;
 use broker::protocol::Kind;
 use broker::protocol::reserve::ReserveAnswerFrame;
 use broker::protocol::task::{Task, TaskError};
 use broker::protocol::turn::ResultFrame;
+use broker::seal::HEADER_SEAL;
 use broker::topology::Queue;
 
 use super::Env;
@@ -26,22 +28,27 @@ pub const HEADER_ORDER: &str = "dyad-order";
 
 /// Begins to listen on every queue.
 pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, control: &Queue) -> anyhow::Result<()> {
-    for queue in [env.topology.tasks(), env.topology.reclaim()] {
-        pump(env, addr, &queue, TASK_PREFETCH, task).await?;
+    let (tasks, reclaim) = (env.topology.tasks(), env.topology.reclaim());
+    for (queue, prefetch, stage, read) in [
+        (&tasks, TASK_PREFETCH, Stage::Intake, task as Read),
+        (&reclaim, TASK_PREFETCH, Stage::Reclaim, task),
+        (results, RESULT_PREFETCH, Stage::Result, answer),
+        (control, CONTROL_PREFETCH, Stage::Result, beat),
+    ] {
+        pump(env, addr, queue, prefetch, (stage, read)).await?;
     }
-    pump(env, addr, results, RESULT_PREFETCH, answer).await?;
-    pump(env, addr, control, CONTROL_PREFETCH, beat).await
+    Ok(())
 }
 
 /// What a delivery says, or why it is no message.
-type Read = fn(&Env, &Delivery) -> Result<Input, String>;
+type Read = fn(&Env, &Delivery) -> Result<Input, Refusal>;
 
 async fn pump(
     env: &Arc<Env>,
     addr: &Addr<Coordinator>,
     queue: &Queue,
     prefetch: u16,
-    read: Read,
+    (stage, read): (Stage, Read),
 ) -> anyhow::Result<()> {
     let mut consumer = env.bus.consume(queue, prefetch).await?;
     let (env, addr) = (env.clone(), addr.clone());
@@ -53,8 +60,8 @@ async fn pump(
                         return;
                     }
                 }
-                Err(reason) => {
-                    if refuse(&env, &delivery, &reason).await && addr.send(Input::Refused).await.is_err() {
+                Err(refusal) => {
+                    if refuse(&env, &delivery, stage, &refusal).await && addr.send(Input::Refused).await.is_err() {
                         return;
                     }
                 }
@@ -65,11 +72,12 @@ async fn pump(
 }
 
 /// Moves a message to the dead letters; answers whether it lies there.
-async fn refuse(env: &Env, delivery: &Delivery, reason: &str) -> bool {
+async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal) -> bool {
+    let reason = &refusal.reason;
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
     // First: noted and not moved comes again, moved and not noted would look lost once the broker is gone.
     note_refused(env, delivery, reason);
-    let moved = dead_letter(env.bus.as_ref(), &env.topology, delivery, reason).await;
+    let moved = dead_letter(env.bus.as_ref(), &env.topology, delivery, stage, refusal).await;
     if let Err(error) = &moved {
         tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
         io::give_back(delivery).await;
@@ -93,11 +101,14 @@ fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
     }
 }
 
-fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {
-    let task = parse_task(env, &delivery.body).map_err(|error| error.to_string())?;
+fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
+    let held = *delivery.queue == *env.topology.reclaim().name;
+    let task = parse_task(env, &delivery.body)?;
     let id = task.resolve_id(delivery.message_id.as_deref(), &delivery.body);
     let order = delivery.header(HEADER_ORDER).and_then(|text| text.parse().ok());
-    let held = *delivery.queue == *env.topology.reclaim().name;
+    if held {
+        believe(env, delivery, &id, order)?;
+    }
     let (body, delivery) = (delivery.body.clone(), Some(delivery.clone()));
     Ok(Input::Task(Candidate {
         task: Arc::new(task),
@@ -107,6 +118,18 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, String> {
         delivery,
         held,
     }))
+}
+
+/// What an agent hands back is a task that a coordinator gave it.
+fn believe(env: &Env, delivery: &Delivery, id: &str, order: Option<u64>) -> Result<(), Refusal> {
+    let Some(key) = &env.seal else { return Ok(()) };
+    let seal = delivery.header(HEADER_SEAL).unwrap_or_default();
+    if key.is_of(seal, &env.run, id, order.unwrap_or(0), &delivery.body) {
+        return Ok(());
+    }
+    let reason = "no coordinator of this run gave this task into custody: its seal is missing or of another key. If the \
+                  coordinators' DYAD_TASK_KEY was changed, requeue it";
+    Err(Refusal::new(Class::Forged, reason))
 }
 
 /// Reads a task and asks the workflow whether it can be played.
@@ -127,30 +150,34 @@ pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
     }
 }
 
-fn answer(env: &Env, delivery: &Delivery) -> Result<Input, String> {
+fn answer(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     let from = |agent: &str| {
-        heard::result(&env.topology, delivery, &env.incarnation, agent).map_err(|disbelief| disbelief.to_string())
+        heard::result(&env.topology, delivery, &env.incarnation, agent)
+            .map_err(|disbelief| Refusal::new(Class::Forged, disbelief.to_string()))
     };
     match delivery.kind {
         Some(Kind::ReserveAnswer) => {
-            let frame = codec::decode::<ReserveAnswerFrame>(&delivery.body).map_err(|e| e.to_string())?;
+            let frame = codec::decode::<ReserveAnswerFrame>(&delivery.body)?;
             from(&frame.agent)?;
             Ok(Input::Answers(frame, delivery.clone()))
         }
         Some(Kind::TurnResult) => {
-            let frame = codec::decode::<ResultFrame>(&delivery.body).map_err(|e| e.to_string())?;
-            frame.validate().map_err(|e| e.to_string())?;
+            let frame = codec::decode::<ResultFrame>(&delivery.body)?;
+            frame.validate()?;
             from(&frame.agent)?;
             Ok(Input::Results(frame, Some(delivery.clone())))
         }
-        other => Err(format!(
-            "a {} does not belong into the results queue",
-            other.map_or("message of unknown type", Kind::as_str)
+        other => Err(Refusal::new(
+            Class::Misplaced,
+            format!(
+                "a {} does not belong into the results queue",
+                other.map_or("message of unknown type", Kind::as_str)
+            ),
         )),
     }
 }
 
-fn beat(env: &Env, delivery: &Delivery) -> Result<Input, String> {
+fn beat(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     // Heartbeats are not durable: acked when read, newest wins.
     let acker = delivery.acker.clone();
     tokio::spawn(async move { acker.ack().await });

@@ -37,6 +37,7 @@ use actix::{Actor, Addr};
 use broker::AgentName;
 use broker::bus::Bus;
 use broker::ids::RunId;
+use broker::seal::SealKey;
 use broker::store::Store;
 use broker::topology::Topology;
 use configs::RunConfig;
@@ -56,6 +57,8 @@ pub struct Env {
     pub folder: RunFolder,
     /// Differs at every start.
     pub incarnation: String,
+    /// Marks tasks that go into custody; with it, only those are taken back.
+    pub seal: Option<SealKey>,
     /// The whole run is in this process: no other coordinator can be, and what the bus holds ends with us.
     pub alone: bool,
 }

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use actix::Context;
+use broker::bus::letter::HEADER_REASON;
 use broker::bus::memory::MemoryBus;
-use broker::bus::{Bus, Delivery, HEADER_REASON, Outgoing};
+use broker::bus::{Bus, Delivery, Outgoing};
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
 use broker::protocol::Kind;
 use broker::protocol::bundle::{Bundle, BundleContent};
@@ -53,6 +54,7 @@ impl Bench {
             topology,
             folder,
             incarnation: "us".into(),
+            seal: None,
             alone: true,
         };
         let (ended, end) = tokio::sync::oneshot::channel();

@@ -144,13 +144,18 @@ impl Inspector {
         Ok(self.note(crate::ended::NOTE)?.is_some())
     }
 
-    /// All groups in the order of reservation.
-    pub fn groups(&self) -> Result<Vec<GroupRow>, LedgerError> {
+    /// A column that ledgers have since this version of their schema; earlier ones are read without it.
+    pub(super) fn column(&self, since: i64, name: &'static str) -> Result<&'static str, LedgerError> {
         let version: i64 = self
             .connection
             .query_row("PRAGMA user_version", [], |row| row.get(0))
             .doing("read")?;
-        let conversations = if version < 2 { "NULL" } else { "conversations" };
+        Ok(if version < since { "NULL" } else { name })
+    }
+
+    /// All groups in the order of reservation.
+    pub fn groups(&self) -> Result<Vec<GroupRow>, LedgerError> {
+        let conversations = self.column(2, "conversations")?;
         let mut statement = self
             .connection
             .prepare(&format!(

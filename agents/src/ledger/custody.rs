@@ -8,6 +8,7 @@ use broker::ids::{Attempt, Digest, GroupId};
 use broker::mutant;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use broker::protocol::reserve::{Reserve, ReserveVerdict};
+use broker::seal::Seal;
 use rusqlite::{OptionalExtension, params};
 use tokio::time::Instant;
 
@@ -44,6 +45,7 @@ pub struct Overdue {
     pub order: u64,
     /// The task as it was published, for the `reclaim` queue.
     pub body: Vec<u8>,
+    pub seal: Option<Seal>,
     /// How often it was reported before; the bound doubles each time.
     pub reported: u32,
 }
@@ -77,14 +79,17 @@ impl Ledger {
             return Ok(ReserveVerdict::Later);
         }
         self.connection
-            .prepare_cached("INSERT INTO groups (group_id, task, ord, body, state) VALUES (?1, ?2, ?3, ?4, ?5)")
+            .prepare_cached(
+                "INSERT INTO groups (group_id, task, ord, body, state, seal) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            )
             .and_then(|mut statement| {
                 statement.execute(params![
                     Id::from(request.group),
                     request.task,
                     signed(request.order),
                     request.body,
-                    schema::RESERVED
+                    schema::RESERVED,
+                    request.seal.map(|seal| seal.0)
                 ])
             })
             .doing("written")?;
@@ -323,7 +328,7 @@ impl Ledger {
             };
             let row = self
                 .connection
-                .prepare_cached("SELECT task, ord, body FROM groups WHERE group_id = ?1")
+                .prepare_cached("SELECT task, ord, body, seal FROM groups WHERE group_id = ?1")
                 .and_then(|mut statement| {
                     statement.query_row([Id::from(group)], |row| {
                         Ok(Overdue {
@@ -331,6 +336,7 @@ impl Ledger {
                             task: row.get(0)?,
                             order: unsigned(row.get(1)?),
                             body: row.get::<_, Option<Vec<u8>>>(2)?.unwrap_or_default(),
+                            seal: row.get::<_, Option<[u8; 32]>>(3)?.map(Seal),
                             reported,
                         })
                     })

@@ -154,10 +154,12 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
                 [run.as_str(), agent.as_str()],
             )
             .doing("created")?;
-    } else if version == 1 {
-        transaction.execute_batch(schema::FROM_1).doing("brought up to date")?;
-        transaction
-            .pragma_update(None, "user_version", schema::VERSION)
+    } else if (1..schema::VERSION).contains(&version) {
+        let missing = schema::UPGRADES.iter().filter(|(from, _)| *from >= version);
+        missing
+            .map(|(_, change)| *change)
+            .try_for_each(|change| transaction.execute_batch(change))
+            .and_then(|()| transaction.pragma_update(None, "user_version", schema::VERSION))
             .doing("brought up to date")?;
     } else if version != schema::VERSION {
         return Err(LedgerError::Schema {

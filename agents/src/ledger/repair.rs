@@ -2,6 +2,7 @@
 //! here without samples. What this agent alone had closed is open again too: no other knows of it.
 
 use broker::ids::{Attempt, Digest, GroupId, WeightVersion};
+use broker::seal::Seal;
 use rusqlite::params;
 
 use super::error::Doing;
@@ -19,6 +20,7 @@ pub struct Custody {
     pub order: u64,
     /// The task as it was published; only of an open row.
     pub body: Option<Vec<u8>>,
+    pub seal: Option<Seal>,
     pub state: RowState,
     pub winner: Option<(Attempt, Digest)>,
     pub reason: Option<String>,
@@ -27,9 +29,12 @@ pub struct Custody {
 impl Inspector {
     /// All rows in the order of reservation, with the tasks that they keep.
     pub fn custody(&self) -> Result<Vec<Custody>, LedgerError> {
+        let seal = self.column(3, "seal")?;
         let mut statement = self
             .connection
-            .prepare("SELECT group_id, task, ord, body, state, attempt, digest, reason FROM groups ORDER BY seq")
+            .prepare(&format!(
+                "SELECT group_id, task, ord, body, state, attempt, digest, reason, {seal} FROM groups ORDER BY seq"
+            ))
             .doing("read")?;
         let rows = statement
             .query_map([], |row| {
@@ -40,6 +45,7 @@ impl Inspector {
                     task: row.get(1)?,
                     order: unsigned(row.get(2)?),
                     body: row.get(3)?,
+                    seal: row.get::<_, Option<[u8; 32]>>(8)?.map(Seal),
                     state: RowState::of(row.get(4)?),
                     winner: attempt.zip(digest).map(|(a, d)| (Attempt(a.0), Digest(d.0))),
                     reason: row.get(7)?,
@@ -96,8 +102,8 @@ impl Ledger {
         let winner = row.winner.filter(|_| state != schema::RESERVED);
         self.connection
             .prepare_cached(
-                "INSERT INTO groups (group_id, task, ord, body, state, attempt, digest, reason)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+                "INSERT INTO groups (group_id, task, ord, body, state, attempt, digest, reason, seal)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
             )
             .and_then(|mut statement| {
                 statement.execute(params![
@@ -108,7 +114,8 @@ impl Ledger {
                     state,
                     winner.map(|(attempt, _)| Id::from(attempt)),
                     winner.map(|(_, digest)| Id::from(digest)),
-                    why
+                    why,
+                    row.seal.map(|seal| seal.0)
                 ])
             })
             .doing("written")?;

@@ -1,10 +1,13 @@
 //! The ledger's tables.
 
 /// `PRAGMA user_version` of this schema.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
 
-/// From version 1, which did not count conversations.
-pub(super) const FROM_1: &str = "ALTER TABLE groups ADD COLUMN conversations INTEGER";
+/// What each earlier version lacks, by version, oldest first.
+pub(super) const UPGRADES: [(i64, &str); 2] = [
+    (1, "ALTER TABLE groups ADD COLUMN conversations INTEGER"),
+    (2, "ALTER TABLE groups ADD COLUMN seal BLOB"),
+];
 
 /// States of a group's row, as stored.
 pub(super) const RESERVED: i64 = 0;
@@ -13,7 +16,7 @@ pub(super) const DEAD: i64 = 2;
 
 /// Created at the first opening. `groups.seq` is the order of reservation; `body` is custody of the task and goes when the
 /// row closes. A closed row without samples has `samples = 0` and the `reason`;
-/// `conversations` are those of the group that were valid.
+/// `conversations` are those of the group that were valid; `seal` is the coordinators' mark on the task.
 pub(super) const TABLES: &str = "
 CREATE TABLE groups (
     seq INTEGER PRIMARY KEY,
@@ -26,7 +29,8 @@ CREATE TABLE groups (
     digest BLOB,
     samples INTEGER NOT NULL DEFAULT 0,
     reason TEXT,
-    conversations INTEGER
+    conversations INTEGER,
+    seal BLOB
 ) STRICT;
 CREATE TABLE stages (
     group_id BLOB NOT NULL,

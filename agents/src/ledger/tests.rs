@@ -10,6 +10,7 @@ use broker::ids::{Attempt, Digest, GroupId, RunId};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::reserve::Reserve;
 use broker::protocol::turn::VersionSpan;
+use broker::seal::Seal;
 
 use super::{Ledger, SampleVerdict, Verdict};
 
@@ -35,6 +36,7 @@ pub(crate) fn reserve(index: u64) -> Reserve {
         task: format!("task/{index}"),
         order: index,
         body: format!("{{\"prompt\":\"{index}\"}}").into_bytes(),
+        seal: Some(Seal([index as u8; 32])),
     }
 }
 

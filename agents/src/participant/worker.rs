@@ -191,7 +191,7 @@ fn start(program: &Program) -> Result<Running, String> {
 /// Whether a variable has a password of ours: a program asks and answers through its pipes, and needs none.
 fn is_secret(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
-    ["DYAD_BROKER", "DYAD_STATE", "DYAD_PASSWORD"]
+    ["DYAD_BROKER", "DYAD_STATE", "DYAD_PASSWORD", "DYAD_TASK_KEY"]
         .iter()
         .any(|begin| name.starts_with(begin))
 }

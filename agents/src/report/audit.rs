@@ -188,6 +188,7 @@ mod tests {
                     task: task.into(),
                     order: 0,
                     body: vec![],
+                    seal: None,
                 };
                 ledger.reserve(&[request], 9).unwrap();
             }

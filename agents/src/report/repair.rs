@@ -130,6 +130,7 @@ fn with_end(path: &Path, end: &str) -> PathBuf {
 mod tests {
     use broker::protocol::bundle::{Bundle, BundleContent};
     use broker::protocol::reserve::{Reserve, ReserveVerdict};
+    use broker::seal::Seal;
 
     use super::*;
     use crate::folder::tests::config_in;
@@ -146,6 +147,7 @@ mod tests {
             task: task.into(),
             order: 7,
             body: task.as_bytes().to_vec(),
+            seal: Some(Seal([5; 32])),
         };
         assert!(repair(&folder, &b).unwrap_err().to_string().contains("no other agent"));
         let mut theirs = Ledger::open(&folder.ledger(&a), folder.run(), &a).unwrap();
@@ -192,6 +194,8 @@ mod tests {
             tokio::time::Instant::now() + std::time::Duration::from_secs(1),
             std::time::Duration::ZERO,
         );
-        assert_eq!(overdue.unwrap()[0].body, b"open", "its task is in custody again");
+        let open = &overdue.unwrap()[0];
+        assert_eq!(open.body, b"open", "its task is in custody again");
+        assert_eq!(open.seal, Some(Seal([5; 32])), "and its coordinator will know it again");
     }
 }

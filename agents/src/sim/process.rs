@@ -80,6 +80,7 @@ async fn begin(who: Who, run: Run, bus: Arc<SimBus>, incarnation: String) {
                 topology: run.topology.clone(),
                 folder: run.folder.clone(),
                 incarnation,
+                seal: None,
                 alone: false,
             };
             let started = coordinator::start(env).await.unwrap();

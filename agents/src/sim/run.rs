@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use broker::bus::Outgoing;
+use broker::bus::letter::HEADER_REASON;
 use broker::bus::memory::MemoryBus;
-use broker::bus::{Bus, Delivery, HEADER_REASON};
+use broker::bus::{Bus, Delivery};
 use broker::ids::RunId;
 use broker::protocol::Kind;
 use broker::topology::{Queue, Topology};

@@ -14,7 +14,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use super::{Bus, Consumer, Delivery, HEADER_QUEUE, HEADER_REASON, HEADER_TYPE, Outgoing, PublishError, dead_letter};
+use super::letter::{
+    Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, HEADER_TYPE, Refusal,
+    Stage, dead_letter,
+};
+use super::{Bus, Consumer, Delivery, Outgoing, PublishError};
 use crate::ids::RunId;
 use crate::protocol::Kind;
 use crate::topology::{Address, Queue, Speaker, Topology};
@@ -182,6 +186,8 @@ pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &
     let dead = next(&mut bus.consume(&topology.dead(), 1).await.unwrap()).await;
     assert_eq!((&dead.body, id(&dead)), (&sent.body, "poison"));
     assert_eq!(dead.header(HEADER_REASON), Some("rejected"));
+    assert_eq!(dead.header(HEADER_CLASS), Some("rejected"));
+    assert_eq!(dead.header(HEADER_STAGE), Some("broker"));
     assert_eq!(dead.header(HEADER_QUEUE), Some(queue.name.as_str()));
 }
 
@@ -195,7 +201,8 @@ pub async fn the_dead_letter_helper_keeps_bytes_and_reason(bus: &dyn Bus, _peer:
     bus.publish(sent.clone()).await.unwrap();
     let mut consumer = bus.consume(&queue, 1).await.unwrap();
     let got = next(&mut consumer).await;
-    dead_letter(bus, &topology, &got, "the body is not UTF-8")
+    let refusal = Refusal::new(Class::NotText, "the body is not UTF-8");
+    dead_letter(bus, &topology, &got, Stage::Intake, &refusal)
         .await
         .unwrap();
     until_depth(bus, &queue, Some(0)).await;
@@ -207,6 +214,10 @@ pub async fn the_dead_letter_helper_keeps_bytes_and_reason(bus: &dyn Bus, _peer:
     assert_eq!(dead.header(HEADER_REASON), Some("the body is not UTF-8"));
     assert_eq!(dead.header(HEADER_QUEUE), Some(queue.name.as_str()));
     assert_eq!(dead.header(HEADER_TYPE), Some("task.v1"));
+    assert_eq!(dead.header(HEADER_KEY), Some(sent.to.routing_key.as_str()));
+    assert_eq!(dead.header(HEADER_CLASS), Some("not_text"));
+    assert_eq!(dead.header(HEADER_STAGE), Some("intake"));
+    assert_eq!(dead.header(HEADER_ATTEMPTS), Some("1"));
     assert_eq!(dead.header("kept"), Some("yes"));
 }
 

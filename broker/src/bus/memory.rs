@@ -17,7 +17,8 @@ use tokio::sync::Notify;
 
 use self::queue::{QueueCell, Rejected, Stored, Taken};
 use self::routes::Routes;
-use super::{Acker, Bus, BusError, BusHealth, Consumer, Delivery, HEADER_QUEUE, HEADER_REASON, Outgoing, PublishError};
+use super::letter::{HEADER_CLASS, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, STAGE_BROKER};
+use super::{Acker, Bus, BusError, BusHealth, Consumer, Delivery, Outgoing, PublishError};
 use crate::topology::{Queue, Topology};
 use configs::AgentName;
 
@@ -58,8 +59,14 @@ impl Broker {
         let mut dead = message.clone();
         dead.routing_key.clone_from(&to.routing_key);
         if !dead.headers.iter().any(|(key, _)| key == HEADER_REASON) {
-            dead.headers.push((HEADER_REASON.into(), reason.into()));
-            dead.headers.push((HEADER_QUEUE.into(), queue.name.to_string()));
+            for (name, value) in [
+                (HEADER_REASON, reason),
+                (HEADER_CLASS, reason),
+                (HEADER_STAGE, STAGE_BROKER),
+                (HEADER_QUEUE, &queue.name),
+            ] {
+                dead.headers.push((name.into(), value.into()));
+            }
         }
         for target in &targets {
             // Forced, so it cannot be full.

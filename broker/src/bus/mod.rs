@@ -9,6 +9,7 @@ pub mod amqp;
 #[cfg(feature = "contract")]
 pub mod contract;
 pub mod heard;
+pub mod letter;
 pub mod memory;
 mod route;
 
@@ -145,52 +146,4 @@ pub trait Bus: Send + Sync {
     fn health(&self) -> BusHealth;
     /// Ends all consumers and connections. What is unconfirmed or unacked stays so.
     async fn close(&self);
-}
-
-/// Header that says why a message lies in the dead letters.
-pub const HEADER_REASON: &str = "dyad-reason";
-/// Header that says which queue it came from.
-pub const HEADER_QUEUE: &str = "dyad-queue";
-/// Header that keeps its `type`.
-pub const HEADER_TYPE: &str = "dyad-type";
-
-/// Header that says which user published it.
-pub const HEADER_USER: &str = "dyad-user";
-
-/// Moves a delivery to the dead letters, byte-exact, with its reason: published with a confirm, then acked. On failure it
-/// stays unacked and comes again.
-pub async fn dead_letter(
-    bus: &dyn Bus,
-    topology: &Topology,
-    delivery: &Delivery,
-    reason: &str,
-) -> Result<(), PublishError> {
-    let dead = topology.dead();
-    let mut headers = delivery.headers.clone();
-    headers.retain(|(key, _)| ![HEADER_REASON, HEADER_QUEUE, HEADER_TYPE, HEADER_USER].contains(&key.as_str()));
-    headers.push((HEADER_REASON.into(), reason.chars().take(1000).collect()));
-    headers.push((HEADER_QUEUE.into(), delivery.queue.to_string()));
-    if let Some(kind) = delivery.kind {
-        headers.push((HEADER_TYPE.into(), kind.to_string()));
-    }
-    if let Some(user) = &delivery.user {
-        headers.push((HEADER_USER.into(), user.clone()));
-    }
-    let message_id = delivery
-        .message_id
-        .clone()
-        .unwrap_or_else(|| crate::ids::Digest::of(&delivery.body).to_string());
-    bus.publish(Outgoing {
-        to: topology.to(&dead),
-        kind: delivery.kind.unwrap_or(Kind::Task),
-        message_id,
-        correlation_id: delivery.correlation_id.clone(),
-        headers,
-        body: delivery.body.clone(),
-        durable: true,
-    })
-    .await?;
-    crate::fail::point("letter.confirmed");
-    delivery.ack().await;
-    Ok(())
 }

@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 
 use crate::ids::{Attempt, Digest, GroupId};
+use crate::seal::Seal;
 
 /// Asks an agent to write the group into its ledger.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -12,6 +13,8 @@ pub struct Reserve {
     pub order: u64,
     /// The task as it was published.
     pub body: Vec<u8>,
+    /// The coordinators' mark on it, by which they know it again; none where they have no key.
+    pub seal: Option<Seal>,
 }
 
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

@@ -153,6 +153,7 @@ pub(crate) fn reserve_frame() -> ReserveFrame {
             task: "t-1".into(),
             order: 12,
             body: b"{\"prompt\":\"x\"}".to_vec(),
+            seal: Some(broker::seal::Seal([9; 32])),
         }],
     }
 }

@@ -249,3 +249,33 @@ fn the_runs_state_and_notes_are_kept() {
         "notes do not reach the ledger's own keys"
     );
 }
+
+/// Rows of earlier releases are kept, read and handed back; what they did not know is unknown.
+#[test]
+fn ledgers_of_earlier_releases_are_brought_up_to_date() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.sqlite");
+    for (version, lacks) in [(1, ["seal", "conversations"].as_slice()), (2, &["seal"])] {
+        let mut ledger = Ledger::open(&path, &run(), &agent()).unwrap();
+        ledger.reserve(&[reserve(version)], 99).unwrap();
+        drop(ledger);
+        let raw = rusqlite::Connection::open(&path).unwrap();
+        for column in lacks {
+            raw.execute(&format!("ALTER TABLE groups DROP COLUMN {column}"), [])
+                .unwrap();
+        }
+        raw.pragma_update(None, "user_version", version as i64).unwrap();
+        drop(raw);
+        let inspector = crate::ledger::Inspector::open(&path).unwrap();
+        assert_eq!(inspector.groups().unwrap().len() as u64, version, "read as it is");
+        assert_eq!(inspector.custody().unwrap()[0].seal, None);
+        drop(inspector);
+        let mut ledger = Ledger::open(&path, &run(), &agent()).unwrap();
+        let overdue = ledger.overdue(Instant::now(), Duration::ZERO).unwrap();
+        assert!(overdue.iter().all(|row| row.seal.is_none()), "version {version}");
+    }
+    let mut ledger = Ledger::open(&path, &run(), &agent()).unwrap();
+    ledger.reserve(&[reserve(3)], 99).unwrap();
+    let overdue = ledger.overdue(Instant::now(), Duration::ZERO).unwrap();
+    assert_eq!(overdue.last().unwrap().seal, reserve(3).seal);
+}

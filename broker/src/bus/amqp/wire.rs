@@ -1,10 +1,16 @@
 //! Our messages as AMQP properties and back.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use bytes::Bytes;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, message};
 
-use crate::bus::{HEADER_QUEUE, HEADER_REASON, Outgoing};
+use crate::bus::Outgoing;
+use crate::bus::letter::{
+    HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, STAGE_BROKER,
+};
+use crate::clock::rfc3339;
 use crate::protocol::Kind;
 
 const TRANSIENT: u8 = 1;
@@ -65,11 +71,13 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
         .filter_map(|(key, value)| Some((key.as_str().to_owned(), readable(value)?)))
         .collect();
     // Always there, whatever the publisher wrote into it: the other marks of the broker depend on that.
-    let dead_letter = properties
-        .headers()
-        .as_ref()
-        .is_some_and(|table| table.inner().keys().any(|key| key.as_str() == "x-death"));
-    explain_dead_letter(&mut headers);
+    let table = properties.headers().as_ref().map(FieldTable::inner);
+    let deaths = table.and_then(|table| table.iter().find(|(key, _)| key.as_str() == "x-death"));
+    if let Some((_, deaths)) = deaths {
+        explain_dead_letter(&mut headers, deaths);
+    }
+    // Always there, whatever the publisher wrote into it: the other marks of the broker depend on that.
+    let dead_letter = deaths.is_some();
     Incoming {
         kind: properties.kind().as_ref().and_then(|kind| Kind::parse(kind.as_str())),
         message_id: text(properties.message_id()),
@@ -81,24 +89,70 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
     }
 }
 
-/// The broker's reason for a dead letter, under our names.
-fn explain_dead_letter(headers: &mut Vec<(String, String)>) {
-    let find = |headers: &[(String, String)], name: &str| {
+/// What the broker says of a death that is its own doing, under our names. Letters of ours say it themselves.
+fn explain_dead_letter(headers: &mut Vec<(String, String)>, deaths: &AMQPValue) {
+    let find = |name: &str| {
         headers
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.clone())
     };
-    for (ours, theirs) in [
-        (HEADER_REASON, "x-first-death-reason"),
-        (HEADER_QUEUE, "x-first-death-queue"),
-    ] {
-        if find(headers, ours).is_none()
-            && let Some(value) = find(headers, theirs)
+    if find(HEADER_STAGE).is_some() {
+        return;
+    }
+    let reason = find("x-first-death-reason");
+    let mut known = vec![
+        (HEADER_STAGE, Some(STAGE_BROKER.to_owned())),
+        (HEADER_CLASS, reason.clone()),
+        (HEADER_REASON, reason),
+        (HEADER_QUEUE, find("x-first-death-queue")),
+    ];
+    known.extend(first_death(deaths));
+    for (ours, value) in known {
+        if let Some(value) = value
+            && find_in(headers, ours).is_none()
         {
             headers.push((ours.to_owned(), value));
         }
     }
+}
+
+fn find_in<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
+    headers
+        .iter()
+        .find(|(key, _)| key == name)
+        .map(|(_, value)| value.as_str())
+}
+
+/// Of the oldest entry in `x-death`: when, how often and under which key.
+fn first_death(deaths: &AMQPValue) -> Vec<(&'static str, Option<String>)> {
+    let AMQPValue::FieldArray(deaths) = deaths else {
+        return Vec::new();
+    };
+    let Some(AMQPValue::FieldTable(death)) = deaths.as_slice().last() else {
+        return Vec::new();
+    };
+    let find = |name: &str| {
+        death
+            .inner()
+            .iter()
+            .find(|(key, _)| key.as_str() == name)
+            .map(|(_, value)| value)
+    };
+    let time = match find("time") {
+        // RabbitMQ's are in seconds.
+        Some(AMQPValue::Timestamp(seconds)) => UNIX_EPOCH.checked_add(Duration::from_secs(*seconds)).map(rfc3339),
+        _ => None,
+    };
+    let key = match find("routing-keys") {
+        Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().and_then(readable),
+        _ => None,
+    };
+    vec![
+        (HEADER_FIRST, time),
+        (HEADER_ATTEMPTS, find("count").and_then(readable)),
+        (HEADER_KEY, key),
+    ]
 }
 
 fn readable(value: &AMQPValue) -> Option<String> {

@@ -50,7 +50,7 @@ async fn a_message_that_always_comes_back_is_given_up() {
         assert!(consumer.next().await.unwrap().acker.reject(true).await);
     }
     let dead = bus.consume(&topology.dead(), 1).await.unwrap().next().await.unwrap();
-    assert_eq!(dead.header(HEADER_REASON), Some("delivery_limit"));
+    assert_eq!(dead.header(crate::bus::letter::HEADER_REASON), Some("delivery_limit"));
     assert_eq!(bus.depth(&topology.tasks()).await, Some(0));
 }
 

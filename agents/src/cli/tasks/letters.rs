@@ -1,0 +1,184 @@
+//! The dead letters of a run: read, published again, removed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::bus::letter::{
+    HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, HEADER_TYPE,
+    HEADER_USER, Stage, revived,
+};
+use broker::bus::{Bus, Delivery, Outgoing};
+use broker::ids::Digest;
+use broker::protocol::Kind;
+use broker::topology::Topology;
+use bytes::Bytes;
+
+use super::change::Change;
+use crate::cli::publish::Checked;
+
+/// Nothing came for so long: the queue is read.
+const QUIET: Duration = Duration::from_millis(700);
+/// Letters looked at in one go.
+const MOST: u16 = 10_000;
+
+/// What to do with the letters; no ids means all.
+pub enum Order {
+    List(Vec<String>),
+    Requeue(Vec<String>),
+    /// Publish something else in the place of one.
+    Change(Change),
+    Drop(Vec<String>),
+}
+
+/// A dead letter and what became of it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Letter {
+    pub id: String,
+    pub kind: String,
+    pub reason: String,
+    /// What kind of failure it was, and at what it failed.
+    pub class: String,
+    pub stage: String,
+    /// When it failed first, and how often it has; 0 where nobody has said.
+    pub first: String,
+    pub attempts: u32,
+    pub queue: String,
+    pub key: String,
+    /// Who published it, as whoever put it here says.
+    pub user: String,
+    /// Who put it here, as the broker knows.
+    pub mover: String,
+    pub body: Bytes,
+    /// `requeued`, `dropped`, `kept`, or why it was kept.
+    pub fate: String,
+    /// The task that it was published as again.
+    pub became: Option<String>,
+}
+
+/// Reads all dead letters and does as ordered; answers those that the order speaks of. Letters that are kept are given back
+/// when the bus is closed.
+///
+/// # Errors
+/// The broker's.
+pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> anyhow::Result<Vec<Letter>> {
+    let mut consumer = bus.consume(&topology.dead(), MOST).await?;
+    // All are read before anything is done: a task that dies again at once would otherwise be requeued without end.
+    let mut deliveries = Vec::new();
+    while deliveries.len() < usize::from(MOST)
+        && let Ok(Some(delivery)) = tokio::time::timeout(QUIET, consumer.next()).await
+    {
+        deliveries.push(delivery);
+    }
+    let mut letters = Vec::with_capacity(deliveries.len());
+    for delivery in deliveries {
+        let mut letter = Letter::read(&delivery);
+        match order {
+            Order::List(ids) if wanted(ids, &letter.id) => letter.fate = "kept".into(),
+            Order::Requeue(ids) if wanted(ids, &letter.id) => {
+                let same = Checked {
+                    id: letter.id.clone(),
+                    body: letter.body.clone(),
+                };
+                requeue(bus, topology, &delivery, &mut letter, same).await?;
+            }
+            Order::Change(change) if change.letter == letter.id => {
+                let task = change.task(&letter)?;
+                requeue(bus, topology, &delivery, &mut letter, task).await?;
+            }
+            Order::Drop(ids) if wanted(ids, &letter.id) => letter.fate = drop_letter(&delivery).await,
+            _ => continue,
+        }
+        letters.push(letter);
+    }
+    Ok(letters)
+}
+
+fn wanted(ids: &[String], id: &str) -> bool {
+    ids.is_empty() || ids.iter().any(|wanted| wanted == id)
+}
+
+async fn drop_letter(delivery: &Delivery) -> String {
+    let dropped = delivery.ack().await;
+    if dropped {
+        "dropped"
+    } else {
+        "kept: the connection was lost"
+    }
+    .into()
+}
+
+impl Letter {
+    fn read(delivery: &Delivery) -> Self {
+        let header = |name: &str| delivery.header(name).unwrap_or_default().to_owned();
+        let or = |text: String, other: &dyn Fn() -> String| if text.is_empty() { other() } else { text };
+        Self {
+            id: delivery
+                .message_id
+                .clone()
+                .unwrap_or_else(|| Digest::of(&delivery.body).to_string()),
+            kind: or(header(HEADER_TYPE), &|| {
+                delivery.kind.map_or_else(String::new, |kind| kind.to_string())
+            }),
+            reason: or(header(HEADER_REASON), &|| {
+                "given up by the broker: rejected, or delivered too often".into()
+            }),
+            class: header(HEADER_CLASS),
+            stage: header(HEADER_STAGE),
+            first: header(HEADER_FIRST),
+            attempts: header(HEADER_ATTEMPTS).parse().unwrap_or(0),
+            queue: header(HEADER_QUEUE),
+            key: header(HEADER_KEY),
+            user: header(HEADER_USER),
+            mover: delivery.user.clone().unwrap_or_default(),
+            body: delivery.body.clone(),
+            fate: String::new(),
+            became: None,
+        }
+    }
+
+    /// Why it cannot be published again under this id.
+    fn cannot_live(&self, id: &str) -> Option<String> {
+        // A letter without a type came from someone else's publisher, who only publishes tasks.
+        if !self.kind.is_empty() && self.kind != Kind::Task.as_str() {
+            return Some(format!("only tasks can be requeued, this is {}", self.kind));
+        }
+        // The ledgers have its group as dead: under its id nobody would play it.
+        (self.stage == Stage::Play.as_str() && self.id == id).then(|| {
+            "it was accepted and killed what worked on it: its id is done in this run. Give it another with --as NEW-ID".into()
+        })
+    }
+}
+
+/// Publishes this as a task in the letter's place, and takes the letter out when that is confirmed.
+async fn requeue(
+    bus: &Arc<dyn Bus>,
+    topology: &Topology,
+    delivery: &Delivery,
+    letter: &mut Letter,
+    task: Checked,
+) -> anyhow::Result<()> {
+    if let Some(why) = letter.cannot_live(&task.id) {
+        letter.fate = format!("kept: {why}");
+        return Ok(());
+    }
+    bus.publish(Outgoing {
+        to: topology.to(&topology.tasks()),
+        kind: Kind::Task,
+        message_id: task.id.clone(),
+        correlation_id: delivery.correlation_id.clone(),
+        headers: revived(&delivery.headers),
+        body: task.body,
+        durable: true,
+    })
+    .await?;
+    let name = match task.id == letter.id {
+        true => "requeued".to_owned(),
+        false => format!("requeued as {}", task.id),
+    };
+    letter.became = Some(task.id);
+    letter.fate = match delivery.ack().await {
+        true => name,
+        false => format!("{name}, and still listed: the connection was lost"),
+    };
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! `dyad tasks dead`: what could not be handled, with the reason; requeued or dropped by a person.
+
+mod change;
+mod letters;
+mod show;
+
+use std::path::PathBuf;
+
+use broker::topology::Topology;
+use clap::{Args, Subcommand};
+
+use super::failure::Usage;
+use super::publish;
+use super::select::{self, RunArg};
+use crate::folder::RunFolder;
+use change::Change;
+pub use letters::{Letter, Order, handle};
+use show::render;
+
+/// Look after a run's tasks
+#[derive(Debug, Args)]
+pub struct TasksArgs {
+    #[command(subcommand)]
+    command: TasksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum TasksCommand {
+    Dead(DeadArgs),
+}
+
+/// List, requeue or drop what could not be handled
+///
+/// Every letter has the reason, at what it failed and as what, when first and how often, and where it came from. A task that
+/// is requeued and fails again comes back here, once; nothing requeues it but you.
+#[derive(Debug, Args)]
+pub struct DeadArgs {
+    /// Only these letters, with their bodies
+    #[arg(value_name = "ID", conflicts_with_all = ["requeue", "drop"])]
+    pub ids: Vec<String>,
+    /// Publish them again as tasks: those with these ids, or all
+    #[arg(long, num_args = 0.., value_name = "ID", conflicts_with = "drop")]
+    pub requeue: Option<Vec<String>>,
+    /// With --requeue ID: publish the task in this file in its place, or - for standard input
+    #[arg(long, value_name = "FILE", requires = "requeue")]
+    pub edit: Option<PathBuf>,
+    /// With --requeue ID: give the task this id; one that was accepted before it died is done under its own
+    #[arg(long = "as", value_name = "NEW-ID", requires = "requeue")]
+    pub as_id: Option<String>,
+    /// Remove them: those with these ids, or all
+    #[arg(long, num_args = 0.., value_name = "ID")]
+    pub drop: Option<Vec<String>>,
+    /// Print the bodies too
+    #[arg(long)]
+    pub bodies: bool,
+    /// Broker URL, instead of the run's own
+    #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
+    pub broker: Option<String>,
+    #[command(flatten)]
+    pub run: RunArg,
+}
+
+pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
+    let TasksCommand::Dead(args) = &args.command;
+    let folder = args.run.folder()?;
+    let url = select::broker_url(args.broker.as_deref(), Some(&folder))?;
+    let topology = Topology::new(folder.run().clone());
+    let order = args.order(&folder)?;
+    let bodies = args.bodies || !args.ids.is_empty();
+    let letters = select::block_on(async {
+        let bus = select::connect(&url, "tasks dead").await?;
+        let letters = handle(&bus, &topology, &order).await;
+        // What was not taken goes back to its place.
+        bus.close().await;
+        letters
+    })?;
+    note(&folder, &letters)?;
+    print!("{}", render(&letters, bodies));
+    let missing = missing(&order, &letters);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Usage::new(format!("no dead letter has the id {}", missing.join(", ")))
+        .hint("`dyad tasks dead` lists all")
+        .into())
+}
+
+impl DeadArgs {
+    fn order(&self, folder: &RunFolder) -> anyhow::Result<Order> {
+        if self.edit.is_some() || self.as_id.is_some() {
+            let [letter] = self.requeue.as_deref().unwrap_or_default() else {
+                return Err(Usage::new("--edit and --as change one letter: --requeue ID")
+                    .hint("`dyad tasks dead` lists the ids")
+                    .into());
+            };
+            return Ok(Order::Change(Change {
+                letter: letter.clone(),
+                edited: self.edit.as_deref().map(publish::read).transpose()?,
+                as_id: self.as_id.clone(),
+                rules: publish::Rules::of(&folder.config()?),
+            }));
+        }
+        Ok(match (&self.requeue, &self.drop) {
+            (Some(ids), _) => Order::Requeue(ids.clone()),
+            (_, Some(ids)) => Order::Drop(ids.clone()),
+            _ => Order::List(self.ids.clone()),
+        })
+    }
+}
+
+/// What was published under another id is looked for by `dyad audit` under that.
+fn note(folder: &RunFolder, letters: &[Letter]) -> anyhow::Result<()> {
+    let reborn = letters
+        .iter()
+        .filter(|letter| letter.became.as_ref().is_some_and(|id| *id != letter.id));
+    for letter in reborn {
+        let manifest = publish::Manifest::open(&folder.published())?;
+        letter.became.iter().try_for_each(|id| manifest.note(id))?;
+    }
+    Ok(())
+}
+
+/// Letters that were asked for by an id and are not there.
+fn missing(order: &Order, letters: &[Letter]) -> Vec<String> {
+    let asked = match order {
+        Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => ids.as_slice(),
+        Order::Change(change) => std::slice::from_ref(&change.letter),
+    };
+    let gone = asked.iter().filter(|id| letters.iter().all(|letter| letter.id != **id));
+    gone.cloned().collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,236 @@
+use std::sync::Arc;
+
+use broker::bus::letter::{Class, HEADER_ATTEMPTS, HEADER_FIRST, HEADER_REASON, Refusal, Stage, dead_letter};
+use broker::bus::memory::MemoryBus;
+use broker::bus::{Bus, Delivery, Outgoing};
+use broker::ids::RunId;
+use broker::protocol::Kind;
+
+use super::*;
+use crate::cli::failure::render as told;
+use crate::cli::publish::Rules;
+
+async fn bury(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
+    die(bus, topology, id, kind, body, Stage::Intake).await;
+}
+
+async fn die(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8], stage: Stage) {
+    let message = Outgoing {
+        to: topology.to(&topology.tasks()),
+        kind,
+        message_id: id.into(),
+        correlation_id: None,
+        headers: vec![("who".into(), "me".into())],
+        body: bytes::Bytes::from_static(body),
+        durable: true,
+    };
+    bus.publish(message).await.unwrap();
+    let mut tasks = bus.consume(&topology.tasks(), 1).await.unwrap();
+    let delivery = tasks.next().await.unwrap();
+    let refusal = Refusal::new(Class::Malformed, "the body is not a task");
+    dead_letter(bus.as_ref(), topology, &delivery, stage, &refusal)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn letters_are_listed_requeued_by_id_and_dropped() {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    bury(&bus, &topology, "t1", Kind::Task, b"{").await;
+    bury(&bus, &topology, "t2", Kind::Task, b"}").await;
+    bury(&bus, &topology, "b1", Kind::Bundle, b"\x01").await;
+    let visit = |order: Order| {
+        let (peer, topology) = (first.peer(), topology.clone());
+        async move {
+            let peer: Arc<dyn Bus> = peer;
+            let letters = handle(&peer, &topology, &order).await.unwrap();
+            peer.close().await;
+            letters.into_iter().map(|l| (l.id, l.fate)).collect::<Vec<_>>()
+        }
+    };
+    let pair = |id: &str, fate: &str| (id.to_owned(), fate.to_owned());
+    let all = visit(Order::List(vec![])).await;
+    assert_eq!(all, [pair("t1", "kept"), pair("t2", "kept"), pair("b1", "kept")]);
+    let some = visit(Order::Requeue(vec!["t2".into()])).await;
+    assert_eq!(some, [pair("t2", "requeued")]);
+    let mut tasks = bus.consume(&topology.tasks(), 1).await.unwrap();
+    let back = tasks.next().await.unwrap();
+    assert_eq!(
+        (back.body.as_ref(), back.message_id.as_deref()),
+        (b"}".as_slice(), Some("t2"))
+    );
+    assert_eq!(back.header(HEADER_REASON), None);
+    assert_eq!(back.header("who"), Some("me"));
+    back.ack().await;
+    let refused = visit(Order::Requeue(vec!["b1".into()])).await;
+    assert!(refused[0].1.starts_with("kept: only tasks"), "{refused:?}");
+    let one = visit(Order::List(vec!["t1".into()])).await;
+    assert_eq!(one, [pair("t1", "kept")]);
+    visit(Order::Drop(vec![])).await;
+    assert!(visit(Order::List(vec![])).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_task_that_dies_again_is_requeued_once() {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    bury(&bus, &topology, "t1", Kind::Task, b"{").await;
+    let (dying, names) = (bus.clone(), topology.clone());
+    let killer = tokio::spawn(async move {
+        let mut tasks = dying.consume(&names.tasks(), 8).await.unwrap();
+        while let Some(delivery) = tasks.next().await {
+            let again = Refusal::new(Class::Content, "again");
+            dead_letter(dying.as_ref(), &names, &delivery, Stage::Intake, &again)
+                .await
+                .unwrap();
+        }
+    });
+    let peer: Arc<dyn Bus> = first.peer();
+    let letters = handle(&peer, &topology, &Order::Requeue(vec![])).await.unwrap();
+    killer.abort();
+    assert_eq!(
+        letters.iter().map(|l| l.fate.as_str()).collect::<Vec<_>>(),
+        ["requeued"]
+    );
+}
+
+/// What a person does with a letter of this task; then what lies in the queue of tasks and in the dead letters.
+async fn change(stage: Stage, body: &'static [u8], change: Change) -> (anyhow::Result<Vec<Letter>>, Option<Delivery>) {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    die(&bus, &topology, "t1", Kind::Task, body, stage).await;
+    let peer: Arc<dyn Bus> = first.peer();
+    let done = handle(&peer, &topology, &Order::Change(change)).await;
+    peer.close().await;
+    let left = bus.depth(&topology.dead()).await.unwrap();
+    let mut tasks = bus.consume(&topology.tasks(), 1).await.unwrap();
+    let task = tokio::time::timeout(std::time::Duration::from_millis(100), tasks.next())
+        .await
+        .ok()
+        .flatten();
+    assert_eq!(left, u64::from(task.is_none()), "a letter lies in one place");
+    (done, task)
+}
+
+fn replace(edited: Option<&str>, as_id: Option<&str>) -> Change {
+    Change {
+        letter: "t1".into(),
+        edited: edited.map(|text| text.as_bytes().to_vec()),
+        as_id: as_id.map(str::to_owned),
+        rules: Rules::default(),
+    }
+}
+
+#[tokio::test]
+async fn a_letter_is_edited_and_keeps_what_is_known_of_its_deaths() {
+    let (done, task) = change(Stage::Intake, b"{", replace(Some("{\"prompt\": \"o1\"}\n"), None)).await;
+    let (done, task) = (done.unwrap(), task.unwrap());
+    assert_eq!(
+        (done[0].fate.as_str(), done[0].became.as_deref()),
+        ("requeued", Some("t1"))
+    );
+    assert_eq!(task.body.as_ref(), b"{\"prompt\": \"o1\"}");
+    assert_eq!(task.header(HEADER_ATTEMPTS), Some("1"));
+    assert!(task.header(HEADER_FIRST).is_some());
+    assert_eq!(task.header(HEADER_REASON), None);
+}
+
+#[tokio::test]
+async fn an_edit_that_is_no_task_changes_nothing() {
+    let (done, task) = change(Stage::Intake, b"{", replace(Some("{\"prompt\": 7}"), None)).await;
+    let text = told(&done.unwrap_err());
+    assert!(text.contains("the edited task is no task for this run"), "{text}");
+    assert!(task.is_none());
+}
+
+/// Under its own id nobody would play it again.
+#[tokio::test]
+async fn a_task_that_killed_is_requeued_under_another_id_only() {
+    let body = b"{\"prompt\": \"o1\", \"id\": \"t1\"}";
+    let (done, task) = change(Stage::Play, body, replace(Some("{\"prompt\": \"o2\"}"), None)).await;
+    let fate = &done.unwrap()[0].fate;
+    assert!(fate.contains("--as NEW-ID") && task.is_none(), "{fate}");
+    let (done, task) = change(Stage::Play, body, replace(None, Some("t2"))).await;
+    let done = done.unwrap();
+    assert_eq!(
+        (done[0].fate.as_str(), done[0].became.as_deref()),
+        ("requeued as t2", Some("t2"))
+    );
+    let task = task.unwrap();
+    assert_eq!(task.message_id.as_deref(), Some("t2"));
+    assert_eq!(task.body.as_ref(), b"{\"prompt\":\"o1\",\"id\":\"t2\"}");
+}
+
+#[tokio::test]
+async fn what_is_no_object_cannot_be_given_an_id() {
+    let (done, task) = change(Stage::Intake, b"\xff", replace(None, Some("t2"))).await;
+    let text = told(&done.unwrap_err());
+    assert!(text.contains("--edit FILE") && task.is_none(), "{text}");
+}
+
+fn letter() -> Letter {
+    Letter {
+        id: "t1".into(),
+        kind: "task.v1".into(),
+        reason: "the body is not UTF-8".into(),
+        class: "not_text".into(),
+        stage: "intake".into(),
+        first: "2026-11-20T12:00:00.007Z".into(),
+        attempts: 2,
+        queue: "dyad.r-1.tasks.v1".into(),
+        key: "r-1.any.task.published".into(),
+        user: "r-1.publisher".into(),
+        mover: "r-1.coordinator".into(),
+        body: bytes::Bytes::from_static(b"{\n"),
+        fate: "kept".into(),
+        became: None,
+    }
+}
+
+#[test]
+fn a_letter_is_shown_with_its_reason() {
+    let expected = "t1  (task.v1, 2 bytes)  kept\n    the body is not UTF-8\n    \
+                    at intake, as not_text, first 2026-11-20T12:00:00.007Z, 2 times\n    \
+                    from dyad.r-1.tasks.v1, under r-1.any.task.published\n    \
+                    published by r-1.publisher\n    put here by r-1.coordinator\n    {\\n\n1 dead letters\n";
+    assert_eq!(render(&[letter()], true), expected);
+    assert_eq!(render(&[], true), "no dead letters\n");
+}
+
+#[test]
+fn a_letter_is_no_command_to_the_terminal_and_no_line_of_ours() {
+    let hostile = "t1\u{1b}[2J\u{9b}6n\n0 dead letters\u{202e}".to_owned();
+    let hostile = || hostile.clone();
+    let letter = Letter {
+        id: hostile(),
+        kind: hostile(),
+        reason: hostile(),
+        class: hostile(),
+        stage: hostile(),
+        first: hostile(),
+        queue: hostile(),
+        key: hostile(),
+        user: hostile(),
+        mover: hostile(),
+        body: hostile().into(),
+        ..letter()
+    };
+    let shown = render(&[letter], true);
+    assert!(
+        !shown.chars().any(|c| c == '\u{202e}' || (c.is_control() && c != '\n')),
+        "{shown:?}"
+    );
+    assert_eq!(
+        shown.lines().filter(|line| line.ends_with("dead letters")).count(),
+        1,
+        "{shown}"
+    );
+    assert_eq!(shown.lines().count(), 8);
+}
