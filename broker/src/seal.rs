@@ -10,9 +10,11 @@ use bincode::{Decode, Encode};
 
 use crate::ids::RunId;
 
-/// Header of a task that is handed back.
+/// Headers of a task that is handed back: the seal, the place in the order of admission, and who hands it back.
 pub const HEADER_SEAL: &str = "dyad-seal";
-/// Environment variable with the coordinators' secret.
+pub const HEADER_ORDER: &str = "dyad-order";
+pub const HEADER_AGENT: &str = "agent";
+/// Environment variable with the coordinators' secret; `NEW,OLD` while one takes the other's place.
 pub const VARIABLE: &str = "DYAD_TASK_KEY";
 /// Fewer characters can be guessed.
 const SHORTEST: usize = 16;
@@ -29,9 +31,12 @@ impl fmt::Display for Seal {
     }
 }
 
-/// The coordinators' key.
+/// The coordinators' keys: the first seals, and any of them is believed, so that a new one can take the place of an old.
 #[derive(Clone)]
-pub struct SealKey([u8; 32]);
+pub struct SealKey {
+    first: [u8; 32],
+    others: Vec<[u8; 32]>,
+}
 
 /// Without the key.
 impl fmt::Debug for SealKey {
@@ -48,36 +53,49 @@ impl fmt::Debug for SealKey {
 pub struct ShortKey(usize);
 
 impl SealKey {
+    /// Of one secret, or of several with commas between them.
+    ///
     /// # Errors
     /// A secret of fewer than 16 bytes.
-    pub fn new(secret: &str) -> Result<Self, ShortKey> {
-        if secret.len() < SHORTEST {
-            return Err(ShortKey(secret.len()));
-        }
-        Ok(Self(blake3::derive_key(CONTEXT, secret.as_bytes())))
+    pub fn new(secrets: &str) -> Result<Self, ShortKey> {
+        let mut secrets = secrets.split(',').map(key);
+        let first = secrets.next().unwrap_or(Err(ShortKey(0)))?;
+        let others = secrets.collect::<Result<_, _>>()?;
+        Ok(Self { first, others })
     }
 
     /// The seal of a task in its run: BLAKE3's keyed hash over (run, id, order, body), each led by its length.
     #[must_use]
     pub fn seal(&self, run: &RunId, task: &str, order: u64, body: &[u8]) -> Seal {
-        Seal(*self.hash(run, task, order, body).as_bytes())
+        Seal(*hash(&self.first, run, task, order, body).as_bytes())
     }
 
-    /// Whether the hexadecimal `seal` is this task's; takes as long whichever of its characters are wrong.
+    /// Whether the hexadecimal `seal` is this task's under any of the keys; takes as long whichever of its characters are wrong.
     #[must_use]
     pub fn is_of(&self, seal: &str, run: &RunId, task: &str, order: u64, body: &[u8]) -> bool {
+        let Ok(seal) = blake3::Hash::from_hex(seal) else {
+            return false;
+        };
         // Hashes of this type are compared in constant time.
-        blake3::Hash::from_hex(seal).is_ok_and(|seal| seal == self.hash(run, task, order, body))
+        let is_of = |key: &[u8; 32]| seal == hash(key, run, task, order, body);
+        std::iter::once(&self.first).chain(&self.others).any(is_of)
     }
+}
 
-    fn hash(&self, run: &RunId, task: &str, order: u64, body: &[u8]) -> blake3::Hash {
-        let mut hasher = blake3::Hasher::new_keyed(&self.0);
-        for part in [run.as_str().as_bytes(), task.as_bytes(), &order.to_le_bytes(), body] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part);
-        }
-        hasher.finalize()
+fn key(secret: &str) -> Result<[u8; 32], ShortKey> {
+    if secret.len() < SHORTEST {
+        return Err(ShortKey(secret.len()));
     }
+    Ok(blake3::derive_key(CONTEXT, secret.as_bytes()))
+}
+
+fn hash(key: &[u8; 32], run: &RunId, task: &str, order: u64, body: &[u8]) -> blake3::Hash {
+    let mut hasher = blake3::Hasher::new_keyed(key);
+    for part in [run.as_str().as_bytes(), task.as_bytes(), &order.to_le_bytes(), body] {
+        hasher.update(&(part.len() as u64).to_le_bytes());
+        hasher.update(part);
+    }
+    hasher.finalize()
 }
 
 #[cfg(test)]
@@ -116,8 +134,20 @@ mod tests {
     }
 
     #[test]
+    fn a_new_key_takes_the_place_of_an_old_one() {
+        let (old, new) = ("0123456789abcdef", "fedcba9876543210");
+        let [before, between, after] = [old, &format!("{new},{old}"), new].map(|keys| SealKey::new(keys).unwrap());
+        let sealed = |key: &SealKey| key.seal(&run("r"), "t", 3, b"body").to_string();
+        assert!(between.is_of(&sealed(&before), &run("r"), "t", 3, b"body"));
+        assert_eq!(sealed(&between), sealed(&after));
+        assert!(!after.is_of(&sealed(&before), &run("r"), "t", 3, b"body"));
+    }
+
+    #[test]
     fn a_key_is_long_and_stays_unsaid() {
-        assert_eq!(SealKey::new("short").unwrap_err(), ShortKey(5));
+        for (secrets, characters) in [("short", 5), ("", 0), ("0123456789abcdef,", 0)] {
+            assert_eq!(SealKey::new(secrets).unwrap_err(), ShortKey(characters));
+        }
         assert_eq!(format!("{:?}", SealKey::new("0123456789abcdef").unwrap()), "SealKey");
     }
 }

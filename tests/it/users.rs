@@ -3,11 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use agents::coordinator::intake::HEADER_ORDER;
 use broker::bus::{Bus, Outgoing};
 use broker::ids::RunId;
 use broker::protocol::Kind;
-use broker::seal::{HEADER_SEAL, Seal};
+use broker::seal::{HEADER_ORDER, HEADER_SEAL, Seal};
 use broker::topology::Topology;
 use tests::chaos::closed_groups;
 use tests::fleet::{Fleet, RUN};

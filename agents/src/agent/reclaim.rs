@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use broker::bus::Outgoing;
 use broker::protocol::Kind;
-use broker::seal::HEADER_SEAL;
+use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 
 use super::Agent;
-use crate::coordinator::intake::HEADER_ORDER;
 use crate::coordinator::io;
 
 /// How long a reservation may wait for its bundle before it is reported; doubled each time.
@@ -41,7 +40,7 @@ async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
     for overdue in agent.ledger.overdue(bound).await? {
         tracing::info!(group = %overdue.group, task = overdue.task, times = overdue.reported, "handing a reservation back");
         let mut headers = vec![
-            ("agent".into(), agent.name.to_string()),
+            (HEADER_AGENT.into(), agent.name.to_string()),
             (HEADER_ORDER.into(), overdue.order.to_string()),
         ];
         headers.extend(overdue.seal.map(|seal| (HEADER_SEAL.into(), seal.to_string())));

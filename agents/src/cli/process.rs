@@ -240,7 +240,12 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
 /// The coordinators' secret, from the environment: a command line is seen by everybody on the host.
 fn seal_key() -> anyhow::Result<Option<SealKey>> {
     match std::env::var(seal::VARIABLE) {
-        Ok(secret) if !secret.is_empty() => Ok(Some(SealKey::new(&secret)?)),
+        Ok(secret) if !secret.is_empty() => {
+            let key = SealKey::new(&secret)?;
+            tracing::info!("tasks in custody are sealed");
+            Ok(Some(key))
+        }
+        Err(std::env::VarError::NotUnicode(_)) => anyhow::bail!("{} is no text", seal::VARIABLE),
         _ => Ok(None),
     }
 }

@@ -65,7 +65,7 @@ pub struct ExportArgs {
     /// Where the files go; made if missing, for its owner alone
     #[arg(long, default_value = "users", value_name = "DIR")]
     pub out: PathBuf,
-    /// Make new passwords where there are some
+    /// Make new passwords and a new DYAD_TASK_KEY where there are some; coordinators still believe the last key
     #[arg(long)]
     pub replace: bool,
 }
@@ -88,7 +88,7 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
     )?;
     let agents = config.participants();
     let users = users(&topology, &agents)?;
-    let task_key = task_key()?;
+    let task_key = task_key(&args.out.join("coordinator.env"))?;
     let vhost = vhost(&broker)?;
     if args.out.join(DEFINITIONS).exists() && !args.replace {
         return Err(Usage::new(format!("{} has users already", args.out.display()))
@@ -163,12 +163,16 @@ fn users(topology: &Topology, agents: &[AgentName]) -> anyhow::Result<Vec<User>>
     Ok(users)
 }
 
-/// The coordinators' secret, as given or a random one.
-fn task_key() -> anyhow::Result<String> {
+/// The coordinators' secret, as given or a random one. What is in custody under the one before must be known again: that one
+/// stands behind it.
+fn task_key(before: &Path) -> anyhow::Result<String> {
     let given = std::env::var(seal::VARIABLE).ok().filter(|secret| !secret.is_empty());
     let secret = match given {
         Some(secret) => secret,
-        None => random_secret()?,
+        None => match task_key_in(before) {
+            Some(old) => format!("{},{old}", random_secret()?),
+            None => random_secret()?,
+        },
     };
     SealKey::new(&secret)?;
     anyhow::ensure!(
@@ -177,6 +181,13 @@ fn task_key() -> anyhow::Result<String> {
         seal::VARIABLE
     );
     Ok(secret)
+}
+
+/// The secret of an earlier export.
+fn task_key_in(environment: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(environment).ok()?;
+    let keys = text.lines().find_map(|line| line.strip_prefix("DYAD_TASK_KEY="))?;
+    keys.split(',').next().map(str::to_owned)
 }
 
 /// `DYAD_PASSWORD_AGENT_A`

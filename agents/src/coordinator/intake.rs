@@ -10,7 +10,7 @@ use broker::protocol::Kind;
 use broker::protocol::reserve::ReserveAnswerFrame;
 use broker::protocol::task::{Task, TaskError};
 use broker::protocol::turn::ResultFrame;
-use broker::seal::HEADER_SEAL;
+use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
 
 use super::Env;
@@ -22,9 +22,6 @@ use super::io;
 const TASK_PREFETCH: u16 = 64;
 const RESULT_PREFETCH: u16 = 256;
 const CONTROL_PREFETCH: u16 = 256;
-
-/// Header by which a message keeps the admission order of a task that is handed back.
-pub const HEADER_ORDER: &str = "dyad-order";
 
 /// Begins to listen on every queue.
 pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, control: &Queue) -> anyhow::Result<()> {
@@ -105,8 +102,9 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     let held = *delivery.queue == *env.topology.reclaim().name;
     let task = parse_task(env, &delivery.body)?;
     let id = task.resolve_id(delivery.message_id.as_deref(), &delivery.body);
-    let order = delivery.header(HEADER_ORDER).and_then(|text| text.parse().ok());
+    let mut order = None;
     if held {
+        order = delivery.header(HEADER_ORDER).and_then(|text| text.parse().ok());
         believe(env, delivery, &id, order)?;
     }
     let (body, delivery) = (delivery.body.clone(), Some(delivery.clone()));
@@ -124,11 +122,11 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
 fn believe(env: &Env, delivery: &Delivery, id: &str, order: Option<u64>) -> Result<(), Refusal> {
     let Some(key) = &env.seal else { return Ok(()) };
     let seal = delivery.header(HEADER_SEAL).unwrap_or_default();
-    if key.is_of(seal, &env.run, id, order.unwrap_or(0), &delivery.body) {
+    if order.is_some_and(|order| key.is_of(seal, &env.run, id, order, &delivery.body)) {
         return Ok(());
     }
-    let reason = "no coordinator of this run gave this task into custody: its seal is missing or of another key. If the \
-                  coordinators' DYAD_TASK_KEY was changed, requeue it";
+    let reason = "no coordinator of this run gave this task into custody: its seal is missing or of another key. Unless the \
+                  coordinators' DYAD_TASK_KEY was changed (then start them with DYAD_TASK_KEY=NEW,OLD), an agent made it up";
     Err(Refusal::new(Class::Forged, reason))
 }
 

@@ -144,6 +144,18 @@ impl Inspector {
         Ok(self.note(crate::ended::NOTE)?.is_some())
     }
 
+    /// How many groups are no longer open.
+    pub fn closed(&self) -> Result<u64, LedgerError> {
+        self.connection
+            .query_row(
+                "SELECT COUNT(*) FROM groups WHERE state != ?1",
+                [super::schema::RESERVED],
+                |row| row.get::<_, i64>(0),
+            )
+            .map(unsigned)
+            .doing("read")
+    }
+
     /// A column that ledgers have since this version of their schema; earlier ones are read without it.
     pub(super) fn column(&self, since: i64, name: &'static str) -> Result<&'static str, LedgerError> {
         let version: i64 = self

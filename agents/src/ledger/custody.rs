@@ -72,6 +72,9 @@ impl Ledger {
 
     fn reserve_one(&mut self, request: &Reserve, limit: u64) -> Result<ReserveVerdict, LedgerError> {
         if let Some(row) = self.row(request.group)? {
+            if row.state == schema::RESERVED {
+                self.seal_again(request)?;
+            }
             return Ok(row.verdict());
         }
         let counts = &self.cache.counts;
@@ -98,6 +101,21 @@ impl Ledger {
         let since = Instant::now();
         self.cache.waits.insert(request.group, Wait { since, reported: 0 });
         Ok(ReserveVerdict::Granted)
+    }
+
+    /// The same task in the same place may come under a newer key.
+    fn seal_again(&mut self, request: &Reserve) -> Result<(), LedgerError> {
+        let Some(seal) = request.seal else { return Ok(()) };
+        self.connection
+            .prepare_cached(
+                "UPDATE groups SET seal = ?2 WHERE group_id = ?1 AND ord = ?3 AND body = ?4 AND seal IS NOT ?2",
+            )
+            .and_then(|mut statement| {
+                let group = Id::from(request.group);
+                statement.execute(params![group, seal.0, signed(request.order), request.body])
+            })
+            .doing("written")?;
+        Ok(())
     }
 
     /// Takes bundles or parts of them, one transaction for all. The first attempt whose parts are all here closes its

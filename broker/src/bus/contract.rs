@@ -15,8 +15,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 
 use super::letter::{
-    Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, HEADER_TYPE, Refusal,
-    Stage, dead_letter,
+    Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE,
+    HEADER_TYPE, Refusal, Stage, dead_letter,
 };
 use super::{Bus, Consumer, Delivery, Outgoing, PublishError};
 use crate::ids::RunId;
@@ -188,6 +188,12 @@ pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &
     assert_eq!(dead.header(HEADER_REASON), Some("rejected"));
     assert_eq!(dead.header(HEADER_CLASS), Some("rejected"));
     assert_eq!(dead.header(HEADER_STAGE), Some("broker"));
+    assert_eq!(dead.header(HEADER_KEY), Some(sent.to.routing_key.as_str()));
+    assert_eq!(dead.header(HEADER_ATTEMPTS), Some("1"));
+    assert!(
+        dead.header(HEADER_FIRST)
+            .is_some_and(|time| time.starts_with("20") && time.ends_with('Z'))
+    );
     assert_eq!(dead.header(HEADER_QUEUE), Some(queue.name.as_str()));
 }
 

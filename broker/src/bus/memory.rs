@@ -11,14 +11,18 @@ mod tests;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::SystemTime;
 
 use async_trait::async_trait;
 use tokio::sync::Notify;
 
 use self::queue::{QueueCell, Rejected, Stored, Taken};
 use self::routes::Routes;
-use super::letter::{HEADER_CLASS, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, STAGE_BROKER};
+use super::letter::{
+    HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, STAGE_BROKER,
+};
 use super::{Acker, Bus, BusError, BusHealth, Consumer, Delivery, Outgoing, PublishError};
+use crate::clock::rfc3339;
 use crate::topology::{Queue, Topology};
 use configs::AgentName;
 
@@ -59,11 +63,15 @@ impl Broker {
         let mut dead = message.clone();
         dead.routing_key.clone_from(&to.routing_key);
         if !dead.headers.iter().any(|(key, _)| key == HEADER_REASON) {
+            let now = rfc3339(SystemTime::now());
             for (name, value) in [
                 (HEADER_REASON, reason),
                 (HEADER_CLASS, reason),
                 (HEADER_STAGE, STAGE_BROKER),
+                (HEADER_FIRST, &now),
+                (HEADER_ATTEMPTS, "1"),
                 (HEADER_QUEUE, &queue.name),
+                (HEADER_KEY, &message.routing_key),
             ] {
                 dead.headers.push((name.into(), value.into()));
             }

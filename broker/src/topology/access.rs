@@ -113,6 +113,15 @@ impl Topology {
         format!("{}.{}", self.run(), who.label())
     }
 
+    /// Whether a user of this run is one of its agents.
+    #[must_use]
+    pub fn is_agent(&self, user: &str) -> bool {
+        let name = user
+            .strip_prefix(self.run().as_str())
+            .and_then(|rest| rest.strip_prefix(".agent-"));
+        name.is_some_and(|name| AgentName::new(name).is_ok())
+    }
+
     /// What a user may touch, and nothing else of this run or any other.
     #[must_use]
     pub fn access(&self, who: &Principal) -> Access {

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::letters::Letter;
 use crate::cli::failure::Usage;
-use crate::cli::publish::{Checked, Rules, check};
+use crate::cli::publish::{Checked, Manifest, Rules, check};
 
 /// What is published in the place of one letter.
 pub struct Change {
@@ -17,6 +17,8 @@ pub struct Change {
     pub as_id: Option<String>,
     /// What a task must be in this run.
     pub rules: Rules,
+    /// Where its new id is noted.
+    pub manifest: Manifest,
 }
 
 impl Change {
@@ -37,7 +39,7 @@ impl Change {
                 "the letter"
             };
             Usage::new(format!("{what} is no task for this run: {problem}"))
-                .hint("nothing was sent; the letter stays where it is")
+                .hint("nothing was sent; it stays where it is")
                 .into()
         })
     }

@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::bus::letter::{
-    HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, HEADER_TYPE,
-    HEADER_USER, Stage, revived,
+    Class, HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE,
+    HEADER_TYPE, HEADER_USER, Stage, revived,
 };
 use broker::bus::{Bus, Delivery, Outgoing};
 use broker::ids::Digest;
 use broker::protocol::Kind;
+use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Topology;
 use bytes::Bytes;
 
 use super::change::Change;
-use crate::cli::publish::Checked;
+use crate::cli::publish::{Checked, Manifest};
 
 /// Nothing came for so long: the queue is read.
 const QUIET: Duration = Duration::from_millis(700);
@@ -51,8 +52,8 @@ pub struct Letter {
     pub body: Bytes,
     /// `requeued`, `dropped`, `kept`, or why it was kept.
     pub fate: String,
-    /// The task that it was published as again.
-    pub became: Option<String>,
+    /// Whether it is still where it was.
+    pub kept: bool,
 }
 
 /// Reads all dead letters and does as ordered; answers those that the order speaks of. Letters that are kept are given back
@@ -70,22 +71,31 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
         deliveries.push(delivery);
     }
     let mut letters = Vec::with_capacity(deliveries.len());
+    let mut changed = false;
     for delivery in deliveries {
         let mut letter = Letter::read(&delivery);
         match order {
-            Order::List(ids) if wanted(ids, &letter.id) => letter.fate = "kept".into(),
-            Order::Requeue(ids) if wanted(ids, &letter.id) => {
-                let same = Checked {
-                    id: letter.id.clone(),
-                    body: letter.body.clone(),
-                };
-                requeue(bus, topology, &delivery, &mut letter, same).await?;
+            Order::List(ids) if wanted(ids, &letter.id) => letter.keep("kept"),
+            Order::Requeue(ids) if wanted(ids, &letter.id) => match letter.unread(topology, ids) {
+                Some(why) => letter.keep(&why),
+                None => {
+                    let same = Checked {
+                        id: letter.id.clone(),
+                        body: letter.body.clone(),
+                    };
+                    requeue(bus, topology, &delivery, &mut letter, same, None).await?;
+                }
+            },
+            Order::Change(change) if change.letter == letter.id && !changed => {
+                // Judged before anything is sent.
+                let task = change.task(&letter)?;
+                requeue(bus, topology, &delivery, &mut letter, task, Some(&change.manifest)).await?;
+                changed = true;
             }
             Order::Change(change) if change.letter == letter.id => {
-                let task = change.task(&letter)?;
-                requeue(bus, topology, &delivery, &mut letter, task).await?;
+                letter.keep("kept: another letter of this id was changed");
             }
-            Order::Drop(ids) if wanted(ids, &letter.id) => letter.fate = drop_letter(&delivery).await,
+            Order::Drop(ids) if wanted(ids, &letter.id) => drop_letter(&delivery, &mut letter).await,
             _ => continue,
         }
         letters.push(letter);
@@ -97,14 +107,12 @@ fn wanted(ids: &[String], id: &str) -> bool {
     ids.is_empty() || ids.iter().any(|wanted| wanted == id)
 }
 
-async fn drop_letter(delivery: &Delivery) -> String {
-    let dropped = delivery.ack().await;
-    if dropped {
-        "dropped"
+async fn drop_letter(delivery: &Delivery, letter: &mut Letter) {
+    if delivery.ack().await {
+        letter.fate = "dropped".into();
     } else {
-        "kept: the connection was lost"
+        letter.keep("kept: the connection was lost");
     }
-    .into()
 }
 
 impl Letter {
@@ -132,8 +140,20 @@ impl Letter {
             mover: delivery.user.clone().unwrap_or_default(),
             body: delivery.body.clone(),
             fate: String::new(),
-            became: None,
+            kept: false,
         }
+    }
+
+    fn keep(&mut self, why: &str) {
+        self.fate = why.to_owned();
+        self.kept = true;
+    }
+
+    /// Why somebody must have read it before it is published in our name, if its id was not given.
+    fn unread(&self, topology: &Topology, ids: &[String]) -> Option<String> {
+        let made_up = self.class == Class::Forged.as_str() || topology.is_agent(&self.mover);
+        (made_up && ids.is_empty())
+            .then(|| "kept: no coordinator has vouched for it; read it, then requeue it by its id".into())
     }
 
     /// Why it cannot be published again under this id.
@@ -149,36 +169,41 @@ impl Letter {
     }
 }
 
-/// Publishes this as a task in the letter's place, and takes the letter out when that is confirmed.
+/// Publishes this as a task in the letter's place, and takes the letter out when that is confirmed. What is published under
+/// another id is noted first, since `dyad audit` looks for it under that.
 async fn requeue(
     bus: &Arc<dyn Bus>,
     topology: &Topology,
     delivery: &Delivery,
     letter: &mut Letter,
     task: Checked,
+    manifest: Option<&Manifest>,
 ) -> anyhow::Result<()> {
     if let Some(why) = letter.cannot_live(&task.id) {
-        letter.fate = format!("kept: {why}");
+        letter.keep(&format!("kept: {why}"));
         return Ok(());
     }
+    // Its place in the order of admission was that of a task in custody.
+    let mut headers = revived(&delivery.headers);
+    headers.retain(|(name, _)| ![HEADER_SEAL, HEADER_ORDER, HEADER_AGENT].contains(&name.as_str()));
     bus.publish(Outgoing {
         to: topology.to(&topology.tasks()),
         kind: Kind::Task,
         message_id: task.id.clone(),
-        correlation_id: delivery.correlation_id.clone(),
-        headers: revived(&delivery.headers),
+        correlation_id: None,
+        headers,
         body: task.body,
         durable: true,
     })
     .await?;
-    let name = match task.id == letter.id {
-        true => "requeued".to_owned(),
-        false => format!("requeued as {}", task.id),
-    };
-    letter.became = Some(task.id);
+    let mut fate = "requeued".to_owned();
+    if task.id != letter.id {
+        fate = format!("requeued as {}", task.id);
+        manifest.map_or(Ok(()), |manifest| manifest.note(&task.id))?;
+    }
     letter.fate = match delivery.ack().await {
-        true => name,
-        false => format!("{name}, and still listed: the connection was lost"),
+        true => fate,
+        false => format!("{fate}, and still listed: the connection was lost"),
     };
     Ok(())
 }

@@ -74,15 +74,21 @@ pub fn run(args: &TasksArgs) -> anyhow::Result<()> {
         bus.close().await;
         letters
     })?;
-    note(&folder, &letters)?;
     print!("{}", render(&letters, bodies));
-    let missing = missing(&order, &letters);
-    if missing.is_empty() {
-        return Ok(());
+    let (named, missing) = order.named_and_missing(&letters);
+    if !missing.is_empty() {
+        return Err(Usage::new(format!("no dead letter has the id {}", missing.join(", ")))
+            .hint("`dyad tasks dead` lists all")
+            .into());
     }
-    Err(Usage::new(format!("no dead letter has the id {}", missing.join(", ")))
-        .hint("`dyad tasks dead` lists all")
-        .into())
+    let kept = letters.iter().filter(|letter| letter.kept).count();
+    let ordered = !matches!(order, Order::List(_));
+    anyhow::ensure!(
+        !(ordered && named && kept > 0),
+        "{kept} of {} letters were kept",
+        letters.len()
+    );
+    Ok(())
 }
 
 impl DeadArgs {
@@ -98,6 +104,7 @@ impl DeadArgs {
                 edited: self.edit.as_deref().map(publish::read).transpose()?,
                 as_id: self.as_id.clone(),
                 rules: publish::Rules::of(&folder.config()?),
+                manifest: publish::Manifest::open(&folder.published())?,
             }));
         }
         Ok(match (&self.requeue, &self.drop) {
@@ -108,26 +115,16 @@ impl DeadArgs {
     }
 }
 
-/// What was published under another id is looked for by `dyad audit` under that.
-fn note(folder: &RunFolder, letters: &[Letter]) -> anyhow::Result<()> {
-    let reborn = letters
-        .iter()
-        .filter(|letter| letter.became.as_ref().is_some_and(|id| *id != letter.id));
-    for letter in reborn {
-        let manifest = publish::Manifest::open(&folder.published())?;
-        letter.became.iter().try_for_each(|id| manifest.note(id))?;
+impl Order {
+    /// Whether letters were asked for by their ids, and the ids that are not there.
+    fn named_and_missing(&self, letters: &[Letter]) -> (bool, Vec<String>) {
+        let asked = match self {
+            Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => ids.as_slice(),
+            Order::Change(change) => std::slice::from_ref(&change.letter),
+        };
+        let gone = asked.iter().filter(|id| letters.iter().all(|letter| letter.id != **id));
+        (!asked.is_empty(), gone.cloned().collect())
     }
-    Ok(())
-}
-
-/// Letters that were asked for by an id and are not there.
-fn missing(order: &Order, letters: &[Letter]) -> Vec<String> {
-    let asked = match order {
-        Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => ids.as_slice(),
-        Order::Change(change) => std::slice::from_ref(&change.letter),
-    };
-    let gone = asked.iter().filter(|id| letters.iter().all(|letter| letter.id != **id));
-    gone.cloned().collect()
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn block(text: &mut String, letter: &Letter, bodies: bool) {
         one_line(&letter.id),
         one_line(kind),
         letter.body.len(),
-        letter.fate
+        one_line(&letter.fate)
     );
     let _ = writeln!(text, "    {}", one_line(&letter.reason));
     let mark = |what: &str, value: &str| match value {

@@ -1,10 +1,11 @@
 use std::sync::Arc;
 
-use broker::bus::letter::{Class, HEADER_ATTEMPTS, HEADER_FIRST, HEADER_REASON, Refusal, Stage, dead_letter};
+use broker::bus::letter::{self, Class, HEADER_ATTEMPTS, HEADER_FIRST, HEADER_REASON, Refusal, Stage, dead_letter};
 use broker::bus::memory::MemoryBus;
 use broker::bus::{Bus, Delivery, Outgoing};
 use broker::ids::RunId;
 use broker::protocol::Kind;
+use broker::seal::HEADER_ORDER;
 
 use super::*;
 use crate::cli::failure::render as told;
@@ -120,7 +121,9 @@ async fn change(stage: Stage, body: &'static [u8], change: Change) -> (anyhow::R
 }
 
 fn replace(edited: Option<&str>, as_id: Option<&str>) -> Change {
+    let noted = tempfile::NamedTempFile::new().unwrap();
     Change {
+        manifest: publish::Manifest::open(noted.path()).unwrap(),
         letter: "t1".into(),
         edited: edited.map(|text| text.as_bytes().to_vec()),
         as_id: as_id.map(str::to_owned),
@@ -132,10 +135,7 @@ fn replace(edited: Option<&str>, as_id: Option<&str>) -> Change {
 async fn a_letter_is_edited_and_keeps_what_is_known_of_its_deaths() {
     let (done, task) = change(Stage::Intake, b"{", replace(Some("{\"prompt\": \"o1\"}\n"), None)).await;
     let (done, task) = (done.unwrap(), task.unwrap());
-    assert_eq!(
-        (done[0].fate.as_str(), done[0].became.as_deref()),
-        ("requeued", Some("t1"))
-    );
+    assert_eq!(done[0].fate, "requeued");
     assert_eq!(task.body.as_ref(), b"{\"prompt\": \"o1\"}");
     assert_eq!(task.header(HEADER_ATTEMPTS), Some("1"));
     assert!(task.header(HEADER_FIRST).is_some());
@@ -150,6 +150,42 @@ async fn an_edit_that_is_no_task_changes_nothing() {
     assert!(task.is_none());
 }
 
+/// What an agent put there, or claimed to have had, is published in nobody's name unread.
+#[tokio::test]
+async fn what_an_agent_made_up_is_requeued_by_its_id_only() {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    let order = [(HEADER_ORDER.to_owned(), "3".to_owned())];
+    let refusal = Refusal::new(Class::Forged, "no coordinator gave it");
+    let letter = Outgoing {
+        to: topology.to(&topology.dead()),
+        kind: Kind::Task,
+        message_id: "t1".into(),
+        correlation_id: None,
+        headers: letter::headers(&order, Stage::Reclaim, &refusal, "q"),
+        body: bytes::Bytes::from_static(b"{}"),
+        durable: true,
+    };
+    bus.publish(letter).await.unwrap();
+    for (ids, fate) in [
+        (vec![], "kept: no coordinator has vouched"),
+        (vec!["t1".to_owned()], "requeued"),
+    ] {
+        let peer: Arc<dyn Bus> = first.peer();
+        let done = handle(&peer, &topology, &Order::Requeue(ids)).await.unwrap();
+        peer.close().await;
+        assert!(done[0].fate.starts_with(fate), "{}", done[0].fate);
+    }
+    let mut tasks = bus.consume(&topology.tasks(), 1).await.unwrap();
+    let task = tasks.next().await.unwrap();
+    assert_eq!(task.header(HEADER_ORDER), None, "it has no place of its own");
+    assert!(
+        topology.is_agent("r-1.agent-a") && !topology.is_agent("r-1.publisher") && !topology.is_agent("r-2.agent-a")
+    );
+}
+
 /// Under its own id nobody would play it again.
 #[tokio::test]
 async fn a_task_that_killed_is_requeued_under_another_id_only() {
@@ -159,10 +195,7 @@ async fn a_task_that_killed_is_requeued_under_another_id_only() {
     assert!(fate.contains("--as NEW-ID") && task.is_none(), "{fate}");
     let (done, task) = change(Stage::Play, body, replace(None, Some("t2"))).await;
     let done = done.unwrap();
-    assert_eq!(
-        (done[0].fate.as_str(), done[0].became.as_deref()),
-        ("requeued as t2", Some("t2"))
-    );
+    assert_eq!(done[0].fate, "requeued as t2");
     let task = task.unwrap();
     assert_eq!(task.message_id.as_deref(), Some("t2"));
     assert_eq!(task.body.as_ref(), b"{\"prompt\":\"o1\",\"id\":\"t2\"}");
@@ -175,7 +208,7 @@ async fn what_is_no_object_cannot_be_given_an_id() {
     assert!(text.contains("--edit FILE") && task.is_none(), "{text}");
 }
 
-fn letter() -> Letter {
+fn shown() -> Letter {
     Letter {
         id: "t1".into(),
         kind: "task.v1".into(),
@@ -190,7 +223,7 @@ fn letter() -> Letter {
         mover: "r-1.coordinator".into(),
         body: bytes::Bytes::from_static(b"{\n"),
         fate: "kept".into(),
-        became: None,
+        kept: true,
     }
 }
 
@@ -200,7 +233,7 @@ fn a_letter_is_shown_with_its_reason() {
                     at intake, as not_text, first 2026-11-20T12:00:00.007Z, 2 times\n    \
                     from dyad.r-1.tasks.v1, under r-1.any.task.published\n    \
                     published by r-1.publisher\n    put here by r-1.coordinator\n    {\\n\n1 dead letters\n";
-    assert_eq!(render(&[letter()], true), expected);
+    assert_eq!(render(&[shown()], true), expected);
     assert_eq!(render(&[], true), "no dead letters\n");
 }
 
@@ -220,7 +253,8 @@ fn a_letter_is_no_command_to_the_terminal_and_no_line_of_ours() {
         user: hostile(),
         mover: hostile(),
         body: hostile().into(),
-        ..letter()
+        fate: hostile(),
+        ..shown()
     };
     let shown = render(&[letter], true);
     assert!(

@@ -48,6 +48,38 @@ fn reservations_are_idempotent_and_bounded() {
     );
 }
 
+/// As when a new key of the coordinators has taken the place of an old one.
+#[test]
+fn a_repeated_reservation_brings_the_newest_seal_of_the_same_task() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(&folder);
+    let sealed = |seal: Option<[u8; 32]>| Reserve {
+        seal: seal.map(Seal),
+        ..reserve(0)
+    };
+    let mut stored = |request: Reserve| {
+        ledger.reserve(&[request], 9).unwrap();
+        ledger.overdue(Instant::now(), Duration::ZERO).unwrap()[0].seal
+    };
+    assert_eq!(stored(sealed(None)), None);
+    assert_eq!(stored(sealed(Some([1; 32]))), Some(Seal([1; 32])));
+    assert_eq!(stored(sealed(Some([2; 32]))), Some(Seal([2; 32])));
+    assert_eq!(
+        stored(sealed(None)),
+        Some(Seal([2; 32])),
+        "one without a key takes none away"
+    );
+    let elsewhere = Reserve {
+        order: 7,
+        ..sealed(Some([3; 32]))
+    };
+    assert_eq!(
+        stored(elsewhere),
+        Some(Seal([2; 32])),
+        "it would not be of the row's place"
+    );
+}
+
 #[test]
 fn a_group_closes_once_when_all_its_parts_are_there() {
     let folder = tempfile::tempdir().unwrap();

@@ -89,7 +89,8 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
     }
 }
 
-/// What the broker says of a death that is its own doing, under our names. Letters of ours say it themselves.
+/// What the broker says of a death that is its own doing, under our names, whatever stood there. Letters of ours are
+/// published, and say themselves what they are.
 fn explain_dead_letter(headers: &mut Vec<(String, String)>, deaths: &AMQPValue) {
     let find = |name: &str| {
         headers
@@ -97,40 +98,47 @@ fn explain_dead_letter(headers: &mut Vec<(String, String)>, deaths: &AMQPValue) 
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.clone())
     };
-    if find(HEADER_STAGE).is_some() {
-        return;
-    }
+    let death = first_death(deaths);
+    let earlier = find(HEADER_ATTEMPTS)
+        .and_then(|text| text.parse::<u64>().ok())
+        .unwrap_or(0);
     let reason = find("x-first-death-reason");
-    let mut known = vec![
+    let known = [
         (HEADER_STAGE, Some(STAGE_BROKER.to_owned())),
         (HEADER_CLASS, reason.clone()),
         (HEADER_REASON, reason),
         (HEADER_QUEUE, find("x-first-death-queue")),
+        (HEADER_FIRST, find(HEADER_FIRST).or(death.time)),
+        (HEADER_ATTEMPTS, Some(earlier.saturating_add(death.count).to_string())),
+        (HEADER_KEY, death.key),
     ];
-    known.extend(first_death(deaths));
-    for (ours, value) in known {
-        if let Some(value) = value
-            && find_in(headers, ours).is_none()
-        {
-            headers.push((ours.to_owned(), value));
+    for (name, value) in known {
+        if let Some(value) = value {
+            headers.retain(|(key, _)| key != name);
+            headers.push((name.to_owned(), value));
         }
     }
 }
 
-fn find_in<'a>(headers: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    headers
-        .iter()
-        .find(|(key, _)| key == name)
-        .map(|(_, value)| value.as_str())
+/// When, how often and under which key.
+struct Death {
+    time: Option<String>,
+    count: u64,
+    key: Option<String>,
 }
 
 /// Of the oldest entry in `x-death`: when, how often and under which key.
-fn first_death(deaths: &AMQPValue) -> Vec<(&'static str, Option<String>)> {
-    let AMQPValue::FieldArray(deaths) = deaths else {
-        return Vec::new();
+fn first_death(deaths: &AMQPValue) -> Death {
+    let last = match deaths {
+        AMQPValue::FieldArray(deaths) => deaths.as_slice().last(),
+        _ => None,
     };
-    let Some(AMQPValue::FieldTable(death)) = deaths.as_slice().last() else {
-        return Vec::new();
+    let Some(AMQPValue::FieldTable(death)) = last else {
+        return Death {
+            time: None,
+            count: 1,
+            key: None,
+        };
     };
     let find = |name: &str| {
         death
@@ -148,11 +156,12 @@ fn first_death(deaths: &AMQPValue) -> Vec<(&'static str, Option<String>)> {
         Some(AMQPValue::FieldArray(keys)) => keys.as_slice().first().and_then(readable),
         _ => None,
     };
-    vec![
-        (HEADER_FIRST, time),
-        (HEADER_ATTEMPTS, find("count").and_then(readable)),
-        (HEADER_KEY, key),
-    ]
+    let count = find("count").and_then(readable).and_then(|text| text.parse().ok());
+    Death {
+        time,
+        count: count.unwrap_or(1),
+        key,
+    }
 }
 
 fn readable(value: &AMQPValue) -> Option<String> {

@@ -1,11 +1,9 @@
-//! Chaos: tasks go in while processes and servers are killed, halted, cut off and set back; then everything is counted.
+//! A run of real processes over real servers, reached through proxies, with everything around it that a test needs.
 
-use std::collections::BTreeMap;
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use agents::ledger::{Inspector, RowState};
+use agents::ledger::Inspector;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use broker::bus::{Bus, Outgoing};
 use broker::ids::RunId;
@@ -15,7 +13,7 @@ use broker::topology::{Speaker, Topology};
 
 use crate::fleet::{Fleet, RUN};
 use crate::program::{Program, wait_for};
-use crate::proxy::{Mode, Proxy};
+use crate::proxy::Proxy;
 use crate::servers::Servers;
 use crate::small::Small;
 
@@ -24,192 +22,8 @@ pub const GROUP: u64 = 4;
 /// Groups of a batch: a run of a multiple of this leaves nothing untrained.
 pub const BATCH: u64 = 5;
 /// Anything that takes longer is stuck.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 const COORDINATORS: usize = 2;
-
-/// How much of what.
-#[derive(Debug, Clone, Copy)]
-pub struct Plan {
-    pub conversations: u64,
-    pub faults: u64,
-    pub seed: u64,
-    /// From one fault to the next, at least.
-    pub pause: Duration,
-}
-
-/// What can happen to a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    KillAgent,
-    KillCoordinator,
-    /// SIGSTOP for longer than a lease, then SIGCONT.
-    HaltAgent,
-    HaltCoordinator,
-    CutBroker,
-    CutStore,
-    /// Connections stay open and nothing passes for a while.
-    StallBroker,
-    StallStore,
-    KillBroker,
-    KillStore,
-    /// Redis comes back empty.
-    EmptyStore,
-    /// Redis comes back as it was some faults ago.
-    OldStore,
-}
-
-impl Fault {
-    /// How often each comes, out of 24: processes die more often than servers.
-    const DRAWN: [(Self, u64); 12] = [
-        (Self::KillAgent, 6),
-        (Self::KillCoordinator, 4),
-        (Self::HaltAgent, 1),
-        (Self::HaltCoordinator, 2),
-        (Self::CutBroker, 2),
-        (Self::CutStore, 2),
-        (Self::StallBroker, 1),
-        (Self::StallStore, 1),
-        (Self::KillBroker, 1),
-        (Self::KillStore, 1),
-        (Self::EmptyStore, 1),
-        (Self::OldStore, 2),
-    ];
-
-    fn draw(dice: &mut Dice) -> Self {
-        let mut left = dice.below(24);
-        for (fault, weight) in Self::DRAWN {
-            if left < weight {
-                return fault;
-            }
-            left -= weight;
-        }
-        Self::KillAgent
-    }
-
-    fn of_a_server(self) -> bool {
-        matches!(
-            self,
-            Self::KillBroker | Self::KillStore | Self::EmptyStore | Self::OldStore
-        )
-    }
-}
-
-/// SplitMix64: the same seed, the same faults.
-pub struct Dice(pub u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound.max(1)
-    }
-
-    fn one_of<'a>(&mut self, list: &'a [&str]) -> &'a str {
-        list[self.below(list.len() as u64) as usize]
-    }
-}
-
-/// What was done and what came of it.
-#[derive(Debug, Default)]
-pub struct Report {
-    pub faults: BTreeMap<Fault, u64>,
-    pub tasks: u64,
-    /// From a server's return to the next group that both agents closed, at most.
-    pub worst_recovery: Duration,
-    /// The same after any fault.
-    pub worst_silence: Duration,
-    pub seconds: f64,
-    pub starts: BTreeMap<String, u64>,
-    /// What `dyad audit --json` said.
-    pub audit: serde_json::Value,
-    pub audit_passed: bool,
-}
-
-impl Report {
-    #[must_use]
-    pub fn conversations(&self) -> u64 {
-        self.tasks * GROUP
-    }
-
-    fn of(&self, agent: &str, key: &str) -> u64 {
-        self.audit["agents"][agent][key].as_u64().unwrap_or(u64::MAX)
-    }
-
-    /// Samples of one agent that have a verdict.
-    #[must_use]
-    pub fn decided(&self, agent: &str) -> u64 {
-        self.of(agent, "decided")
-    }
-
-    /// Tasks and groups that are gone.
-    #[must_use]
-    pub fn lost(&self) -> u64 {
-        let count = |list: &serde_json::Value| list.as_array().map_or(0, |a| a.len() as u64);
-        let unequal = self.audit["books"]["unequal"].as_object().map_or(0, |o| o.len() as u64);
-        let missing: u64 = ["a", "b"].iter().map(|agent| self.of(agent, "missing")).sum();
-        count(&self.audit["books"]["unseen"]) + unequal + missing
-    }
-
-    /// Samples that took effect twice.
-    #[must_use]
-    pub fn double(&self) -> u64 {
-        ["a", "b"].iter().map(|agent| self.of(agent, "twice")).sum()
-    }
-
-    #[must_use]
-    pub fn rate(&self) -> f64 {
-        self.conversations() as f64 / self.seconds
-    }
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "faults           {}", self.faults.values().sum::<u64>())?;
-        for (fault, count) in &self.faults {
-            writeln!(f, "  {count:>4} {fault:?}")?;
-        }
-        writeln!(f, "starts           {:?}", self.starts)?;
-        writeln!(f, "tasks            {}", self.tasks)?;
-        writeln!(f, "conversations    {}", self.conversations())?;
-        writeln!(
-            f,
-            "samples trained or discarded: a {}, b {}",
-            self.decided("a"),
-            self.decided("b")
-        )?;
-        writeln!(f, "lost             {}", self.lost())?;
-        writeln!(f, "double           {}", self.double())?;
-        writeln!(f, "groups split between attempts: {}", self.audit["split"])?;
-        writeln!(
-            f,
-            "audit            {}",
-            if self.audit_passed { "passed" } else { "FAILED" }
-        )?;
-        writeln!(
-            f,
-            "longest wait for a closed group: {:.1?} after any fault",
-            self.worst_silence
-        )?;
-        writeln!(
-            f,
-            "                                 {:.1?} after a server was back",
-            self.worst_recovery
-        )?;
-        writeln!(
-            f,
-            "time             {:.1} s, {:.1} conversations/s",
-            self.seconds,
-            self.rate()
-        )
-    }
-}
 
 /// What a run is made of.
 #[derive(Debug, Clone, Copy)]
@@ -247,7 +61,7 @@ pub struct World {
     pub link: Proxy,
     pub store: Proxy,
     pub fleet: Fleet,
-    published: u64,
+    pub(super) published: u64,
 }
 
 impl World {
@@ -322,6 +136,12 @@ impl World {
             world.fleet.log("c1").contains("the run is running").then_some(())
         });
         world
+    }
+
+    /// Tasks published so far.
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.published
     }
 
     /// Publishes so many more tasks with `dyad publish`.
@@ -448,52 +268,6 @@ impl World {
             bus.close().await;
         });
     }
-
-    /// Does one fault and undoes what of it does not heal by itself; returns when the healing begins.
-    fn strike(&mut self, fault: Fault, dice: &mut Dice, old: &Path) {
-        let agent = dice.one_of(&["a", "b"]);
-        let coordinator = dice.one_of(&["c1", "c2"]);
-        let short = Duration::from_millis(500 + dice.below(2500));
-        match fault {
-            Fault::KillAgent => self.kill(agent),
-            Fault::KillCoordinator => self.kill(coordinator),
-            Fault::HaltAgent => self.halt(agent, short),
-            // The lease is two seconds.
-            Fault::HaltCoordinator => self.halt(coordinator, short * 2),
-            Fault::CutBroker => {
-                self.broker.cut();
-                self.link.cut();
-            }
-            Fault::CutStore => self.store.cut(),
-            Fault::StallBroker => stall(&[&self.broker, &self.link], short),
-            Fault::StallStore => stall(&[&self.store], short),
-            Fault::KillBroker => self.servers.crash_rabbit(),
-            Fault::KillStore => self.servers.crash_redis(true),
-            Fault::EmptyStore => self.servers.crash_redis(false),
-            Fault::OldStore => self.servers.restore_redis(old),
-        }
-    }
-
-    /// SIGKILL, to a process that is there.
-    fn kill(&self, label: &str) {
-        wait_for("a process to be killed", PATIENCE, || {
-            self.fleet.signal(label, "KILL").then_some(())
-        });
-    }
-
-    fn halt(&self, label: &str, time: Duration) {
-        wait_for("a process to be halted", PATIENCE, || {
-            self.fleet.signal(label, "STOP").then_some(())
-        });
-        std::thread::sleep(time);
-        self.fleet.signal(label, "CONT");
-    }
-}
-
-fn stall(proxies: &[&Proxy], time: Duration) {
-    proxies.iter().for_each(|proxy| proxy.set(Mode::Stall));
-    std::thread::sleep(time);
-    proxies.iter().for_each(|proxy| proxy.set(Mode::Pass));
 }
 
 fn home(program: &Program) -> PathBuf {
@@ -504,58 +278,5 @@ fn home(program: &Program) -> PathBuf {
 #[must_use]
 pub fn closed_groups(run: &Path, agent: &str) -> Option<u64> {
     let inspector = Inspector::open(&run.join("buffer").join(format!("{agent}.sqlite"))).ok()?;
-    let rows = inspector.groups().ok()?;
-    Some(rows.iter().filter(|row| row.state != RowState::Reserved).count() as u64)
-}
-
-/// Runs the plan to its end.
-#[must_use]
-pub fn run(binary: &str, plan: Plan) -> Report {
-    let mut world = World::start(binary);
-    let mut dice = Dice(plan.seed);
-    let mut report = Report {
-        tasks: (plan.conversations / GROUP).next_multiple_of(BATCH),
-        ..Report::default()
-    };
-    let began = Instant::now();
-    let mut old = world.servers.copy_redis();
-    for n in 0..plan.faults {
-        let due = report.tasks * (n + 1) / plan.faults;
-        let tasks = due - world.published;
-        let newer = world.servers.copy_redis();
-        let before = world.closed();
-        let publisher = world.publish_beside(tasks);
-        std::thread::sleep(Duration::from_millis(dice.below(1500)));
-        let fault = Fault::draw(&mut dice);
-        println!(
-            "{:>6.1} s  fault {n}: {fault:?}, {before} of {due} groups closed",
-            began.elapsed().as_secs_f64()
-        );
-        world.strike(fault, &mut dice, old.path());
-        *report.faults.entry(fault).or_default() += 1;
-        let (healing, healed) = (Instant::now(), world.closed());
-        publisher.join().unwrap();
-        world.wait_closed((healed + 1).min(due));
-        let waited = healing.elapsed();
-        report.worst_silence = report.worst_silence.max(waited);
-        if fault.of_a_server() {
-            report.worst_recovery = report.worst_recovery.max(waited);
-        }
-        old = newer;
-        std::thread::sleep(plan.pause.saturating_sub(waited));
-    }
-    world.publish(report.tasks - world.published);
-    world.wait_closed(report.tasks);
-    report.seconds = began.elapsed().as_secs_f64();
-    (report.audit, report.audit_passed) = world.end();
-    report.starts = world
-        .fleet
-        .labels()
-        .into_iter()
-        .map(|label| (label.clone(), world.fleet.starts(&label)))
-        .collect();
-    if !report.audit_passed || report.lost() + report.double() > 0 {
-        println!("{}", world.fleet.logs());
-    }
-    report
+    inspector.closed().ok()
 }
