@@ -17,6 +17,7 @@ bus.mandatory     broker   rabbitmq::unroutable_messages_are_refused
 codec.leftover    broker   fuzz::every_truncation_and_every_addition_is_refused
 checkpoint.order  trainer  checkpoint::store::tests::a_crash_at_any_act_leaves_a_loadable_checkpoint
 task.custody      tests    faults::a_task_outlives_the_coordinator_that_took_it
+task.seal         tests    users::a_run_passes_with_a_user_for_each_process
 '
 
 # The four packages at once, so that all have the features that the crate tests asks for; then one test of one of them.

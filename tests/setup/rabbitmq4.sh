@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command with RabbitMQ 4 instead of this machine's: tests/setup/rabbitmq4.sh cargo nextest run -p broker
+# Runs a command with RabbitMQ 4 instead of this machine's: tests/setup/rabbitmq4.sh cargo nextest run --workspace -E 'package(broker) or test(users::)'
 #
 # The node lives in a root file system of Debian's next release, made once by debootstrap (300 MB, two minutes) in
 # DYAD_RABBITMQ4 (default /var/lib/dyad-rabbitmq4). Needs root: the node runs under chroot, and so that it sees the tests'
@@ -20,14 +20,17 @@ if [ ! -x "$root/usr$server" ] && [ ! -x "$root$server" ]; then
     debootstrap --variant=minbase --include=rabbitmq-server "$release" "$root" >&2
 fi
 
-wrapper=$root/dyad-rabbitmq-server
-printf '#!/bin/sh\nexec chroot %s %s "$@"\n' "$root" "$server" >"$wrapper"
-chmod +x "$wrapper"
+# Side by side, where the tests look for the second beside the first.
+mkdir -p "$root/dyad"
+for program in rabbitmq-server rabbitmqctl; do
+    printf '#!/bin/sh\nexec chroot %s %s/%s "$@"\n' "$root" "$(dirname "$server")" "$program" >"$root/dyad/$program"
+    chmod +x "$root/dyad/$program"
+done
 say "$(chroot "$root" dpkg-query -W -f='RabbitMQ ${Version}' rabbitmq-server)"
 
 # shellcheck disable=SC2016
 exec unshare --mount -- bash -c '
     root=$1; shift
     mount --bind /tmp "$root/tmp"; mount -t proc proc "$root/proc"; mount --bind /dev "$root/dev"
-    export TMPDIR=/tmp DYAD_RABBITMQ_SERVER=$root/dyad-rabbitmq-server
+    export TMPDIR=/tmp DYAD_RABBITMQ_SERVER=$root/dyad/rabbitmq-server
     exec "$@"' - "$root" "$@"
