@@ -74,7 +74,10 @@ fn a_run_passes_with_a_user_for_each_process() {
         status.to_string().contains("\"a\"") && status.to_string().contains("\"b\""),
         "{status}"
     );
-    let dead = program.succeed(&["tasks", "dead", "--run", run, "--broker", &as_user("operator")]);
+    let dead = wait_for("the made-up task among the dead letters", PATIENCE, || {
+        let dead = program.succeed(&["tasks", "dead", "--run", run, "--broker", &as_user("operator")]);
+        (!dead.contains("no dead letters")).then_some(dead)
+    });
     for says in [
         "at reclaim, as forged",
         "published by fleet.agent-a",
