@@ -206,4 +206,13 @@ fn an_export_keeps_its_secrets() {
     assert_eq!(read("coordinator.env"), first, "nothing is overwritten unasked");
     assert!(export(&["--replace"]).0.success());
     assert_ne!(read("coordinator.env"), first);
+    let task_key = |text: &str| {
+        let key = text.lines().find_map(|line| line.strip_prefix("DYAD_TASK_KEY="));
+        key.unwrap().to_owned()
+    };
+    let (before, now) = (task_key(&first), task_key(&read("coordinator.env")));
+    assert!(
+        now.ends_with(&format!(",{before}")),
+        "what is in custody under the first is still believed"
+    );
 }

@@ -65,7 +65,7 @@ pub struct ExportArgs {
     /// Where the files go; made if missing, for its owner alone
     #[arg(long, default_value = "users", value_name = "DIR")]
     pub out: PathBuf,
-    /// Make new passwords and a new DYAD_TASK_KEY where there are some; coordinators still believe the last key
+    /// Make new passwords and a new DYAD_TASK_KEY where there are some; coordinators go on believing the earlier keys
     #[arg(long)]
     pub replace: bool,
 }
@@ -163,17 +163,21 @@ fn users(topology: &Topology, agents: &[AgentName]) -> anyhow::Result<Vec<User>>
     Ok(users)
 }
 
-/// The coordinators' secret, as given or a random one. What is in custody under the one before must be known again: that one
-/// stands behind it.
+/// The coordinators' secret, as given or a random one. What is in custody under those of earlier exports must be known again:
+/// they stand behind it.
 fn task_key(before: &Path) -> anyhow::Result<String> {
     let given = std::env::var(seal::VARIABLE).ok().filter(|secret| !secret.is_empty());
-    let secret = match given {
+    let newest = match given {
         Some(secret) => secret,
-        None => match task_key_in(before) {
-            Some(old) => format!("{},{old}", random_secret()?),
-            None => random_secret()?,
-        },
+        None => random_secret()?,
     };
+    let mut keys: Vec<String> = newest.split(',').map(str::to_owned).collect();
+    for old in task_keys_in(before) {
+        if !keys.contains(&old) {
+            keys.push(old);
+        }
+    }
+    let secret = keys.join(",");
     SealKey::new(&secret)?;
     anyhow::ensure!(
         !secret.contains(char::is_whitespace) && !secret.contains(['$', '#', '"', '\'', '\\']),
@@ -183,11 +187,14 @@ fn task_key(before: &Path) -> anyhow::Result<String> {
     Ok(secret)
 }
 
-/// The secret of an earlier export.
-fn task_key_in(environment: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(environment).ok()?;
-    let keys = text.lines().find_map(|line| line.strip_prefix("DYAD_TASK_KEY="))?;
-    keys.split(',').next().map(str::to_owned)
+/// The secrets of an earlier export, the newest first.
+fn task_keys_in(environment: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(environment).unwrap_or_default();
+    let keys = text.lines().find_map(|line| line.strip_prefix("DYAD_TASK_KEY="));
+    keys.iter()
+        .flat_map(|keys| keys.split(','))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// `DYAD_PASSWORD_AGENT_A`

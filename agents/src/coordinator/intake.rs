@@ -128,7 +128,7 @@ fn believe(env: &Env, delivery: &Delivery, id: &str, order: Option<u64>) -> Resu
         return Ok(());
     }
     let reason = "no coordinator of this run gave this task into custody: its seal is missing or of another key. Unless the \
-                  coordinators' DYAD_TASK_KEY was changed (then start them with DYAD_TASK_KEY=NEW,OLD), an agent made it up";
+                  coordinators' DYAD_TASK_KEY was changed (then stop all of them and start them with DYAD_TASK_KEY=NEW,OLD), an agent made it up";
     Err(Refusal::new(Class::Forged, reason))
 }
 

@@ -192,6 +192,45 @@ pub fn headers(before: &[(String, String)], stage: Stage, refusal: &Refusal, que
     headers
 }
 
+/// What a broker knows of a message that it gave up by itself.
+pub(super) struct GivenUp {
+    /// Its word for why.
+    pub(super) reason: String,
+    pub(super) queue: Option<String>,
+    pub(super) key: Option<String>,
+    /// When, and how often.
+    pub(super) first: Option<String>,
+    pub(super) count: u64,
+}
+
+impl GivenUp {
+    /// Says so under our names, whatever stood there but when it failed first and how often it had.
+    pub(super) fn explain(self, headers: &mut Vec<(String, String)>) {
+        let find = |name: &str| {
+            headers
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value.clone())
+        };
+        let earlier = find(HEADER_ATTEMPTS)
+            .and_then(|text| text.parse::<u64>().ok())
+            .unwrap_or(0);
+        let known = [
+            (HEADER_STAGE, Some(STAGE_BROKER.to_owned())),
+            (HEADER_CLASS, Some(self.reason.clone())),
+            (HEADER_FIRST, find(HEADER_FIRST).or(self.first)),
+            (HEADER_REASON, Some(self.reason)),
+            (HEADER_ATTEMPTS, Some(earlier.saturating_add(self.count).to_string())),
+            (HEADER_QUEUE, self.queue),
+            (HEADER_KEY, self.key),
+        ];
+        for (name, value) in known {
+            headers.retain(|(key, _)| key != name);
+            headers.extend(value.map(|value| (name.to_owned(), value)));
+        }
+    }
+}
+
 /// The headers of a letter that is published again: how often it has failed, and when first, stays known.
 #[must_use]
 pub fn revived(letter: &[(String, String)]) -> Vec<(String, String)> {
@@ -263,6 +302,36 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         assert_eq!(first[0], first[2]);
+    }
+
+    #[test]
+    fn a_message_that_the_broker_gave_up_counts_on() {
+        let mut headers = [
+            (HEADER_ATTEMPTS, "2"),
+            (HEADER_FIRST, "then"),
+            (HEADER_STAGE, "play"),
+            ("who", "me"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .to_vec();
+        let given_up = GivenUp {
+            reason: "delivery_limit".into(),
+            queue: Some("q".into()),
+            key: None,
+            first: Some("now".into()),
+            count: 1,
+        };
+        given_up.explain(&mut headers);
+        for (name, value) in [
+            (HEADER_ATTEMPTS, "3"),
+            (HEADER_FIRST, "then"),
+            (HEADER_STAGE, STAGE_BROKER),
+            (HEADER_CLASS, "delivery_limit"),
+            (HEADER_QUEUE, "q"),
+            ("who", "me"),
+        ] {
+            assert_eq!(of(&headers, name), [value], "{name}");
+        }
     }
 
     #[test]

@@ -18,9 +18,7 @@ use tokio::sync::Notify;
 
 use self::queue::{QueueCell, Rejected, Stored, Taken};
 use self::routes::Routes;
-use super::letter::{
-    HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, STAGE_BROKER,
-};
+use super::letter::GivenUp;
 use super::{Acker, Bus, BusError, BusHealth, Consumer, Delivery, Outgoing, PublishError};
 use crate::clock::rfc3339;
 use crate::topology::{Queue, Topology};
@@ -62,20 +60,14 @@ impl Broker {
         let targets = self.read(|routes| routes.targets(to));
         let mut dead = message.clone();
         dead.routing_key.clone_from(&to.routing_key);
-        if !dead.headers.iter().any(|(key, _)| key == HEADER_REASON) {
-            let now = rfc3339(SystemTime::now());
-            for (name, value) in [
-                (HEADER_REASON, reason),
-                (HEADER_CLASS, reason),
-                (HEADER_STAGE, STAGE_BROKER),
-                (HEADER_FIRST, &now),
-                (HEADER_ATTEMPTS, "1"),
-                (HEADER_QUEUE, &queue.name),
-                (HEADER_KEY, &message.routing_key),
-            ] {
-                dead.headers.push((name.into(), value.into()));
-            }
-        }
+        let given_up = GivenUp {
+            reason: reason.to_owned(),
+            queue: Some(queue.name.to_string()),
+            key: Some(message.routing_key.clone()),
+            first: Some(rfc3339(SystemTime::now())),
+            count: 1,
+        };
+        given_up.explain(&mut dead.headers);
         for target in &targets {
             // Forced, so it cannot be full.
             let _ = target.push(dead.clone(), true);
@@ -328,7 +320,8 @@ impl MemoryConsumer {
             message_id: message.message_id,
             correlation_id: message.correlation_id,
             headers: message.headers,
-            user: None,
+            // All of it is one process.
+            user: Some("memory".into()),
             dead_letter: false,
             body: message.body,
             redelivered,

@@ -55,7 +55,8 @@ fn measure(world: &mut World, window: Duration, mut kills: Option<&mut Dice>) ->
         if world.published() - closed < WAITING {
             world.publish(WAITING);
         }
-        let due = began.elapsed().as_secs() / EVERY.as_secs();
+        // From the middle of the first interval on, so that what a kill costs lies within the window.
+        let due = (began.elapsed() + EVERY / 2).as_secs() / EVERY.as_secs();
         if let Some(dice) = kills.as_deref_mut()
             && killed < due
         {
@@ -64,6 +65,7 @@ fn measure(world: &mut World, window: Duration, mut kills: Option<&mut Dice>) ->
             killed += 1;
         }
     }
+    closed = world.closed().max(closed);
     let rate = (closed - before) as f64 * GROUP as f64 / began.elapsed().as_secs_f64();
     (rate, killed)
 }

@@ -1,11 +1,13 @@
 //! A dead letter that is published again as something else.
 
+use std::path::PathBuf;
+
 use anyhow::Context;
 use serde_json::Value;
 
 use super::letters::Letter;
 use crate::cli::failure::Usage;
-use crate::cli::publish::{Checked, Manifest, Rules, check};
+use crate::cli::publish::{Checked, Rules, check};
 
 /// What is published in the place of one letter.
 pub struct Change {
@@ -17,8 +19,8 @@ pub struct Change {
     pub as_id: Option<String>,
     /// What a task must be in this run.
     pub rules: Rules,
-    /// Where its new id is noted.
-    pub manifest: Manifest,
+    /// Where a new id is noted: the run's manifest.
+    pub published: PathBuf,
 }
 
 impl Change {

@@ -1,5 +1,7 @@
 //! The dead letters of a run: read, published again, removed.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,12 +72,20 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
     {
         deliveries.push(delivery);
     }
+    let ambiguous = ambiguous(&deliveries);
     let mut letters = Vec::with_capacity(deliveries.len());
     let mut changed = false;
     for delivery in deliveries {
         let mut letter = Letter::read(&delivery);
         match order {
             Order::List(ids) if wanted(ids, &letter.id) => letter.keep("kept"),
+            Order::Requeue(_) | Order::Change(Change { edited: None, .. })
+                if order.names(&letter.id) && ambiguous.contains(&letter.id) =>
+            {
+                letter.keep(
+                    "kept: letters of this id differ; write the task that you mean to a file: --requeue ID --edit FILE",
+                );
+            }
             Order::Requeue(ids) if wanted(ids, &letter.id) => match letter.unread(topology, ids) {
                 Some(why) => letter.keep(&why),
                 None => {
@@ -89,8 +99,8 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
             Order::Change(change) if change.letter == letter.id && !changed => {
                 // Judged before anything is sent.
                 let task = change.task(&letter)?;
-                requeue(bus, topology, &delivery, &mut letter, task, Some(&change.manifest)).await?;
-                changed = true;
+                requeue(bus, topology, &delivery, &mut letter, task, Some(&change.published)).await?;
+                changed = !letter.kept;
             }
             Order::Change(change) if change.letter == letter.id => {
                 letter.keep("kept: another letter of this id was changed");
@@ -101,6 +111,32 @@ pub async fn handle(bus: &Arc<dyn Bus>, topology: &Topology, order: &Order) -> a
         letters.push(letter);
     }
     Ok(letters)
+}
+
+/// Ids under which different messages lie there: anybody who may write there can take another's id.
+fn ambiguous(deliveries: &[Delivery]) -> BTreeSet<String> {
+    let mut bodies: BTreeMap<String, &Bytes> = BTreeMap::new();
+    let differs = deliveries.iter().filter_map(|delivery| {
+        let id = id_of(delivery);
+        let first = *bodies.entry(id.clone()).or_insert(&delivery.body);
+        (*first != delivery.body).then_some(id)
+    });
+    differs.collect()
+}
+
+fn id_of(delivery: &Delivery) -> String {
+    let unnamed = || Digest::of(&delivery.body).to_string();
+    delivery.message_id.clone().unwrap_or_else(unnamed)
+}
+
+impl Order {
+    /// Whether it speaks of letters of this id.
+    fn names(&self, id: &str) -> bool {
+        match self {
+            Order::List(ids) | Order::Requeue(ids) | Order::Drop(ids) => wanted(ids, id),
+            Order::Change(change) => change.letter == id,
+        }
+    }
 }
 
 fn wanted(ids: &[String], id: &str) -> bool {
@@ -120,10 +156,7 @@ impl Letter {
         let header = |name: &str| delivery.header(name).unwrap_or_default().to_owned();
         let or = |text: String, other: &dyn Fn() -> String| if text.is_empty() { other() } else { text };
         Self {
-            id: delivery
-                .message_id
-                .clone()
-                .unwrap_or_else(|| Digest::of(&delivery.body).to_string()),
+            id: id_of(delivery),
             kind: or(header(HEADER_TYPE), &|| {
                 delivery.kind.map_or_else(String::new, |kind| kind.to_string())
             }),
@@ -151,7 +184,9 @@ impl Letter {
 
     /// Why somebody must have read it before it is published in our name, if its id was not given.
     fn unread(&self, topology: &Topology, ids: &[String]) -> Option<String> {
-        let made_up = self.class == Class::Forged.as_str() || topology.is_agent(&self.mover);
+        // Whoever does not say who he is may be an agent.
+        let by_an_agent = self.mover.is_empty() || topology.is_agent(&self.mover) || topology.is_agent(&self.user);
+        let made_up = self.class == Class::Forged.as_str() || by_an_agent;
         (made_up && ids.is_empty())
             .then(|| "kept: no coordinator has vouched for it; read it, then requeue it by its id".into())
     }
@@ -169,15 +204,15 @@ impl Letter {
     }
 }
 
-/// Publishes this as a task in the letter's place, and takes the letter out when that is confirmed. What is published under
-/// another id is noted first, since `dyad audit` looks for it under that.
+/// Publishes this as a task in the letter's place, and takes the letter out when that is confirmed. What was published under
+/// another id is noted before the letter goes, since `dyad audit` looks for it under that.
 async fn requeue(
     bus: &Arc<dyn Bus>,
     topology: &Topology,
     delivery: &Delivery,
     letter: &mut Letter,
     task: Checked,
-    manifest: Option<&Manifest>,
+    published: Option<&Path>,
 ) -> anyhow::Result<()> {
     if let Some(why) = letter.cannot_live(&task.id) {
         letter.keep(&format!("kept: {why}"));
@@ -199,7 +234,7 @@ async fn requeue(
     let mut fate = "requeued".to_owned();
     if task.id != letter.id {
         fate = format!("requeued as {}", task.id);
-        manifest.map_or(Ok(()), |manifest| manifest.note(&task.id))?;
+        published.map_or(Ok(()), |path| Manifest::open(path)?.note(&task.id))?;
     }
     letter.fate = match delivery.ack().await {
         true => fate,

@@ -104,7 +104,7 @@ impl DeadArgs {
                 edited: self.edit.as_deref().map(publish::read).transpose()?,
                 as_id: self.as_id.clone(),
                 rules: publish::Rules::of(&folder.config()?),
-                manifest: publish::Manifest::open(&folder.published())?,
+                published: folder.published(),
             }));
         }
         Ok(match (&self.requeue, &self.drop) {

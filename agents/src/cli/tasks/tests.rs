@@ -101,7 +101,14 @@ async fn a_task_that_dies_again_is_requeued_once() {
 }
 
 /// What a person does with a letter of this task; then what lies in the queue of tasks and in the dead letters.
-async fn change(stage: Stage, body: &'static [u8], change: Change) -> (anyhow::Result<Vec<Letter>>, Option<Delivery>) {
+async fn change(
+    stage: Stage,
+    body: &'static [u8],
+    mut change: Change,
+) -> (anyhow::Result<Vec<Letter>>, Option<Delivery>) {
+    let folder = tempfile::tempdir().unwrap();
+    change.published = folder.path().join("published.jsonl");
+    let (published, id) = (change.published.clone(), change.as_id.clone());
     let first = MemoryBus::new();
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
@@ -117,13 +124,19 @@ async fn change(stage: Stage, body: &'static [u8], change: Change) -> (anyhow::R
         .ok()
         .flatten();
     assert_eq!(left, u64::from(task.is_none()), "a letter lies in one place");
+    let noted = std::fs::read_to_string(published).unwrap_or_default();
+    let new = id.filter(|_| task.is_some()).map(|id| format!("{{\"id\":\"{id}\"}}\n"));
+    assert_eq!(
+        noted,
+        new.unwrap_or_default(),
+        "a new id is in the manifest, and nothing else"
+    );
     (done, task)
 }
 
 fn replace(edited: Option<&str>, as_id: Option<&str>) -> Change {
-    let noted = tempfile::NamedTempFile::new().unwrap();
     Change {
-        manifest: publish::Manifest::open(noted.path()).unwrap(),
+        published: std::path::PathBuf::new(),
         letter: "t1".into(),
         edited: edited.map(|text| text.as_bytes().to_vec()),
         as_id: as_id.map(str::to_owned),
@@ -206,6 +219,39 @@ async fn what_is_no_object_cannot_be_given_an_id() {
     let (done, task) = change(Stage::Intake, b"\xff", replace(None, Some("t2"))).await;
     let text = told(&done.unwrap_err());
     assert!(text.contains("--edit FILE") && task.is_none(), "{text}");
+}
+
+/// Whoever may write there can take another's id.
+#[tokio::test]
+async fn of_letters_that_differ_none_is_requeued_by_their_id() {
+    let first = MemoryBus::new();
+    let topology = Topology::new(RunId::new("r-1").unwrap());
+    let bus: Arc<dyn Bus> = first.clone();
+    bus.declare(&topology, &[]).await.unwrap();
+    for body in [b"{}".as_slice(), b"[]"] {
+        bury(&bus, &topology, "t1", Kind::Task, body).await;
+    }
+    let unsure = replace(None, Some("t2"));
+    for order in [
+        Order::Requeue(vec!["t1".into()]),
+        Order::Requeue(vec![]),
+        Order::Change(unsure),
+    ] {
+        let peer: Arc<dyn Bus> = first.peer();
+        let done = handle(&peer, &topology, &order).await.unwrap();
+        peer.close().await;
+        assert_eq!(done.len(), 2);
+        assert!(
+            done.iter()
+                .all(|letter| letter.kept && letter.fate.contains("--edit FILE"))
+        );
+    }
+    let peer: Arc<dyn Bus> = first.peer();
+    let sure = Order::Change(replace(Some("{\"prompt\": \"o1\"}"), None));
+    let done = handle(&peer, &topology, &sure).await.unwrap();
+    peer.close().await;
+    assert_eq!(done.iter().filter(|letter| letter.fate == "requeued").count(), 1);
+    assert_eq!(bus.depth(&topology.dead()).await, Some(1));
 }
 
 fn shown() -> Letter {

@@ -7,9 +7,7 @@ use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, message};
 
 use crate::bus::Outgoing;
-use crate::bus::letter::{
-    HEADER_ATTEMPTS, HEADER_CLASS, HEADER_FIRST, HEADER_KEY, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE, STAGE_BROKER,
-};
+use crate::bus::letter::GivenUp;
 use crate::clock::rfc3339;
 use crate::protocol::Kind;
 
@@ -74,7 +72,7 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
     let table = properties.headers().as_ref().map(FieldTable::inner);
     let deaths = table.and_then(|table| table.iter().find(|(key, _)| key.as_str() == "x-death"));
     if let Some((_, deaths)) = deaths {
-        explain_dead_letter(&mut headers, deaths);
+        given_up(&headers, deaths).explain(&mut headers);
     }
     // Always there, whatever the publisher wrote into it: the other marks of the broker depend on that.
     let dead_letter = deaths.is_some();
@@ -89,65 +87,27 @@ pub(super) fn incoming(delivery: &mut message::Delivery) -> Incoming {
     }
 }
 
-/// What the broker says of a death that is its own doing, under our names, whatever stood there. Letters of ours are
-/// published, and say themselves what they are.
-fn explain_dead_letter(headers: &mut Vec<(String, String)>, deaths: &AMQPValue) {
-    let find = |name: &str| {
+/// What RabbitMQ says of the oldest entry in `x-death`.
+fn given_up(headers: &[(String, String)], deaths: &AMQPValue) -> GivenUp {
+    let said = |name: &str| {
         headers
             .iter()
             .find(|(key, _)| key == name)
             .map(|(_, value)| value.clone())
     };
-    let death = first_death(deaths);
-    let earlier = find(HEADER_ATTEMPTS)
-        .and_then(|text| text.parse::<u64>().ok())
-        .unwrap_or(0);
-    let reason = find("x-first-death-reason");
-    let known = [
-        (HEADER_STAGE, Some(STAGE_BROKER.to_owned())),
-        (HEADER_CLASS, reason.clone()),
-        (HEADER_REASON, reason),
-        (HEADER_QUEUE, find("x-first-death-queue")),
-        (HEADER_FIRST, find(HEADER_FIRST).or(death.time)),
-        (HEADER_ATTEMPTS, Some(earlier.saturating_add(death.count).to_string())),
-        (HEADER_KEY, death.key),
-    ];
-    for (name, value) in known {
-        if let Some(value) = value {
-            headers.retain(|(key, _)| key != name);
-            headers.push((name.to_owned(), value));
-        }
-    }
-}
-
-/// When, how often and under which key.
-struct Death {
-    time: Option<String>,
-    count: u64,
-    key: Option<String>,
-}
-
-/// Of the oldest entry in `x-death`: when, how often and under which key.
-fn first_death(deaths: &AMQPValue) -> Death {
     let last = match deaths {
         AMQPValue::FieldArray(deaths) => deaths.as_slice().last(),
         _ => None,
     };
-    let Some(AMQPValue::FieldTable(death)) = last else {
-        return Death {
-            time: None,
-            count: 1,
-            key: None,
-        };
-    };
-    let find = |name: &str| {
-        death
+    let find = |name: &str| match last {
+        Some(AMQPValue::FieldTable(death)) => death
             .inner()
             .iter()
             .find(|(key, _)| key.as_str() == name)
-            .map(|(_, value)| value)
+            .map(|(_, value)| value),
+        _ => None,
     };
-    let time = match find("time") {
+    let first = match find("time") {
         // RabbitMQ's are in seconds.
         Some(AMQPValue::Timestamp(seconds)) => UNIX_EPOCH.checked_add(Duration::from_secs(*seconds)).map(rfc3339),
         _ => None,
@@ -157,10 +117,12 @@ fn first_death(deaths: &AMQPValue) -> Death {
         _ => None,
     };
     let count = find("count").and_then(readable).and_then(|text| text.parse().ok());
-    Death {
-        time,
-        count: count.unwrap_or(1),
+    GivenUp {
+        reason: said("x-first-death-reason").unwrap_or_else(|| "given up".into()),
+        queue: said("x-first-death-queue"),
         key,
+        first,
+        count: count.unwrap_or(1),
     }
 }
 
