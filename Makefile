@@ -44,7 +44,7 @@ setup: ## compiler, libtorch (545 MB, once); GPU=1 adds the CUDA libraries (2 GB
 	$(phase) "libtorch" "545 MB once, then nothing" python3 trainer/libtorch/setup.py $(if $(GPU),--gpu)
 
 build: setup ## only build
-	$(phase) "build" "first time about 5 minutes on 2 cores, then seconds" cargo build --workspace
+	$(phase) "build" "first time 5 to 9 minutes on 2 cores, then seconds" cargo build --workspace
 
 demo: build ## run configs/signal.toml in one process, no servers; ends with a report
 	$(phase) "demo" "about a minute" $(dyad) run $(CONFIG) $(ARGS)
