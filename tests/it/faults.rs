@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use tests::chaos::{GROUP, World};
-use tests::program::wait_for;
+use tests::chaos::{GROUP, Shape, World, impatient};
+use tests::program::{json_lines, wait_for};
 use tests::proxy::Mode;
 
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,6 +19,137 @@ fn said(world: &World, label: &str, what: &str) {
     wait_for(&format!("{label} to say {what:?}"), PATIENCE, || {
         world.fleet.log(label).contains(what).then_some(())
     });
+}
+
+/// A new version is rolled out: every process is told to stop and started again, and both servers restart, one after the other.
+#[test]
+fn every_service_restarted_in_turn_costs_nothing() {
+    let mut world = world(2);
+    let mut publisher = world.publish_beside(60);
+    for label in ["a", "c1", "b", "c2"] {
+        world.fleet.restart(label, PATIENCE);
+        let closed = world.closed();
+        world.wait_closed(closed + 2);
+    }
+    world.servers.crash_rabbit();
+    world.wait_closed(world.closed() + 2);
+    world.servers.crash_redis(true);
+    publisher.join().unwrap();
+    publisher = world.publish_beside(20);
+    world.wait_closed(world.closed() + 2);
+    publisher.join().unwrap();
+    for label in ["a", "b", "c1", "c2"] {
+        assert_eq!(world.fleet.starts(label), 2, "{label}:\n{}", world.fleet.log(label));
+    }
+    world.end_well();
+}
+
+/// Its release hangs, because the store does: who insists does not wait for it.
+#[test]
+fn a_second_signal_ends_a_process_at_once() {
+    let mut world = world(1);
+    let publisher = world.publish_beside(20);
+    world.wait_closed(1);
+    world.store.set(Mode::Stall);
+    world.fleet.signal("c1", "TERM");
+    said(&world, "c1", "told to stop; releasing what is open");
+    world.fleet.signal("c1", "TERM");
+    // An end in order would be a good one, and nothing would be started again.
+    wait_for("the coordinator to be started again", PATIENCE, || {
+        (world.fleet.starts("c1") == 2).then_some(())
+    });
+    world.store.set(Mode::Pass);
+    publisher.join().unwrap();
+    world.end_well();
+}
+
+/// Each process has another idea of what time it is, and all of them change it twice by two hours.
+#[test]
+fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
+    let clocks = tempfile::tempdir().unwrap();
+    let library = faketime();
+    let path = |label: &str| clocks.path().join(label).to_str().unwrap().to_owned();
+    let paths = ["a", "b", "c1", "c2"].map(|label| (label, path(label)));
+    let step = |hours: [i64; 4]| {
+        for ((_, path), hours) in paths.iter().zip(hours) {
+            std::fs::write(path, format!("{:+}\n", hours * 3600)).unwrap();
+        }
+    };
+    step([1, -1, 0, 2]);
+    let environment: Vec<(&str, &str, &str)> = paths
+        .iter()
+        .flat_map(|(label, path)| {
+            [
+                (*label, "LD_PRELOAD", library.as_str()),
+                (*label, "FAKETIME_TIMESTAMP_FILE", path.as_str()),
+                (*label, "FAKETIME_NO_CACHE", "1"),
+                (*label, "FAKETIME_DONT_FAKE_MONOTONIC", "1"),
+            ]
+        })
+        .collect();
+    let mut world = World::shaped(
+        env!("CARGO_BIN_EXE_dyad-under-test"),
+        Shape {
+            environment: &environment,
+            ..Shape::default()
+        },
+    );
+    for hours in [[-1, 1, 2, 0], [1, -1, 0, 2]] {
+        world.publish(10);
+        world.wait_closed(world.published() - 5);
+        step(hours);
+        world.publish(5);
+        world.wait_closed(world.published());
+    }
+    let hours = ["a", "b"].map(|agent| hours_told(&world, agent));
+    assert!(
+        hours.iter().all(|hours| *hours >= 2),
+        "the clocks were stepped: {hours:?}"
+    );
+    world.end_well();
+}
+
+/// The library that lies about the time, of Debian's package of that name.
+fn faketime() -> String {
+    let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
+    let libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
+    let found = libraries.into_iter().find(|library| library.exists());
+    let found = found.expect("libfaketime is not installed: tests/setup/machine.sh clients brings it");
+    found.to_str().unwrap().to_owned()
+}
+
+/// How many hours lie between the earliest and the latest line that a process has logged.
+fn hours_told(world: &World, label: &str) -> i64 {
+    let lines = json_lines(&world.fleet.run().join(format!("logs/{label}.jsonl")));
+    let hour = |line: &serde_json::Value| {
+        let time = line["time"].as_str().unwrap();
+        let number = |range: std::ops::Range<usize>| time[range].parse::<i64>().unwrap();
+        number(8..10) * 24 + number(11..13)
+    };
+    let hours: Vec<i64> = lines.iter().map(hour).collect();
+    // The last day of a month is followed by a first.
+    (hours.iter().max().unwrap() - hours.iter().min().unwrap()).min(23)
+}
+
+/// A broker that closes the channel of a consumer that keeps a message for long: what it held is done by whoever gets it next.
+#[test]
+fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
+    let mut world = World::shaped(
+        env!("CARGO_BIN_EXE_dyad-under-test"),
+        Shape {
+            rabbit: || impatient(3000),
+            failpoints: &[("b", "turn.generated=3*off->1*sleep(12000)->off")],
+            ..Shape::default()
+        },
+    );
+    world.publish(10);
+    world.wait_closed(10);
+    let log = std::fs::read_to_string(world.servers.rabbit.log_path()).unwrap();
+    assert!(
+        log.contains("timed out waiting for delivery acknowledgement"),
+        "the broker never lost its patience:\n{log}"
+    );
+    world.end_well();
 }
 
 /// The coordinator dies in the middle of taking several tasks: those it has taken are in no ledger yet.

@@ -1,9 +1,9 @@
 //! Work that kills whoever does it, among good work: it ends in the dead letters, alone, and the run goes on.
 
 use broker::bus::Bus;
-use broker::ids::{GroupId, RunId};
+use broker::ids::{Digest, GroupId, RunId};
 use broker::topology::Topology;
-use tests::chaos::{GROUP, Shape, World};
+use tests::chaos::{GROUP, Shape, World, task_line};
 use tests::fleet::RUN;
 use tests::letters::{connect, dead_letters};
 use tests::trace::audit;
@@ -16,10 +16,15 @@ const BATCH: u64 = 7;
 
 /// Publishes all at once; work on one of the groups kills the process `label` at `point`, every time.
 fn poisoned(label: &str, point: &str, says: &str) {
+    let group = GroupId::new(&RunId::new(RUN).unwrap(), &format!("task-{POISON}"));
+    kills(label, &format!("{point}/{group}"), says, "play", 1);
+}
+
+/// As [`poisoned`], wherever it is; `rows` is how many a ledger has of the dead task.
+fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
     let task = format!("task-{POISON}");
     let run = RunId::new(RUN).unwrap();
-    let group = GroupId::new(&run, &task);
-    let points = format!("{point}/{group}=kill");
+    let points = format!("{point}=kill");
     let shape = Shape {
         coordinators: 1,
         batch: BATCH,
@@ -27,11 +32,11 @@ fn poisoned(label: &str, point: &str, says: &str) {
         staleness: 100,
         failpoints: &[(label, &points)],
         always: true,
+        ..Shape::default()
     };
     let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
     world.publish(TASKS);
-    world.wait_closed(TASKS);
-    let (books, passed) = world.end();
+    let (books, passed) = world.end_after(TASKS - 1 + rows);
     assert!(passed, "{books:#}\n{}", world.fleet.logs());
     let books = &books["books"];
     let figure = |name: &str| books[name].as_u64().unwrap();
@@ -42,7 +47,7 @@ fn poisoned(label: &str, point: &str, says: &str) {
     );
     for agent in ["a", "b"] {
         let counts = audit(world.fleet.run(), agent).counts;
-        assert_eq!((counts.trained, counts.dead), ((TASKS - 1) * GROUP, 1), "{agent}");
+        assert_eq!((counts.trained, counts.dead), ((TASKS - 1) * GROUP, rows), "{agent}");
     }
     for other in ["a", "b", "c1"].iter().filter(|other| **other != label) {
         assert_eq!(world.fleet.starts(other), 1, "{other} was never touched");
@@ -57,7 +62,7 @@ fn poisoned(label: &str, point: &str, says: &str) {
     let letter = &letters[0];
     assert_eq!(letter.id, task);
     assert!(letter.reason.contains(says), "{}", letter.reason);
-    assert_eq!((letter.stage.as_str(), letter.class.as_str()), ("play", "crashed"));
+    assert_eq!((letter.stage.as_str(), letter.class.as_str()), (stage, "crashed"));
     let body = String::from_utf8(letter.body.clone()).unwrap();
     assert!(body.contains(&format!("\"{task}\"")), "{body}");
 }
@@ -76,4 +81,17 @@ fn a_task_that_kills_an_agent_dies_alone() {
 #[test]
 fn a_task_that_kills_the_agent_that_answers_dies_alone() {
     poisoned("b", "job.begun", "agent b died 3 times");
+}
+
+/// Before it is in anybody's custody: nothing is known of it but its bytes.
+#[test]
+fn a_task_that_kills_whoever_reads_it_dies_alone() {
+    let mark = Digest::of(task_line(POISON, "").as_bytes());
+    kills(
+        "c1",
+        &format!("task.read/{mark}"),
+        "the coordinator died 3 times while it read",
+        "intake",
+        0,
+    );
 }

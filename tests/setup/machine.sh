@@ -4,7 +4,7 @@
 #   machine.sh rust        the Rust toolchain (only said, never installed)
 #   machine.sh build       a C++ compiler and Python with pip or venv
 #   machine.sh servers     RabbitMQ and Redis, whose binaries dyad starts privately
-#   machine.sh clients     Python's pika in tests/.venv, for the tests that publish from Python
+#   machine.sh clients     what only tests need: Python's pika in tests/.venv, and faketime, which lies about the time
 #
 # Several may be given. Nothing is done, and nothing said, when nothing is missing. As root or with password-less sudo
 # packages are installed with apt-get; otherwise the command to run is printed and the exit status is 1.
@@ -50,6 +50,7 @@ need_servers() {
 }
 
 need_clients() {
+    compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || wanted+=(faketime)
     [ -x tests/.venv/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
 }
 

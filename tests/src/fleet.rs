@@ -31,6 +31,8 @@ struct Shared {
     ended: AtomicBool,
     stopping: AtomicBool,
     held: AtomicBool,
+    /// A good end of the present process is not the run's.
+    again: AtomicBool,
 }
 
 impl Fleet {
@@ -102,6 +104,18 @@ impl Fleet {
         // Under the lock: the process is not reaped, so its id is its own.
         let sent = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
         sent.unwrap().success()
+    }
+
+    /// Tells a process to stop, as an operator would, and waits until it has been started again.
+    pub fn restart(&self, label: &str, patience: Duration) {
+        let (shared, starts) = (&self.members[label].shared, self.starts(label));
+        shared.again.store(true, Ordering::SeqCst);
+        assert!(self.signal(label, "TERM"), "{label} runs");
+        let until = Instant::now() + patience;
+        while self.starts(label) == starts {
+            assert!(Instant::now() < until, "{label} does not stop:\n{}", self.log(label));
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 
     /// Kills a process, and starts it no more until [`Fleet::release`].
@@ -177,6 +191,7 @@ impl Member {
             ended: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             held: AtomicBool::new(false),
+            again: AtomicBool::new(false),
         });
         let file = std::fs::OpenOptions::new()
             .create(true)
@@ -214,7 +229,7 @@ impl Shared {
                     self.starts.fetch_add(1, Ordering::SeqCst);
                 }
             }
-            if self.ends_well() {
+            if self.ends_well() && !self.again.swap(false, Ordering::SeqCst) {
                 self.ended.store(true, Ordering::SeqCst);
                 return;
             }

@@ -83,6 +83,12 @@ impl Servers {
 
     /// One command to Redis, which must take it.
     pub fn redis_cli(&self, args: &[&str]) {
+        assert_eq!(self.redis_ask(args), "OK", "{args:?}");
+    }
+
+    /// What Redis answers to one command.
+    #[must_use]
+    pub fn redis_ask(&self, args: &[&str]) -> String {
         let url = self.redis.url();
         let (password, place) = url.trim_start_matches("redis://:").split_once('@').unwrap();
         let port = place.rsplit(':').next().unwrap().split('/').next().unwrap();
@@ -92,13 +98,12 @@ impl Servers {
             .args(args)
             .output()
             .unwrap();
-        let answer = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(
-            answer.trim(),
-            "OK",
+        assert!(
+            output.status.success(),
             "{args:?}: {}",
             String::from_utf8_lossy(&output.stderr)
         );
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -86,7 +87,11 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         )
         .await;
         bus.close().await;
-        println!("{} tasks confirmed by the broker for run {run}", sent?);
+        let Sent { confirmed, refused } = sent?;
+        println!(
+            "{confirmed} tasks confirmed by the broker for run {run}{}",
+            held_up(refused)
+        );
         Ok(())
     })
 }
@@ -211,15 +216,31 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
     })
 }
 
-/// Sends all, in order of the file as far as the window goes; answers how many were confirmed.
+/// What became of the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    pub confirmed: usize,
+    /// How often a full queue refused one, which was sent again until it was taken.
+    pub refused: u64,
+}
+
+fn held_up(refused: u64) -> String {
+    match refused {
+        0 => String::new(),
+        times => format!("; the queue of tasks was full {times} times, and was waited for"),
+    }
+}
+
+/// Sends all, in order of the file as far as the window goes.
 pub async fn send(
     bus: Arc<dyn Bus>,
     topology: &Topology,
     tasks: Vec<Checked>,
     manifest: Option<&Manifest>,
     progress: impl FnOnce(usize) -> ProgressBar,
-) -> anyhow::Result<usize> {
+) -> anyhow::Result<Sent> {
     let to = topology.to(&topology.tasks());
+    let pressure = Pressure::default();
     let bar = progress(tasks.len());
     let run = topology.run().to_string();
     let sent = stream::iter(tasks.into_iter().map(|task| {
@@ -232,7 +253,7 @@ pub async fn send(
             body: task.body,
             durable: true,
         };
-        let confirmed = confirm(bus.as_ref(), message);
+        let confirmed = confirm(bus.as_ref(), message, &pressure);
         Ok::<_, anyhow::Error>(async move { confirmed.await.map(|()| task.id) })
     }))
     .try_buffered(WINDOW)
@@ -243,6 +264,10 @@ pub async fn send(
     })
     .await;
     bar.finish_and_clear();
+    let sent = sent.map(|confirmed| Sent {
+        confirmed,
+        refused: pressure.0.load(Ordering::Relaxed),
+    });
     sent.with_context(|| {
         format!(
             "{} tasks were confirmed; sending all again is safe, an id is done once",
@@ -279,13 +304,30 @@ impl Manifest {
     }
 }
 
+/// How often a full queue has refused a task. The first time is told.
+#[derive(Debug, Default)]
+struct Pressure(AtomicU64);
+
+impl Pressure {
+    fn refused(&self) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            eprintln!(
+                "the queue of tasks is full: waiting until the run has taken some (`dyad status` shows how it does)"
+            );
+        }
+    }
+}
+
 /// Publishes until it is confirmed; a full queue is waited for.
-async fn confirm(bus: &dyn Bus, message: Outgoing) -> anyhow::Result<()> {
+async fn confirm(bus: &dyn Bus, message: Outgoing, pressure: &Pressure) -> anyhow::Result<()> {
     let mut pause = Duration::from_millis(50);
     loop {
         match bus.publish(message.clone()).await {
             Ok(()) => return Ok(()),
-            Err(PublishError::Full(_) | PublishError::Unknown) => {
+            Err(error @ (PublishError::Full(_) | PublishError::Unknown)) => {
+                if matches!(error, PublishError::Full(_)) {
+                    pressure.refused();
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(Duration::from_secs(5));
             }
@@ -368,7 +410,11 @@ mod tests {
         let sent = send(bus.clone(), &topology, tasks, None, |_| ProgressBar::hidden())
             .await
             .unwrap();
-        assert_eq!(sent, 2000);
+        let all = Sent {
+            confirmed: 2000,
+            refused: 0,
+        };
+        assert_eq!(sent, all);
         let mut consumer = bus.consume(&topology.tasks(), 2000).await.unwrap();
         for (i, line) in lines.iter().enumerate() {
             let delivery = consumer.next().await.unwrap();
@@ -376,6 +422,40 @@ mod tests {
             assert_eq!(delivery.message_id.as_deref(), Some(format!("t{i}").as_str()));
             assert!(delivery.ack().await);
         }
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_waited_for_and_told() {
+        let bus = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r-1").unwrap());
+        bus.declare(&topology, &[]).await.unwrap();
+        let quarter = usize::try_from(topology.tasks().max_bytes / 4).unwrap();
+        // Never read: five views of zeros that the system has not even made.
+        let body = Bytes::from(vec![0; quarter]);
+        let task = |id: usize| Checked {
+            id: id.to_string(),
+            body: body.clone(),
+        };
+        let tasks = (0..5).map(task).collect();
+        let sending = send(bus.clone(), &topology, tasks, None, |_| ProgressBar::hidden());
+        let taking = async {
+            while bus.depth(&topology.tasks()).await != Some(4) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Long enough to be refused meanwhile, and asked again.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut consumer = bus.consume(&topology.tasks(), 5).await.unwrap();
+            for _ in 0..5 {
+                assert!(consumer.next().await.unwrap().ack().await);
+            }
+        };
+        let (sent, ()) = tokio::join!(sending, taking);
+        let sent = sent.unwrap();
+        assert_eq!(sent.confirmed, 5);
+        assert!(
+            sent.refused > 0 && held_up(sent.refused).contains("was full"),
+            "{sent:?}"
+        );
     }
 
     #[tokio::test]

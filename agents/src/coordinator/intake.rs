@@ -1,11 +1,12 @@
 //! Where the coordinator's inputs come from: tasks, reservations' answers, turn results, heartbeats.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use actix::Addr;
 use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
 use broker::bus::{Delivery, heard};
 use broker::codec;
+use broker::ids::{Digest, GroupId};
 use broker::protocol::Kind;
 use broker::protocol::reserve::ReserveAnswerFrame;
 use broker::protocol::task::{Task, TaskError};
@@ -17,6 +18,7 @@ use super::Env;
 use super::actor::{Coordinator, Input};
 use super::admission::Candidate;
 use super::io;
+use crate::strikes::{OUT, Standing, Strikes};
 
 /// Tasks taken from the queue and not yet in an agent's custody, at most.
 const TASK_PREFETCH: u16 = 64;
@@ -26,11 +28,13 @@ const CONTROL_PREFETCH: u16 = 256;
 /// Begins to listen on every queue.
 pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, control: &Queue) -> anyhow::Result<()> {
     let (tasks, reclaim) = (env.topology.tasks(), env.topology.reclaim());
+    let strikes = Arc::new(Mutex::new(Strikes::open(&env.folder, "intake")?));
+    let task: Read = Arc::new(move |env, delivery| marked(&strikes, env, delivery));
     for (queue, prefetch, stage, read) in [
-        (&tasks, TASK_PREFETCH, Stage::Intake, task as Read),
+        (&tasks, TASK_PREFETCH, Stage::Intake, task.clone()),
         (&reclaim, TASK_PREFETCH, Stage::Reclaim, task),
-        (results, RESULT_PREFETCH, Stage::Result, answer),
-        (control, CONTROL_PREFETCH, Stage::Result, beat),
+        (results, RESULT_PREFETCH, Stage::Result, Arc::new(answer)),
+        (control, CONTROL_PREFETCH, Stage::Result, Arc::new(beat)),
     ] {
         pump(env, addr, queue, prefetch, (stage, read)).await?;
     }
@@ -38,7 +42,7 @@ pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, c
 }
 
 /// What a delivery says, or why it is no message.
-type Read = fn(&Env, &Delivery) -> Result<Input, Refusal>;
+type Read = Arc<dyn Fn(&Env, &Delivery) -> Result<Input, Refusal> + Send + Sync>;
 
 async fn pump(
     env: &Arc<Env>,
@@ -96,6 +100,28 @@ fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
     if let Err(error) = write() {
         tracing::warn!(path = %path.display(), %error, "a refused task was not noted in the run folder");
     }
+}
+
+/// Reads one task at a time, and under a mark: anybody may have written it, and if it kills its reader the next one knows
+/// which it was. What was not read has no group yet, so its body is what is marked.
+fn marked(strikes: &Mutex<Strikes>, env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
+    let mark = GroupId(Digest::of(&delivery.body).0);
+    let mut strikes = strikes.lock().unwrap_or_else(PoisonError::into_inner);
+    let standing = strikes.standing(&mark);
+    let read = if standing == Standing::Out {
+        let reason = format!("the coordinator died {OUT} times while it read this message");
+        Err(Refusal::new(Class::Crashed, reason))
+    } else {
+        strikes.begin([mark]);
+        broker::fail::point_of("task.read", &mark);
+        let read = task(env, delivery);
+        strikes.end([mark]);
+        read
+    };
+    if standing != Standing::Free {
+        strikes.forget(&mark);
+    }
+    read
 }
 
 fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {

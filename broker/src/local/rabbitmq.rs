@@ -33,6 +33,8 @@ pub struct RabbitOptions {
     pub patience: Duration,
     /// More lines for rabbitmq.conf.
     pub config: String,
+    /// More for Erlang's command line, such as `-rabbit channel_tick_interval 1000`, which rabbitmq.conf cannot say.
+    pub arguments: String,
 }
 
 impl Default for RabbitOptions {
@@ -43,6 +45,7 @@ impl Default for RabbitOptions {
             schedulers: 2,
             patience: Duration::from_secs(90),
             config: String::new(),
+            arguments: String::new(),
         }
     }
 }
@@ -224,7 +227,10 @@ impl PrivateRabbit {
             .env("RABBITMQ_ENABLED_PLUGINS_FILE", at("plugins"))
             .env(
                 "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
-                format!("-kernel inet_dist_use_interface {{127,0,0,1}} +S {schedulers}:{schedulers}"),
+                format!(
+                    "-kernel inet_dist_use_interface {{127,0,0,1}} +S {schedulers}:{schedulers} {}",
+                    self.options.arguments
+                ),
             );
         command
     }

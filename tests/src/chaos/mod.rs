@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub use fault::{Dice, Fault};
 pub use report::Report;
-pub use world::{BATCH, GROUP, Shape, World, closed_groups};
+pub use world::{BATCH, GROUP, Shape, World, closed_groups, impatient, task_line};
 
 /// How much of what.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,14 @@ pub struct Plan {
 /// Runs the plan to its end.
 #[must_use]
 pub fn run(binary: &str, plan: Plan) -> Report {
-    let mut world = World::start(binary);
+    // Every fault under a broker that takes back what is held for long.
+    let mut world = World::shaped(
+        binary,
+        Shape {
+            rabbit: || impatient(20_000),
+            ..Shape::default()
+        },
+    );
     let mut dice = Dice(plan.seed);
     let mut report = Report {
         tasks: (plan.conversations / GROUP).next_multiple_of(BATCH),

@@ -7,6 +7,7 @@ use agents::ledger::Inspector;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use broker::bus::{Bus, Outgoing};
 use broker::ids::RunId;
+use broker::local::rabbitmq::RabbitOptions;
 use broker::protocol::Kind;
 use broker::protocol::control::Command;
 use broker::topology::{Speaker, Topology};
@@ -37,6 +38,13 @@ pub struct Shape<'a> {
     pub failpoints: &'a [(&'a str, &'a str)],
     /// Failpoints act at every start of their process, not once in the run.
     pub always: bool,
+    /// More changes to the configuration.
+    pub change: fn(Small) -> Small,
+    /// JSON fields that every task has besides id, prompt and label, each with a comma before it.
+    pub fields: &'a str,
+    pub rabbit: fn() -> RabbitOptions,
+    /// More for the processes, as (label, variable, value).
+    pub environment: &'a [(&'a str, &'a str, &'a str)],
 }
 
 impl Default for Shape<'_> {
@@ -47,7 +55,21 @@ impl Default for Shape<'_> {
             staleness: 3,
             failpoints: &[],
             always: false,
+            change: |small| small,
+            fields: "",
+            rabbit: RabbitOptions::default,
+            environment: &[],
         }
+    }
+}
+
+/// A broker that takes back what a consumer has kept for so many milliseconds, and looks often enough to see it.
+#[must_use]
+pub fn impatient(timeout_ms: u64) -> RabbitOptions {
+    RabbitOptions {
+        config: format!("consumer_timeout = {timeout_ms}"),
+        arguments: "-rabbit channel_tick_interval 1000".into(),
+        ..RabbitOptions::default()
     }
 }
 
@@ -62,6 +84,7 @@ pub struct World {
     pub store: Proxy,
     pub fleet: Fleet,
     pub(super) published: u64,
+    fields: String,
 }
 
 impl World {
@@ -93,13 +116,17 @@ impl World {
             staleness,
             failpoints,
             always,
+            change,
+            fields,
+            rabbit,
+            environment: own,
         } = shape;
         let program = Program::new(binary);
-        let servers = Servers::start();
+        let servers = Servers::with(rabbit());
         let (broker, broker_url) = Proxy::before(&servers.rabbit.url());
         let (store, store_url) = Proxy::before(&servers.redis.url());
         let (link, link_url) = Proxy::before(&servers.rabbit.url());
-        let config = Small::scripted()
+        let config = change(Small::scripted())
             .set("run.broker", broker_url)
             .set("run.state", store_url)
             .set("run.folder", program.runs().to_str().unwrap())
@@ -114,7 +141,8 @@ impl World {
         let slow = "turn.generated=sleep(20);turn.committed=sleep(20);group.decided=sleep(20);reserve.stored=sleep(20)";
         let once = home(&program).join("fired");
         std::fs::create_dir(&once).unwrap();
-        let mut environment = vec![("a", "DYAD_BROKER", link_url.as_str())];
+        let mut environment = own.to_vec();
+        environment.push(("a", "DYAD_BROKER", link_url.as_str()));
         for label in ["a", "b", "c1", "c2"] {
             let own = failpoints.iter().find(|(whose, _)| *whose == label);
             environment.push((label, "DYAD_FAILPOINTS", own.map_or(slow, |(_, points)| points)));
@@ -131,6 +159,7 @@ impl World {
             store,
             fleet,
             published: 0,
+            fields: fields.to_owned(),
         };
         wait_for("the run to be running", PATIENCE, || {
             world.fleet.log("c1").contains("the run is running").then_some(())
@@ -158,15 +187,11 @@ impl World {
     /// What publishes so many more tasks, again and again until all are confirmed: an id is done once.
     fn publisher(&mut self, tasks: u64) -> impl FnOnce() + Send + 'static {
         let lines: String = (self.published..self.published + tasks)
-            .map(|n| {
-                format!(
-                    "{{\"id\": \"task-{n}\", \"prompt\": \"o{0}\", \"label\": \"o{0}\"}}\n",
-                    n % 16
-                )
-            })
+            .map(|n| task_line(n, &self.fields) + "\n")
             .collect();
         self.published += tasks;
-        let file = home(&self.program).join("tasks.jsonl");
+        // Several may be under way.
+        let file = home(&self.program).join(format!("tasks-{}.jsonl", self.published));
         std::fs::write(&file, lines).unwrap();
         // Past the proxy, which is about the run's own processes.
         let url = self.servers.rabbit.url();
@@ -188,14 +213,21 @@ impl World {
         closed("a").min(closed("b"))
     }
 
-    /// Waits until both agents have closed so many groups; answers how long it took.
+    /// Waits until both agents have closed so many groups; answers how long it took. It may take long, but not stand still.
     pub fn wait_closed(&self, groups: u64) -> Duration {
         let began = Instant::now();
-        while self.closed() < groups {
+        let mut last = (began, 0);
+        loop {
+            let closed = self.closed();
+            if closed >= groups {
+                break;
+            }
+            if closed > last.1 {
+                last = (Instant::now(), closed);
+            }
             assert!(
-                began.elapsed() < PATIENCE,
-                "{} of {groups} groups closed after {PATIENCE:?}\n{}",
-                self.closed(),
+                last.0.elapsed() < PATIENCE,
+                "{closed} of {groups} groups closed, and no other for {PATIENCE:?}\n{}",
                 self.fleet.logs()
             );
             std::thread::sleep(Duration::from_millis(20));
@@ -228,7 +260,12 @@ impl World {
 
     /// Waits for all that was published, ends the run and counts. The exit code of `dyad audit` is part of the answer.
     pub fn end(&self) -> (serde_json::Value, bool) {
-        self.wait_closed(self.published);
+        self.end_after(self.published)
+    }
+
+    /// As [`World::end`] where only so many groups will be: the others' tasks never get into a ledger.
+    pub fn end_after(&self, groups: u64) -> (serde_json::Value, bool) {
+        self.wait_closed(groups);
         self.drain();
         let run = self.fleet.run().to_str().unwrap();
         let url = self.servers.rabbit.url();
@@ -279,4 +316,11 @@ fn home(program: &Program) -> PathBuf {
 pub fn closed_groups(run: &Path, agent: &str) -> Option<u64> {
     let inspector = Inspector::open(&run.join("buffer").join(format!("{agent}.sqlite"))).ok()?;
     inspector.closed().ok()
+}
+
+/// The n-th task, with `fields` behind its own.
+#[must_use]
+pub fn task_line(n: u64, fields: &str) -> String {
+    let symbol = n % 16;
+    format!(r#"{{"id": "task-{n}", "prompt": "o{symbol}", "label": "o{symbol}"{fields}}}"#)
 }

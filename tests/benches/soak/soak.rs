@@ -1,0 +1,74 @@
+//! A long run under random kills: is memory after all of it what it was after a tenth?
+//!
+//! Agent b and coordinator c2 are killed all along; a and c1 live through, so that what grows in them is seen.
+
+use std::time::{Duration, Instant};
+
+use tests::chaos::{Dice, GROUP, Shape, World};
+
+use crate::look::{self, Memory, Queues};
+
+const KILL_EVERY: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Fewer tasks in the queue than this, and more are published.
+const WAITING: u64 = 4000;
+
+pub(crate) fn run(conversations: u64) {
+    let shape = Shape {
+        batch: 50,
+        failpoints: &look::PROCESSES.map(|label| (label, "")),
+        change: |small| small.set("defaults.agent.engine.replicas", 3),
+        ..Shape::default()
+    };
+    let mut world = World::shaped(crate::BINARY, shape);
+    let queues = Queues::of(&world);
+    let groups = conversations / GROUP;
+    let (mut dice, began) = (Dice(1), Instant::now());
+    let (mut killed, mut early, mut most) = (0, None, (0, 0, 0.0_f64));
+    loop {
+        let closed = world.closed();
+        if early.is_none() && closed >= groups / 10 {
+            early = Some(look::memory(&world));
+        }
+        if closed >= groups {
+            break;
+        }
+        let waiting = world.published() - closed;
+        if waiting < WAITING && world.published() < groups {
+            world.publish(WAITING.min(groups - world.published()));
+        }
+        if began.elapsed() > KILL_EVERY * (killed + 1) {
+            world.kill(["b", "c2"][dice.below(2) as usize]);
+            killed += 1;
+        }
+        let (tasks, others) = queues.depths(&world);
+        let (bytes, _) = look::redis(&world);
+        most = (most.0.max(tasks), most.1.max(others), most.2.max(bytes));
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let (seconds, late) = (began.elapsed().as_secs_f64(), look::memory(&world));
+    println!("\n## Soak\n");
+    println!(
+        "{conversations} conversations, {killed} kills, {seconds:.0} s, {:.0} conversations/s",
+        conversations as f64 / seconds
+    );
+    table(&early.unwrap_or_default(), &late);
+    println!(
+        "\nmost messages ready: {} in the queue of tasks, {} in all others; most of Redis' data {:.1} MiB",
+        most.0,
+        most.1,
+        most.2 / 1048576.0
+    );
+    let books = &world.end_well()["books"];
+    println!(
+        "{} tasks published, {} finished, none lost",
+        books["published"], books["finished"]
+    );
+}
+
+fn table(early: &Memory, late: &Memory) {
+    println!("\n| resident, MiB | at 10% | at 100% |\n|---|---|---|");
+    for (who, mib) in late {
+        println!("| {who} | {:.0} | {mib:.0} |", look::of(early, who));
+    }
+}
