@@ -2,7 +2,7 @@
 # nothing is to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn up test chaos mutants lint parity bench-engine bench build check-fresh clean
+.PHONY: help setup demo learn up test chaos fuzz mutants lint parity bench-engine bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -71,6 +71,11 @@ chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUS
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test -p tests --no-run --quiet
 	$(phase) "chaos" "about 3 seconds a fault" env DYAD_CHAOS_CONVERSATIONS=$(CONVERSATIONS) DYAD_CHAOS_FAULTS=$(FAULTS) \
 	    DYAD_CHAOS_SEED=$(SEED) DYAD_CHAOS_PAUSE=$(PAUSE) cargo test -p tests --test it chaos -- --nocapture
+
+fuzz: build ## damaged input for every decoder; SECONDS=60 for each of them
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test -p tests --no-run --quiet
+	$(phase) "fuzz" "a minute for each of a dozen" env DYAD_FUZZ_SECONDS=$(or $(SECONDS),60) \
+	    cargo test -p tests --test it fuzz:: -- --nocapture --test-threads 1
 
 mutants: build ## takes one guard away at a time: a named test must fail each time
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

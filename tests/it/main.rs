@@ -7,6 +7,7 @@ mod chaos;
 mod crash_points;
 mod embedded;
 mod faults;
+mod fuzz;
 mod interleavings;
 mod login;
 mod malformed;

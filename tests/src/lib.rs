@@ -8,6 +8,7 @@
 pub mod chaos;
 pub mod fleet;
 pub mod letters;
+pub mod mutate;
 pub mod program;
 pub mod proxy;
 pub mod secured;

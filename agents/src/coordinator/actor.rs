@@ -195,7 +195,7 @@ impl Coordinator {
             wave: None,
             wave_seq: 0,
             // Tasks without an order of their own come after those of the run's own source.
-            next_order: 1 << 62,
+            next_order: crate::ledger::PUBLISHED,
             evals,
             run: RunState::default(),
             closed_at: None,

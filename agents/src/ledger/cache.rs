@@ -119,8 +119,11 @@ impl Cache {
     }
 
     fn load_orders(&mut self, connection: &Connection) -> Result<(), LedgerError> {
-        let mut statement = connection.prepare("SELECT ord FROM groups").doing("read")?;
-        let orders = statement.query_map([], |row| row.get(0).map(unsigned)).doing("read")?;
+        let mut statement = connection
+            .prepare("SELECT ord FROM groups WHERE ord < ?1")
+            .doing("read")?;
+        let own = [signed(super::PUBLISHED)];
+        let orders = statement.query_map(own, |row| row.get(0).map(unsigned)).doing("read")?;
         for order in orders {
             self.orders.insert(order.doing("read")?);
         }

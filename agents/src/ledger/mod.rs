@@ -35,6 +35,7 @@ pub use error::LedgerError;
 pub use handle::LedgerHandle;
 pub(crate) use open::lock;
 pub use open::{Durability, LedgerOptions};
+pub use orders::PUBLISHED;
 pub use repair::Custody;
 pub use rollout::staleness::{Lineage, Lineages};
 

@@ -1,12 +1,14 @@
 //! One agent's way between text and tokens.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use broker::protocol::turn::{Message, Prompt};
 use configs::History;
 use tokenizers::Tokenizer;
 
 use super::folder::Folder;
+use super::frames::{Frame, Frames};
 use super::guard::{Guard, free_marks};
 use super::reasoning::Marks;
 use super::template::ChatTemplate;
@@ -27,6 +29,7 @@ pub struct TextCodec {
     /// Control tokens only: an assistant's message may have others, such as `<think>`.
     special: Guard,
     reasoning: Marks,
+    frames: Frames,
 }
 
 impl TextCodec {
@@ -48,10 +51,13 @@ impl TextCodec {
             path: path.clone(),
             source,
         })?;
-        let tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| TextError::Format {
-            path,
-            message: e.to_string(),
-        })?;
+        let unreadable = |message: String| TextError::Format {
+            path: path.clone(),
+            message,
+        };
+        // What is no JSON at all, the library answers with a panic in places.
+        serde_json::from_slice::<serde_json::Value>(&bytes).map_err(|e| unreadable(e.to_string()))?;
+        let tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| unreadable(e.to_string()))?;
         let Folder { template, texts, eos } = Folder::read(folder)?;
         let named: Vec<u32> = texts
             .eos
@@ -88,6 +94,7 @@ impl TextCodec {
             all,
             special,
             reasoning,
+            frames: Frames::default(),
         };
         let unknown = texts.unk.as_deref().and_then(|text| codec.tokenizer.token_to_id(text));
         codec.control.retain(|id| Some(*id) != unknown);
@@ -219,39 +226,65 @@ impl TextCodec {
         }
         let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
         let [cut, place, ..] = free_marks::<4>(&contents).ok_or_else(no_marks)?;
-        let chat = |content: &dyn Fn(usize, &Message) -> String| {
-            let own = messages.iter().enumerate();
-            let own = own.map(|(i, m)| Message {
-                role: m.role.clone(),
-                content: content(i, m),
-            });
-            let chat: Vec<Message> = lead.iter().cloned().chain(own).collect();
-            let text = self.template.render(&chat, generation)?;
-            Ok(match lead.last() {
-                None => text,
-                Some(last) => after(&text, &last.content)?.to_owned(),
-            })
-        };
-        let ids = self.encode_pieces(&chat(&|_, m| self.guarded(m, cut))?, cut)?;
+        let own = messages.iter().map(|m| self.guarded(m, cut));
+        let ids = self.encode_pieces(&self.render_chat(lead, messages, own, generation)?, cut)?;
         // The same chat with harmless contents shows which control tokens belong here.
-        let harmless = |_: usize, m: &Message| {
-            if m.content.is_empty() {
-                String::new()
-            } else {
-                place.into()
-            }
-        };
-        let frame = chat(&harmless)?;
-        let control = |ids: &[u32]| {
-            ids.iter()
-                .copied()
-                .filter(|id| self.is_control(*id))
-                .collect::<Vec<_>>()
-        };
-        if control(&ids) == control(&self.encode(&frame)?) {
+        let frame = self.frame(lead, messages, generation, place)?;
+        let control = ids.iter().filter(|id| self.is_control(**id));
+        if control.eq(&frame.control) {
             return Ok(ids);
         }
-        self.encode_apart(&frame, place, messages, cut)
+        self.encode_apart(&frame.text, place, messages, cut)
+    }
+
+    /// The chat with other contents than its own; with `lead`, only what follows its last message.
+    fn render_chat(
+        &self,
+        lead: &[Message],
+        messages: &[Message],
+        contents: impl Iterator<Item = String>,
+        generation: bool,
+    ) -> Result<String, TextError> {
+        let own = messages.iter().zip(contents).map(|(message, content)| Message {
+            role: message.role.clone(),
+            content,
+        });
+        let chat: Vec<Message> = lead.iter().cloned().chain(own).collect();
+        let text = self.template.render(&chat, generation)?;
+        Ok(match lead.last() {
+            None => text,
+            Some(last) => after(&text, &last.content)?.to_owned(),
+        })
+    }
+
+    /// What the template puts around the contents, with `place` in the place of each.
+    fn frame(
+        &self,
+        lead: &[Message],
+        messages: &[Message],
+        generation: bool,
+        place: char,
+    ) -> Result<Arc<Frame>, TextError> {
+        let marks = || {
+            messages.iter().map(|m| {
+                if m.content.is_empty() {
+                    String::new()
+                } else {
+                    place.into()
+                }
+            })
+        };
+        let chat = messages.iter().zip(marks()).map(|(m, content)| Message {
+            role: m.role.clone(),
+            content,
+        });
+        self.frames
+            .of(lead.iter().cloned().chain(chat), (lead.len(), generation), || {
+                let text = self.render_chat(lead, messages, marks(), generation)?;
+                let mut control = self.encode(&text)?;
+                control.retain(|id| self.is_control(*id));
+                Ok(Frame { text, control })
+            })
     }
 
     /// Encodes the frame and each content by itself, and drops control tokens from contents: the way out for tokenizers

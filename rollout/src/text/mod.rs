@@ -7,6 +7,7 @@
 mod clock;
 mod codec;
 mod folder;
+mod frames;
 mod guard;
 pub mod make;
 mod pyjson;

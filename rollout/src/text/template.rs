@@ -1,5 +1,7 @@
 //! Chat templates: Hugging Face's Jinja dialect on minijinja.
 
+use std::io::{self, Write};
+
 use broker::protocol::turn::Message;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 
@@ -8,6 +10,14 @@ use super::folder::SpecialTexts;
 use super::{TextError, pyjson};
 
 const NAME: &str = "chat";
+/// Instructions of one rendering. A conversation of a thousand messages takes less than a hundred thousand; a template that
+/// never ends is stopped within seconds.
+const FUEL: u64 = 5_000_000;
+/// Bytes of a template: several times the longest in use. Each may cost its compiler a frame of the stack.
+const SOURCE: usize = 64 << 10;
+const STACK: usize = 256 << 20;
+/// Bytes of a rendered prompt: a million tokens of text. To encode it takes up to 70 bytes for each.
+const LONGEST: usize = 4 << 20;
 
 /// A compiled chat template.
 pub(super) struct ChatTemplate {
@@ -19,6 +29,7 @@ impl ChatTemplate {
     /// `now`, in seconds since 1970, is what `strftime_now` tells; without it that function does not exist.
     pub(super) fn new(source: &str, texts: SpecialTexts, now: Option<i64>) -> Result<Self, TextError> {
         let mut environment = Environment::new();
+        environment.set_fuel(Some(FUEL));
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
@@ -30,7 +41,12 @@ impl ChatTemplate {
             environment.add_function("strftime_now", move |format: &str| strftime(now, format));
         }
         let source = plain_blocks(&source.replace("\r\n", "\n"));
-        environment.add_template_owned(NAME, source).map_err(|e| failed(&e))?;
+        if source.len() > SOURCE {
+            return Err(TextError::Template {
+                message: format!("it has {} bytes, and {SOURCE} is the most", source.len()),
+            });
+        }
+        deep(|| environment.add_template_owned(NAME, source))?.map_err(|e| failed(&e))?;
         Ok(Self { environment, texts })
     }
 
@@ -45,10 +61,40 @@ impl ChatTemplate {
             pad_token => self.texts.pad,
             unk_token => self.texts.unk,
         };
+        let mut prompt = Bounded(Vec::new());
         self.environment
             .get_template(NAME)
-            .and_then(|t| t.render(context))
-            .map_err(|e| failed(&e))
+            .and_then(|template| template.render_captured_to(context, &mut prompt).map(drop))
+            .map_err(|e| failed(&e))?;
+        String::from_utf8(prompt.0).map_err(|e| TextError::Template { message: e.to_string() })
+    }
+}
+
+/// Runs where the stack is deep: the compiler goes a level down for each sign of `----1`.
+fn deep<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, TextError> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK);
+        let running = thread.spawn_scoped(scope, work).map_err(|error| TextError::Template {
+            message: format!("the operating system gives no thread to compile it: {error}"),
+        })?;
+        Ok(running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })
+}
+
+/// What is rendered, up to [`LONGEST`].
+struct Bounded(Vec<u8>);
+
+impl Write for Bounded {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.0.len() + bytes.len() > LONGEST {
+            return Err(io::Error::other(format!("the prompt is longer than {LONGEST} bytes")));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -69,12 +115,13 @@ fn plain_blocks(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(open) = rest.find("{%") {
-        let Some(close) = rest[open..].find("%}").map(|at| open + at) else {
+        let inside = open + 2;
+        let Some(close) = rest[inside..].find("%}").map(|at| inside + at) else {
             break;
         };
-        let tag = &rest[open + 2..close];
+        let tag = &rest[inside..close];
         let name = tag.trim_matches(|c: char| c == '-' || c == '+' || c.is_whitespace());
-        out.push_str(&rest[..open + 2]);
+        out.push_str(&rest[..inside]);
         match name {
             "generation" => out.push_str(&tag.replace("generation", "if true")),
             "endgeneration" => out.push_str(&tag.replace("endgeneration", "endif")),
@@ -84,4 +131,34 @@ fn plain_blocks(source: &str) -> String {
     }
     out.push_str(rest);
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn renders(source: &str) -> bool {
+        let texts = SpecialTexts::default();
+        ChatTemplate::new(source, texts, None).is_ok_and(|template| template.render(&[], true).is_ok())
+    }
+
+    #[test]
+    fn templates_that_are_deep_long_or_endless_are_only_refused() {
+        let deep = SOURCE - 100;
+        for (what, source, good) in [
+            ("signs", format!("{{{{ {}1 }}}}", "-".repeat(deep)), true),
+            ("negations", format!("{{{{ {}1 }}}}", "not ".repeat(deep / 4)), true),
+            ("sums", format!("{{{{ 1{} }}}}", "+1".repeat(deep / 2)), true),
+            ("brackets", format!("{{{{ {}1", "[".repeat(deep)), false),
+            ("blocks", "{% if 1 %}".repeat(deep / 10), false),
+            ("calls", "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}".into(), false),
+            ("loops", "{% for i in range(99999) %}".repeat(4) + &"{% endfor %}".repeat(4), false),
+            ("texts", "{% set ns = namespace(t='x') %}{% for i in range(9999) %}{{ ns.t }}{% set ns.t = ns.t ~ 'xxxxxxxx' %}{% endfor %}".into(), false),
+            ("length", "x".repeat(SOURCE + 1), false),
+            ("tags", "{%}{% %}%}{%".into(), false),
+        ] {
+            assert_eq!(renders(&source), good, "{what}");
+        }
+        assert!(renders("{{ 1 + 1 }}") && !renders("{{ f() }}"));
+    }
 }

@@ -31,8 +31,10 @@ pub(crate) fn run() {
     let groups = BATCH * BATCHES;
     let publisher = world.publish_beside(groups);
     let (began, mut most) = (Instant::now(), None::<(u64, f64, look::Memory)>);
+    let mut all_committed = 0.0_f64;
     while world.closed() < groups && began.elapsed() < PATIENCE {
         let (bytes, keys) = look::redis(&world);
+        all_committed = all_committed.max(bytes);
         let open = (keys - keys_before.min(keys)).saturating_sub(world.closed());
         if most.as_ref().is_none_or(|(peak, ..)| open > *peak) {
             most = Some((open, bytes, look::memory(&world)));
@@ -51,6 +53,7 @@ pub(crate) fn run() {
         );
     };
     row("Redis, its data", empty / 1048576.0, bytes / 1048576.0);
+    row("the same at its most", empty / 1048576.0, all_committed / 1048576.0);
     for (who, mib) in &at {
         row(who, look::of(&before, who), *mib);
     }

@@ -21,9 +21,12 @@ pub(crate) fn memory(world: &World) -> Memory {
         ("RabbitMQ", world.servers.rabbit.pid()),
         ("Redis", world.servers.redis.pid()),
     ];
-    let own = PROCESSES.map(|label| (label, world.fleet.pid(label)));
-    own.into_iter()
-        .chain(servers)
+    let labels = world.fleet.labels();
+    let running = PROCESSES
+        .into_iter()
+        .filter(|label| labels.iter().any(|own| own == label));
+    let own = running.map(|label| (label, world.fleet.pid(label)));
+    own.chain(servers)
         .map(|(who, pid)| (who, pid.map_or(0.0, |pid| mebibytes(pid, &children))))
         .collect()
 }

@@ -10,6 +10,8 @@ use crate::look::{self, Memory, Queues};
 
 const KILL_EVERY: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// When memory is looked at, in percent of all that is to be done.
+const SHARES: [u64; 3] = [10, 50, 100];
 /// Fewer tasks in the queue than this, and more are published.
 const WAITING: u64 = 4000;
 
@@ -24,11 +26,14 @@ pub(crate) fn run(conversations: u64) {
     let queues = Queues::of(&world);
     let groups = conversations / GROUP;
     let (mut dice, began) = (Dice(1), Instant::now());
-    let (mut killed, mut early, mut most) = (0, None, (0, 0, 0.0_f64));
+    let (mut killed, mut looks, mut most) = (0, Vec::new(), (0, 0, 0.0_f64));
     loop {
         let closed = world.closed();
-        if early.is_none() && closed >= groups / 10 {
-            early = Some(look::memory(&world));
+        if SHARES
+            .get(looks.len())
+            .is_some_and(|share| closed * 100 >= groups * share)
+        {
+            looks.push(look::memory(&world));
         }
         if closed >= groups {
             break;
@@ -46,18 +51,21 @@ pub(crate) fn run(conversations: u64) {
         most = (most.0.max(tasks), most.1.max(others), most.2.max(bytes));
         std::thread::sleep(LOOK_EVERY);
     }
-    let (seconds, late) = (began.elapsed().as_secs_f64(), look::memory(&world));
+    let seconds = began.elapsed().as_secs_f64();
+    let (bytes, keys) = look::redis(&world);
     println!("\n## Soak\n");
     println!(
         "{conversations} conversations, {killed} kills, {seconds:.0} s, {:.0} conversations/s",
         conversations as f64 / seconds
     );
-    table(&early.unwrap_or_default(), &late);
+    table(&looks);
     println!(
-        "\nmost messages ready: {} in the queue of tasks, {} in all others; most of Redis' data {:.1} MiB",
+        "\nmost messages ready: {} in the queue of tasks, {} in all others; Redis' data {:.1} MiB at most, {:.1} MiB in the \
+         end for {keys} groups, which it keeps for ten minutes",
         most.0,
         most.1,
-        most.2 / 1048576.0
+        most.2 / 1048576.0,
+        bytes / 1048576.0
     );
     let books = &world.end_well()["books"];
     println!(
@@ -66,9 +74,17 @@ pub(crate) fn run(conversations: u64) {
     );
 }
 
-fn table(early: &Memory, late: &Memory) {
-    println!("\n| resident, MiB | at 10% | at 100% |\n|---|---|---|");
-    for (who, mib) in late {
-        println!("| {who} | {:.0} | {mib:.0} |", look::of(early, who));
+fn table(looks: &[Memory]) {
+    println!(
+        "\n| resident, MiB, after |{}",
+        SHARES.map(|share| format!(" {share}% |")).concat()
+    );
+    println!("|---|{}", SHARES.map(|_| "---|").concat());
+    for (who, _) in looks.first().into_iter().flatten() {
+        let mib: String = looks
+            .iter()
+            .map(|memory| format!(" {:.0} |", look::of(memory, who)))
+            .collect();
+        println!("| {who} |{mib}");
     }
 }

@@ -81,20 +81,22 @@ fn stays_inside(host: &str) -> bool {
 /// The URL without user, password and query; without everything but its scheme if it cannot be read.
 #[must_use]
 pub fn redact(url: &str) -> String {
-    let scheme = url.split_once("://").map_or("amqp", |(scheme, _)| scheme);
-    let scheme = if scheme.len() <= 8 && scheme.chars().all(|c| c.is_ascii_alphanumeric()) {
-        scheme
-    } else {
-        "amqp"
+    let is_scheme = |text: &str| text.len() <= 8 && text.chars().all(|c| c.is_ascii_alphanumeric());
+    let Some((scheme, rest)) = url.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) else {
+        return "amqp://...".into();
     };
+    // An '@' behind the authority: a password with a '/' that was not written %2F would be shown as the vhost.
+    let stray = rest
+        .split_once(['/', '?', '#'])
+        .is_some_and(|(_, behind)| behind.contains('@'));
     match url.parse::<AMQPUri>() {
-        Ok(uri) => format!(
+        Ok(uri) if !stray => format!(
             "{scheme}://{}:{}/{}",
             uri.authority.host,
             uri.authority.port,
             uri.vhost.replace('/', "%2f")
         ),
-        Err(_) => format!("{scheme}://..."),
+        _ => format!("{scheme}://..."),
     }
 }
 
@@ -149,6 +151,7 @@ mod tests {
             "amqp://user:hunter2@10.0.0.1/%2f",
             "amqp://user:hunter2@host:nonsense/%2f",
             "amqp://user:hun/ter2@hunter2",
+            "amqp://user:5672/hunter2@h/v",
             "hunter2",
             "redis://hunter2@h",
             "amqp://user:x@h/%2f?auth_mechanism=hunter2",
