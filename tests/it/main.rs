@@ -19,4 +19,5 @@ mod published;
 mod recipes;
 mod resume;
 mod stop;
+mod tls;
 mod users;
