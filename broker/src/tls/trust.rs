@@ -115,11 +115,7 @@ fn system() -> Vec<CertificateDer<'static>> {
     for error in loaded.errors {
         tracing::debug!(%error, "some certificates of the system cannot be read");
     }
-    loaded
-        .certs
-        .into_iter()
-        .filter(|certificate| anchors(certificate))
-        .collect()
+    loaded.certs.into_iter().filter(anchors).collect()
 }
 
 /// The user's authorities: each must be usable, because it was asked for by name.
