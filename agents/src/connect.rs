@@ -15,6 +15,7 @@ use broker::local::redis::{PrivateRedis, RedisServerOptions};
 use broker::store::Store;
 use broker::store::memory::MemoryStore;
 use broker::store::redis::{RedisOptions, RedisStore};
+use broker::tls::{TlsError, TlsFiles};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -125,9 +126,26 @@ impl KeptServers {
 }
 
 /// Whether the user has said that the network between hosts may see what is sent.
-#[must_use]
-pub fn allows_plaintext() -> bool {
+fn allows_plaintext() -> bool {
     std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1")
+}
+
+/// How to reach RabbitMQ, as the environment says.
+pub fn bus_options() -> Result<AmqpOptions, TlsError> {
+    Ok(AmqpOptions {
+        allow_plaintext: allows_plaintext(),
+        tls: TlsFiles::from_environment()?,
+        ..AmqpOptions::default()
+    })
+}
+
+/// How to reach Redis, as the environment says.
+pub fn store_options() -> Result<RedisOptions, TlsError> {
+    Ok(RedisOptions {
+        allow_plaintext: allows_plaintext(),
+        tls: TlsFiles::from_environment()?,
+        ..RedisOptions::default()
+    })
 }
 
 /// The bus at a URL.
@@ -135,11 +153,7 @@ pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
     if url == "memory:" {
         return Ok(MemoryBus::new());
     }
-    let options = AmqpOptions {
-        allow_plaintext: allows_plaintext(),
-        ..AmqpOptions::default()
-    };
-    Ok(AmqpBus::connect(url, options)
+    Ok(AmqpBus::connect(url, bus_options()?)
         .await
         .context("connecting to the message broker")?)
 }
@@ -149,7 +163,7 @@ pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
     if url == "memory:" {
         return Ok(MemoryStore::new());
     }
-    let store = RedisStore::connect(url, run, RedisOptions::default())
+    let store = RedisStore::connect(url, run, store_options()?)
         .await
         .context("connecting to the state store")?;
     for warning in store.check().await? {

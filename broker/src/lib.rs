@@ -15,6 +15,8 @@ pub mod mutant;
 pub mod protocol;
 pub mod seal;
 pub mod store;
+#[cfg(any(feature = "amqp", feature = "redis"))]
+pub mod tls;
 pub mod topology;
 pub mod users;
 

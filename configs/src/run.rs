@@ -48,10 +48,10 @@ pub struct RunSection {
     /// The agent whose steps are counted; the first by name if not given.
     #[serde(default)]
     pub lead: Option<AgentName>,
-    /// `memory:` (one process), `local:` (a private server is started) or `amqp://user:password@host:port/vhost`.
+    /// `memory:` (one process), `local:` (a private server is started) or `amqp[s]://user:password@host:port/vhost`.
     #[serde(default = "default_memory")]
     pub broker: String,
-    /// `memory:`, `local:` or `redis://[user:password@]host:port/db`.
+    /// `memory:`, `local:` or `redis[s]://[user:password@]host:port/db`.
     #[serde(default = "default_memory")]
     pub state: String,
     /// Where run folders are made.

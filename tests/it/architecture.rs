@@ -16,9 +16,10 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 7] = [
+const HOMES: [(&str, &[&str]); 8] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
+    ("rustls", &["broker"]),
     ("bincode", &["broker"]),
     ("tch", &["trainer"]),
     ("torch-sys", &["trainer"]),
@@ -92,7 +93,7 @@ fn pure_crates_build_without_the_servers_clients() {
             "{}",
             String::from_utf8_lossy(&output.stderr)
         );
-        for package in ["lapin", "redis"] {
+        for package in ["lapin", "redis", "rustls"] {
             assert!(
                 !tree.lines().any(|line| line.starts_with(&format!("{package} v"))),
                 "{pure} builds {package}"

@@ -20,4 +20,5 @@ mod published;
 mod recipes;
 mod resume;
 mod stop;
+mod tls;
 mod users;

@@ -24,6 +24,11 @@ impl Servers {
 
     #[must_use]
     pub fn with(rabbit: RabbitOptions) -> Self {
+        Self::with_both(rabbit, RedisServerOptions::default())
+    }
+
+    #[must_use]
+    pub fn with_both(rabbit: RabbitOptions, redis: RedisServerOptions) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -34,7 +39,7 @@ impl Servers {
             let (broker, state) = (folder.path().join("rabbitmq"), folder.path().join("redis"));
             tokio::try_join!(
                 PrivateRabbit::start(&broker, rabbit),
-                PrivateRedis::start(&state, RedisServerOptions::default()),
+                PrivateRedis::start(&state, redis),
             )
             .unwrap()
         });

@@ -7,11 +7,12 @@ use broker::bus::amqp::redact;
 use broker::ids::RunId;
 use broker::local::process::find_binary;
 use broker::store::Store;
-use broker::store::redis::{RedisOptions, RedisStore};
+use broker::store::redis::RedisStore;
 use clap::Args;
 
 use super::failure::Unavailable;
 use super::select;
+use crate::connect::store_options;
 
 /// Look at libtorch, GPU, broker, store and permissions, and say what to fix
 ///
@@ -206,8 +207,8 @@ async fn try_store(url: Option<&str>) -> Option<Finding> {
     let shown = redact(url);
     let run = RunId::new("doctor")?;
     let tried = tokio::time::timeout(Duration::from_secs(5), async {
-        let store = RedisStore::connect(url, &run, RedisOptions::default()).await?;
-        store.check().await
+        let store = RedisStore::connect(url, &run, store_options()?).await?;
+        Ok::<_, anyhow::Error>(store.check().await?)
     });
     Some(match tried.await {
         Ok(Ok(warnings)) if warnings.is_empty() => Finding::good("state store", format!("{shown} answers")),

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
+use broker::tls::TlsError;
 use configs::{ConfigError, Problem};
 
 use crate::folder::FolderError;
@@ -90,7 +91,7 @@ pub fn code(error: &anyhow::Error) -> u8 {
 }
 
 fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
-    if cause.is::<Usage>() || cause.is::<ConfigError>() {
+    if cause.is::<Usage>() || cause.is::<ConfigError>() || cause.is::<TlsError>() {
         return Some(USAGE);
     }
     if cause.is::<Unavailable>() {
@@ -105,7 +106,9 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<BusError>() {
         return Some(match error {
             BusError::Url { .. } => USAGE,
-            BusError::Connect { .. } | BusError::Declare { .. } | BusError::Closed => UNAVAILABLE,
+            BusError::Connect { .. } | BusError::Tls { .. } | BusError::Declare { .. } | BusError::Closed => {
+                UNAVAILABLE
+            }
         });
     }
     let unavailable = cause.is::<PublishError>() || cause.is::<StoreError>();
@@ -128,7 +131,9 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
                 "start it with `docker compose up -d rabbitmq`, let `dyad up` start a private one (run.broker = \"local:\"), \
                  or set DYAD_BROKER; `dyad doctor` looks at all of it"
             }
-            BusError::Url { .. } => "a broker URL is amqp://user:password@host:port/vhost, or memory: or local:",
+            // They say what to do themselves.
+            BusError::Tls { .. } => return None,
+            BusError::Url { .. } => "a broker URL is amqp[s]://user:password@host:port/vhost, or memory: or local:",
             BusError::Declare { reason, .. } if reason.contains("ACCESS_REFUSED") => {
                 "each kind of process has a user of its own: give it its own file of `dyad topology export`"
             }
@@ -137,7 +142,11 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
         };
         return Some(text.into());
     }
-    if cause.is::<StoreError>() {
+    if let Some(error) = cause.downcast_ref::<StoreError>() {
+        // It says what to do itself.
+        if matches!(error, StoreError::Unusable(text) if text.starts_with("cannot speak TLS")) {
+            return None;
+        }
         return Some(
             "start it with `docker compose up -d redis`, let `dyad up` start a private one (run.state = \"local:\"), or set \
              DYAD_STATE; `dyad doctor` looks at all of it"
@@ -179,6 +188,26 @@ mod tests {
         assert_eq!(code(&not_found.into()), 2);
         assert_eq!(code(&Usage::new("no").into()), 2);
         assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
+    }
+
+    #[test]
+    fn a_refused_certificate_says_what_to_do_and_nothing_else_does() {
+        let (url, reason) = (
+            "amqps://h:5671/v".to_owned(),
+            "its certificate ...: set DYAD_CA=FILE".to_owned(),
+        );
+        let bus = BusError::Tls { url, reason };
+        let store = StoreError::Unusable("cannot speak TLS with Redis at rediss://h: ...: set DYAD_CA=FILE".into());
+        for error in [anyhow::Error::from(bus), store.into()] {
+            assert_eq!(code(&error), 75);
+            let text = render(&error);
+            assert!(text.contains("DYAD_CA") && !text.contains("hint:"), "{text}");
+        }
+        let half = TlsError::Half {
+            set: "DYAD_CLIENT_CERT",
+            missing: "DYAD_CLIENT_KEY",
+        };
+        assert_eq!(code(&half.into()), 2);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use clap::Args;
 
 use super::failure::{Unavailable, Usage};
+use crate::connect::bus_options;
 use crate::folder::RunFolder;
 
 /// `--run`, for commands about a run that is there.
@@ -65,9 +66,8 @@ pub async fn connect(url: &str, purpose: &str) -> anyhow::Result<Arc<dyn Bus>> {
 pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> anyhow::Result<Arc<dyn Bus>> {
     let options = AmqpOptions {
         name: format!("dyad {purpose}"),
-        allow_plaintext: crate::connect::allows_plaintext(),
         connect_timeout: patience,
-        ..AmqpOptions::default()
+        ..bus_options()?
     };
     Ok(AmqpBus::connect(url, options).await?)
 }

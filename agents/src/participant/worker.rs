@@ -191,9 +191,15 @@ fn start(program: &Program) -> Result<Running, String> {
 /// Whether a variable has a password of ours: a program asks and answers through its pipes, and needs none.
 fn is_secret(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
-    ["DYAD_BROKER", "DYAD_STATE", "DYAD_PASSWORD", "DYAD_TASK_KEY"]
-        .iter()
-        .any(|begin| name.starts_with(begin))
+    [
+        "DYAD_BROKER",
+        "DYAD_STATE",
+        "DYAD_PASSWORD",
+        "DYAD_TASK_KEY",
+        "DYAD_CLIENT",
+    ]
+    .iter()
+    .any(|begin| name.starts_with(begin))
 }
 
 /// Logs what a program says on its standard error, and reads on when that is too much.

@@ -60,6 +60,9 @@ pub enum PublishError {
 pub enum BusError {
     #[error("cannot reach RabbitMQ at {url}: {reason}")]
     Connect { url: String, reason: String },
+    /// Trying again would not help: a file of ours, or one side's certificate, must be changed.
+    #[error("cannot speak TLS with RabbitMQ at {url}: {reason}")]
+    Tls { url: String, reason: String },
     #[error("cannot declare {what}: {reason}")]
     Declare { what: String, reason: String },
     #[error("{url} is no broker URL: {reason}")]

@@ -42,6 +42,15 @@ pub enum LocalError {
     },
 }
 
+/// What a private server needs to speak TLS on a port of its own, beside its plain one. All are files (PEM).
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Whose signature clients must have on a certificate of theirs; `None`: they need none.
+    pub clients_of: Option<PathBuf>,
+}
+
 impl LocalError {
     pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();

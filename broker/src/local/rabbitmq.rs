@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::LocalError;
 use super::process::{self, Guarded};
+use super::{LocalError, ServerTls};
 
 const SERVER: &str = "RabbitMQ";
 /// The environment variable that names another `rabbitmq-server` than the machine's.
@@ -31,6 +31,8 @@ pub struct RabbitOptions {
     pub schedulers: u8,
     /// How long it may take until it answers.
     pub patience: Duration,
+    /// Serve TLS too, on another free port.
+    pub tls: Option<ServerTls>,
     /// More lines for rabbitmq.conf.
     pub config: String,
     /// More for Erlang's command line, such as `-rabbit channel_tick_interval 1000`, which rabbitmq.conf cannot say.
@@ -44,6 +46,7 @@ impl Default for RabbitOptions {
             port: None,
             schedulers: 2,
             patience: Duration::from_secs(90),
+            tls: None,
             config: String::new(),
             arguments: String::new(),
         }
@@ -59,6 +62,7 @@ pub struct PrivateRabbit {
     epmd: PathBuf,
     password: String,
     port: u16,
+    tls_port: u16,
     log: File,
     node: Option<Node>,
 }
@@ -87,12 +91,14 @@ impl PrivateRabbit {
             epmd,
             password,
             port: 0,
+            tls_port: 0,
             log,
             node: None,
         };
         // A port that was free a moment ago may be taken when the node gets to it.
         for attempt in 1.. {
             rabbit.port = rabbit.options.port.map_or_else(|| rabbit.new_port(), Ok)?;
+            rabbit.tls_port = rabbit.new_port()?;
             match rabbit.boot().await {
                 Err(LocalError::Exited { tail, .. }) if attempt < 3 && tail.contains("eaddrinuse") => {}
                 other => return other.map(|()| rabbit),
@@ -105,6 +111,12 @@ impl PrivateRabbit {
     #[must_use]
     pub fn url(&self) -> String {
         format!("amqp://{USER}:{}@127.0.0.1:{}/%2f", self.password, self.port)
+    }
+
+    /// The URL by TLS; nobody is there without [`RabbitOptions::tls`].
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("amqps://{USER}:{}@127.0.0.1:{}/%2f", self.password, self.tls_port)
     }
 
     /// Process id of the node; `None` while it is killed.
@@ -191,7 +203,13 @@ impl PrivateRabbit {
              log.file = false\n\
              disk_free_limit.absolute = 256MB\n\
              raft.wal_max_size_bytes = 67108864\n\
+             {tls}\
              {more}\n",
+            tls = self
+                .options
+                .tls
+                .as_ref()
+                .map_or_else(String::new, |tls| tls_config(tls, self.tls_port)),
             port = self.port,
             password = self.password,
             more = self.options.config,
@@ -264,6 +282,22 @@ impl PrivateRabbit {
             log: self.log_path(),
         })
     }
+}
+
+/// The lines of rabbitmq.conf for TLS.
+fn tls_config(tls: &ServerTls, port: u16) -> String {
+    let clients = match &tls.clients_of {
+        None => "ssl_options.verify = verify_none\n".to_owned(),
+        Some(authority) => format!(
+            "ssl_options.cacertfile = {}\nssl_options.verify = verify_peer\nssl_options.fail_if_no_peer_cert = true\n",
+            authority.display()
+        ),
+    };
+    format!(
+        "listeners.ssl.1 = 127.0.0.1:{port}\nssl_options.certfile = {}\nssl_options.keyfile = {}\n{clients}",
+        tls.certificate.display(),
+        tls.key.display()
+    )
 }
 
 fn binaries(options: &RabbitOptions) -> Result<(PathBuf, PathBuf), LocalError> {

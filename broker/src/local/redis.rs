@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::LocalError;
 use super::process::{self, Guarded};
+use super::{LocalError, ServerTls};
 
 const SERVER: &str = "Redis";
 const CONFIG: &str = "redis.conf";
@@ -34,6 +34,8 @@ pub struct RedisServerOptions {
     /// `None`: a free one, kept through restarts of the server.
     pub port: Option<u16>,
     pub fsync: Fsync,
+    /// Serve TLS too, on another free port.
+    pub tls: Option<ServerTls>,
     /// How long it may take until it answers; reading a large append-only file takes time.
     pub patience: Duration,
 }
@@ -44,6 +46,7 @@ impl Default for RedisServerOptions {
             binary: None,
             port: None,
             fsync: Fsync::EverySec,
+            tls: None,
             patience: Duration::from_secs(30),
         }
     }
@@ -57,6 +60,7 @@ pub struct PrivateRedis {
     binary: PathBuf,
     password: Secret,
     port: u16,
+    tls_port: u16,
     log: File,
     server: Option<Guarded>,
 }
@@ -87,6 +91,7 @@ impl PrivateRedis {
             binary,
             password,
             port: 0,
+            tls_port: 0,
             log,
             server: None,
         };
@@ -94,11 +99,8 @@ impl PrivateRedis {
         let mut tries = 3;
         loop {
             tries -= 1;
-            redis.port = redis
-                .options
-                .port
-                .map_or_else(process::free_port, Ok)
-                .map_err(LocalError::io("find a free port for", &redis.folder))?;
+            redis.port = redis.options.port.map_or_else(|| redis.new_port(), Ok)?;
+            redis.tls_port = redis.new_port()?;
             match redis.boot().await {
                 Err(LocalError::Exited { tail, .. }) if tries > 0 && tail.contains("Address already in use") => {}
                 other => return other.map(|()| redis),
@@ -110,6 +112,12 @@ impl PrivateRedis {
     #[must_use]
     pub fn url(&self) -> String {
         format!("redis://:{}@127.0.0.1:{}/0", self.password.0, self.port)
+    }
+
+    /// The URL by TLS; nobody is there without [`RedisServerOptions::tls`].
+    #[must_use]
+    pub fn tls_url(&self) -> String {
+        format!("rediss://:{}@127.0.0.1:{}/0", self.password.0, self.tls_port)
     }
 
     /// Process id of the server; `None` while it is killed.
@@ -166,6 +174,10 @@ impl PrivateRedis {
         Ok(())
     }
 
+    fn new_port(&self) -> Result<u16, LocalError> {
+        process::free_port().map_err(LocalError::io("find a free port for", &self.folder))
+    }
+
     async fn boot(&mut self) -> Result<(), LocalError> {
         self.write_config()?;
         let mut command = Command::new(&self.binary);
@@ -194,7 +206,13 @@ impl PrivateRedis {
              appendfsync {fsync}\n\
              save \"\"\n\
              maxmemory-policy noeviction\n\
-             daemonize no\n",
+             daemonize no\n\
+             {tls}",
+            tls = self
+                .options
+                .tls
+                .as_ref()
+                .map_or_else(String::new, |tls| tls_config(tls, self.tls_port)),
             port = self.port,
             password = self.password.0,
         );
@@ -229,6 +247,19 @@ impl PrivateRedis {
             log: self.log_path(),
         })
     }
+}
+
+/// The lines of redis.conf for TLS.
+fn tls_config(tls: &ServerTls, port: u16) -> String {
+    let clients = match &tls.clients_of {
+        None => "tls-auth-clients no\n".to_owned(),
+        Some(authority) => format!("tls-ca-cert-file \"{}\"\n", authority.display()),
+    };
+    format!(
+        "tls-port {port}\ntls-cert-file \"{}\"\ntls-key-file \"{}\"\n{clients}",
+        tls.certificate.display(),
+        tls.key.display()
+    )
 }
 
 fn find_binary(options: &RedisServerOptions) -> Result<PathBuf, LocalError> {

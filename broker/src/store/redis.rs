@@ -5,6 +5,7 @@
 //! finished. Every script reads and validates first and writes last, so that an error leaves nothing half done, and may be
 //! run again: a call that timed out may have happened.
 
+mod client;
 mod error;
 mod health;
 
@@ -15,18 +16,22 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::io::tcp::TcpSettings;
-use redis::{FromRedisValue, IntoConnectionInfo, Script, ScriptInvocation, Value};
+use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 
 use super::{Claim, Claimed, Committed, Lease, Record, Store, StoreError};
 use crate::ids::{Attempt, GroupId, RunId};
+use crate::tls::TlsFiles;
 
 /// Leases moved by one script call: it keeps the server's other clients waiting for a fraction of a millisecond.
 const BEATS_PER_CALL: usize = 1024;
 
 /// How a [`RedisStore`] waits and forgets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisOptions {
+    /// Allow `redis://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
+    pub allow_plaintext: bool,
+    /// For `rediss://`: files beside the system's certificates.
+    pub tls: TlsFiles,
     /// Until a connection is made.
     pub connect_timeout: Duration,
     /// Until a command is answered; beyond it the answer is [`StoreError::Unknown`].
@@ -38,6 +43,8 @@ pub struct RedisOptions {
 impl Default for RedisOptions {
     fn default() -> Self {
         Self {
+            allow_plaintext: false,
+            tls: TlsFiles::default(),
             connect_timeout: Duration::from_secs(2),
             // With appendfsync everysec, Redis itself may hold a write back for two seconds.
             response_timeout: Duration::from_secs(5),
@@ -105,22 +112,14 @@ fn set_once(script: &str) -> String {
 }
 
 impl RedisStore {
-    /// Connects to `redis://[user:password@]host:port/db`.
+    /// Connects to `redis://[user:password@]host:port/db`, or with TLS to `rediss://...`.
     ///
     /// # Errors
-    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Unusable`] if the URL, the password or
-    /// the server itself must be changed. Neither names the password.
+    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Unusable`] if the URL, the password, a
+    /// certificate or the server itself must be changed. Neither names the password.
     pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
         let shown = error::redact(url);
-        // A peer that vanished without a word is noticed by unacknowledged data, not by a silent socket.
-        let tcp = TcpSettings::default()
-            .set_nodelay(true)
-            .set_user_timeout(options.response_timeout * 2);
-        let info = url
-            .into_connection_info()
-            .map_err(|e| error::bad_url(&shown, &e))?
-            .set_tcp_settings(tcp);
-        let client = redis::Client::open(info).map_err(|e| error::bad_url(&shown, &e))?;
+        let client = client::client(url, &shown, &options)?;
         let config = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(options.connect_timeout))
             .set_response_timeout(Some(options.response_timeout))

@@ -262,8 +262,6 @@ async fn a_url_that_leads_nowhere_is_explained() {
         matches!(&refused, Err(StoreError::Unknown(text)) if !text.contains("s3cret")),
         "{refused:?}"
     );
-    let text = unusable(RedisStore::connect("rediss://:s3cret@h:1/0", &run(), options()).await);
-    assert!(text.contains("no TLS") && !text.contains("s3cret"), "{text}");
     for url in [
         "http://:s3cret@localhost",
         "localhost:6379",
@@ -271,7 +269,7 @@ async fn a_url_that_leads_nowhere_is_explained() {
         "memory:",
     ] {
         let text = unusable(RedisStore::connect(url, &run(), options()).await);
-        assert!(text.contains("redis://") && !text.contains("s3cret"), "{text}");
+        assert!(text.contains("redis[s]://") && !text.contains("s3cret"), "{text}");
     }
 }
 

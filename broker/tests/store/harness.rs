@@ -25,6 +25,7 @@ pub(crate) fn options() -> RedisOptions {
         response_timeout: Duration::from_secs(30),
         connect_timeout: Duration::from_secs(10),
         keep_finished: Duration::from_secs(600),
+        ..RedisOptions::default()
     }
 }
 

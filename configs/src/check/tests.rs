@@ -212,8 +212,8 @@ fn the_run_must_make_sense() {
             ),
         ],
         &[
-            ("run.broker", "amqp://user:password@host:port/vhost"),
-            ("run.state", "redis://user:password@host:port/db"),
+            ("run.broker", "amqp[s]://user:password@host:port/vhost"),
+            ("run.state", "redis[s]://user:password@host:port/db"),
             ("run.lease", "15s"),
             ("run.message_cap", "16 KiB"),
             ("run.lead", "write \"a\" or \"b\""),

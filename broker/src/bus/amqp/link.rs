@@ -1,15 +1,17 @@
 //! The supervisor: one code path for boot, restart and partition. Connect, declare what is remembered, announce the link,
 //! wait until it breaks, begin again.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::{Connection, ConnectionProperties, Event};
+use rustls::ClientConfig;
 use tokio::sync::{Notify, watch};
 
 use super::AmqpOptions;
 use super::declare::{answer, declare, refusal};
+use super::dial::{NoLink, dial};
 use super::url::BrokerUrl;
 use super::wire::short;
 use crate::bus::{BusError, BusHealth};
@@ -45,6 +47,10 @@ pub(super) struct Remembered {
 pub(super) struct Shared {
     pub(super) url: BrokerUrl,
     pub(super) options: AmqpOptions,
+    /// What TLS needs, where the URL asks for it.
+    tls: Option<Arc<ClientConfig>>,
+    /// Why the first connection was refused for good.
+    pub(super) refused: OnceLock<String>,
     pub(super) link: watch::Sender<Option<Arc<Link>>>,
     pub(super) health: watch::Sender<BusHealth>,
     pub(super) closed: watch::Sender<bool>,
@@ -52,10 +58,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(url: BrokerUrl, options: AmqpOptions) -> Self {
+    pub(super) fn new(url: BrokerUrl, options: AmqpOptions, tls: Option<Arc<ClientConfig>>) -> Self {
         Self {
             url,
             options,
+            tls,
+            refused: OnceLock::new(),
             link: watch::Sender::new(None),
             health: watch::Sender::new(BusHealth::Down("not yet connected".into())),
             closed: watch::Sender::new(false),
@@ -112,9 +120,11 @@ impl Shared {
     }
 }
 
-/// Keeps a link up until the bus is closed.
+/// Keeps a link up until the bus is closed. A refused certificate at the first connection closes it; later it is tried again,
+/// because the server had a good one and may get it back.
 pub(super) async fn supervise(shared: Arc<Shared>) {
     let mut pause = FIRST_PAUSE;
+    let mut connected_once = false;
     loop {
         let connected = tokio::select! {
             biased;
@@ -125,9 +135,15 @@ pub(super) async fn supervise(shared: Arc<Shared>) {
             Ok(link) => {
                 tracing::info!(broker = %shared.url.shown, "connected to RabbitMQ");
                 pause = FIRST_PAUSE;
+                connected_once = true;
                 hold(&shared, link).await;
             }
-            Err(reason) => {
+            Err(NoLink::Refused(reason)) if !connected_once => {
+                // Whoever waits for the link learns of the end after its reason.
+                let _ = shared.refused.set(reason);
+                shared.closed.send_replace(true);
+            }
+            Err(NoLink::Lost(reason) | NoLink::Refused(reason)) => {
                 tracing::warn!(broker = %shared.url.shown, %reason, "cannot connect to RabbitMQ; trying again in {pause:?}");
                 shared.health.send_replace(BusHealth::Down(reason));
                 tokio::select! {
@@ -197,12 +213,12 @@ async fn close(connection: &Connection, patience: Duration) {
     }
 }
 
-async fn connect(shared: &Shared) -> Result<Link, String> {
+async fn connect(shared: &Shared) -> Result<Link, NoLink> {
     let patience = shared.options.answer_timeout;
     let open = |purpose: &str| {
         let name = format!("dyad {purpose} ({})", shared.options.name);
         let properties = ConnectionProperties::default().with_connection_name(name.into());
-        answer(patience, Connection::connect_uri(shared.url.uri.clone(), properties))
+        dial(&shared.url, shared.tls.as_ref(), properties, patience)
     };
     let (publish, consume) = tokio::try_join!(open("publish"), open("consume"))?;
     let link = Link {
@@ -214,6 +230,6 @@ async fn connect(shared: &Shared) -> Result<Link, String> {
     // Exclusive queues belong to the connection that consumes them.
     declare(&link.consume, &exchanges, &queues, patience)
         .await
-        .map_err(|error: BusError| error.to_string())?;
+        .map_err(|error: BusError| NoLink::Lost(error.to_string()))?;
     Ok(link)
 }

@@ -6,8 +6,10 @@
 
 mod consumer;
 mod declare;
+mod dial;
 mod link;
 mod publisher;
+mod secure;
 mod transient;
 mod url;
 mod window;
@@ -30,6 +32,7 @@ use self::url::BrokerUrl;
 pub use self::url::{check_url, redact, vhost};
 use self::window::Job;
 use super::{Bus, BusError, BusHealth, Consumer, Outgoing, PublishError};
+use crate::tls::TlsFiles;
 use crate::topology::{Address, Queue, Topology};
 use configs::AgentName;
 
@@ -40,6 +43,8 @@ pub struct AmqpOptions {
     pub name: String,
     /// Allow `amqp://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
     pub allow_plaintext: bool,
+    /// For `amqps://`: files beside the system's certificates.
+    pub tls: TlsFiles,
     /// How long [`AmqpBus::connect`] waits for the first connection.
     pub connect_timeout: Duration,
     /// How long the broker may take for one answer (a declare, a channel, an ack's write).
@@ -63,6 +68,7 @@ impl Default for AmqpOptions {
         Self {
             name: format!("pid {}", std::process::id()),
             allow_plaintext: false,
+            tls: TlsFiles::default(),
             connect_timeout: Duration::from_secs(30),
             answer_timeout: Duration::from_secs(10),
             confirm_timeout: Duration::from_secs(15),
@@ -97,11 +103,13 @@ impl AmqpBus {
     /// connections.
     ///
     /// # Errors
-    /// The URL is refused (see [`check_url`]), or no connection came about within the options' `connect_timeout`.
+    /// The URL is refused (see [`check_url`]), or no connection came about within the options' `connect_timeout`. At once if
+    /// TLS cannot be spoken: [`BusError::Tls`].
     pub async fn connect(url: &str, options: AmqpOptions) -> Result<Arc<Self>, BusError> {
         let url = BrokerUrl::parse(url, options.allow_plaintext)?;
         let patience = options.connect_timeout;
-        let shared = Arc::new(Shared::new(url, options));
+        let tls = dial::trust(&url, &options)?;
+        let shared = Arc::new(Shared::new(url, options, tls));
         let bus = Arc::new(Self {
             transient: transient::spawn(shared.clone()),
             shared: shared.clone(),
@@ -111,7 +119,10 @@ impl AmqpBus {
         tokio::spawn(link::supervise(shared.clone()));
         match tokio::time::timeout(patience, shared.link()).await {
             Ok(Some(_)) => Ok(bus),
-            Ok(None) => Err(BusError::Closed),
+            Ok(None) => Err(shared.refused.get().map_or(BusError::Closed, |reason| BusError::Tls {
+                url: shared.url.shown.clone(),
+                reason: reason.clone(),
+            })),
             Err(_) => Err(BusError::Connect {
                 url: shared.url.shown.clone(),
                 reason: bus.why_down(patience),

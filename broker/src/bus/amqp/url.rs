@@ -3,6 +3,7 @@
 use lapin::uri::{AMQPScheme, AMQPUri};
 
 use crate::bus::BusError;
+use crate::tls::refuse_plaintext;
 
 /// Seconds between heartbeats; two missed ones end a connection.
 const HEARTBEAT: u16 = 10;
@@ -36,15 +37,8 @@ impl BrokerUrl {
             ));
         }
         let plaintext = uri.scheme == AMQPScheme::AMQP;
-        if plaintext && !allow_plaintext && !stays_inside(&uri.authority.host) {
-            return Err(refuse(format!(
-                "plaintext to {}, which may be another machine: use amqps://, or set DYAD_ALLOW_PLAINTEXT=1 if the network \
-                 is trusted",
-                uri.authority.host
-            )));
-        }
-        if !plaintext && !cfg!(feature = "tls") {
-            return Err(refuse("this build has no TLS: build with the feature `tls`".into()));
+        if plaintext && let Some(reason) = refuse_plaintext(&uri.authority.host, allow_plaintext, "amqps") {
+            return Err(refuse(reason));
         }
         uri.query.heartbeat = Some(HEARTBEAT);
         Ok(Self {
@@ -55,6 +49,11 @@ impl BrokerUrl {
 }
 
 impl BrokerUrl {
+    /// Whether it asks for TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQPS
+    }
+
     /// Who connects.
     pub(super) fn user(&self) -> &str {
         &self.uri.authority.userinfo.username
@@ -67,15 +66,6 @@ fn literal_ipv6(url: &str) -> Option<std::net::Ipv6Addr> {
     let authority = rest.split(['/', '?']).next()?;
     let host = authority.rsplit('@').next()?.strip_prefix('[')?;
     host.split(']').next()?.parse().ok()
-}
-
-/// Whether a host is this machine, or the bare name of a container's network, where no name has dots.
-fn stays_inside(host: &str) -> bool {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    match host.parse::<std::net::IpAddr>() {
-        Ok(address) => address.is_loopback(),
-        Err(_) => !host.is_empty() && !host.contains(['.', ':']),
-    }
 }
 
 /// The URL without user, password and query; without everything but its scheme if it cannot be read.
@@ -140,6 +130,8 @@ mod tests {
                 "{error}"
             );
             assert!(check_url(outside, true).is_ok(), "{outside}");
+            let secure = outside.replacen("amqp:", "amqps:", 1);
+            assert!(check_url(&secure, false).is_ok(), "{secure}");
         }
         let foreign = check_url("amqp://u:p@[2001:db8::1]/%2f", true).unwrap_err();
         assert!(foreign.to_string().contains("IPv6"), "{foreign}");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::StoreError;
+use crate::tls::refusal;
 
 /// The URL without its password.
 pub(super) fn redact(url: &str) -> String {
@@ -20,15 +21,21 @@ pub(super) fn redact(url: &str) -> String {
     }
 }
 
-pub(super) fn bad_url(shown: &str, error: &RedisError) -> StoreError {
+pub(super) fn bad_url(shown: &str) -> StoreError {
     // The client's own text may quote the URL.
-    let tls = shown.starts_with("rediss:") && error.kind() == ErrorKind::InvalidClientConfig;
-    let advice = if tls {
-        "dyad speaks no TLS to Redis: use redis:// within a trusted network, or through a TLS tunnel"
-    } else {
-        "write redis://[user:password@]host:port/db, with characters such as '@' and '/' of a password as %40 and %2F"
-    };
+    unusable_url(
+        shown,
+        "write redis[s]://[user:password@]host:port/db, with characters such as '@' and '/' of a password as %40 and %2F",
+    )
+}
+
+pub(super) fn unusable_url(shown: &str, advice: &str) -> StoreError {
     StoreError::Unusable(format!("{shown} is no usable URL of Redis: {advice}"))
+}
+
+/// A file of ours, or one side's certificate, must be changed.
+pub(super) fn no_tls(shown: &str, reason: &str) -> StoreError {
+    StoreError::Unusable(format!("cannot speak TLS with Redis at {shown}: {reason}"))
 }
 
 pub(super) fn silent(shown: &str, waited: Duration) -> StoreError {
@@ -37,7 +44,17 @@ pub(super) fn silent(shown: &str, waited: Duration) -> StoreError {
 
 /// Sorts an error by what can be done about it.
 pub(super) fn of(shown: &str, error: &RedisError) -> StoreError {
-    let unknown = || StoreError::Unknown(format!("{shown}: {error}"));
+    if let Some(reason) = refusal(error) {
+        return no_tls(shown, &reason);
+    }
+    // Redis without TLS takes a handshake for the beginning of a command, and waits for its end.
+    let silent = shown.starts_with("rediss:") && error.is_timeout();
+    let advice = if silent {
+        "; does it speak TLS at this port?"
+    } else {
+        ""
+    };
+    let unknown = || StoreError::Unknown(format!("{shown}: {error}{advice}"));
     match error.kind() {
         ErrorKind::Io => unknown(),
         ErrorKind::Server(

@@ -1,0 +1,172 @@
+//! What was in the files and on the system, in the forms that the clients of the servers take.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+use super::files::{ClientFiles, TlsError, TlsFiles};
+use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
+
+const AUTHORITIES: &str = "the certificates of the authorities that signed the servers'";
+const OURS: &str = "the certificate that the servers are to be shown";
+const KEY: &str = "that certificate's key, without a password";
+/// A file that is larger was named by mistake.
+const LARGEST: u64 = 16 << 20;
+
+/// Whom we trust, and who we are.
+pub(crate) struct Trust {
+    roots: Vec<CertificateDer<'static>>,
+    client: Option<Client>,
+}
+
+/// The two files of [`ClientFiles`], as they were read.
+struct Client {
+    files: ClientFiles,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Trust {
+    /// Reads the system's certificates and the files.
+    ///
+    /// # Errors
+    /// A file cannot be read, or holds something else than it should. What the system holds and cannot be read is left out.
+    pub(crate) fn load(files: &TlsFiles) -> Result<Self, TlsError> {
+        let mut roots = system();
+        if let Some(path) = &files.ca {
+            roots.extend(authorities(path)?);
+        }
+        let client = files.client.clone().map(Client::load).transpose()?;
+        let trust = Self { roots, client };
+        // Now, so that both clients are told the same about files that do not fit together.
+        trust.config()?;
+        Ok(trust)
+    }
+
+    /// For a client that speaks TLS by rustls' own configuration.
+    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(self.roots.iter().cloned());
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let trusting = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| TlsError::Setup(error.to_string()))?
+            .with_root_certificates(store);
+        let Some(client) = &self.client else {
+            return Ok(Arc::new(trusting.with_no_client_auth()));
+        };
+        let config = trusting.with_client_auth_cert(client.chain()?, client.private_key()?);
+        config.map(Arc::new).map_err(|error| TlsError::Pair {
+            files: client.files.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    /// The authorities as one PEM text.
+    #[cfg(feature = "redis")]
+    pub(crate) fn roots_pem(&self) -> Vec<u8> {
+        use base64::Engine;
+        let base64 = base64::engine::general_purpose::STANDARD;
+        let block = |der: &CertificateDer<'_>| {
+            let text = base64.encode(der);
+            format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+        };
+        self.roots.iter().map(block).collect::<String>().into_bytes()
+    }
+
+    /// Our certificate and key as they lie in their files.
+    #[cfg(feature = "redis")]
+    pub(crate) fn client_pem(&self) -> Option<(Vec<u8>, Vec<u8>)> {
+        let client = self.client.as_ref()?;
+        Some((client.certificate.clone(), client.key.clone()))
+    }
+}
+
+impl Client {
+    fn load(files: ClientFiles) -> Result<Self, TlsError> {
+        Ok(Self {
+            certificate: read(CERT_VARIABLE, &files.certificate, OURS)?,
+            key: read(KEY_VARIABLE, &files.key, KEY)?,
+            files,
+        })
+    }
+
+    fn chain(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        certificates(CERT_VARIABLE, &self.files.certificate, OURS, &self.certificate)
+    }
+
+    fn private_key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        PrivateKeyDer::from_pem_slice(&self.key).map_err(|error| TlsError::Content {
+            variable: KEY_VARIABLE,
+            path: self.files.key.clone(),
+            holds: KEY,
+            reason: format!("no private key is in it ({error})"),
+        })
+    }
+}
+
+/// The system's authorities, where it has any: a container often has none.
+fn system() -> Vec<CertificateDer<'static>> {
+    let loaded = rustls_native_certs::load_native_certs();
+    for error in loaded.errors {
+        tracing::debug!(%error, "some certificates of the system cannot be read");
+    }
+    loaded.certs.into_iter().filter(anchors).collect()
+}
+
+/// The user's authorities: each must be usable, because it was asked for by name.
+fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(CA_VARIABLE, path, AUTHORITIES)?;
+    let found = certificates(CA_VARIABLE, path, AUTHORITIES, &text)?;
+    match found.iter().position(|certificate| !anchors(certificate)) {
+        None => Ok(found),
+        Some(place) => Err(TlsError::Content {
+            variable: CA_VARIABLE,
+            path: path.to_owned(),
+            holds: AUTHORITIES,
+            reason: format!("certificate {} in it is damaged", place + 1),
+        }),
+    }
+}
+
+fn anchors(certificate: &CertificateDer<'static>) -> bool {
+    RootCertStore::empty().add(certificate.clone()).is_ok()
+}
+
+/// The certificates in a file, at least one.
+fn certificates(
+    variable: &'static str,
+    path: &Path,
+    holds: &'static str,
+    pem: &[u8],
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let content = |reason: String| TlsError::Content {
+        variable,
+        path: path.to_owned(),
+        holds,
+        reason,
+    };
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    let found = found.map_err(|error| content(format!("it is no PEM ({error})")))?;
+    if found.is_empty() {
+        return Err(content("no certificate is in it".into()));
+    }
+    Ok(found)
+}
+
+fn read(variable: &'static str, path: &Path, holds: &'static str) -> Result<Vec<u8>, TlsError> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path);
+    let read = file.and_then(|file| file.take(LARGEST).read_to_end(&mut bytes));
+    read.map_err(|source| TlsError::Read {
+        variable,
+        path: path.to_owned(),
+        holds,
+        source,
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,76 @@
+//! A whole run whose processes reach both servers by TLS alone.
+
+use std::time::Duration;
+
+use broker::local::rabbitmq::RabbitOptions;
+use broker::local::redis::RedisServerOptions;
+use tests::fleet::{Fleet, RUN};
+use tests::program::{Program, json_lines};
+use tests::servers::Servers;
+use tests::small::Small;
+use tests::trace::audit;
+
+// The same file as in broker's tests: one way to make certificates.
+#[path = "../../broker/tests/tls/authority.rs"]
+mod authority;
+
+use self::authority::Authority;
+
+const STEPS: usize = 4;
+
+#[test]
+fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let authority = Authority::new();
+    let rabbit = RabbitOptions {
+        tls: Some(authority.server()),
+        ..RabbitOptions::default()
+    };
+    let redis = RedisServerOptions {
+        tls: Some(authority.server()),
+        ..RedisServerOptions::default()
+    };
+    let servers = Servers::with_both(rabbit, redis);
+    let (broker, state) = (servers.rabbit.tls_url(), servers.redis.tls_url());
+    let config = Small::new()
+        .set("run.broker", broker.clone())
+        .set("run.state", state.clone())
+        .set("run.folder", program.runs().to_str().unwrap())
+        .set("run.train_steps", STEPS as i64)
+        .write(&program.runs().with_file_name("run.toml"));
+
+    let config_path = config.to_str().unwrap();
+    let secrets = [&broker, &state].map(|url| url.split([':', '@']).nth(2).unwrap().to_owned());
+    for alone in [
+        &["coordinator", "--config", config_path, "--run", RUN][..],
+        &["doctor", "--broker", &broker, "--state", &state],
+    ] {
+        let output = program.output(alone);
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert_eq!(output.status.code(), Some(75), "{text}");
+        assert!(
+            text.contains("signed by nobody that we trust: set DYAD_CA=FILE"),
+            "{text}"
+        );
+        assert!(!secrets.iter().any(|secret| text.contains(secret)), "{text}");
+    }
+
+    let ca = authority.file();
+    let environment = ["a", "b", "c1"].map(|label| (label, "DYAD_CA", ca.to_str().unwrap()));
+    let fleet = Fleet::start_with(&program, &config, 1, &environment);
+    fleet.finish(Duration::from_secs(240));
+    for agent in ["a", "b"] {
+        let metrics = json_lines(&fleet.run().join("metrics").join(format!("{agent}.jsonl")));
+        let trained = metrics.iter().filter(|line| line["kind"] == "train").count();
+        assert!(trained >= STEPS, "agent {agent} trained {trained} batches");
+        let audit = audit(fleet.run(), agent);
+        assert_eq!((audit.twice, audit.missing), (0, 0), "agent {agent}: {audit:?}");
+    }
+    let doctor = program
+        .command(&["doctor", "--broker", &broker, "--state", &state])
+        .env("DYAD_CA", &ca)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&doctor.stdout);
+    assert!(doctor.status.success() && text.contains("amqps://127.0.0.1"), "{text}");
+}
