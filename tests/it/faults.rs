@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::Duration;
 
-use tests::chaos::{GROUP, World};
+use tests::chaos::{GROUP, Shape, World};
 use tests::program::wait_for;
 use tests::proxy::Mode;
 
@@ -32,6 +32,28 @@ fn a_task_outlives_the_coordinator_that_took_it() {
         world.fleet.starts("c1"),
         2,
         "it was killed once:\n{}",
+        world.fleet.logs()
+    );
+    world.end_well();
+}
+
+/// A call that never returns, on the thread that generates: the heart beats on, so nobody else would ever notice.
+#[test]
+fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
+    let shape = Shape {
+        coordinators: 1,
+        failpoints: &[("a", "engine.step=5*off->hang")],
+        stuck_after: Some("5s"),
+        ..Shape::default()
+    };
+    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    world.publish(10);
+    said(&world, "a", "failpoint engine.step: Hang");
+    world.wait_closed(10);
+    assert_eq!(world.fleet.codes("a"), [Some(70)], "{}", world.fleet.logs());
+    assert!(
+        world.fleet.log("a").contains("agent a: engine 0 made no step"),
+        "{}",
         world.fleet.logs()
     );
     world.end_well();

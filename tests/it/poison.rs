@@ -27,6 +27,7 @@ fn poisoned(label: &str, point: &str, says: &str) {
         staleness: 100,
         failpoints: &[(label, &points)],
         always: true,
+        ..Shape::default()
     };
     let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
     world.publish(TASKS);

@@ -37,6 +37,8 @@ pub struct Shape<'a> {
     pub failpoints: &'a [(&'a str, &'a str)],
     /// Failpoints act at every start of their process, not once in the run.
     pub always: bool,
+    /// A model generates, whose engine is taken for stuck after so long; none: scripted answers.
+    pub stuck_after: Option<&'a str>,
 }
 
 impl Default for Shape<'_> {
@@ -47,6 +49,7 @@ impl Default for Shape<'_> {
             staleness: 3,
             failpoints: &[],
             always: false,
+            stuck_after: None,
         }
     }
 }
@@ -93,13 +96,17 @@ impl World {
             staleness,
             failpoints,
             always,
+            stuck_after,
         } = shape;
         let program = Program::new(binary);
         let servers = Servers::start();
         let (broker, broker_url) = Proxy::before(&servers.rabbit.url());
         let (store, store_url) = Proxy::before(&servers.redis.url());
         let (link, link_url) = Proxy::before(&servers.rabbit.url());
+        let engine = if stuck_after.is_some() { "embedded" } else { "scripted" };
         let config = Small::scripted()
+            .set("defaults.agent.engine.kind", engine)
+            .set("defaults.agent.engine.stuck_after", stuck_after.unwrap_or("10m"))
             .set("run.broker", broker_url)
             .set("run.state", store_url)
             .set("run.folder", program.runs().to_str().unwrap())
