@@ -6,11 +6,11 @@
 //! ```text
 //! DYAD_FAILPOINTS='turn.generated=3*off->kill;bundle.sent=stop'     passes three times, then kills; stops at once
 //! DYAD_FAILPOINTS='job.begun/GROUP=kill'  kills whenever work on that group begins (`point_of`)
-//! DYAD_FAILPOINTS_ONCE=/a/folder         each point kills, stops or panics once in all processes that share the folder
+//! DYAD_FAILPOINTS_ONCE=/a/folder         each point kills, stops, panics or hangs once in all processes that share the folder
 //! ```
 //!
 //! Actions: `off`, `kill` (SIGKILL to this process: nothing is flushed, no destructor runs), `stop` (SIGSTOP: the process is
-//! a zombie until somebody continues it), `panic`, `sleep(MILLISECONDS)`.
+//! a zombie until somebody continues it), `panic`, `hang` (this thread never goes on, the others do), `sleep(MILLISECONDS)`.
 
 /// Reached a named step boundary.
 #[cfg(not(feature = "failpoints"))]
@@ -71,6 +71,7 @@ mod armed {
         Kill,
         Stop,
         Panic,
+        Hang,
         Sleep(u64),
     }
 
@@ -92,6 +93,9 @@ mod armed {
             Action::Kill => signal(Signal::KILL),
             Action::Stop => signal(Signal::STOP),
             Action::Panic => panic!("failpoint {name}"),
+            Action::Hang => loop {
+                std::thread::park();
+            },
         }
     }
 
@@ -137,7 +141,7 @@ mod armed {
 
     fn term(text: &str) -> Result<Term, String> {
         let text = text.trim();
-        let unknown = || format!("{text:?} is not [N*]off, kill, stop, panic or sleep(MILLISECONDS)");
+        let unknown = || format!("{text:?} is not [N*]off, kill, stop, panic, hang or sleep(MILLISECONDS)");
         let (times, action) = match text.split_once('*') {
             Some((times, action)) => (Some(times.trim().parse().map_err(|_| unknown())?), action.trim()),
             None => (None, text),
@@ -147,6 +151,7 @@ mod armed {
             "kill" => Action::Kill,
             "stop" => Action::Stop,
             "panic" => Action::Panic,
+            "hang" => Action::Hang,
             other => {
                 let ms = other.strip_prefix("sleep(").and_then(|rest| rest.strip_suffix(')'));
                 Action::Sleep(ms.and_then(|ms| ms.parse().ok()).ok_or_else(unknown)?)
@@ -168,6 +173,7 @@ mod armed {
             assert_eq!(points["c"].next(), Some(Stop));
             let passes = parse("d=1*stop").unwrap();
             assert_eq!((passes["d"].next(), passes["d"].next()), (Some(Stop), None));
+            assert_eq!(parse("e=hang").unwrap()["e"].next(), Some(Action::Hang));
             for wrong in ["a", "a=die", "a=x*kill", "a=sleep(x)"] {
                 assert!(parse(wrong).is_err(), "{wrong}");
             }

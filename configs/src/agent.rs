@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::train::TrainConfig;
-use crate::units::DeviceName;
+use crate::units::{DeviceName, HumanDuration};
 
 /// One agent: its model, how it samples, serves and trains.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -228,6 +228,8 @@ pub struct EngineConfig {
     pub slots: usize,
     /// Prompt tokens computed in one step at most, so that long prompts do not hold up decoding.
     pub prefill_tokens: usize,
+    /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
+    pub stuck_after: HumanDuration,
 }
 
 impl Default for EngineConfig {
@@ -238,6 +240,7 @@ impl Default for EngineConfig {
             replicas: 1,
             slots: 256,
             prefill_tokens: 4096,
+            stuck_after: HumanDuration::from_secs(600),
         }
     }
 }

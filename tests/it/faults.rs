@@ -168,6 +168,32 @@ fn a_task_outlives_the_coordinator_that_took_it() {
     world.end_well();
 }
 
+/// A call that never returns, on the thread that generates: the heart beats on, so nobody else would ever notice.
+#[test]
+fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
+    let shape = Shape {
+        coordinators: 1,
+        failpoints: &[("a", "engine.step=5*off->hang")],
+        change: |small| {
+            small
+                .set("defaults.agent.engine.kind", "embedded")
+                .set("defaults.agent.engine.stuck_after", "5s")
+        },
+        ..Shape::default()
+    };
+    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    world.publish(10);
+    said(&world, "a", "failpoint engine.step: Hang");
+    world.wait_closed(10);
+    assert_eq!(world.fleet.codes("a"), [Some(70)], "{}", world.fleet.logs());
+    assert!(
+        world.fleet.log("a").contains("agent a: engine 0 made no step"),
+        "{}",
+        world.fleet.logs()
+    );
+    world.end_well();
+}
+
 /// Halted between its decision and its bundles, a coordinator is replaced; what it then sends late counts once.
 #[test]
 fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {

@@ -28,6 +28,8 @@ struct Shared {
     child: Mutex<Option<Child>>,
     log: PathBuf,
     starts: AtomicU64,
+    /// With which codes it has ended, one after the other; none: by a signal.
+    codes: Mutex<Vec<Option<i32>>>,
     ended: AtomicBool,
     stopping: AtomicBool,
     held: AtomicBool,
@@ -145,6 +147,12 @@ impl Fleet {
         self.members[label].shared.starts.load(Ordering::SeqCst)
     }
 
+    /// With which exit codes a process has ended so far; none: by a signal.
+    #[must_use]
+    pub fn codes(&self, label: &str) -> Vec<Option<i32>> {
+        self.members[label].shared.codes().clone()
+    }
+
     /// Whether every process has ended well.
     #[must_use]
     pub fn ended(&self) -> bool {
@@ -188,6 +196,7 @@ impl Member {
             child: Mutex::new(None),
             log,
             starts: AtomicU64::new(0),
+            codes: Mutex::default(),
             ended: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             held: AtomicBool::new(false),
@@ -214,6 +223,10 @@ impl Member {
 impl Shared {
     fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn codes(&self) -> std::sync::MutexGuard<'_, Vec<Option<i32>>> {
+        self.codes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn keep(&self, command: &mut Command) {
@@ -244,6 +257,7 @@ impl Shared {
             let Some(running) = child.as_mut() else { return false };
             if let Some(status) = running.try_wait().unwrap() {
                 *child = None;
+                self.codes().push(status.code());
                 return status.success();
             }
             drop(child);

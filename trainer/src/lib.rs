@@ -8,6 +8,7 @@ pub mod engine;
 pub mod loss;
 pub mod model;
 pub mod optim;
+pub mod pulse;
 pub mod rng;
 pub mod sampling;
 pub mod schedule;

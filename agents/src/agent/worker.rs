@@ -4,6 +4,7 @@ use std::sync::mpsc;
 
 use broker::protocol::train::{TrainCommand, TrainReply};
 use tokio::sync::oneshot;
+use trainer::pulse::Pulse;
 use trainer::train::{TrainError, TrainerClient};
 
 type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
@@ -11,11 +12,13 @@ type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 /// A handle to the trainer's thread; the thread ends with its last handle.
 pub struct Worker {
     commands: mpsc::Sender<(TrainCommand, Answer)>,
+    pulse: Pulse,
 }
 
 impl Worker {
-    /// Moves the trainer to a thread of its own.
-    pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>) -> std::io::Result<Self> {
+    /// Moves the trainer to a thread of its own, which counts in `pulse` what it was told and has done.
+    pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
+        let done = pulse.clone();
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
         std::thread::Builder::new()
             .name(format!("trainer-{name}"))
@@ -23,15 +26,17 @@ impl Worker {
                 for (command, answer) in inbox {
                     // Whoever asked may have gone; the effect stands all the same.
                     let _ = answer.send(trainer.execute(command));
+                    done.done(1);
                 }
             })?;
-        Ok(Self { commands })
+        Ok(Self { commands, pulse })
     }
 
     /// Runs one command after all before it.
     pub async fn execute(&self, command: TrainCommand) -> anyhow::Result<TrainReply> {
         let (answer, reply) = oneshot::channel();
         let gone = || anyhow::anyhow!("the trainer's thread has ended");
+        self.pulse.take(1);
         self.commands.send((command, answer)).map_err(|_| gone())?;
         Ok(reply.await.map_err(|_| gone())??)
     }

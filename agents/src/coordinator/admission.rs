@@ -20,6 +20,7 @@ use tokio::time::Instant;
 
 use super::actor::{Coordinator, Input, Open, Purpose};
 use super::io;
+use super::outcome::Ended;
 use crate::failure;
 use crate::strikes::{OUT, Standing};
 
@@ -345,11 +346,14 @@ impl Coordinator {
 
     fn open_group(&mut self, group: GroupId, admitting: Admitting, claimed: Claimed, ctx: &mut Context<Self>) {
         let candidate = &admitting.candidate;
-        let dead = (self.strikes.standing(&group) == Standing::Out).then(|| {
+        // What an owner before us has decided of it is in no record.
+        let ended = claimed.decided.as_deref().map(Ended::read).unwrap_or_default();
+        let out = (self.strikes.standing(&group) == Standing::Out).then(|| {
             failure::crashed(format!(
                 "the coordinator died {OUT} times while it worked on this group"
             ))
         });
+        let dead = ended.dead.or(out);
         self.patched |= !claimed.records.is_empty();
         // Of a dead task nothing is played.
         let size = if dead.is_some() {
@@ -369,7 +373,10 @@ impl Coordinator {
         };
         self.strikes.end([group]);
         let run = match run {
-            Ok(run) => run,
+            Ok(mut run) => {
+                run.give_up_all(ended.failed);
+                run
+            }
             Err(error) => {
                 tracing::warn!(%group, %error, "the stored turns are not of this group; beginning it anew");
                 return self.void(group, admitting, claimed.lease, ctx);

@@ -17,6 +17,7 @@ use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, as
 use super::actor::{Coordinator, Input, Open, Purpose};
 use super::admission::Admitting;
 use super::io;
+use super::outcome::Ended;
 use super::rounds::{self, Decided};
 use crate::failure;
 use crate::ledger::DEAD_PREFIX;
@@ -52,6 +53,7 @@ impl Coordinator {
             None => sendable(&head, assemble(&head, &self.rules, &members), self.bundle_cap()),
         };
         self.strikes.end([group]);
+        let outcome = Ended::of(&members, dead.clone()).outcome(&assembled);
         let letter = dead.and_then(|reason| self.letter(group, &reason));
         if let Some(open) = self.open.get(&group) {
             let step = self.lead_step();
@@ -61,6 +63,7 @@ impl Coordinator {
         let decided = Decided {
             lease,
             assembled,
+            outcome,
             stands,
             letter,
         };
@@ -206,24 +209,14 @@ fn sendable(head: &GroupHead, mut assembled: Assembled, cap: usize) -> Assembled
     assembled
 }
 
-/// What is decided: the digest of each agent's bundle. Deterministic, so that a later owner writes the same bytes.
-fn outcome_bytes(assembled: &Assembled) -> bytes::Bytes {
-    let lines: Vec<String> = assembled
-        .bundles
-        .iter()
-        .map(|(agent, bundle)| format!("{agent}={}", bundle.digest))
-        .collect();
-    lines.join("\n").into()
-}
-
 async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> Result<(), StoreError> {
     let Decided {
         lease,
         assembled,
+        outcome,
         stands,
         letter,
     } = decided;
-    let outcome = outcome_bytes(&assembled);
     let standing = match stands {
         Some(bytes) => bytes,
         None => io::settle("decide", || env.store.decide(lease, outcome.clone())).await?,

@@ -4,7 +4,7 @@
 //! ([`io`]) and comes back as one of its [`actor::Input`]s, the closed list of everything that can happen. Its parts:
 //! [`phases`] (where the run is), [`beats`] (who is there), [`leases`] (what is ours), [`gate`] (how much may be admitted), [`rounds`]
 //! (the journal of a synchronous round), [`snapshot`] (joint checkpoints), [`admission`] (custody and claim), [`turns`] (asking), [`commits`] (what the answers do), [`frames`] (what
-//! travels), [`hosted`] (turns of programs), [`closing`] (outcome and bundles), [`evals`] (greedy conversations beside training), [`pool`] (solutions on which a
+//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`pool`] (solutions on which a
 //! verifier is measured).
 
 pub mod actor;
@@ -19,6 +19,7 @@ pub mod hosted;
 pub mod intake;
 pub mod io;
 pub mod leases;
+pub mod outcome;
 pub mod phases;
 pub mod pool;
 pub mod rounds;

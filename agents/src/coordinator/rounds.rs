@@ -31,6 +31,8 @@ use super::{Env, closing, io};
 pub(super) struct Decided {
     pub lease: Lease,
     pub assembled: Assembled,
+    /// What is written of it once.
+    pub outcome: bytes::Bytes,
     /// The outcome that an owner before us has written.
     pub stands: Option<bytes::Bytes>,
     /// A dead task on its way to the dead letters.

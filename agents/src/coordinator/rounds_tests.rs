@@ -21,6 +21,7 @@ fn decided(index: u64, lease: Lease) -> Decided {
             bundles: BTreeMap::from([(name("a"), bundle), (name("b"), empty)]),
             summary: rollout::group::GroupSummary::default(),
         },
+        outcome: bytes::Bytes::new(),
         stands: None,
         letter: None,
     }

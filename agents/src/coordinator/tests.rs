@@ -319,6 +319,41 @@ async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead(
     }
 }
 
+/// Failures are in no record. Asked again, what failed may succeed: the successor would come to another outcome than the one by
+/// which an agent has perhaps closed its row, begin a new attempt, and the agents would hold different ones.
+#[tokio::test]
+async fn who_takes_a_decided_group_over_sends_what_was_decided() {
+    let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
+    let (group, lease) = bench.open("t").await;
+    let failed = |member| {
+        let key = speaker(member);
+        let reason = crate::failure::engine("out of memory");
+        let failed = TurnOutcome::Failed { reason, retry: false };
+        CommitDone {
+            results: vec![(key.clone(), result(lease, &key, failed))],
+            outcome: Ok(vec![]),
+            ..committed(lease, 0)
+        }
+    };
+    let failures = (0..4).map(failed).collect();
+    bench.coordinator.on_committed(failures, &mut bench.ctx);
+    bench.coordinator.flush(&mut bench.ctx);
+    settle().await;
+    let topology = bench.coordinator.env.topology.clone();
+    let queue = topology.samples(&AgentName::new("a").unwrap());
+    let mut sent = bench.bus.consume(&queue, 2).await.unwrap();
+    let first = sent.next().await.unwrap().body;
+
+    let open = bench.coordinator.open.remove(&group).unwrap();
+    let claim = bench.store.claim(group, "successor", Attempt([2; 16]), None).await;
+    bench.coordinator.claiming.insert(group, Admitting::reserved(open));
+    bench.coordinator.on_claimed(group, claim, &mut bench.ctx);
+    assert!(bench.coordinator.open[&group].run.is_done(), "nothing is asked again");
+    bench.coordinator.flush(&mut bench.ctx);
+    settle().await;
+    assert_eq!(sent.next().await.unwrap().body, first);
+}
+
 /// The channel broke before any ledger had the task: it comes again while the first delivery waits for its agents' answers.
 /// Acked as known it would be in no queue and in no ledger, and gone with this process.
 #[tokio::test]

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::device::Device;
 use trainer::engine::{Engine, EngineError, GenRequest, RequestFault, StopRule};
+use trainer::pulse::Pulse;
 use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
@@ -32,6 +33,7 @@ pub struct EmbeddedEngine {
     commands: Sender<Command>,
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<Refusal>>,
+    pulse: Pulse,
 }
 
 impl EmbeddedEngine {
@@ -46,7 +48,9 @@ impl EmbeddedEngine {
         let version = watch::Sender::new(version);
         let refused = watch::Sender::new(None);
         let stop_ids = text.stop_ids().into();
+        let pulse = engine.pulse();
         let thread = Thread {
+            pulse: pulse.clone(),
             engine,
             inbox,
             version: version.clone(),
@@ -62,20 +66,35 @@ impl EmbeddedEngine {
             commands,
             version,
             refused,
+            pulse,
         }))
+    }
+
+    /// How its thread is getting on: requests and weights that it was handed, steps that it makes.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
     }
 
     /// Where the trainer publishes to.
     #[must_use]
     pub fn sink(&self, device: Device, dtype: Dtype) -> Box<dyn WeightSink> {
-        let commands = self.commands.clone();
-        let deliver = Box::new(move |weights| commands.send(Command::Swap(weights)).is_ok());
+        let (commands, pulse) = (self.commands.clone(), self.pulse.clone());
+        let deliver = Box::new(move |weights| {
+            pulse.take(1);
+            let sent = commands.send(Command::Swap(weights)).is_ok();
+            if !sent {
+                pulse.done(1);
+            }
+            sent
+        });
         Box::new(MemorySink::of(device, dtype, deliver))
     }
 }
 
 impl EngineClient for EmbeddedEngine {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>) {
+        self.pulse.take(jobs.len());
         if let Err(lost) = self.commands.send(Command::Generate { jobs, wave, done })
             && let Command::Generate { jobs, done, .. } = lost.0
         {
@@ -83,6 +102,7 @@ impl EngineClient for EmbeddedEngine {
                 reason: failure::engine("the engine's thread has ended"),
                 retry: true,
             };
+            self.pulse.done(jobs.len());
             let _ = done.send(jobs.into_iter().map(|job| failed(job, &failure)).collect());
         }
     }
@@ -100,6 +120,7 @@ type Done = UnboundedSender<Vec<Finished>>;
 
 struct Thread {
     engine: Engine,
+    pulse: Pulse,
     inbox: Receiver<Command>,
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<Refusal>>,
@@ -115,6 +136,7 @@ impl Thread {
                 return;
             }
             if !self.open.is_empty() {
+                broker::fail::point("engine.step");
                 self.step();
             }
         }
@@ -150,6 +172,7 @@ impl Thread {
                     self.refused.send_replace(Some(Refusal { version, reason }));
                 }
                 self.tell_version();
+                self.pulse.done(1);
             }
             Command::Generate { jobs, wave: true, done } => self.wave(jobs, &done),
             Command::Generate {
@@ -207,9 +230,16 @@ impl Thread {
                 self.open.insert(id, (job, done.clone()));
             }
             Err(error) => {
-                let _ = done.send(vec![failed(job, &failure_of(&error))]);
+                self.answer(done, vec![failed(job, &failure_of(&error))]);
             }
         }
+    }
+
+    /// What was handed to the thread and is answered is done.
+    fn answer(&self, done: &Done, list: Vec<Finished>) {
+        self.pulse.done(list.len());
+        // Whoever asked may have gone.
+        let _ = done.send(list);
     }
 
     fn step(&mut self) {
@@ -230,7 +260,7 @@ impl Thread {
                     }
                 }
                 for (done, list) in by_asker {
-                    let _ = done.send(list);
+                    self.answer(&done, list);
                 }
                 self.tell_version();
             }
@@ -249,7 +279,7 @@ impl Thread {
         }
         let failure = failure_of(error);
         for (_, (job, done)) in std::mem::take(&mut self.open) {
-            let _ = done.send(vec![failed(job, &failure)]);
+            self.answer(&done, vec![failed(job, &failure)]);
         }
     }
 
@@ -281,7 +311,7 @@ impl Thread {
                 answers.extend(open.into_values().map(|job| failed(job, &failure)));
             }
         }
-        let _ = done.send(answers);
+        self.answer(done, answers);
     }
 }
 

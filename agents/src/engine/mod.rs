@@ -2,11 +2,12 @@
 //!
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
 //! own thread) and [`scripted`] (answers made from the seed without a model, to measure everything else); [`replicas`] shares work
-//! out among several.
+//! out among several; [`stuck`] ends the process when an engine's thread is stuck.
 
 pub mod embedded;
 pub mod replicas;
 pub mod scripted;
+pub mod stuck;
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! The ledger's contract, a model of it under random histories, and crashes.
 mod contract;
 mod crash;
+pub(crate) mod custody;
 mod effect;
 mod handle;
 mod model;

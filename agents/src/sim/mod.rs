@@ -6,6 +6,7 @@
 
 mod bus;
 mod chance;
+mod model;
 mod named;
 mod process;
 mod run;

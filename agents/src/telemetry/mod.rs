@@ -94,6 +94,13 @@ pub fn flush() {
     }
 }
 
+/// Ends this process as a bug does, with what it has said in its log. Not `std::process::exit`: libtorch's own clean-up beside
+/// running threads could crash it with another code.
+pub fn end_for_a_bug() -> ! {
+    flush();
+    signal_hook::low_level::exit(EXIT_PANIC);
+}
+
 impl Telemetry {
     /// The fields that every line of this process has.
     fn identity(&self) -> Map<String, Value> {

@@ -20,9 +20,7 @@ pub(super) fn install() {
             "panic: this is a bug, the process ends"
         );
         eprintln!("error: a bug ended this process: {} at {place}", message(info));
-        super::flush();
-        // Not `std::process::exit`: libtorch's own clean-up beside running threads could crash it with another code.
-        signal_hook::low_level::exit(super::EXIT_PANIC);
+        super::end_for_a_bug();
     }));
 }
 

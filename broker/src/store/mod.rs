@@ -3,6 +3,7 @@
 //! Losing it, or seeing it go back in time, costs recomputation, never a task and never a double effect. Each transition is
 //! one atomic step; a write whose (attempt, fence) is not exactly the stored one is refused as [`StoreError::Stale`].
 
+pub mod groups;
 pub mod memory;
 #[cfg(feature = "redis")]
 pub mod redis;
@@ -27,7 +28,7 @@ pub struct Lease {
 }
 
 /// What happened in a group so far: something that was committed once.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Record {
     /// What is committed at most once, such as `member/role/seat/turn`.
     pub key: String,

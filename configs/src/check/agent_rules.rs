@@ -1,10 +1,15 @@
 //! What a configuration of the right shape may still say wrongly about one agent.
 
+use std::time::Duration;
+
 use super::rules::{Report, is_source};
 use crate::{
     AgentConfig, AgentName, LoraConfig, LossKind, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig,
     TokenizerConfig, TrainConfig, ZeroAdvantage,
 };
+
+/// A step of a sound engine may take so long on a machine that is busy.
+const LEAST_STUCK: Duration = Duration::from_secs(1);
 
 /// A report on the keys below one path.
 struct Below<'a> {
@@ -83,6 +88,12 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
     below.at_least_one(agent.engine.replicas, "engine.replicas");
     below.at_least_one(agent.engine.slots, "engine.slots");
     below.at_least_one(agent.engine.prefill_tokens, "engine.prefill_tokens");
+    let stuck_after = agent.engine.stuck_after;
+    below.when(
+        !stuck_after.0.is_zero() && stuck_after.0 < LEAST_STUCK,
+        "engine.stuck_after",
+        format!("is {stuck_after}: a single step may take longer; write 1s or more, such as 10m, or 0s to never take an engine for stuck"),
+    );
     if agent.train.enabled {
         below.path.push_str(".train");
         train(&agent.train, &mut below);

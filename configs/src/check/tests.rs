@@ -236,6 +236,20 @@ fn the_run_must_make_sense() {
     }
 }
 
+/// Zero turns the watch off; less than a second would end agents whose machine is busy.
+#[test]
+fn an_engine_is_not_taken_for_stuck_at_once() {
+    let with = |time: &str| format!("tokenizer = \"bytes\" }}\nengine.stuck_after = \"{time}\"");
+    let model = "tokenizer = \"bytes\" }";
+    for sound in ["0s", "1s", "2h"] {
+        expect(&[(model, &with(sound))], &[]);
+    }
+    expect(
+        &[(model, &with("999ms"))],
+        &[("defaults.agent.engine.stuck_after", "1s or more")],
+    );
+}
+
 #[test]
 fn the_workflow_must_make_sense() {
     expect(

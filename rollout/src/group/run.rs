@@ -203,6 +203,17 @@ impl GroupRun {
         self.settle(member);
     }
 
+    /// Gives conversations up that an earlier owner has decided to be so, each for its reason, whatever they came to here.
+    pub fn give_up_all(&mut self, failed: impl IntoIterator<Item = (u16, String)>) {
+        for (member, reason) in failed {
+            if let Some(state) = self.members.get_mut(usize::from(member)) {
+                state.state = State::Failed(reason);
+                self.in_flight.retain(|key| key.member != member);
+            }
+        }
+        self.abandon_if_hopeless();
+    }
+
     /// Whether any turn was taken or any conversation given up.
     #[must_use]
     pub fn has_begun(&self) -> bool {

@@ -270,6 +270,23 @@ fn a_group_that_can_no_longer_train_is_abandoned() {
 }
 
 #[test]
+fn what_was_decided_to_have_failed_has_failed_for_its_reason() {
+    let mut run = GroupRun::new(spec(3, 3));
+    run.give_up_all([(0, "x".to_owned()), (2, "y".to_owned()), (9, "nobody".to_owned())]);
+    assert!(run.is_done() && run.wanted().is_empty());
+    let reasons: Vec<String> = run
+        .finish()
+        .into_iter()
+        .map(|end| match end {
+            MemberEnd::Failed { reason } => reason,
+            MemberEnd::Ended { .. } => "ended".into(),
+        })
+        .collect();
+    assert_eq!((reasons[0].as_str(), reasons[2].as_str()), ("x", "y"));
+    assert!(reasons[1].starts_with("too many"), "{reasons:?}");
+}
+
+#[test]
 fn a_workflow_that_would_never_end_fails_its_conversations() {
     for (turn, words) in [(0, "asks for nothing"), (5, "asks for turn 5 of writer/0")] {
         let run = GroupRun::new(RunSpec {

@@ -30,6 +30,7 @@ use tch::Tensor;
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Prefilled, Prefixes, RowBatch, Shared, Weights};
+use crate::pulse::Pulse;
 use crate::sampling::Choice;
 use crate::weights::Published;
 use admission::Admission;
@@ -74,6 +75,7 @@ pub struct Engine {
     waiting: VecDeque<GenRequest>,
     known: HashSet<RequestId>,
     done: Vec<Finished>,
+    pulse: Pulse,
 }
 
 impl Engine {
@@ -119,6 +121,7 @@ impl Engine {
             waiting: VecDeque::new(),
             known: HashSet::new(),
             done: Vec::new(),
+            pulse: Pulse::default(),
         })
     }
 
@@ -192,6 +195,12 @@ impl Engine {
         }
     }
 
+    /// What moves with each step, within a wave too.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
     /// Forgets a request; `false` if it is not here (any more).
     ///
     /// # Errors
@@ -233,8 +242,10 @@ impl Engine {
         }
         if self.next.is_none() {
             self.begin()?;
+            self.pulse.mark();
         }
         self.decode()?;
+        self.pulse.mark();
         let done = std::mem::take(&mut self.done);
         done.iter().for_each(|finished| {
             self.known.remove(&finished.id);

@@ -9,6 +9,7 @@ use super::rows::{BatchError, Limits, Row, Trained, flatten};
 use crate::loss::head::{self, HeadGrad, HeadInput, Slope};
 use crate::loss::{Token, k3, ratio, token_loss};
 use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, RowBatch, Weights};
+use crate::pulse::Pulse;
 
 /// A model whose backward adds up in one flat buffer.
 #[derive(Debug)]
@@ -21,6 +22,8 @@ pub(crate) struct Trainable {
     head: HeadPlace,
     /// What the decoder computes with, where that is not the trained weights themselves: a copy of another kind.
     compute: Option<Weights>,
+    /// A mark for each micro-batch.
+    pulse: Pulse,
 }
 
 /// Where the head's gradient lies: views of the flat one.
@@ -100,6 +103,7 @@ impl Trainable {
             grad,
             head,
             compute,
+            pulse: Pulse::default(),
         })
     }
 
@@ -125,6 +129,10 @@ impl Trainable {
         Ok(())
     }
 
+    pub(crate) fn pulse(&self) -> &Pulse {
+        &self.pulse
+    }
+
     /// Adds the batch's gradient. `reference` is asked for where the loss has a KL term.
     pub(crate) fn accumulate(
         &mut self,
@@ -142,6 +150,7 @@ impl Trainable {
                 None => None,
             };
             tch::with_grad(|| self.accumulate_micro(&micro, batch, loss, reference.as_deref(), &mut stats))?;
+            self.pulse.mark();
         }
         Ok(stats)
     }
@@ -184,6 +193,7 @@ pub(crate) fn logprobs(
     rows: &[Row],
     batch: &TrainBatch,
     budget: usize,
+    pulse: &Pulse,
 ) -> Result<Vec<Vec<f32>>, ModelError> {
     let mut spans: Vec<Vec<f32>> = batch.spans.iter().map(|span| vec![0.0; span.ids.len()]).collect();
     for indices in pack(rows, budget) {
@@ -192,6 +202,7 @@ pub(crate) fn logprobs(
         for (trained, logprob) in micro.tokens.iter().zip(values.logprobs) {
             spans[trained.span][trained.offset] = logprob;
         }
+        pulse.mark();
     }
     Ok(spans)
 }

@@ -14,6 +14,7 @@ use super::log::{Admission, CommandLog, fingerprint, seq};
 use crate::checkpoint::Gate;
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
 use crate::optim::{self, AdamW};
+use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
 /// How a trainer works; no setting changes what is learned.
@@ -167,6 +168,12 @@ impl Trainer {
         })
     }
 
+    /// What moves with each micro-batch.
+    #[must_use]
+    pub fn pulse(&self) -> Pulse {
+        self.model.pulse().clone()
+    }
+
     /// Published weights go to this sink too.
     pub fn add_sink(&mut self, sink: Box<dyn WeightSink>) {
         self.sinks.push(sink);
@@ -278,7 +285,13 @@ impl Trainer {
     fn forward(&self, batch: &TrainBatch) -> Result<TrainReply, Stop> {
         let rows = rows_of(batch, &self.shape)?;
         let decoder = self.model.decoder();
-        match logprobs(decoder, &rows, batch, self.options.micro_batch_tokens) {
+        match logprobs(
+            decoder,
+            &rows,
+            batch,
+            self.options.micro_batch_tokens,
+            self.model.pulse(),
+        ) {
             Ok(spans) => Ok(TrainReply::LogProbs(spans)),
             Err(error) => Err(Stop::Failed(error.to_string())),
         }

@@ -9,6 +9,7 @@ use broker::protocol::train::{Loss, TrainCommand};
 use configs::{Dtype, EngineKind, OptimizerConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::engine::{Engine, EngineOptions};
+use trainer::pulse::Pulse;
 use trainer::train::{Trainer, TrainerOptions};
 use trainer::weights::{Published, WeightSink};
 
@@ -23,6 +24,7 @@ use crate::engine::EngineClient;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
+use crate::engine::stuck;
 use crate::metrics::MetricsWriter;
 
 type Sink = Box<dyn WeightSink>;
@@ -78,7 +80,9 @@ impl Training {
         let (engine, sinks) = self.engines(&prepared)?;
         self.refused = Refused::new(engine.refusals(), self.settings.engine.replicas);
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
-        let worker = Worker::start(self.agent.name.as_str(), Box::new(trainer))?;
+        let pulse = trainer.pulse();
+        self.watch("trainer".into(), pulse.clone());
+        let worker = Worker::start(self.agent.name.as_str(), Box::new(trainer), pulse)?;
         self.worker = Some(worker);
         let parent = match found {
             Some(path) => Some(self.load(&path).await?),
@@ -132,8 +136,18 @@ impl Training {
         };
         let name = format!("{}.{replica}", self.agent.name);
         let engine = EmbeddedEngine::start(&name, engine, self.version, prepared.text.clone())?;
+        self.watch(format!("engine {replica}"), engine.pulse());
         let sink = engine.sink(prepared.device, prepared.settings.dtype);
         Ok((engine, sink))
+    }
+
+    fn watch(&self, thread: String, pulse: Pulse) {
+        stuck::watch(
+            self.agent.name.clone(),
+            thread,
+            pulse,
+            self.settings.engine.stuck_after.0,
+        );
     }
 
     async fn load(&mut self, folder: &Path) -> anyhow::Result<WeightVersion> {

@@ -1,14 +1,11 @@
 //! Random histories of reservations, parts, duplicates, rival attempts, batches and crashes against a small model:
 //! exactly one attempt of a group ever counts, nothing that was answered is lost, no sample takes effect twice.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use broker::ids::WeightVersion;
-use broker::protocol::reserve::ReserveVerdict;
 use proptest::prelude::*;
 
+use super::custody::{Custody, Part};
 use super::*;
-use crate::ledger::Staged;
 
 const GROUPS: u64 = 5;
 const LIMIT: u64 = 3;
@@ -19,6 +16,7 @@ enum Op {
     Part {
         group: u64,
         attempt: u8,
+        content: u8,
         part: u16,
     },
     Empty {
@@ -35,94 +33,78 @@ enum Op {
 fn op() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => (0..GROUPS).prop_map(Op::Reserve),
-        8 => (0..GROUPS, 1..3u8, 0..2u16).prop_map(|(group, attempt, part)| Op::Part { group, attempt, part }),
+        8 => (0..GROUPS, 1..3u8, 1..4u8, 0..2u16)
+            .prop_map(|(group, attempt, content, part)| Op::Part { group, attempt, content, part }),
         1 => (0..GROUPS, 1..4u8).prop_map(|(group, attempt)| Op::Empty { group, attempt }),
         2 => Just(Op::Train),
         1 => (0..3u64).prop_map(|back| Op::Crash { back }),
     ]
 }
 
-/// Attempts have two parts each.
+/// Content 3 fits into one message, the others into two.
+fn parts_of(content: u8) -> u16 {
+    if content == 3 { 1 } else { 2 }
+}
+
 #[derive(Default)]
 struct Model {
-    reserved: BTreeMap<u64, BTreeSet<(u8, u16)>>,
-    /// Winner's attempt; attempts above 9 stand for empty.
-    closed: BTreeMap<u64, (u8, bool)>,
+    custody: Custody,
     lineage: u32,
     /// Groups consumed by step along the surviving lineage.
     steps: Vec<u64>,
 }
 
 impl Model {
+    fn closed(&self) -> impl Iterator<Item = (u64, super::custody::Winner)> {
+        let rows = self.custody.rows.keys();
+        rows.filter_map(|group| Some((*group, self.custody.winner(*group)?)))
+    }
+
+    fn reserved(&self) -> u64 {
+        (self.custody.rows.len() - self.closed().count()) as u64
+    }
+
     fn ready(&self) -> Vec<u64> {
-        let with_samples = self.closed.iter().filter(|(_, (_, samples))| *samples);
+        let with_samples = self.closed().filter(|(_, winner)| winner.samples);
         with_samples
-            .map(|(group, _)| *group)
+            .map(|(group, _)| group)
             .filter(|group| !self.steps.contains(group))
             .collect()
     }
 
-    fn reserve(&mut self, group: u64) -> ReserveVerdict {
-        if let Some((attempt, samples)) = self.closed.get(&group) {
-            let digest = Digest([if *samples { *attempt } else { 0 }; 16]);
-            return ReserveVerdict::Closed {
-                attempt: Attempt([*attempt; 16]),
-                digest,
-            };
-        }
-        let full = (self.reserved.len() + self.ready().len()) as u64 >= LIMIT;
-        if full && !self.reserved.contains_key(&group) {
-            return ReserveVerdict::Later;
-        }
-        self.reserved.entry(group).or_default();
-        ReserveVerdict::Granted
+    /// Samples of a group's winner.
+    fn samples(&self, group: u64) -> u16 {
+        let winner = self.custody.winner(group).unwrap();
+        parts_of(winner.digest.0[0])
     }
 
-    fn part(&mut self, group: u64, attempt: u8, part: u16) -> Staged {
-        if let Some(closed) = self.closed.get(&group) {
-            let same = *closed == (attempt, true);
-            return if same { Staged::Duplicate } else { Staged::OtherAttempt };
-        }
-        let Some(parts) = self.reserved.get_mut(&group) else {
-            return Staged::NoRow;
+    fn stage(&mut self, group: u64, bundle: &Bundle) -> crate::ledger::Staged {
+        let part = Part {
+            attempt: bundle.attempt,
+            digest: bundle.digest,
+            part: bundle.part,
+            parts: bundle.parts,
+            samples: matches!(bundle.content, BundleContent::Samples(_)),
         };
-        if !parts.insert((attempt, part)) {
-            return Staged::Duplicate;
-        }
-        if !parts.contains(&(attempt, 1 - part)) {
-            return Staged::Staged;
-        }
-        self.reserved.remove(&group);
-        self.closed.insert(group, (attempt, true));
-        Staged::Closed
-    }
-
-    fn empty(&mut self, group: u64, attempt: u8) -> Staged {
-        if let Some(closed) = self.closed.get(&group) {
-            let same = *closed == (attempt, false);
-            return if same { Staged::Duplicate } else { Staged::OtherAttempt };
-        }
-        if self.reserved.remove(&group).is_none() {
-            return Staged::NoRow;
-        }
-        self.closed.insert(group, (attempt, false));
-        Staged::Closed
+        self.custody.stage(group, part)
     }
 }
 
 fn check(ledger: &Ledger, model: &Model) {
     let counts = ledger.counts();
-    assert_eq!(counts.reserved, model.reserved.len() as u64);
-    assert_eq!(counts.closed, model.closed.len() as u64);
-    assert_eq!(counts.trained, 2 * model.steps.len() as u64);
+    assert_eq!(counts.reserved, model.reserved());
+    assert_eq!(counts.closed, model.closed().count() as u64);
+    let trained: u64 = model.steps.iter().map(|group| u64::from(model.samples(*group))).sum();
+    assert_eq!(counts.trained, trained);
     let ready: Vec<u64> = ledger.ready(99).unwrap().iter().map(|b| b.order).collect();
     assert_eq!(ready, model.ready());
     for bundle in ledger.ready(99).unwrap() {
         let BundleContent::Samples(samples) = &bundle.content else {
             panic!("an empty bundle is ready")
         };
-        assert_eq!(samples.len(), 2, "both parts");
-        assert_eq!(bundle.attempt, Attempt([model.closed[&bundle.order].0; 16]));
+        assert_eq!(samples.len(), usize::from(model.samples(bundle.order)), "all parts");
+        let winner = model.custody.winner(bundle.order).unwrap();
+        assert_eq!((bundle.attempt, bundle.digest), (winner.attempt, winner.digest));
     }
 }
 
@@ -137,25 +119,34 @@ fn run_history(ops: &[Op]) {
         match op {
             Op::Reserve(group) => {
                 let answer = ledger.reserve(&[reserve(*group)], LIMIT).unwrap();
-                assert_eq!(answer, [model.reserve(*group)]);
+                let full = model.reserved() + model.ready().len() as u64 >= LIMIT;
+                assert_eq!(answer, [model.custody.reserve(*group, full)]);
             }
             Op::Part {
                 group,
                 attempt,
+                content,
                 part: p,
             } => {
-                let answer = ledger.stage(&[part(*group, *attempt, *attempt, *p, 2)]).unwrap();
-                assert_eq!(answer, [model.part(*group, *attempt, *p)]);
+                let parts = parts_of(*content);
+                let bundle = part(*group, *attempt, *content, p % parts, parts);
+                let answer = ledger.stage(std::slice::from_ref(&bundle)).unwrap();
+                assert_eq!(answer, [model.stage(*group, &bundle)]);
             }
             Op::Empty { group, attempt } => {
-                let answer = ledger.stage(&[empty(*group, *attempt, "void")]).unwrap();
-                assert_eq!(answer, [model.empty(*group, *attempt)]);
+                let bundle = empty(*group, *attempt, "void");
+                let answer = ledger.stage(std::slice::from_ref(&bundle)).unwrap();
+                assert_eq!(answer, [model.stage(*group, &bundle)]);
             }
             Op::Train => {
                 if let Some(group) = model.ready().first() {
                     model.steps.push(*group);
                     ledger
-                        .record_batch(model.lineage, model.steps.len() as u64, &trained(*group, 2))
+                        .record_batch(
+                            model.lineage,
+                            model.steps.len() as u64,
+                            &trained(*group, model.samples(*group)),
+                        )
                         .unwrap();
                 }
             }

@@ -1,0 +1,99 @@
+//! What a ledger's custody is to the outside, in a few lines: reservations, parts, the one closing.
+//!
+//! [`super::model`] ties it to the ledger in SQLite under random histories; the exhaustive model of the group's state machine
+//! (`sim/model/`) then takes it for the ledger, because it can be copied and compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use broker::ids::{Attempt, Digest};
+use broker::protocol::reserve::ReserveVerdict;
+
+use crate::ledger::Staged;
+
+/// The rows of one agent's ledger, by the number of their task.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Custody {
+    pub(crate) rows: BTreeMap<u64, Row>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Row {
+    /// With the parts of each (attempt, digest) that have come.
+    Reserved(BTreeSet<(Attempt, Digest, u16)>),
+    Closed(Winner),
+}
+
+/// What closed a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Winner {
+    pub(crate) attempt: Attempt,
+    pub(crate) digest: Digest,
+    /// Whether it brought samples.
+    pub(crate) samples: bool,
+}
+
+/// A bundle, or a part of one: all that custody looks at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Part {
+    pub(crate) attempt: Attempt,
+    pub(crate) digest: Digest,
+    pub(crate) part: u16,
+    pub(crate) parts: u16,
+    pub(crate) samples: bool,
+}
+
+impl Custody {
+    pub(crate) fn is_reserved(&self, group: u64) -> bool {
+        matches!(self.rows.get(&group), Some(Row::Reserved(_)))
+    }
+
+    pub(crate) fn winner(&self, group: u64) -> Option<Winner> {
+        match self.rows.get(&group) {
+            Some(Row::Closed(winner)) => Some(*winner),
+            _ => None,
+        }
+    }
+
+    /// `full`: there is no room for a new row.
+    pub(crate) fn reserve(&mut self, group: u64, full: bool) -> ReserveVerdict {
+        match self.rows.get(&group) {
+            Some(Row::Closed(Winner { attempt, digest, .. })) => ReserveVerdict::Closed {
+                attempt: *attempt,
+                digest: *digest,
+            },
+            Some(Row::Reserved(_)) => ReserveVerdict::Granted,
+            None if full => ReserveVerdict::Later,
+            None => {
+                self.rows.insert(group, Row::Reserved(BTreeSet::new()));
+                ReserveVerdict::Granted
+            }
+        }
+    }
+
+    pub(crate) fn stage(&mut self, group: u64, part: Part) -> Staged {
+        let Part { attempt, digest, .. } = part;
+        let staged = match self.rows.get_mut(&group) {
+            None => return Staged::NoRow,
+            Some(Row::Closed(winner)) if (winner.attempt, winner.digest) == (attempt, digest) => {
+                return Staged::Duplicate;
+            }
+            Some(Row::Closed(_)) => return Staged::OtherAttempt,
+            Some(Row::Reserved(staged)) => staged,
+        };
+        if !staged.insert((attempt, digest, part.part)) {
+            return Staged::Duplicate;
+        }
+        let here = staged.iter().filter(|(a, d, _)| (*a, *d) == (attempt, digest)).count();
+        if here < usize::from(part.parts) {
+            return Staged::Staged;
+        }
+        let samples = part.samples;
+        let winner = Winner {
+            attempt,
+            digest,
+            samples,
+        };
+        self.rows.insert(group, Row::Closed(winner));
+        Staged::Closed
+    }
+}
