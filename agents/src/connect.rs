@@ -130,20 +130,30 @@ fn allows_plaintext() -> bool {
     std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1")
 }
 
-/// How to reach RabbitMQ, as the environment says.
-pub fn bus_options() -> Result<AmqpOptions, TlsError> {
+/// The files for TLS that the environment names. For a URL that asks for it they are read here: a wrong file is wrong usage, while
+/// a server that refuses us may yet be mended.
+fn tls_files(url: &str) -> Result<TlsFiles, TlsError> {
+    let files = TlsFiles::from_environment()?;
+    if url.starts_with("amqps:") || url.starts_with("rediss:") {
+        files.check()?;
+    }
+    Ok(files)
+}
+
+/// How to reach RabbitMQ at a URL, as the environment says.
+pub fn bus_options(url: &str) -> Result<AmqpOptions, TlsError> {
     Ok(AmqpOptions {
         allow_plaintext: allows_plaintext(),
-        tls: TlsFiles::from_environment()?,
+        tls: tls_files(url)?,
         ..AmqpOptions::default()
     })
 }
 
-/// How to reach Redis, as the environment says.
-pub fn store_options() -> Result<RedisOptions, TlsError> {
+/// How to reach Redis at a URL, as the environment says.
+pub fn store_options(url: &str) -> Result<RedisOptions, TlsError> {
     Ok(RedisOptions {
         allow_plaintext: allows_plaintext(),
-        tls: TlsFiles::from_environment()?,
+        tls: tls_files(url)?,
         ..RedisOptions::default()
     })
 }
@@ -153,7 +163,7 @@ pub async fn bus(url: &str) -> anyhow::Result<Arc<dyn Bus>> {
     if url == "memory:" {
         return Ok(MemoryBus::new());
     }
-    Ok(AmqpBus::connect(url, bus_options()?)
+    Ok(AmqpBus::connect(url, bus_options(url)?)
         .await
         .context("connecting to the message broker")?)
 }
@@ -163,7 +173,7 @@ pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
     if url == "memory:" {
         return Ok(MemoryStore::new());
     }
-    let store = RedisStore::connect(url, run, store_options()?)
+    let store = RedisStore::connect(url, run, store_options(url)?)
         .await
         .context("connecting to the state store")?;
     for warning in store.check().await? {

@@ -74,3 +74,24 @@ fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
     let text = String::from_utf8_lossy(&doctor.stdout);
     assert!(doctor.status.success() && text.contains("amqps://127.0.0.1"), "{text}");
 }
+
+/// A supervisor starts what cannot reach a server again and again; what was told a wrong file it must not.
+#[test]
+fn a_wrong_file_is_wrong_usage() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let tasks = program.runs().parent().unwrap().join("tasks.jsonl");
+    std::fs::write(&tasks, "{\"prompt\": \"o1\"}\n").unwrap();
+    let tasks = tasks.to_str().unwrap();
+    let mut publish = program.command(&[
+        "publish",
+        tasks,
+        "--run",
+        "r-1",
+        "--broker",
+        "amqps://u:p@localhost:1/%2f",
+    ]);
+    let output = publish.env("DYAD_CA", "/nowhere/ca.pem").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("/nowhere/ca.pem, which DYAD_CA names"), "{told}");
+}

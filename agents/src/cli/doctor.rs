@@ -207,7 +207,7 @@ async fn try_store(url: Option<&str>) -> Option<Finding> {
     let shown = redact(url);
     let run = RunId::new("doctor")?;
     let tried = tokio::time::timeout(Duration::from_secs(5), async {
-        let store = RedisStore::connect(url, &run, store_options()?).await?;
+        let store = RedisStore::connect(url, &run, store_options(url)?).await?;
         Ok::<_, anyhow::Error>(store.check().await?)
     });
     Some(match tried.await {

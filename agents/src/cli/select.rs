@@ -67,7 +67,7 @@ pub async fn connect_within(url: &str, purpose: &str, patience: Duration) -> any
     let options = AmqpOptions {
         name: format!("dyad {purpose}"),
         connect_timeout: patience,
-        ..bus_options()?
+        ..bus_options(url)?
     };
     Ok(AmqpBus::connect(url, options).await?)
 }

@@ -1,6 +1,6 @@
 //! Where the coordinator's inputs come from: tasks, reservations' answers, turn results, heartbeats.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use actix::Addr;
 use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
@@ -29,40 +29,48 @@ const CONTROL_PREFETCH: u16 = 256;
 pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, control: &Queue) -> anyhow::Result<()> {
     let (tasks, reclaim) = (env.topology.tasks(), env.topology.reclaim());
     let strikes = Arc::new(Mutex::new(Strikes::open(&env.folder, "intake")?));
-    let task: Read = Arc::new(move |env, delivery| marked(&strikes, env, delivery));
     for (queue, prefetch, stage, read) in [
-        (&tasks, TASK_PREFETCH, Stage::Intake, task.clone()),
-        (&reclaim, TASK_PREFETCH, Stage::Reclaim, task),
-        (results, RESULT_PREFETCH, Stage::Result, Arc::new(answer)),
-        (control, CONTROL_PREFETCH, Stage::Result, Arc::new(beat)),
+        (&tasks, TASK_PREFETCH, Stage::Intake, marked as Read),
+        (&reclaim, TASK_PREFETCH, Stage::Reclaim, marked),
+        (results, RESULT_PREFETCH, Stage::Result, |env, delivery, _| {
+            answer(env, delivery)
+        }),
+        (control, CONTROL_PREFETCH, Stage::Result, |env, delivery, _| {
+            beat(env, delivery)
+        }),
     ] {
-        pump(env, addr, queue, prefetch, (stage, read)).await?;
+        pump(env, addr, queue, prefetch, (stage, read, strikes.clone())).await?;
     }
     Ok(())
 }
 
 /// What a delivery says, or why it is no message.
-type Read = Arc<dyn Fn(&Env, &Delivery) -> Result<Input, Refusal> + Send + Sync>;
+type Read = fn(&Env, &Delivery, &Mutex<Strikes>) -> Result<Input, Refusal>;
 
 async fn pump(
     env: &Arc<Env>,
     addr: &Addr<Coordinator>,
     queue: &Queue,
     prefetch: u16,
-    (stage, read): (Stage, Read),
+    (stage, read, strikes): (Stage, Read, Arc<Mutex<Strikes>>),
 ) -> anyhow::Result<()> {
     let mut consumer = env.bus.consume(queue, prefetch).await?;
     let (env, addr) = (env.clone(), addr.clone());
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
-            match read(&env, &delivery) {
+            match read(&env, &delivery, &strikes) {
                 Ok(input) => {
                     if addr.send(input).await.is_err() {
                         return;
                     }
                 }
                 Err(refusal) => {
-                    if refuse(&env, &delivery, stage, &refusal).await && addr.send(Input::Refused).await.is_err() {
+                    if !refuse(&env, &delivery, stage, &refusal).await {
+                        continue;
+                    }
+                    // Not before it lies there: what comes again must not kill three more.
+                    lock(&strikes).forget(&mark_of(&delivery));
+                    if addr.send(Input::Refused).await.is_err() {
                         return;
                     }
                 }
@@ -103,25 +111,32 @@ fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
 }
 
 /// Reads one task at a time, and under a mark: anybody may have written it, and if it kills its reader the next one knows
-/// which it was. What was not read has no group yet, so its body is what is marked.
-fn marked(strikes: &Mutex<Strikes>, env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
-    let mark = GroupId(Digest::of(&delivery.body).0);
-    let mut strikes = strikes.lock().unwrap_or_else(PoisonError::into_inner);
+/// which it was.
+fn marked(env: &Env, delivery: &Delivery, strikes: &Mutex<Strikes>) -> Result<Input, Refusal> {
+    let mark = mark_of(delivery);
+    let mut strikes = lock(strikes);
     let standing = strikes.standing(&mark);
-    let read = if standing == Standing::Out {
+    if standing == Standing::Out {
         let reason = format!("the coordinator died {OUT} times while it read this message");
-        Err(Refusal::new(Class::Crashed, reason))
-    } else {
-        strikes.begin([mark]);
-        broker::fail::point_of("task.read", &mark);
-        let read = task(env, delivery);
-        strikes.end([mark]);
-        read
-    };
+        return Err(Refusal::new(Class::Crashed, reason));
+    }
+    strikes.begin([mark]);
+    broker::fail::point_of("task.read", &mark);
+    let read = task(env, delivery);
+    strikes.end([mark]);
     if standing != Standing::Free {
         strikes.forget(&mark);
     }
     read
+}
+
+/// What was not read has no group yet: its body is what is marked.
+fn mark_of(delivery: &Delivery) -> GroupId {
+    GroupId(Digest::of(&delivery.body).0)
+}
+
+fn lock(strikes: &Mutex<Strikes>) -> MutexGuard<'_, Strikes> {
+    strikes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {

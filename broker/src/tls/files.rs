@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
+use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, Trust};
 
 /// Which files to use, beside the system's certificates. They are read when a URL asks for TLS, and not before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,6 +52,14 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
+    /// Whether TLS can be spoken with these files.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn check(&self) -> Result<(), TlsError> {
+        Trust::load(self).and_then(|trust| trust.config()).map(drop)
+    }
+
     /// What the environment names.
     ///
     /// # Errors

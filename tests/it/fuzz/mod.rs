@@ -12,8 +12,8 @@ use tests::mutate::damaged;
 
 /// Inputs of a short run.
 const SHORT: u64 = 3000;
-/// What a target may need beyond what it began with.
-const MEMORY: u64 = 512 << 20;
+/// What a target may need beyond what it began with, the 256 MiB of address space apart that a template's compiler reserves.
+const MEMORY: u64 = 768 << 20;
 
 /// Feeds a target; it answers whether it took the input.
 fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8]) -> bool) {
@@ -23,6 +23,9 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8]) -> bool) {
     let seconds = std::env::var("DYAD_FUZZ_SECONDS").ok().filter(|text| !text.is_empty());
     let long = seconds.map(|text| Duration::from_secs(text.parse().expect("DYAD_FUZZ_SECONDS is a number")));
     let first = std::env::var("DYAD_FUZZ_SEED").map_or(1, |text| text.parse().expect("DYAD_FUZZ_SEED is a number"));
+    // The peaks so far are another target's: memory is this one's alone only in a process of its own, as nextest makes it.
+    let _ = std::fs::write("/proc/self/clear_refs", "5");
+    let alone = std::env::var_os("NEXTEST").is_some();
     // What overflows the stack ends the process without a word.
     let last = long.map(|_| std::env::temp_dir().join(format!("dyad-fuzz-{}", name.replace([' ', ','], "-"))));
     let (began, memory) = (Instant::now(), [peak("VmHWM:"), peak("VmPeak:")]);
@@ -44,14 +47,18 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8]) -> bool) {
         std::mem::forget(told);
         tried += 1;
     }
-    let grown = [peak("VmHWM:") - memory[0], peak("VmPeak:") - memory[1]];
+    let grown = [peak("VmHWM:"), peak("VmPeak:")];
+    let grown = [0, 1].map(|which| grown[which].saturating_sub(memory[which]));
     println!(
         "| {name} | {tried} | {:.1}% | {:.1} | {} |",
         100.0 * taken as f64 / tried.max(1) as f64,
         slowest.as_secs_f64() * 1000.0,
         grown[0] >> 20
     );
-    assert!(grown.iter().all(|bytes| *bytes < MEMORY), "{name} took {grown:?} bytes");
+    assert!(
+        !alone || grown.iter().all(|bytes| *bytes < MEMORY),
+        "{name} took {grown:?} bytes"
+    );
 }
 
 /// Says which input it was if the target panics.

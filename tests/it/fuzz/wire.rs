@@ -80,7 +80,9 @@ fn urls() {
         let url = String::from_utf8_lossy(bytes);
         let shown = broker::bus::amqp::redact(&url);
         let between = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-        let hidden = between.is_some_and(|(credentials, _)| credentials.contains(secret));
+        // Damage may also have made it part of the host.
+        let once = url.matches(secret).count() == 1;
+        let hidden = once && between.is_some_and(|(credentials, _)| credentials.contains(secret));
         assert!(!hidden || !shown.contains(secret), "{url:?} is shown as {shown:?}");
         let _ = broker::bus::amqp::check_url(&url, false);
         true

@@ -63,7 +63,8 @@ impl Default for Shape<'_> {
     }
 }
 
-/// A broker that takes back what a consumer has kept for so many milliseconds, and looks often enough to see it.
+/// A broker that takes back what a consumer has kept for so many milliseconds, and looks often enough to see it. Up to
+/// RabbitMQ 4.2; from 4.3 on quorum queues look by themselves, about once a minute.
 #[must_use]
 pub fn impatient(timeout_ms: u64) -> RabbitOptions {
     RabbitOptions {

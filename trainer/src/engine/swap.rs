@@ -72,6 +72,7 @@ impl Engine {
             let all = Tensor::f_arange(ids.len() as i64, (Kind::Int64, self.decoder.device()))?;
             self.cache.admit(first, &kept, &all)?;
             first += ids.len();
+            self.pulse.mark();
         }
         let version = self.version();
         self.rows.iter_mut().for_each(|row| row.oldest_kv = version);

@@ -56,10 +56,12 @@ impl Trainer {
 
     fn fill(&self, folder: &mut NewFolder<'_>, state: &TrainerState) -> Result<(), CheckpointError> {
         self.add_model(folder, "", &self.weights)?;
+        self.model.pulse().mark();
         let (first, second) = self.optimizer.moments();
         folder.add(OPTIMIZER, |path| {
             moments::write(path, self.weights.params(), [first, second])
         })?;
+        self.model.pulse().mark();
         if let Some((weights, _)) = &self.reference {
             self.add_model(folder, REFERENCE, weights)?;
         }
@@ -83,6 +85,7 @@ impl Trainer {
     pub(super) fn load(&mut self, path: &str) -> Result<TrainReply, Stop> {
         let found = find(Path::new(path), self.options.fall_back)?;
         let folder = found.folder.as_path();
+        self.model.pulse().mark();
         let state = TrainerState::read(folder)?;
         let dtype = dtype_name(self.options.dtype);
         if state.dtype != dtype {
@@ -91,12 +94,14 @@ impl Trainer {
             return Err(CheckpointError::OtherModel { path, reason }.into());
         }
         let weights = self.read_model(folder)?;
+        self.model.pulse().mark();
         let (first, second) = {
             let (first, second) = self.optimizer.moments();
             let fresh = |like: &tch::Tensor| like.f_zeros_like().map_err(|e| Stop::Failed(e.to_string()));
             (fresh(first)?, fresh(second)?)
         };
         moments::read(&folder.join(OPTIMIZER), self.weights.params(), [&first, &second])?;
+        self.model.pulse().mark();
         let reference = if state.reference {
             Some(self.read_model(&folder.join(REFERENCE))?)
         } else {
