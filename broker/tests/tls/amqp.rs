@@ -12,8 +12,7 @@ use broker::tls::TlsFiles;
 use broker::topology::Topology;
 
 use crate::authority::Authority;
-use crate::recorder::Recorder;
-use crate::{known, port, trust, with, within};
+use crate::{known, strangers_are_refused, trust, with, within};
 
 async fn start(tls: ServerTls) -> (PrivateRabbit, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -116,26 +115,7 @@ async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certific
 async fn a_server_that_is_not_trusted_is_refused_before_anything_is_said() {
     let authority = Authority::new();
     let (rabbit, _folder) = start(authority.server()).await;
-    let url = rabbit.tls_url();
-    let secret = url.split([':', '@']).nth(2).unwrap();
-    let recorder = Recorder::new(port(&url));
-    let recorded = with(&url, &format!(":{}/", port(&url)), &recorder.place());
-
-    for nobody in [TlsFiles::default(), trust(Authority::new().file())] {
-        let text = refused(&recorded, nobody).await;
-        assert!(
-            text.contains("certificate is signed by nobody that we trust: set DYAD_CA="),
-            "{text}"
-        );
-        assert!(text.contains("amqps://127.0.0.1") && !text.contains(secret), "{text}");
-    }
-    let elsewhere = with(&recorded, "127.0.0.1", "localhost");
-    let text = refused(&elsewhere, trust(authority.file())).await;
-    assert!(
-        text.contains("127.0.0.1") && text.contains("not for localhost"),
-        "{text}"
-    );
-    recorder.assert_only_handshakes(secret);
+    strangers_are_refused(&rabbit.tls_url(), &authority, "amqps://127.0.0.1", refused).await;
 
     // A port without TLS.
     let plain = with(&rabbit.url(), "amqp:", "amqps:");

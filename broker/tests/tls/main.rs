@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use broker::tls::{ClientFiles, TlsFiles};
 
-use crate::authority::Signed;
+use crate::authority::{Authority, Signed};
+use crate::recorder::Recorder;
 
 /// Trust in one authority of the user's own, beside the system's.
 fn trust(ca: PathBuf) -> TlsFiles {
@@ -51,4 +52,32 @@ fn with(url: &str, from: &str, to: &str) -> String {
 fn port(url: &str) -> u16 {
     let place = url.rsplit(':').next().unwrap();
     place.split('/').next().unwrap().parse().unwrap()
+}
+
+/// A server with a certificate of `authority` for 127.0.0.1 is refused, in words, by whoever does not trust it or calls it by another
+/// name, before anything is said to it. `refused` connects and answers why it could not; `shown` is how the server is named.
+async fn strangers_are_refused(
+    url: &str,
+    authority: &Authority,
+    shown: &str,
+    refused: impl AsyncFn(&str, TlsFiles) -> String,
+) {
+    let secret = url.split([':', '@']).nth(2).unwrap();
+    let recorder = Recorder::new(port(url));
+    let recorded = with(url, &format!(":{}/", port(url)), &recorder.place());
+    for nobody in [TlsFiles::default(), trust(Authority::new().file())] {
+        let text = refused(&recorded, nobody).await;
+        assert!(
+            text.contains("certificate is signed by nobody that we trust: set DYAD_CA="),
+            "{text}"
+        );
+        assert!(text.contains(shown) && !text.contains(secret), "{text}");
+    }
+    let elsewhere = with(&recorded, "127.0.0.1", "localhost");
+    let text = refused(&elsewhere, trust(authority.file())).await;
+    assert!(
+        text.contains("127.0.0.1") && text.contains("not for localhost"),
+        "{text}"
+    );
+    recorder.assert_only_handshakes(secret);
 }

@@ -11,8 +11,7 @@ use broker::store::{Claim, Claimed, Committed, Record, Store, StoreError};
 use broker::tls::TlsFiles;
 
 use crate::authority::Authority;
-use crate::recorder::Recorder;
-use crate::{known, port, trust, with, within};
+use crate::{known, strangers_are_refused, trust, with, within};
 
 async fn start(tls: ServerTls) -> (PrivateRedis, tempfile::TempDir) {
     let folder = tempfile::tempdir().unwrap();
@@ -80,26 +79,7 @@ async fn records_are_committed_over_tls_through_a_restart() {
 async fn a_server_that_is_not_trusted_is_refused_before_anything_is_said() {
     let authority = Authority::new();
     let (redis, _folder) = start(authority.server()).await;
-    let url = redis.tls_url();
-    let secret = url.split([':', '@']).nth(2).unwrap();
-    let recorder = Recorder::new(port(&url));
-    let recorded = with(&url, &format!(":{}/", port(&url)), &recorder.place());
-
-    for nobody in [TlsFiles::default(), trust(Authority::new().file())] {
-        let text = refused(&recorded, nobody).await;
-        assert!(
-            text.contains("certificate is signed by nobody that we trust: set DYAD_CA="),
-            "{text}"
-        );
-        assert!(text.contains("@127.0.0.1") && !text.contains(secret), "{text}");
-    }
-    let elsewhere = with(&recorded, "127.0.0.1", "localhost");
-    let text = refused(&elsewhere, trust(authority.file())).await;
-    assert!(
-        text.contains("127.0.0.1") && text.contains("not for localhost"),
-        "{text}"
-    );
-    recorder.assert_only_handshakes(secret);
+    strangers_are_refused(&redis.tls_url(), &authority, "@127.0.0.1", refused).await;
 
     // A port without TLS keeps silent.
     let plain = with(&redis.url(), "redis:", "rediss:");
