@@ -228,6 +228,9 @@ pub struct EngineConfig {
     pub slots: usize,
     /// Prompt tokens computed in one step at most, so that long prompts do not hold up decoding.
     pub prefill_tokens: usize,
+    /// MiB of keys and values, per engine, kept of turns that have ended: the next turn of the conversation computes only what is
+    /// new. 0: every turn is computed from its first token. Not used in synchronous rounds, whose bits would depend on it.
+    pub prefix_cache_mib: usize,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,
 }
@@ -240,6 +243,7 @@ impl Default for EngineConfig {
             replicas: 1,
             slots: 256,
             prefill_tokens: 4096,
+            prefix_cache_mib: 1024,
             stuck_after: HumanDuration::from_secs(600),
         }
     }

@@ -49,6 +49,7 @@ fn engine(shape: &ModelShape) -> Result<Engine, EngineError> {
     let options = EngineOptions {
         slots: 256,
         prefill_tokens: 4096,
+        prefix_cache: 0,
         swap: Swap::InPlace,
     };
     Engine::new(shape, Published::new(weights, WeightVersion::default()), options)
@@ -71,6 +72,7 @@ fn requests(vocab: u32, count: u64, prompts: u64, length: u64, max_new: impl Fn(
         stop_ids: Arc::clone(&none),
         stop: None,
         seed: n,
+        keep: false,
     };
     (0..count).map(make).collect()
 }

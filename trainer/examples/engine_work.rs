@@ -35,6 +35,7 @@ fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
         stop_ids: Arc::clone(&none),
         stop: None,
         seed: first_seed + i as u64,
+        keep: false,
     };
     work.new.iter().enumerate().map(make).collect()
 }
@@ -60,6 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = EngineOptions {
         slots: slots.parse()?,
         prefill_tokens: 4096,
+        prefix_cache: 0,
         swap: Swap::InPlace,
     };
     let mut engine = Engine::new(&shape, weights, options)?;

@@ -136,6 +136,7 @@ mod tests {
             prompt_ids: Arc::from([u32::from(group)]),
             sampling: Arc::new(sampling),
             seed: 0,
+            keep: false,
         };
         (GroupId([group; 16]), job)
     }

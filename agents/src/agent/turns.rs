@@ -101,6 +101,8 @@ pub struct Router {
     asked: HashMap<RequestId, Asked>,
     recent: Recent<RequestId, Arc<TurnResult>>,
     waves: HashMap<(String, Wave), WaveBuffer>,
+    /// Roles whose later turns begin with ids that they hold: what they say is worth keeping in the engine.
+    going_on: HashSet<String>,
     desk: Desk,
     done: Option<UnboundedSender<Vec<Finished>>>,
 }
@@ -126,6 +128,7 @@ impl Router {
             asked: HashMap::new(),
             recent: Recent::new(REMEMBERED),
             waves: HashMap::new(),
+            going_on: HashSet::new(),
             desk: Desk::new(strikes),
             done: None,
         }
@@ -187,6 +190,9 @@ impl Router {
         let sampling = samplings.get(request.sampling as usize);
         let failure = match (prompts.get(request.prompt as usize), sampling) {
             (Some(Ok(prompt)), Some(sampling)) => {
+                if prompt.kept > 0 && !self.going_on.contains(&request.role) {
+                    self.going_on.insert(request.role.clone());
+                }
                 let job = Job {
                     request: request.request,
                     group: request.group,
@@ -194,6 +200,7 @@ impl Router {
                     prompt_ids: prompt.ids.clone(),
                     sampling: Arc::new(sampling.clone()),
                     seed: request.seed,
+                    keep: self.going_on.contains(&request.role),
                 };
                 self.asked.insert(
                     request.request,
@@ -294,6 +301,7 @@ impl Router {
 
     fn on_finished(&mut self, finished: Vec<(Finished, String)>, ctx: &mut Context<Self>) {
         broker::fail::point("turn.generated");
+        tell(&finished);
         let mut ready = Vec::new();
         for (one, text) in finished {
             let Some(asked) = self.asked.remove(&one.job.request) else {
@@ -393,6 +401,19 @@ fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
             text,
         }),
     }
+}
+
+/// What was computed, and what an earlier turn had computed already.
+fn tell(finished: &[(Finished, String)]) {
+    let made = || {
+        finished
+            .iter()
+            .filter_map(|(one, _)| Some((&one.job, one.result.as_ref().ok()?)))
+    };
+    let prompts: usize = made().map(|(job, _)| job.prompt_ids.len()).sum();
+    let reused: usize = made().map(|(_, made)| made.reused).sum();
+    let tokens: usize = made().map(|(_, made)| made.output_ids.len()).sum();
+    tracing::debug!(turns = finished.len(), prompts, reused, tokens, "generated");
 }
 
 /// About how many bytes a result has on the wire, and in memory.

@@ -209,6 +209,7 @@ impl Thread {
             },
             stop_ids: self.stop_ids.clone(),
             seed: job.seed,
+            keep: job.keep,
             stop,
         }
     }
@@ -347,6 +348,7 @@ fn made(one: trainer::engine::Finished) -> Made {
         logprobs: one.logprobs,
         spans: one.spans,
         oldest_kv: one.oldest_kv,
+        reused: one.reused,
         finish: one.finish,
     }
 }

@@ -52,6 +52,7 @@ fn job(id: u8, prompt: usize) -> Job {
             stop: Vec::new(),
         }),
         seed: id.into(),
+        keep: false,
     }
 }
 

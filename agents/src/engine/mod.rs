@@ -27,6 +27,8 @@ pub struct Job {
     pub prompt_ids: Arc<[u32]>,
     pub sampling: Arc<Sampling>,
     pub seed: u64,
+    /// Whether a request that begins with this one's prompt and answer is likely: the next turn of its seat.
+    pub keep: bool,
 }
 
 /// What an engine made.
@@ -36,6 +38,8 @@ pub struct Made {
     pub logprobs: Vec<f32>,
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,
+    /// Tokens of the prompt that an earlier turn had computed already.
+    pub reused: usize,
     pub finish: Finish,
 }
 

@@ -80,6 +80,7 @@ fn job(group: u8, member: u16) -> Job {
         prompt_ids: Arc::from([u32::from(group)]),
         sampling: Arc::new(sampling),
         seed: 0,
+        keep: false,
     }
 }
 

@@ -47,6 +47,7 @@ impl ScriptedEngine {
                 end: 1,
             }],
             oldest_kv: version,
+            reused: 0,
             finish: Finish::Length,
         };
         Finished { job, result: Ok(made) }

@@ -14,17 +14,52 @@ pub(super) struct Admission {
     pub(super) members: Vec<(GenRequest, usize)>,
 }
 
-/// Takes requests from the front of the line while they fit: `slots` free slots, and `tokens` tokens of distinct prompts.
-/// The first always fits a free engine. A request for one token takes no slot: it ends with its prompt.
-pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, slots: usize, tokens: usize) -> Admission {
+impl Admission {
+    /// Takes out the prompts of which `apart` says so, each with its requests.
+    pub(super) fn split(self, apart: impl Fn(&[u32]) -> bool) -> (Self, Vec<(Arc<[u32]>, Vec<GenRequest>)>) {
+        let (mut rest, mut others) = (Self::default(), Vec::new());
+        let mut places = Vec::with_capacity(self.prompts.len());
+        for prompt in self.prompts {
+            if apart(&prompt) {
+                places.push(Err(others.len()));
+                others.push((prompt, Vec::new()));
+            } else {
+                places.push(Ok(rest.prompts.len()));
+                rest.prompts.push(prompt);
+            }
+        }
+        for (request, prompt) in self.members {
+            match places[prompt] {
+                Ok(place) => rest.members.push((request, place)),
+                Err(place) => others[place].1.push(request),
+            }
+        }
+        (rest, others)
+    }
+}
+
+/// What fits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Room {
+    pub(super) slots: usize,
+    /// Tokens of distinct prompts.
+    pub(super) tokens: usize,
+    /// Nothing else is being computed: the first prompt fits, whatever its length.
+    pub(super) free: bool,
+}
+
+/// Takes requests from the front of the line while they fit; `cost` says how many tokens of a prompt have to be computed.
+/// A request for one token takes no slot: it ends with its prompt.
+pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, room: Room, cost: impl Fn(&[u32]) -> usize) -> Admission {
     let mut admission = Admission::default();
     let mut index: HashMap<Arc<[u32]>, usize> = HashMap::new();
-    let (mut slots, mut left) = (slots, tokens);
+    let (mut slots, mut left) = (room.slots, room.tokens);
     while let Some(request) = waiting.front() {
         let slot = usize::from(request.max_new_tokens > 1);
         let known = index.get(&request.prompt_ids).copied();
-        let cost = if known.is_some() { 0 } else { request.prompt_ids.len() };
-        if slot > slots || (cost > left && !admission.prompts.is_empty()) {
+        let cost = known.map_or_else(|| cost(&request.prompt_ids), |_| 0);
+        let first = room.free && admission.prompts.is_empty();
+        if slot > slots || (cost > left && !first) {
             break;
         }
         slots -= slot;
@@ -45,6 +80,15 @@ pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, slots: usize, tokens: us
 mod tests {
     use super::super::tests::request;
     use super::*;
+
+    fn admit(waiting: &mut VecDeque<GenRequest>, slots: usize, tokens: usize) -> Admission {
+        let room = Room {
+            slots,
+            tokens,
+            free: true,
+        };
+        super::admit(waiting, room, <[u32]>::len)
+    }
 
     fn line(specs: &[(&[u32], u32)]) -> VecDeque<GenRequest> {
         specs

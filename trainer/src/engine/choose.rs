@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use tch::{Kind, Tensor};
 
+use super::GenRequest;
 use crate::model::Result;
 use crate::sampling::{self, Choice, SamplingParams};
 
@@ -15,6 +16,18 @@ pub(super) struct Draw {
     pub(super) params: SamplingParams,
     pub(super) seed: u64,
     pub(super) position: u32,
+}
+
+impl Draw {
+    /// The first token of a request.
+    pub(super) fn first(row: usize, request: &GenRequest) -> Self {
+        Self {
+            row,
+            params: request.sampling,
+            seed: request.seed,
+            position: 0,
+        }
+    }
 }
 
 /// Chooses a token for each draw, from logits `[rows, vocab]` in f32. `None` when logits are not finite.

@@ -14,7 +14,11 @@
 
 mod admission;
 mod choose;
+mod filling;
+mod prefix_cache;
 mod request;
+#[cfg(test)]
+mod reuse_tests;
 mod row;
 mod swap;
 #[cfg(test)]
@@ -33,8 +37,10 @@ use crate::model::{Decoder, KvCache, ModelShape, Parts, Prefilled, Prefixes, Row
 use crate::pulse::Pulse;
 use crate::sampling::Choice;
 use crate::weights::Published;
-use admission::Admission;
+use admission::{Admission, Room};
 use choose::{Draw, choose};
+use filling::Filling;
+use prefix_cache::PrefixCache;
 use row::Row;
 
 /// How an engine works.
@@ -42,8 +48,10 @@ use row::Row;
 pub struct EngineOptions {
     /// Generations decoded together, at least 1.
     pub slots: usize,
-    /// Tokens of distinct prompts computed in one step at most; a longer prompt is computed alone.
+    /// Tokens of distinct prompts computed in one step at most, at least 1; a longer prompt is computed in pieces.
     pub prefill_tokens: usize,
+    /// Bytes of keys and values kept for requests that begin with what was said; 0: none.
+    pub prefix_cache: usize,
     /// What happens to generations under way when new weights arrive.
     pub swap: Swap,
 }
@@ -52,7 +60,8 @@ impl From<&configs::EngineConfig> for EngineOptions {
     fn from(config: &configs::EngineConfig) -> Self {
         Self {
             slots: config.slots.max(1),
-            prefill_tokens: config.prefill_tokens,
+            prefill_tokens: config.prefill_tokens.max(1),
+            prefix_cache: config.prefix_cache_mib << 20,
             swap: config.swap,
         }
     }
@@ -73,6 +82,9 @@ pub struct Engine {
     /// Row `i` has slot `i` of the cache.
     rows: Vec<Row>,
     waiting: VecDeque<GenRequest>,
+    /// Prompts that are computed in pieces.
+    filling: VecDeque<Filling>,
+    prefix_cache: PrefixCache,
     known: HashSet<RequestId>,
     done: Vec<Finished>,
     pulse: Pulse,
@@ -109,6 +121,8 @@ impl Engine {
     ) -> Result<Self, EngineError> {
         let _guard = tch::no_grad_guard();
         let (device, kind) = (weights.weights()?.device(), weights.weights()?.kind());
+        let cache = KvCache::new(shape, device, kind)?;
+        let prefix_cache = PrefixCache::new(options.prefix_cache / cache.bytes_per_token().max(1));
         let parts = Parts::over(base.as_ref(), weights.weights()?);
         Ok(Self {
             decoder: Decoder::new(shape, parts)?,
@@ -116,9 +130,11 @@ impl Engine {
             served: weights,
             next: None,
             options,
-            cache: KvCache::new(shape, device, kind)?,
+            cache,
             rows: Vec::new(),
             waiting: VecDeque::new(),
+            filling: VecDeque::new(),
+            prefix_cache,
             known: HashSet::new(),
             done: Vec::new(),
             pulse: Pulse::default(),
@@ -139,7 +155,8 @@ impl Engine {
     /// Requests under way or waiting.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.rows.len() + self.waiting.len()
+        let filling: usize = self.filling.iter().map(|filling| filling.members.len()).sum();
+        self.rows.len() + self.waiting.len() + filling
     }
 
     /// Nothing is under way, nothing waits, and no weights wait to be served: a step would do nothing.
@@ -210,6 +227,7 @@ impl Engine {
             return Ok(false);
         }
         self.waiting.retain(|request| request.id != id);
+        self.leave_filling(id);
         if let Some(index) = self.rows.iter().position(|row| row.request.id == id) {
             let _guard = tch::no_grad_guard();
             self.remove(index)?;
@@ -222,9 +240,14 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`] when even the memory cannot be cleared: build a new engine.
     pub fn abort_all(&mut self) -> Result<Vec<RequestId>, EngineError> {
-        let rows = self.rows.drain(..).map(|row| row.request.id);
-        let ids = rows.chain(self.waiting.drain(..).map(|request| request.id)).collect();
-        self.known.clear();
+        self.rows.clear();
+        self.waiting.clear();
+        self.filling.clear();
+        self.prefix_cache.clear();
+        self.done.iter().for_each(|finished| {
+            self.known.remove(&finished.id);
+        });
+        let ids = self.known.drain().collect();
         self.cache.wipe()?;
         Ok(ids)
     }
@@ -236,14 +259,13 @@ impl Engine {
     pub fn step(&mut self) -> Result<Vec<Finished>, EngineError> {
         let _guard = tch::no_grad_guard();
         if self.rows.is_empty()
+            && self.filling.is_empty()
             && let Some(next) = self.next.take()
         {
             self.install(next)?;
         }
-        if self.next.is_none() {
-            self.begin()?;
-            self.pulse.mark();
-        }
+        self.begin()?;
+        self.pulse.mark();
         self.decode()?;
         self.pulse.mark();
         let done = std::mem::take(&mut self.done);
@@ -253,10 +275,33 @@ impl Engine {
         Ok(done)
     }
 
-    /// Begins waiting requests: prompts, first tokens, slots.
+    /// Begins waiting requests, and goes on with the prompts that are computed in pieces: what one step may compute of them.
     fn begin(&mut self) -> Result<(), EngineError> {
-        let free = self.options.slots.saturating_sub(self.rows.len());
-        let admission = admission::admit(&mut self.waiting, free, self.options.prefill_tokens);
+        let mut left = self.options.prefill_tokens;
+        if self.next.is_none() {
+            let promised = self.tokens_promised();
+            let room = Room {
+                slots: self
+                    .options
+                    .slots
+                    .saturating_sub(self.rows.len() + self.slots_promised()),
+                tokens: left.saturating_sub(promised),
+                free: promised == 0,
+            };
+            let admission = admission::admit(&mut self.waiting, room, |prompt| self.prefix_cache.cost(prompt));
+            let (whole, in_pieces) =
+                admission.split(|prompt| prompt.len() > left || self.prefix_cache.find(prompt).is_some());
+            for (prompt, members) in in_pieces {
+                self.fill(prompt, members)?;
+            }
+            left -= whole.prompts.iter().map(|prompt| prompt.len()).sum::<usize>().min(left);
+            self.begin_whole(whole)?;
+        }
+        self.fill_on(left)
+    }
+
+    /// Prompts that are computed at once: first tokens, slots.
+    fn begin_whole(&mut self, admission: Admission) -> Result<(), EngineError> {
         if admission.members.is_empty() {
             return Ok(());
         }
@@ -280,12 +325,7 @@ impl Engine {
         let draws: Vec<Draw> = admission
             .members
             .iter()
-            .map(|(request, row)| Draw {
-                row: *row,
-                params: request.sampling,
-                seed: request.seed,
-                position: 0,
-            })
+            .map(|(request, row)| Draw::first(*row, request))
             .collect();
         let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite {
             version: self.version(),
@@ -376,6 +416,7 @@ impl Engine {
         let before = self.done.len();
         // From the back: a row that moves into a gap is never one that ends.
         for (index, finish) in ended.into_iter().rev() {
+            self.keep(index)?;
             let row = self.remove(index)?;
             self.done.push(row.finish(finish));
         }

@@ -27,6 +27,8 @@ pub struct GenRequest {
     pub stop: Option<StopRule>,
     /// Seed of its random numbers: one per output position, whatever else is in the batch.
     pub seed: u64,
+    /// Whether another request is likely to begin with its prompt and output: the next turn of its conversation.
+    pub keep: bool,
 }
 
 impl fmt::Debug for GenRequest {
@@ -52,6 +54,8 @@ pub struct Finished {
     pub spans: Vec<VersionSpan>,
     /// The oldest weights that computed any part of the cache that it was sampled from.
     pub oldest_kv: WeightVersion,
+    /// Tokens of the prompt whose keys and values were there already, from an earlier turn.
+    pub reused: usize,
     pub finish: Finish,
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Row {
     pub(super) oldest_kv: WeightVersion,
     /// Its prompt, where other rows share it; its slot then holds what comes after.
     pub(super) shared: Option<Shared>,
+    /// Tokens of its prompt that came from the prefix cache.
+    pub(super) reused: usize,
 }
 
 impl Row {
@@ -31,6 +33,7 @@ impl Row {
             spans: Vec::with_capacity(1),
             oldest_kv: version,
             shared: None,
+            reused: 0,
         }
     }
 
@@ -90,6 +93,7 @@ impl Row {
             logprobs: self.logprobs,
             spans: self.spans,
             oldest_kv: self.oldest_kv,
+            reused: self.reused,
             finish,
         }
     }

@@ -21,7 +21,7 @@ impl Engine {
         broker::fail::point("weights.arrived");
         let _guard = tch::no_grad_guard();
         match self.options.swap {
-            _ if self.rows.is_empty() => self.install(weights)?,
+            _ if self.rows.is_empty() && self.filling.is_empty() => self.install(weights)?,
             Swap::InPlace => self.install(weights)?,
             Swap::Retract => {
                 self.install(weights)?;
@@ -47,6 +47,9 @@ impl Engine {
         self.decoder = self.decoder.rebound(parts)?;
         self.served = weights;
         self.next = None;
+        if self.options.swap != Swap::InPlace {
+            self.forget_computed();
+        }
         Ok(())
     }
 

@@ -16,14 +16,15 @@ use crate::weights::Published;
 const OPTIONS: EngineOptions = EngineOptions {
     slots: 8,
     prefill_tokens: 64,
+    prefix_cache: 0,
     swap: Swap::InPlace,
 };
 
-fn version(step: u64) -> WeightVersion {
+pub(super) fn version(step: u64) -> WeightVersion {
     WeightVersion { lineage: 1, step }
 }
 
-fn id(n: u64) -> RequestId {
+pub(super) fn id(n: u64) -> RequestId {
     RequestId(u128::from(n).to_le_bytes())
 }
 
@@ -36,10 +37,11 @@ pub(super) fn request(n: u64, prompt: &[u32], max_new_tokens: u32) -> GenRequest
         stop_ids: Arc::from([]),
         stop: None,
         seed: n.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        keep: false,
     }
 }
 
-fn weights(seed: u64) -> Weights {
+pub(super) fn weights(seed: u64) -> Weights {
     Weights::random(
         &test_shape(),
         Init {
@@ -55,7 +57,7 @@ fn engine(options: EngineOptions) -> Engine {
     Engine::new(&test_shape(), Published::new(weights(1), version(1)), options).unwrap()
 }
 
-fn drain(engine: &mut Engine) -> Vec<Finished> {
+pub(super) fn drain(engine: &mut Engine) -> Vec<Finished> {
     let mut all = Vec::new();
     while !engine.is_idle() {
         all.append(&mut engine.step().unwrap());
@@ -65,7 +67,7 @@ fn drain(engine: &mut Engine) -> Vec<Finished> {
 }
 
 /// Log-probs of an output under weights, by one full forward.
-fn full(weights: &Weights, request: &GenRequest, output: &[u32]) -> Vec<f32> {
+pub(super) fn full(weights: &Weights, request: &GenRequest, output: &[u32]) -> Vec<f32> {
     let _guard = tch::no_grad_guard();
     let shape = test_shape();
     let decoder = Decoder::new(&shape, weights).unwrap();
@@ -81,7 +83,7 @@ fn full(weights: &Weights, request: &GenRequest, output: &[u32]) -> Vec<f32> {
         .collect()
 }
 
-fn close(a: &[f32], b: &[f32]) -> bool {
+pub(super) fn close(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(x, y)| (x - y).abs() < 1e-5)
 }
 
@@ -405,7 +407,7 @@ proptest! {
     /// Whatever is submitted, aborted and swapped, in whatever order: each request ends once, whole and in its own tokens.
     #[test]
     fn any_history_ends_every_request_once(ops in prop::collection::vec((0u8..10, 0u64..40), 1..60), slots in 1usize..6) {
-        let mut engine = engine(EngineOptions { slots, prefill_tokens: 12, swap: Swap::Retract });
+        let mut engine = engine(EngineOptions { slots, prefill_tokens: 12, swap: Swap::Retract, ..OPTIONS });
         let requests = ragged(40);
         let (mut open, mut ended, mut step) = (std::collections::BTreeSet::new(), Vec::new(), 1);
         for (op, n) in ops {

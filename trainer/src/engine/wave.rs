@@ -37,6 +37,7 @@ impl Engine {
 
     fn wave(&mut self, requests: Vec<GenRequest>, results: &mut Vec<Finished>) -> Result<(), EngineError> {
         self.cache.clear();
+        self.prefix_cache.clear();
         // Room for what is likely needed, by the wave's content alone.
         let long = requests.iter().filter(|request| request.max_new_tokens > 1);
         let rows = long.clone().count().min(self.options.slots);
@@ -45,7 +46,7 @@ impl Engine {
             .max()
             .unwrap_or(0);
         for request in requests {
-            self.submit(request)?;
+            self.submit(GenRequest { keep: false, ..request })?;
         }
         if rows > 0 {
             self.cache.reserve(rows, length.min(self.shape().max_context), 0)?;

@@ -10,6 +10,7 @@ use tch::{Device, Kind, Tensor};
 use super::batch::to_device;
 use super::error::{ModelError, Result};
 use super::prefix::{Prefixes, Shared, SharedPlan, flash};
+use super::row_kv::RowKv;
 use super::shape::ModelShape;
 
 /// Slots of keys and values.
@@ -62,6 +63,15 @@ impl KvCache {
         })
     }
 
+    pub(crate) fn kind(&self) -> Kind {
+        self.storage.kind()
+    }
+
+    /// Bytes of the keys and values of one token.
+    pub(crate) fn bytes_per_token(&self) -> usize {
+        self.dims.numel(1, 1) * self.kind().elt_size_in_bytes()
+    }
+
     /// Forgets everything but the memory.
     pub(crate) fn clear(&mut self) {
         self.layers.clear();
@@ -112,6 +122,35 @@ impl KvCache {
             target.f_copy_(&source.f_index_select(0, prompts)?)?;
         }
         Ok(())
+    }
+
+    /// Fills a slot from a row of its own.
+    pub(crate) fn fill(&mut self, slot: usize, from: &RowKv) -> Result<()> {
+        let length = from.filled() as i64;
+        for (slots, source) in self.layers.iter().flatten().zip(from.layers()?.iter().flatten()) {
+            let mut target = slots.f_narrow(0, slot as i64, 1)?.f_narrow(2, 0, length)?;
+            target.f_copy_(source)?;
+        }
+        Ok(())
+    }
+
+    /// A row's keys and values as a row of its own: those that it shares, then the first `length` of its slot.
+    pub(crate) fn copy(&self, slot: usize, length: usize, shared: Option<Shared>) -> Result<RowKv> {
+        let part = |all: &Tensor| all.f_narrow(0, slot as i64, 1)?.f_narrow(2, 0, length as i64);
+        let mut layers = Vec::with_capacity(self.layers.len());
+        for (index, [keys, values]) in self.layers.iter().enumerate() {
+            layers.push(match shared {
+                None => [part(keys)?.f_contiguous()?, part(values)?.f_contiguous()?],
+                Some(shared) => {
+                    let [before_k, before_v] = self.prefixes.layer(shared, index)?;
+                    [
+                        Tensor::f_cat(&[before_k, &part(keys)?], 2)?,
+                        Tensor::f_cat(&[before_v, &part(values)?], 2)?,
+                    ]
+                }
+            });
+        }
+        Ok(RowKv::whole(layers))
     }
 
     /// Copies the first `length` tokens of one slot over another.

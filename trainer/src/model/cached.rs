@@ -51,7 +51,7 @@ impl Decoder {
         self.next_logits(&x)
     }
 
-    fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
+    pub(super) fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
         let normed = rms_norm(states, &self.norm, self.shape.rms_eps)?;
         self.logits(&normed.f_to_kind(Kind::Float)?)
     }

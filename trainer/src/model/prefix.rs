@@ -10,6 +10,7 @@ use tch::{Device, Tensor};
 use super::batch::to_device;
 use super::cache::Prefilled;
 use super::error::{ModelError, Result};
+use super::row_kv::RowKv;
 
 /// Keys and values of prompts, each as long as a row needs it.
 #[derive(Debug, Default)]
@@ -42,12 +43,27 @@ impl Prefixes {
             .iter()
             .map(|[k, v]| Ok([take(k)?, take(v)?]))
             .collect::<Result<_>>()?;
+        Ok(self.place(layers, length, users))
+    }
+
+    /// Keeps a prompt that was computed on its own, for `users` rows.
+    pub(crate) fn adopt(&mut self, from: &RowKv, users: usize) -> Result<Shared> {
+        let whole = |all: &Tensor| -> Result<Tensor> { Ok(all.f_contiguous()?) };
+        let layers = from
+            .layers()?
+            .iter()
+            .map(|[k, v]| Ok([whole(k)?, whole(v)?]))
+            .collect::<Result<_>>()?;
+        Ok(self.place(layers, from.filled(), users))
+    }
+
+    fn place(&mut self, layers: Vec<[Tensor; 2]>, length: usize, users: usize) -> Shared {
         let slot = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slots.push(None);
             self.slots.len() - 1
         });
         self.slots[slot] = Some(Prefix { layers, users });
-        Ok(Shared { slot, length })
+        Shared { slot, length }
     }
 
     /// One row no longer needs it.
@@ -65,7 +81,12 @@ impl Prefixes {
         self.slots.clear();
     }
 
-    fn layer(&self, slot: usize, layer: usize) -> Result<&[Tensor; 2]> {
+    /// Keys and values of a shared prompt, `[1, kv_heads, length, head_dim]`.
+    pub(super) fn layer(&self, shared: Shared, layer: usize) -> Result<&[Tensor; 2]> {
+        self.in_slot(shared.slot, layer)
+    }
+
+    fn in_slot(&self, slot: usize, layer: usize) -> Result<&[Tensor; 2]> {
         let prefix = self.slots.get(slot).and_then(Option::as_ref);
         prefix
             .and_then(|prefix| prefix.layers.get(layer))
@@ -137,7 +158,7 @@ impl SharedPlan {
         let (_, heads, group, dim) = q.size4()?;
         let (mut outs, mut sums, mut start) = (Vec::new(), Vec::new(), 0);
         for Group { slot, members } in &self.groups {
-            let [keys, values] = prefixes.layer(*slot, layer)?;
+            let [keys, values] = prefixes.in_slot(*slot, layer)?;
             let together =
                 q.f_narrow(0, start, *members)?
                     .f_transpose(0, 1)?
@@ -195,7 +216,7 @@ mod tests {
                 let of = |t: &Tensor| t.narrow(0, row as i64, 1);
                 let (keys, values) = match shared {
                     Some(shared) => {
-                        let [pk, pv] = kept.layer(shared.slot, 0).unwrap();
+                        let [pk, pv] = kept.layer(*shared, 0).unwrap();
                         (Tensor::cat(&[pk, &of(&k)], 2), Tensor::cat(&[pv, &of(&v)], 2))
                     }
                     None => (of(&k), of(&v)),
@@ -222,8 +243,8 @@ mod tests {
         let (first, second) = (keep(2).unwrap(), keep(1).unwrap());
         assert_ne!(first.slot, second.slot);
         kept.release(first);
-        assert!(kept.layer(first.slot, 0).is_ok());
+        assert!(kept.layer(first, 0).is_ok());
         kept.release(first);
-        assert!(kept.layer(first.slot, 0).is_err() && kept.layer(second.slot, 0).is_ok());
+        assert!(kept.layer(first, 0).is_err() && kept.layer(second, 0).is_ok());
     }
 }

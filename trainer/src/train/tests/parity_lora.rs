@@ -281,6 +281,7 @@ fn an_engine_serves_adapters_of_a_shared_base_and_swaps_them() {
     let options = EngineOptions {
         slots: 8,
         prefill_tokens: 64,
+        prefix_cache: 0,
         swap: Swap::InPlace,
     };
     let mut trainer = adapter_trainer(&base, 3, TrainerOptions::default());

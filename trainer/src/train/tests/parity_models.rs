@@ -213,6 +213,7 @@ pub(super) fn request(n: u64, prompt: Vec<u32>, max_new_tokens: u32, temperature
         stop_ids: Arc::from([]),
         stop: None,
         seed: n,
+        keep: false,
     }
 }
 
@@ -220,6 +221,7 @@ fn generate(shape: &ModelShape, weights: Weights, wave: Vec<GenRequest>) -> Vec<
     let options = EngineOptions {
         slots: 32,
         prefill_tokens: 512,
+        prefix_cache: 0,
         swap: Swap::InPlace,
     };
     let mut engine = Engine::new(shape, Published::new(weights, WeightVersion::default()), options).unwrap();

@@ -1,0 +1,199 @@
+//! Prompts that are computed in pieces: long ones, so that they do not hold up decoding (chunked prefill: Agrawal et al.,
+//! "Sarathi-Serve", arXiv:2403.02310), and those that begin with what the prefix cache has.
+
+use std::sync::Arc;
+
+use broker::ids::{RequestId, WeightVersion};
+use tch::Tensor;
+
+use super::choose::{Draw, choose};
+use super::row::Row;
+use super::{Engine, EngineError, GenRequest};
+use crate::model::{Piece, Prefixes, RowKv};
+use crate::sampling::Choice;
+
+/// A prompt that is being computed, and who waits for it.
+#[derive(Debug)]
+pub(super) struct Filling {
+    ids: Arc<[u32]>,
+    kv: RowKv,
+    /// The oldest weights that computed any part of it.
+    oldest: WeightVersion,
+    pub(super) members: Vec<GenRequest>,
+    /// Tokens that came from the prefix cache.
+    reused: usize,
+}
+
+impl Filling {
+    /// Tokens still to be computed.
+    fn left(&self) -> usize {
+        self.ids.len() - self.kv.filled()
+    }
+
+    /// Slots that its members will take.
+    fn slots(&self) -> usize {
+        self.members.iter().filter(|request| request.max_new_tokens > 1).count()
+    }
+
+    /// Computes it with other weights, from its first token on.
+    fn restart(&mut self, version: WeightVersion) {
+        self.kv.rewind();
+        self.reused = 0;
+        self.oldest = version;
+    }
+}
+
+impl Engine {
+    /// Slots that are spoken for by prompts under way.
+    pub(super) fn slots_promised(&self) -> usize {
+        self.filling.iter().map(Filling::slots).sum()
+    }
+
+    /// Tokens that prompts under way still need.
+    pub(super) fn tokens_promised(&self) -> usize {
+        self.filling.iter().map(Filling::left).sum()
+    }
+
+    /// Begins to compute a prompt in pieces; who asks for one that is under way waits with the others.
+    pub(super) fn fill(&mut self, ids: Arc<[u32]>, mut members: Vec<GenRequest>) -> Result<(), EngineError> {
+        if let Some(same) = self.filling.iter_mut().find(|filling| filling.ids == ids) {
+            same.members.append(&mut members);
+            return Ok(());
+        }
+        let (device, kind) = (self.decoder.device(), self.cache.kind());
+        let mut kv = RowKv::new(self.decoder.shape(), ids.len(), device, kind)?;
+        let (mut oldest, mut reused) = (self.version(), 0);
+        if let Some(hit) = self.prefix_cache.find(&ids)
+            && let Some((known, from)) = self.prefix_cache.take(hit)
+        {
+            kv.begin_with(known, hit.length)?;
+            (oldest, reused) = (oldest.min(from), hit.length);
+        }
+        self.filling.push_back(Filling {
+            ids,
+            kv,
+            oldest,
+            members,
+            reused,
+        });
+        Ok(())
+    }
+
+    /// Computes up to `tokens` more tokens of the prompts under way, the first ones first; those that are whole get their first
+    /// tokens and slots.
+    pub(super) fn fill_on(&mut self, tokens: usize) -> Result<(), EngineError> {
+        let mut left = tokens;
+        let mut pieces = Vec::new();
+        for Filling { ids, kv, .. } in &mut self.filling {
+            let from = kv.filled();
+            let count = left.min(ids.len() - from);
+            if count == 0 {
+                break;
+            }
+            left -= count;
+            pieces.push(Piece {
+                kv,
+                ids: &ids[from..from + count],
+            });
+        }
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let logits = self.decoder.extend(&mut pieces)?;
+        drop(pieces);
+        // All but the last are whole, and the last may be.
+        let whole = self.filling.iter().take_while(|filling| filling.left() == 0).count();
+        if whole == 0 {
+            return Ok(());
+        }
+        let choices = self.first_choices(&logits, whole)?;
+        let done: Vec<Filling> = self.filling.drain(..whole).collect();
+        self.seat_filled(done, choices)
+    }
+
+    fn first_choices(&self, logits: &Tensor, whole: usize) -> Result<Vec<Choice>, EngineError> {
+        let draws: Vec<Draw> = self
+            .filling
+            .iter()
+            .take(whole)
+            .enumerate()
+            .flat_map(|(row, filling)| filling.members.iter().map(move |request| Draw::first(row, request)))
+            .collect();
+        choose(&logits.f_narrow(0, 0, whole as i64)?, &draws)?.ok_or(EngineError::NotFinite {
+            version: self.version(),
+        })
+    }
+
+    /// Gives first tokens to those who waited; those that go on get slots behind the live rows.
+    fn seat_filled(&mut self, whole: Vec<Filling>, choices: Vec<Choice>) -> Result<(), EngineError> {
+        let (version, max_context) = (self.version(), self.decoder.shape().max_context);
+        let mut choices = choices.into_iter();
+        for Filling {
+            ids,
+            kv,
+            oldest,
+            members,
+            reused,
+        } in whole
+        {
+            let mut begun = Vec::new();
+            for (request, choice) in members.into_iter().zip(choices.by_ref()) {
+                let mut row = Row::new(request, version);
+                (row.oldest_kv, row.reused) = (oldest, reused);
+                match row.push(choice, version, max_context) {
+                    Some(finish) => self.done.push(row.finish(finish)),
+                    None => begun.push(row),
+                }
+            }
+            self.seat_rows(begun, ids.len(), kv)?;
+        }
+        Ok(())
+    }
+
+    /// Slots for rows that have one prompt, the keys and values of which are `kv`.
+    fn seat_rows(&mut self, mut rows: Vec<Row>, length: usize, kv: RowKv) -> Result<(), EngineError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let live = self.rows.len();
+        if Prefixes::pay(rows.len(), length, self.decoder.device()) {
+            let shared = self.cache.prefixes.adopt(&kv, rows.len())?;
+            rows.iter_mut().for_each(|row| row.shared = Some(shared));
+            self.rows.append(&mut rows);
+            return Ok(self.cache.reserve(self.rows.len(), 1, live)?);
+        }
+        let count = rows.len();
+        self.rows.append(&mut rows);
+        self.cache.reserve(self.rows.len(), length + 1, live)?;
+        for slot in live..live + count {
+            self.cache.fill(slot, &kv)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what a row has computed, for a request that begins with it.
+    pub(super) fn keep(&mut self, index: usize) -> Result<(), EngineError> {
+        let row = &self.rows[index];
+        if !row.request.keep || !self.prefix_cache.takes(row.cached()) {
+            return Ok(());
+        }
+        let kv = self.cache.copy(index, row.in_slot(), row.shared)?;
+        self.prefix_cache.put(row.cached_ids(), kv, row.oldest_kv);
+        Ok(())
+    }
+
+    /// Other weights serve, and what was computed with the earlier ones does not count: prompts under way begin anew.
+    pub(super) fn forget_computed(&mut self) {
+        self.prefix_cache.clear();
+        let version = self.version();
+        self.filling.iter_mut().for_each(|filling| filling.restart(version));
+    }
+
+    /// Takes a request out of the prompts under way.
+    pub(super) fn leave_filling(&mut self, id: RequestId) {
+        for filling in &mut self.filling {
+            filling.members.retain(|request| request.id != id);
+        }
+        self.filling.retain(|filling| !filling.members.is_empty());
+    }
+}
