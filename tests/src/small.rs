@@ -16,12 +16,17 @@ impl Default for Small {
 }
 
 impl Small {
+    /// A shipped configuration as it is.
+    #[must_use]
+    pub fn of(config: &str) -> Self {
+        let text = std::fs::read_to_string(Program::root().join(config)).unwrap();
+        Self(text.parse().unwrap())
+    }
+
     /// The signal game with a tiny model, a short lease and bundles that travel in several parts.
     #[must_use]
     pub fn new() -> Self {
-        let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
-        let small = Self(text.parse().unwrap());
-        small
+        Self::of("configs/signal.toml")
             .set("run.lease", "2s")
             .set("run.message_cap", "16 KiB")
             .set("run.transcripts", "none")

@@ -1,0 +1,71 @@
+//! Turns that go on: an engine computes only what is new, and nothing else of the run shows it.
+
+use tests::program::{Program, json_lines, metrics};
+use tests::small::Small;
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+/// Guess the number in whole sentences, so that a later turn has something to begin with: some hundred tokens.
+fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
+    let config = Small::of("configs/guess-number.toml")
+        .set("run.mode", mode)
+        .set("workflow.group_size", 8)
+        .set("workflow.params.prompts", "full")
+        .set("defaults.agent.sampling.max_new_tokens", 12)
+        .set("defaults.agent.model.random.max_context", 2048)
+        .set("defaults.agent.model.random.tokenizer", "bytes")
+        .set("defaults.agent.train.max_staleness", if mode == "sync" { 0 } else { 4 })
+        .without("eval")
+        .write(&program.runs().with_extension("toml"));
+    let runs = program.runs();
+    let arguments = ["run", config.to_str().unwrap(), "--steps", "2", "--folder"];
+    let run = program
+        .command(&[&arguments[..], &[runs.to_str().unwrap()]].concat())
+        .env("RUST_LOG", "debug")
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    program.run_folder()
+}
+
+/// Tokens of all prompts, and those that were there already.
+fn computed(run: &std::path::Path) -> (u64, u64) {
+    let lines = json_lines(&run.join("logs/run.jsonl"));
+    let generated = lines.iter().filter(|line| line["message"] == "generated");
+    let number = |line: &serde_json::Value, key: &str| line[key].as_u64().unwrap();
+    generated.fold((0, 0), |(prompts, reused), line| {
+        (prompts + number(line, "prompts"), reused + number(line, "reused"))
+    })
+}
+
+#[test]
+fn later_turns_are_computed_behind_earlier_ones_and_the_trainer_agrees() {
+    let program = program();
+    let run = wordy(&program, "async");
+    let (prompts, reused) = computed(&run);
+    assert!(
+        prompts > 0 && reused * 10 > prompts,
+        "{reused} of {prompts} prompt tokens were reused"
+    );
+    let on_policy = metrics(&run, "train")
+        .into_iter()
+        .filter(|line| line["staleness/max"] == 0);
+    let gaps: Vec<f64> = on_policy
+        .map(|line| line["mismatch/on_policy_gap"].as_f64().unwrap())
+        .collect();
+    assert!(!gaps.is_empty(), "the first batch is of the weights that sampled it");
+    assert!(
+        gaps.iter().all(|gap| *gap <= 1e-4),
+        "sampler and trainer agree: {gaps:?}"
+    );
+}
+
+#[test]
+fn a_synchronous_round_computes_every_prompt_from_its_first_token() {
+    let program = program();
+    let (prompts, reused) = computed(&wordy(&program, "sync"));
+    assert!(prompts > 0);
+    assert_eq!(reused, 0);
+}
