@@ -19,6 +19,9 @@ mod row;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod visit;
+#[cfg(test)]
+mod visit_tests;
 mod wave;
 
 use std::collections::{HashSet, VecDeque};
@@ -28,6 +31,7 @@ use configs::Swap;
 use tch::Tensor;
 
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
+pub use visit::{Aside, UnderWay};
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Prefilled, Prefixes, RowBatch, Shared, Weights};
 use crate::pulse::Pulse;
