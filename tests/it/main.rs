@@ -8,6 +8,7 @@ mod crash_points;
 mod embedded;
 mod faults;
 mod fuzz;
+mod http;
 mod interleavings;
 mod login;
 mod malformed;

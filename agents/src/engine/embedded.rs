@@ -47,10 +47,20 @@ impl EmbeddedEngine {
         version: WeightVersion,
         text: Arc<TextCodec>,
     ) -> std::io::Result<Arc<Self>> {
+        let stop_ids = text.stop_ids().into();
+        Self::start_with(name, engine, version, text, stop_ids)
+    }
+
+    fn start_with(
+        name: &str,
+        engine: Engine,
+        version: WeightVersion,
+        text: Arc<TextCodec>,
+        stop_ids: Arc<[u32]>,
+    ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = channel();
         let version = watch::Sender::new(version);
         let refused = watch::Sender::new(None);
-        let stop_ids = text.stop_ids().into();
         let pulse = engine.pulse();
         let thread = Thread {
             pulse: pulse.clone(),
