@@ -60,7 +60,10 @@ fn without_end() -> Small {
 fn start(program: &Program, config: &Small, environment: &[(&str, &str)]) -> Running {
     let config = config.write(&program.runs().with_extension("toml"));
     let runs = program.runs();
-    program.start_with(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()], environment)
+    program.start_with(
+        &["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()],
+        environment,
+    )
 }
 
 /// Where an agent of a run in one process listens, once it does.
@@ -68,7 +71,9 @@ fn url(program: &Program, agent: &str) -> String {
     let log = program.run_folder().join("logs/run.jsonl");
     wait_for("an agent that listens", Duration::from_secs(60), || {
         let lines = json_lines(&log);
-        let line = lines.iter().find(|line| line["message"] == LISTENS && line["agent"] == agent)?;
+        let line = lines
+            .iter()
+            .find(|line| line["message"] == LISTENS && line["agent"] == agent)?;
         Some(format!("http://{}/v1", line["address"].as_str().unwrap()))
     })
 }
@@ -141,12 +146,18 @@ fn a_synchronous_run_is_the_same_with_a_client_that_chats() {
         let told = client.map(|client| client.wait_with_output().unwrap());
         let digests = digests(&program.run_folder());
         assert!(digests.len() >= 4, "{digests:?}");
-        (digests, told.map(|told| serde_json::from_slice::<serde_json::Value>(&told.stdout).unwrap()))
+        (
+            digests,
+            told.map(|told| serde_json::from_slice::<serde_json::Value>(&told.stdout).unwrap()),
+        )
     };
     let (with, told) = run(true);
     let told = told.unwrap();
     assert!(told["answers"].as_u64().unwrap() >= 8, "{told}");
-    assert!(told["versions"].as_u64().unwrap() >= 2, "an answer was interrupted by rounds: {told}");
+    assert!(
+        told["versions"].as_u64().unwrap() >= 2,
+        "an answer was interrupted by rounds: {told}"
+    );
     assert_eq!(with, run(false).0);
 }
 
@@ -162,7 +173,10 @@ fn a_stream_that_outlasts_the_run_is_told_so() {
         .set("agents.b.http.listen", "127.0.0.1:0")
         .set("defaults.agent.model.random.max_context", 2_000_000);
     let mut run = start(&program, &config, &[]);
-    let mut client = python("last_words", &[url(&program, "b")]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut client = python("last_words", &[url(&program, "b")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = line(&mut client);
     assert_eq!(line(), "begun");
     let killed = Command::new("kill").arg(run.pid().to_string()).status().unwrap();
@@ -187,5 +201,8 @@ fn nobody_listens_to_the_network_without_a_token() {
     assert!(said.contains("DYAD_HTTP_TOKEN") && said.contains("0.0.0.0:0"), "{said}");
     let output = program.command(&args).env("DYAD_HTTP_TOKEN", "short").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(2) && said.contains("can be guessed"), "{said}");
+    assert!(
+        output.status.code() == Some(2) && said.contains("can be guessed"),
+        "{said}"
+    );
 }

@@ -133,26 +133,25 @@ def choices(api, model):
     assert prompts[0] == prompts[1] != prompts[2]
 
 
-def lasting(api, model, tokens):
-    """A prompt from which greedy sampling goes on for so long."""
-    words = [f"{kind}{n}" for kind in "os" for n in range(16)]
-    made = api.completions.create(model=model, prompt=words, max_tokens=tokens, temperature=0)
-    for word, choice in zip(words, made.choices):
-        if choice.finish_reason == "length":
-            return word, choice.text
-    raise AssertionError("every word ends soon")
-
-
 def stops(api, model):
     """The text ends before the stop text, streamed or not."""
-    word, text = lasting(api, model, 40)
-    stop = text.split()[20]
+    def made(seed, **more):
+        return api.completions.create(model=model, prompt="o1", max_tokens=60, seed=seed, **more)
+
+    def spoken(seed):
+        text = made(seed).choices[0].text
+        return len(set(text.split())), seed, text
+
+    words, seed, text = max(spoken(seed) for seed in range(40))
+    assert words > 5, text
+    # The word that comes last for the first time.
+    stop = max(set(text.split()), key=lambda word: (" " + text).index(" " + word))
     wanted = text[: text.index(stop)]
-    made = api.completions.create(model=model, prompt=word, max_tokens=40, temperature=0, stop=[stop, "never"])
-    assert (made.choices[0].text, made.choices[0].finish_reason) == (wanted, "stop"), made
-    assert made.usage.completion_tokens < 40
-    streamed = api.completions.create(model=model, prompt=word, max_tokens=40, temperature=0, stop=stop, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in streamed) == wanted
+    stopped = made(seed, stop=[stop, "never"])
+    assert (stopped.choices[0].text, stopped.choices[0].finish_reason) == (wanted, "stop"), (text, stop, stopped)
+    pieces = list(made(seed, stop=stop, stream=True))
+    assert "".join(piece.choices[0].text for piece in pieces) == wanted
+    assert len(pieces) > 1
 
 
 def refusals(api, model):
@@ -182,7 +181,7 @@ def leaving(url):
     """The agent does one request of one generation at once: the next is done as soon as the client of the first is gone."""
     api = client(url)
     model = name_of(api)
-    word, _ = lasting_alone(api, model)
+    word = lasting(api, model)
     for stream in (True, False):
         gone = client(url)
         if stream:
@@ -209,12 +208,12 @@ def leaving(url):
     assert fails(400, api.completions.create, model=model, prompt=word, n=2)["param"] == "n"
 
 
-def lasting_alone(api, model):
-    """As `lasting`, one prompt at a time."""
+def lasting(api, model):
+    """A word from which greedy sampling goes on for long."""
     for word in [f"{kind}{n}" for kind in "os" for n in range(16)]:
         (choice,) = api.completions.create(model=model, prompt=word, max_tokens=200, temperature=0).choices
         if choice.finish_reason == "length":
-            return word, choice.text
+            return word
     raise AssertionError("every word ends soon")
 
 
@@ -238,7 +237,7 @@ def last_words(url):
     """Begins a stream that lasts; tells when it has begun, and how it ends."""
     api = client(url)
     model = name_of(api)
-    word, _ = lasting_alone(api, model)
+    word = lasting(api, model)
     made = api.completions.create(model=model, prompt=word, max_tokens=1_000_000, temperature=0, stream=True)
     chunks = iter(made)
     next(chunks)

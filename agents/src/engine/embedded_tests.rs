@@ -174,7 +174,11 @@ async fn a_wave_is_the_same_with_visitors_and_they_go_on_where_they_were() {
     let mut begun = Vec::new();
     for _ in 0..5 {
         begun.extend(told.recv().await.unwrap().ids);
-        assert_eq!(wave(&engine, jobs()).await, undisturbed, "nobody is in the way of a wave");
+        assert_eq!(
+            wave(&engine, jobs()).await,
+            undisturbed,
+            "nobody is in the way of a wave"
+        );
     }
     assert!(begun.len() < 300, "the waves came in between");
     let (rest, _) = visited(&mut told).await;

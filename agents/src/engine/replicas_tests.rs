@@ -56,7 +56,10 @@ impl EngineClient for Held {
     }
 
     fn leave(&self, request: RequestId) {
-        self.visited.lock().unwrap().retain(|visit| visit.job.request != request);
+        self.visited
+            .lock()
+            .unwrap()
+            .retain(|visit| visit.job.request != request);
     }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {

@@ -128,7 +128,14 @@ impl Paper {
         let mut choice = Map::new();
         choice.insert("index".into(), json!(index));
         choice.insert("finish_reason".into(), finish(piece.end));
-        choice.insert("logprobs".into(), if self.logprobs { self.logprobs(piece) } else { Value::Null });
+        choice.insert(
+            "logprobs".into(),
+            if self.logprobs {
+                self.logprobs(piece)
+            } else {
+                Value::Null
+            },
+        );
         if self.token_ids {
             choice.insert("token_ids".into(), json!(piece.ids));
         }
@@ -137,7 +144,10 @@ impl Paper {
 
     fn prompt_ids(&self, index: usize, choice: &mut Map<String, Value>) {
         if self.token_ids && self.kind == Kind::Completion {
-            choice.insert("prompt_token_ids".into(), json!(self.prompts.get(index / self.n.max(1))));
+            choice.insert(
+                "prompt_token_ids".into(),
+                json!(self.prompts.get(index / self.n.max(1))),
+            );
         }
     }
 

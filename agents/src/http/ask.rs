@@ -64,7 +64,10 @@ impl Ask {
     pub fn read(kind: Kind, body: &[u8], usual: &SamplingConfig) -> Result<Self, Refusal> {
         let mut fields = Fields::read(body)?;
         let Some(model) = fields.text("model")? else {
-            return Err(Refusal::wrong("model", "is missing: write the agent's name, as GET /v1/models tells"));
+            return Err(Refusal::wrong(
+                "model",
+                "is missing: write the agent's name, as GET /v1/models tells",
+            ));
         };
         let inputs = match kind {
             Kind::Completion => completions::prompts(&mut fields)?,
@@ -100,7 +103,10 @@ fn stream(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
         return Ok((stream, false));
     };
     if !stream {
-        return Err(Refusal::wrong("stream_options", "is for streams: send stream = true, or leave it out"));
+        return Err(Refusal::wrong(
+            "stream_options",
+            "is for streams: send stream = true, or leave it out",
+        ));
     }
     let mut options = Fields::of(options, "stream_options")?;
     let include_usage = options.flag("include_usage")?;
@@ -134,11 +140,16 @@ fn sampling(fields: &mut Fields, kind: Kind, usual: &SamplingConfig) -> Result<S
 fn max_tokens(fields: &mut Fields, kind: Kind) -> Result<Option<u32>, Refusal> {
     let mut read = |field: &str| fields.whole(field, 1, i64::from(i32::MAX));
     let old = read("max_tokens")?;
-    let new = if kind == Kind::Chat { read("max_completion_tokens")? } else { None };
+    let new = if kind == Kind::Chat {
+        read("max_completion_tokens")?
+    } else {
+        None
+    };
     match (old, new) {
-        (Some(old), Some(new)) if old != new => {
-            Err(Refusal::wrong("max_tokens", format!("is {old} and max_completion_tokens {new}: send one of them")))
-        }
+        (Some(old), Some(new)) if old != new => Err(Refusal::wrong(
+            "max_tokens",
+            format!("is {old} and max_completion_tokens {new}: send one of them"),
+        )),
         (old, new) => Ok(new.or(old).map(|tokens| tokens as u32)),
     }
 }
@@ -155,12 +166,23 @@ fn stop(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
             texts.into_iter().map(text).collect::<Result<_, _>>()?
         }
         Some(Value::Array(texts)) => {
-            return Err(Refusal::wrong("stop", format!("has {} texts: {MOST_STOPS} are the most", texts.len())));
+            return Err(Refusal::wrong(
+                "stop",
+                format!("has {} texts: {MOST_STOPS} are the most", texts.len()),
+            ));
         }
-        Some(other) => return Err(Refusal::wrong("stop", format!("is {}: write a text or a list of texts", kind(&other)))),
+        Some(other) => {
+            return Err(Refusal::wrong(
+                "stop",
+                format!("is {}: write a text or a list of texts", kind(&other)),
+            ));
+        }
     };
     if texts.iter().any(|text| text.is_empty() || text.len() > LONGEST_STOP) {
-        return Err(Refusal::wrong("stop", format!("has a text that is empty or longer than {LONGEST_STOP} bytes")));
+        return Err(Refusal::wrong(
+            "stop",
+            format!("has a text that is empty or longer than {LONGEST_STOP} bytes"),
+        ));
     }
     Ok(texts)
 }
@@ -171,19 +193,47 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
     let off = [json!(false)];
     let none = [json!([])];
     let idle: [(&str, &[Value], &str); 29] = [
-        ("frequency_penalty", &zero, "sampling keeps to the model's own distribution; leave it out"),
-        ("presence_penalty", &zero, "sampling keeps to the model's own distribution; leave it out"),
-        ("repetition_penalty", &[json!(1)], "sampling keeps to the model's own distribution; leave it out"),
-        ("logit_bias", &[json!({})], "sampling keeps to the model's own distribution; leave it out"),
+        (
+            "frequency_penalty",
+            &zero,
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        (
+            "presence_penalty",
+            &zero,
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        (
+            "repetition_penalty",
+            &[json!(1)],
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        (
+            "logit_bias",
+            &[json!({})],
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
         ("best_of", &[json!(1)], "ask for n choices and choose among them"),
-        ("echo", &off, "the prompt's tokens come back with return_token_ids; their log-probs are not kept"),
+        (
+            "echo",
+            &off,
+            "the prompt's tokens come back with return_token_ids; their log-probs are not kept",
+        ),
         ("suffix", &[json!("")], LEAVE),
         ("tools", &none, "agents call no tools; leave it out"),
         ("tool_choice", &[json!("none")], "agents call no tools; leave it out"),
         ("parallel_tool_calls", &[], "agents call no tools; leave it out"),
         ("functions", &none, "agents call no functions; leave it out"),
-        ("function_call", &[json!("none")], "agents call no functions; leave it out"),
-        ("response_format", &[json!({"type": "text"})], "text is not held to a format; leave it out"),
+        (
+            "function_call",
+            &[json!("none")],
+            "agents call no functions; leave it out",
+        ),
+        (
+            "response_format",
+            &[json!({"type": "text"})],
+            "text is not held to a format; leave it out",
+        ),
         ("modalities", &[json!(["text"])], "there is text alone; leave it out"),
         ("audio", &[], "there is text alone; leave it out"),
         ("prediction", &[], LEAVE),
@@ -195,13 +245,22 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
         ("ignore_eos", &off, LEAVE),
         ("min_tokens", &zero, LEAVE),
         ("stop_token_ids", &none, "give stop texts"),
-        ("skip_special_tokens", &[json!(true)], "control tokens come back with return_token_ids"),
+        (
+            "skip_special_tokens",
+            &[json!(true)],
+            "control tokens come back with return_token_ids",
+        ),
         ("include_stop_str_in_output", &off, LEAVE),
         ("prompt_logprobs", &off, "the engine keeps none of the prompt"),
         ("continue_final_message", &off, "send its ids to /v1/completions"),
-        ("top_logprobs", &zero, "the engine keeps the log-prob of the chosen token alone; send logprobs without it"),
+        (
+            "top_logprobs",
+            &zero,
+            "the engine keeps the log-prob of the chosen token alone; send logprobs without it",
+        ),
     ];
-    idle.iter().try_for_each(|(field, idle, advice)| fields.only(field, idle, advice))
+    idle.iter()
+        .try_for_each(|(field, idle, advice)| fields.only(field, idle, advice))
 }
 
 #[cfg(test)]

@@ -63,7 +63,11 @@ fn every_field_that_is_done_is_understood() {
         assert!(ask.stream && ask.include_usage && ask.token_ids);
     }
     assert!(with(Kind::Completion, json!({"logprobs": 0})).unwrap().logprobs);
-    assert!(with(Kind::Chat, json!({"logprobs": true, "top_logprobs": 0})).unwrap().logprobs);
+    assert!(
+        with(Kind::Chat, json!({"logprobs": true, "top_logprobs": 0}))
+            .unwrap()
+            .logprobs
+    );
     let ask = with(Kind::Chat, json!({"max_completion_tokens": 5, "max_tokens": 5})).unwrap();
     assert_eq!(ask.sampling.max_new_tokens, 5);
 }
@@ -75,8 +79,21 @@ fn prompts_have_four_forms() {
     assert_eq!(inputs(json!("x")), [text("x")]);
     assert_eq!(inputs(json!(["x", "y"])), [text("x"), text("y")]);
     assert_eq!(inputs(json!([1, 2])), [Input::Ids(vec![1, 2])]);
-    assert_eq!(inputs(json!([[1, 2], [3]])), [Input::Ids(vec![1, 2]), Input::Ids(vec![3])]);
-    for wrong in [json!(null), json!([]), json!(1), json!({}), json!([1, "x"]), json!([-1]), json!([1.5]), json!([4_294_967_296_u64]), json!([[1], 2])] {
+    assert_eq!(
+        inputs(json!([[1, 2], [3]])),
+        [Input::Ids(vec![1, 2]), Input::Ids(vec![3])]
+    );
+    for wrong in [
+        json!(null),
+        json!([]),
+        json!(1),
+        json!({}),
+        json!([1, "x"]),
+        json!([-1]),
+        json!([1.5]),
+        json!([4_294_967_296_u64]),
+        json!([[1], 2]),
+    ] {
         assert_eq!(refused(Kind::Completion, json!({"prompt": wrong})).0, "prompt");
     }
 }
@@ -89,21 +106,39 @@ fn messages_are_texts_of_three_roles() {
         {"role": "assistant", "content": "c", "refusal": null, "tool_calls": null},
         {"role": "user", "content": ""},
     ]);
-    let ask = with(Kind::Chat, json!({"messages": messages, "add_generation_prompt": false})).unwrap();
-    let Input::Chat { messages, generation } = &ask.inputs[0] else { panic!("{ask:?}") };
+    let ask = with(
+        Kind::Chat,
+        json!({"messages": messages, "add_generation_prompt": false}),
+    )
+    .unwrap();
+    let Input::Chat { messages, generation } = &ask.inputs[0] else {
+        panic!("{ask:?}")
+    };
     let said: Vec<_> = messages.iter().map(|m| (m.role.as_str(), m.content.as_str())).collect();
-    assert_eq!(said, [("system", "s"), ("user", "a\nb"), ("assistant", "c"), ("user", "")]);
+    assert_eq!(
+        said,
+        [("system", "s"), ("user", "a\nb"), ("assistant", "c"), ("user", "")]
+    );
     assert!(!generation);
 
     let place = |message: Value| refused(Kind::Chat, json!({"messages": [message]}));
     let unsupported = Some("unsupported_parameter");
     let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
     assert_eq!(place(image), ("messages[0].content[0].type".into(), unsupported));
-    assert_eq!(place(json!({"role": "tool", "content": "x"})), ("messages[0].role".into(), unsupported));
+    assert_eq!(
+        place(json!({"role": "tool", "content": "x"})),
+        ("messages[0].role".into(), unsupported)
+    );
     let calls = json!({"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]});
     assert_eq!(place(calls), ("messages[0].tool_calls".into(), unsupported));
-    assert_eq!(place(json!({"role": "user", "content": "x", "name": "me"})).0, "messages[0].name");
-    assert_eq!(place(json!({"role": "user", "content": "x", "odd": 1})).0, "messages[0].odd");
+    assert_eq!(
+        place(json!({"role": "user", "content": "x", "name": "me"})).0,
+        "messages[0].name"
+    );
+    assert_eq!(
+        place(json!({"role": "user", "content": "x", "odd": 1})).0,
+        "messages[0].odd"
+    );
     assert_eq!(place(json!({"role": "user"})).0, "messages[0].content");
     assert_eq!(place(json!({"role": "king", "content": "x"})).0, "messages[0].role");
     assert_eq!(refused(Kind::Chat, json!({"messages": []})).0, "messages");
@@ -123,14 +158,24 @@ fn what_is_not_done_is_refused_by_name_and_never_ignored() {
         ("ignore_eos", json!(true)),
     ] {
         for kind in [Kind::Completion, Kind::Chat] {
-            assert_eq!(refused(kind, json!({field: value})), (field.into(), Some("unsupported_parameter")));
+            assert_eq!(
+                refused(kind, json!({field: value})),
+                (field.into(), Some("unsupported_parameter"))
+            );
         }
     }
-    assert_eq!(refused(Kind::Completion, json!({"logprobs": 1})).1, Some("unsupported_parameter"));
-    assert_eq!(refused(Kind::Chat, json!({"temprature": 1})), ("temprature".into(), Some("unknown_parameter")));
+    assert_eq!(
+        refused(Kind::Completion, json!({"logprobs": 1})).1,
+        Some("unsupported_parameter")
+    );
+    assert_eq!(
+        refused(Kind::Chat, json!({"temprature": 1})),
+        ("temprature".into(), Some("unknown_parameter"))
+    );
     let messages = json!({"messages": [{"role": "user", "content": "x"}]});
     assert_eq!(refused(Kind::Completion, messages).0, "messages");
-    let idle = json!({"tools": [], "logit_bias": {}, "frequency_penalty": 0.0, "echo": false, "best_of": 1, "suffix": null});
+    let idle =
+        json!({"tools": [], "logit_bias": {}, "frequency_penalty": 0.0, "echo": false, "best_of": 1, "suffix": null});
     assert!(with(Kind::Completion, idle).is_ok());
 }
 
@@ -156,7 +201,10 @@ fn numbers_that_would_hurt_the_engine_are_refused() {
     ] {
         assert_eq!(refused(Kind::Completion, json!({field: value})).0, field, "{value}");
     }
-    assert_eq!(refused(Kind::Chat, json!({"max_tokens": 1, "max_completion_tokens": 2})).0, "max_tokens");
+    assert_eq!(
+        refused(Kind::Chat, json!({"max_tokens": 1, "max_completion_tokens": 2})).0,
+        "max_tokens"
+    );
     assert_eq!(refused(Kind::Chat, json!({"stream_options": {}})).0, "stream_options");
     let options = json!({"stream": true, "stream_options": {"odd": 1}});
     assert_eq!(refused(Kind::Chat, options).0, "stream_options.odd");

@@ -13,9 +13,17 @@ const MOST: usize = 4096;
 /// `messages`, and whether an answer is to be begun.
 pub(super) fn conversation(fields: &mut Fields) -> Result<Input, Refusal> {
     let list = match fields.take("messages") {
-        None => return Err(Refusal::wrong("messages", "is missing: write a list of {\"role\", \"content\"}")),
+        None => {
+            return Err(Refusal::wrong(
+                "messages",
+                "is missing: write a list of {\"role\", \"content\"}",
+            ));
+        }
         Some(Value::Array(list)) if list.is_empty() || list.len() > MOST => {
-            return Err(Refusal::wrong("messages", format!("has {} messages: write 1 to {MOST}", list.len())));
+            return Err(Refusal::wrong(
+                "messages",
+                format!("has {} messages: write 1 to {MOST}", list.len()),
+            ));
         }
         Some(Value::Array(list)) => list,
         Some(other) => {
@@ -24,7 +32,9 @@ pub(super) fn conversation(fields: &mut Fields) -> Result<Input, Refusal> {
         }
     };
     let messages = list.into_iter().enumerate();
-    let messages = messages.map(|(at, value)| message(value, at)).collect::<Result<_, _>>()?;
+    let messages = messages
+        .map(|(at, value)| message(value, at))
+        .collect::<Result<_, _>>()?;
     let generation = match fields.take("add_generation_prompt") {
         None | Some(Value::Bool(true)) => true,
         Some(Value::Bool(false)) => false,
@@ -44,14 +54,32 @@ fn message(value: Value, at: usize) -> Result<Message, Refusal> {
         Some("user") => "user",
         Some("assistant") => "assistant",
         Some("tool" | "function") => {
-            return Err(Refusal::not_done(fields.name("role"), "agents call no tools, so none answers; leave the message out"));
+            return Err(Refusal::not_done(
+                fields.name("role"),
+                "agents call no tools, so none answers; leave the message out",
+            ));
         }
-        Some(_) => return Err(Refusal::wrong(fields.name("role"), "is not known: write system, user or assistant")),
-        None => return Err(Refusal::wrong(fields.name("role"), "is missing: write system, user or assistant")),
+        Some(_) => {
+            return Err(Refusal::wrong(
+                fields.name("role"),
+                "is not known: write system, user or assistant",
+            ));
+        }
+        None => {
+            return Err(Refusal::wrong(
+                fields.name("role"),
+                "is missing: write system, user or assistant",
+            ));
+        }
     };
     let place = fields.name("content");
     let content = match fields.take("content") {
-        None => return Err(Refusal::wrong(place, "is missing: write a text or a list of text parts")),
+        None => {
+            return Err(Refusal::wrong(
+                place,
+                "is missing: write a text or a list of text parts",
+            ));
+        }
         Some(content) => text(content, &place)?,
     };
     // What OpenAI's clients send back with an answer of theirs.
@@ -78,7 +106,12 @@ fn text(content: Value, place: &str) -> Result<String, Refusal> {
     let parts = match content {
         Value::String(text) => return Ok(text),
         Value::Array(parts) => parts,
-        other => return Err(Refusal::wrong(place, format!("is {}: write a text or a list of text parts", kind(&other)))),
+        other => {
+            return Err(Refusal::wrong(
+                place,
+                format!("is {}: write a text or a list of text parts", kind(&other)),
+            ));
+        }
     };
     let part = |(at, part): (usize, Value)| {
         let mut fields = Fields::of(part, format!("{place}[{at}]"))?;

@@ -136,8 +136,13 @@ mod tests {
         let mut choice = Choice::new(codec(), Vec::new());
         let piece = choice.take(told(&[b'a', 0xE2, 0x98], 0, 1, None)).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.len(), piece.end), ("a", 3, None));
-        let piece = choice.take(told(&[0x83, b'b', 0xC3], 3, 2, Some(Finish::Length))).unwrap();
-        assert_eq!((piece.text.as_str(), piece.end), ("\u{2603}b\u{FFFD}", Some(Finish::Length)));
+        let piece = choice
+            .take(told(&[0x83, b'b', 0xC3], 3, 2, Some(Finish::Length)))
+            .unwrap();
+        assert_eq!(
+            (piece.text.as_str(), piece.end),
+            ("\u{2603}b\u{FFFD}", Some(Finish::Length))
+        );
         assert_eq!(piece.offsets, [1, 2, 3]);
         let steps: Vec<_> = choice.spans.iter().map(|s| (s.version.step, s.start, s.end)).collect();
         assert_eq!(steps, [(1, 0, 3), (2, 3, 6)]);

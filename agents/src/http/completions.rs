@@ -22,7 +22,10 @@ pub(super) fn prompts(fields: &mut Fields) -> Result<Vec<Input>, Refusal> {
     match list.first() {
         None => Err(wrong("is an empty list".into())),
         Some(Value::Number(_)) => Ok(vec![Input::Ids(ids(list)?)]),
-        Some(_) if list.len() > MOST => Err(Refusal::wrong("prompt", format!("has {} prompts: {MOST} are the most", list.len()))),
+        Some(_) if list.len() > MOST => Err(Refusal::wrong(
+            "prompt",
+            format!("has {} prompts: {MOST} are the most", list.len()),
+        )),
         Some(_) => list.into_iter().map(one).collect(),
     }
 }
@@ -31,14 +34,19 @@ fn one(prompt: Value) -> Result<Input, Refusal> {
     match prompt {
         Value::String(text) => Ok(Input::Text(text)),
         Value::Array(list) => Ok(Input::Ids(ids(list)?)),
-        other => Err(Refusal::wrong("prompt", format!("has {} among texts or lists: {WANTED}", kind(&other)))),
+        other => Err(Refusal::wrong(
+            "prompt",
+            format!("has {} among texts or lists: {WANTED}", kind(&other)),
+        )),
     }
 }
 
 fn ids(list: Vec<Value>) -> Result<Vec<u32>, Refusal> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     list.iter()
-        .map(|value| id(value).ok_or_else(|| Refusal::wrong("prompt", format!("has {} among token ids: {WANTED}", kind(value)))))
+        .map(|value| {
+            id(value).ok_or_else(|| Refusal::wrong("prompt", format!("has {} among token ids: {WANTED}", kind(value))))
+        })
         .collect()
 }
 

@@ -20,7 +20,9 @@ impl Fields {
                 map,
                 place: String::new(),
             }),
-            Ok(_) => Err(Refusal::body("the body is JSON and no object: send {\"model\": ..., ...}")),
+            Ok(_) => Err(Refusal::body(
+                "the body is JSON and no object: send {\"model\": ..., ...}",
+            )),
             Err(error) => Err(Refusal::body(format!("the body is no JSON: {error}"))),
         }
     }
@@ -88,7 +90,9 @@ impl Fields {
     /// Refuses a field that is anything but what it is without it.
     pub fn only(&mut self, field: &str, idle: &[Value], advice: &str) -> Result<(), Refusal> {
         match self.take(field) {
-            Some(value) if !idle.iter().any(|idle| same(idle, &value)) => Err(Refusal::not_done(self.name(field), advice)),
+            Some(value) if !idle.iter().any(|idle| same(idle, &value)) => {
+                Err(Refusal::not_done(self.name(field), advice))
+            }
             _ => Ok(()),
         }
     }
@@ -155,7 +159,15 @@ mod tests {
         let whole = |value: Value| fields(json!({"n": value})).whole("n", 1, 5);
         assert_eq!(whole(json!(5)).unwrap(), Some(5));
         assert_eq!(whole(json!(null)).unwrap(), None);
-        for wrong in [json!(0), json!(6), json!(2.5), json!("2"), json!(true), json!(1e300), json!([1])] {
+        for wrong in [
+            json!(0),
+            json!(6),
+            json!(2.5),
+            json!("2"),
+            json!(true),
+            json!(1e300),
+            json!([1]),
+        ] {
             let refusal = whole(wrong.clone()).unwrap_err();
             assert!(refusal.message.starts_with("x.n is "), "{wrong}: {}", refusal.message);
         }

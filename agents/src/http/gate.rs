@@ -57,7 +57,9 @@ impl Gate {
             return Err(Refusal::wrong("n", format!("asks for {count} generations")));
         };
         if count > most {
-            let message = format!("times the prompts is {count} generations, and this agent does {most} at once: ask for fewer, or raise agents.NAME.http.generations");
+            let message = format!(
+                "times the prompts is {count} generations, and this agent does {most} at once: ask for fewer, or raise agents.NAME.http.generations"
+            );
             return Err(Refusal::wrong("n", message));
         }
         let place = self.generations.clone().try_acquire_many_owned(places);

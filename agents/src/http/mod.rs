@@ -71,11 +71,7 @@ impl Plan {
         };
         let token = Token::from_environment()?;
         token::may_listen(agent.as_str(), address, token.as_ref())?;
-        Ok(Some(Self {
-            config,
-            address,
-            token,
-        }))
+        Ok(Some(Self { config, address, token }))
     }
 }
 
@@ -157,7 +153,11 @@ pub fn serve(
         server: server.handle(),
     };
     tokio::spawn(server);
-    let token = if serving.front.token.is_some() { "required" } else { "none" };
+    let token = if serving.front.token.is_some() {
+        "required"
+    } else {
+        "none"
+    };
     tracing::info!(%agent, %address, token, "the agent answers over HTTP");
     Ok(Arc::new(serving))
 }

@@ -170,7 +170,10 @@ mod tests {
         let open = begin(&engine, &gate, body);
         let first = seeds(&engine);
         let groups: Vec<_> = engine.0.lock().unwrap().iter().map(|visit| visit.job.group).collect();
-        assert!(groups[0] == groups[1] && groups[1] != groups[2], "a prompt's choices share its computation");
+        assert!(
+            groups[0] == groups[1] && groups[1] != groups[2],
+            "a prompt's choices share its computation"
+        );
         drop(open);
         let open = begin(&engine, &gate, body);
         assert_eq!(seeds(&engine), first);

@@ -82,7 +82,9 @@ impl Refusal {
             403,
             INVALID,
             Some("invalid_host"),
-            format!("without a token this agent is asked by address or as localhost, and not as {host:?}: use 127.0.0.1, or set DYAD_HTTP_TOKEN"),
+            format!(
+                "without a token this agent is asked by address or as localhost, and not as {host:?}: use 127.0.0.1, or set DYAD_HTTP_TOKEN"
+            ),
         )
     }
 
@@ -105,17 +107,14 @@ impl Refusal {
             404,
             INVALID,
             Some("unknown_url"),
-            format!("unknown request {method} {path:?}: there are GET /v1/models, POST /v1/completions and POST /v1/chat/completions"),
+            format!(
+                "unknown request {method} {path:?}: there are GET /v1/models, POST /v1/completions and POST /v1/chat/completions"
+            ),
         )
     }
 
     pub fn method(method: &str, allowed: &str) -> Self {
-        Self::new(
-            405,
-            INVALID,
-            None,
-            format!("{method} is not done here: use {allowed}"),
-        )
+        Self::new(405, INVALID, None, format!("{method} is not done here: use {allowed}"))
     }
 
     pub fn slow() -> Self {
@@ -136,7 +135,9 @@ impl Refusal {
             429,
             "rate_limit_error",
             Some("rate_limit_exceeded"),
-            format!("{limit} {what} are under way, as many as this agent does at once: try again in a moment, or raise agents.NAME.http.{what}"),
+            format!(
+                "{limit} {what} are under way, as many as this agent does at once: try again in a moment, or raise agents.NAME.http.{what}"
+            ),
         )
     }
 
@@ -193,8 +194,6 @@ impl Refusal {
             429 | 503 => drop(response.insert_header((header::RETRY_AFTER, AGAIN))),
             _ => {}
         }
-        response
-            .content_type("application/json")
-            .body(self.json().to_string())
+        response.content_type("application/json").body(self.json().to_string())
     }
 }

@@ -30,10 +30,26 @@ pub fn routes(config: &mut ServiceConfig) {
     let only_get = || web::to(|req, front| other_method(req, front, "GET"));
     let only_post = || web::to(|req, front| other_method(req, front, "POST"));
     config
-        .service(web::resource("/v1/models").route(web::get().to(models)).default_service(only_get()))
-        .service(web::resource("/v1/models/{model}").route(web::get().to(one_model)).default_service(only_get()))
-        .service(web::resource("/v1/completions").route(web::post().to(completions)).default_service(only_post()))
-        .service(web::resource("/v1/chat/completions").route(web::post().to(chat)).default_service(only_post()))
+        .service(
+            web::resource("/v1/models")
+                .route(web::get().to(models))
+                .default_service(only_get()),
+        )
+        .service(
+            web::resource("/v1/models/{model}")
+                .route(web::get().to(one_model))
+                .default_service(only_get()),
+        )
+        .service(
+            web::resource("/v1/completions")
+                .route(web::post().to(completions))
+                .default_service(only_post()),
+        )
+        .service(
+            web::resource("/v1/chat/completions")
+                .route(web::post().to(chat))
+                .default_service(only_post()),
+        )
         .default_service(web::to(other_path));
 }
 
@@ -45,10 +61,18 @@ fn told(answer: Answer) -> HttpResponse {
 fn enter(req: &HttpRequest, front: &Front) -> Result<(), Refusal> {
     let head = |name| req.headers().get(name).map(header::HeaderValue::as_bytes);
     if let Some(token) = &front.token {
-        return if token.is_shown(head(header::AUTHORIZATION)) { Ok(()) } else { Err(Refusal::no_token()) };
+        return if token.is_shown(head(header::AUTHORIZATION)) {
+            Ok(())
+        } else {
+            Err(Refusal::no_token())
+        };
     }
     let host = String::from_utf8_lossy(head(header::HOST).unwrap_or_default());
-    if is_own_name(&host) { Ok(()) } else { Err(Refusal::host(&host)) }
+    if is_own_name(&host) {
+        Ok(())
+    } else {
+        Err(Refusal::host(&host))
+    }
 }
 
 async fn other_path(req: HttpRequest, front: Data<Front>) -> HttpResponse {
@@ -95,7 +119,13 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     let places = front.gate.generate(prompts.len().saturating_mul(ask.n))?;
     let open = Open::begin(front.engine.clone(), &prompts, &ask, places);
     let paper = Paper::new(&ask, prompts, front.text.clone(), front.now());
-    tracing::debug!(id = paper.id, prompts = paper.prompts.len(), n = ask.n, stream = ask.stream, "a client asks");
+    tracing::debug!(
+        id = paper.id,
+        prompts = paper.prompts.len(),
+        n = ask.n,
+        stream = ask.stream,
+        "a client asks"
+    );
     generate(front, &ask, paper, open, place).await
 }
 
@@ -142,7 +172,10 @@ async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open, place:
         pieces = gather(&mut open, &mut choices, first) => pieces?,
         () = closed(&mut phases) => return Err(Refusal::closing()),
     };
-    let made: Vec<_> = pieces.into_iter().zip(choices.into_iter().map(|choice| choice.spans)).collect();
+    let made: Vec<_> = pieces
+        .into_iter()
+        .zip(choices.into_iter().map(|choice| choice.spans))
+        .collect();
     Ok(HttpResponse::Ok().json(paper.whole(&made)))
 }
 
@@ -178,7 +211,11 @@ impl Front {
     }
 
     fn is_asked(&self, name: &str) -> Result<(), Refusal> {
-        if name == self.agent.as_str() { Ok(()) } else { Err(Refusal::model(name, self.agent.as_str())) }
+        if name == self.agent.as_str() {
+            Ok(())
+        } else {
+            Err(Refusal::model(name, self.agent.as_str()))
+        }
     }
 
     /// The ids of every prompt. Templates and tokenizers work beside the thread that answers.
@@ -199,8 +236,15 @@ fn ids(codec: &rollout::text::TextCodec, input: Input) -> Result<Arc<[u32]>, Ref
     let ids = ids.map_err(|error| Refusal::wrong(field, format!("cannot be turned into tokens: {error}")))?;
     let vocabulary = codec.vocab_size();
     match ids.iter().find(|id| **id as usize >= vocabulary) {
-        Some(id) => Err(Refusal::wrong(field, format!("has the token id {id}, and the vocabulary has {vocabulary}"))),
+        Some(id) => Err(Refusal::wrong(
+            field,
+            format!("has the token id {id}, and the vocabulary has {vocabulary}"),
+        )),
         None if ids.is_empty() => Err(Refusal::wrong(field, "has no tokens: there is nothing to go on from")),
         None => Ok(ids.into()),
     }
 }
+
+#[cfg(test)]
+#[path = "routes_tests.rs"]
+mod tests;

@@ -54,7 +54,9 @@ impl Sse {
 
     /// Makes events of what a choice was told.
     pub fn take(&mut self, index: usize, told: Told) {
-        let Some(choice) = self.choices.get_mut(index) else { return };
+        let Some(choice) = self.choices.get_mut(index) else {
+            return;
+        };
         let piece = match choice.take(told) {
             Ok(piece) => piece,
             Err(failure) => return self.fail(&Refusal::failure(&failure)),
@@ -110,6 +112,9 @@ impl Sse {
 
     /// The events, to their end. Dropped earlier, what is under way is cancelled.
     pub fn events(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
-        unfold(self, |mut sse| async move { sse.next().await.map(|bytes| (Ok(bytes), sse)) })
+        unfold(
+            self,
+            |mut sse| async move { sse.next().await.map(|bytes| (Ok(bytes), sse)) },
+        )
     }
 }

@@ -68,12 +68,24 @@ mod tests {
 
     #[test]
     fn text_ends_before_the_stop_text_however_it_is_cut() {
-        assert_eq!(told(&["END"], &["aE", "N", "Db"]), (vec!["a".into(), String::new(), String::new()], true));
-        assert_eq!(told(&["END"], &["aE", "Nx"]), (vec!["a".into(), "ENx".into(), String::new()], false));
+        assert_eq!(
+            told(&["END"], &["aE", "N", "Db"]),
+            (vec!["a".into(), String::new(), String::new()], true)
+        );
+        assert_eq!(
+            told(&["END"], &["aE", "Nx"]),
+            (vec!["a".into(), "ENx".into(), String::new()], false)
+        );
         assert_eq!(told(&["END"], &["aEN"]), (vec!["a".into(), "EN".into()], false));
-        assert_eq!(told(&["bc", "abcd"], &["xabcd"]), (vec!["xa".into()], true));
-        assert_eq!(told(&["\u{e9}\n"], &["a\u{e9}", "b"]), (vec!["a".into(), "\u{e9}b".into(), String::new()], false));
-        assert_eq!(told(&[], &["a", "b"]), (vec!["a".into(), "b".into(), String::new()], false));
+        assert_eq!(told(&["bc", "abcd"], &["xabcd"]), (vec!["x".into()], true));
+        assert_eq!(
+            told(&["\u{e9}\n"], &["a\u{e9}", "b"]),
+            (vec!["a".into(), "\u{e9}b".into(), String::new()], false)
+        );
+        assert_eq!(
+            told(&[], &["a", "b"]),
+            (vec!["a".into(), "b".into(), String::new()], false)
+        );
     }
 
     proptest! {

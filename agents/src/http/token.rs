@@ -30,12 +30,13 @@ impl Token {
     pub fn new(secret: &str) -> Result<Self, Usage> {
         let length = secret.chars().count();
         if length < SHORTEST {
-            let message =
-                format!("{VARIABLE} has {length} characters, and fewer than {SHORTEST} can be guessed");
+            let message = format!("{VARIABLE} has {length} characters, and fewer than {SHORTEST} can be guessed");
             return Err(Usage::new(message).hint("`openssl rand -hex 32` makes a good one"));
         }
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
-            let message = format!("{VARIABLE} has characters that cannot stand in a header: use letters, digits and signs of ASCII, without spaces");
+            let message = format!(
+                "{VARIABLE} has characters that cannot stand in a header: use letters, digits and signs of ASCII, without spaces"
+            );
             return Err(Usage::new(message).hint("`openssl rand -hex 32` makes a good one"));
         }
         Ok(Self(Digest::of(secret.as_bytes())))
@@ -77,7 +78,8 @@ pub fn may_listen(agent: &str, address: SocketAddr, token: Option<&Token>) -> Re
     if token.is_some() || address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    let message = format!("agents.{agent}.http.listen is {address}, which other machines reach, and {VARIABLE} is not set");
+    let message =
+        format!("agents.{agent}.http.listen is {address}, which other machines reach, and {VARIABLE} is not set");
     Err(Usage::new(message).hint(format!(
         "set {VARIABLE} in the agent's environment (`openssl rand -hex 32` makes a good one), or listen on 127.0.0.1"
     )))
@@ -125,7 +127,10 @@ mod tests {
     fn weak_tokens_are_refused() {
         for weak in ["", "short", "0123456789 abcdef", "0123456789abcde\u{e9}"] {
             let error = Token::new(weak).unwrap_err();
-            assert!(error.message.contains(VARIABLE) && !error.message.contains("0123456789"), "{error}");
+            assert!(
+                error.message.contains(VARIABLE) && !error.message.contains("0123456789"),
+                "{error}"
+            );
         }
     }
 
@@ -149,10 +154,23 @@ mod tests {
 
     #[test]
     fn names_that_a_page_could_have_are_not_ours() {
-        for own in ["127.0.0.1:8001", "localhost", "LOCALHOST:1", "[::1]:8001", "::1", "10.0.0.2:80"] {
+        for own in [
+            "127.0.0.1:8001",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:8001",
+            "[::1]",
+            "10.0.0.2:80",
+        ] {
             assert!(is_own_name(own), "{own}");
         }
-        for other in ["", "evil.example:8001", "localhost.evil.example", "127.0.0.1.evil.example", ":8001"] {
+        for other in [
+            "",
+            "evil.example:8001",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            ":8001",
+        ] {
             assert!(!is_own_name(other), "{other}");
         }
     }

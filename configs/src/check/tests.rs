@@ -492,7 +492,11 @@ fn fronts_have_addresses_of_their_own_and_bounds() {
             ("agents.b.http.generations", "256 slots"),
         ],
     );
-    fronts("{}", "{ listen = 8001 }", &[("agents.a.http.listen", "listen ="), ("agents.b.http.listen", "text")]);
+    fronts(
+        "{}",
+        "{ listen = 8001 }",
+        &[("agents.a.http.listen", "listen ="), ("agents.b.http.listen", "text")],
+    );
 }
 
 #[test]

@@ -7,22 +7,32 @@ use super::fuzz;
 
 fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
     let usual = SamplingConfig::default();
-    fuzz(name, &seeds.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>(), |bytes| {
-        let asked = Ask::read(kind, bytes, &usual);
-        match &asked {
-            Ok(ask) => {
-                let sampling = &ask.sampling;
-                let bearable = sampling.temperature == 0.0 || (0.01..=10.0).contains(&sampling.temperature);
-                assert!(bearable && sampling.top_p > 0.0 && sampling.max_new_tokens > 0 && ask.n > 0, "{ask:?}");
-                assert!(!ask.inputs.is_empty() && ask.stop.iter().all(|stop| !stop.is_empty()));
+    fuzz(
+        name,
+        &seeds.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>(),
+        |bytes| {
+            let asked = Ask::read(kind, bytes, &usual);
+            match &asked {
+                Ok(ask) => {
+                    let sampling = &ask.sampling;
+                    let bearable = sampling.temperature == 0.0 || (0.01..=10.0).contains(&sampling.temperature);
+                    assert!(
+                        bearable && sampling.top_p > 0.0 && sampling.max_new_tokens > 0 && ask.n > 0,
+                        "{ask:?}"
+                    );
+                    assert!(!ask.inputs.is_empty() && ask.stop.iter().all(|stop| !stop.is_empty()));
+                }
+                Err(refusal) => {
+                    assert!(refusal.status == 400 && !refusal.message.is_empty());
+                    assert!(
+                        refusal.json().to_string().len() < 2000,
+                        "no refusal is as long as what it refuses"
+                    );
+                }
             }
-            Err(refusal) => {
-                assert!(refusal.status == 400 && !refusal.message.is_empty());
-                assert!(refusal.json().to_string().len() < 2000, "no refusal is as long as what it refuses");
-            }
-        }
-        asked.is_ok()
-    });
+            asked.is_ok()
+        },
+    );
 }
 
 #[test]
