@@ -9,6 +9,7 @@ pub mod ended;
 pub mod engine;
 pub mod failure;
 pub mod folder;
+pub mod http;
 pub mod ids;
 pub mod ledger;
 pub mod logs;

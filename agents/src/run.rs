@@ -97,6 +97,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
         }
     };
     let mut coordinated = false;
+    let fronts: Vec<_> = agents.iter().filter_map(|started| started.front.clone()).collect();
     let ends = agents.into_iter().map(|started| async move {
         let name = started.agent.name.clone();
         started
@@ -115,8 +116,9 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
                 closed.context("the coordinator ended early")??;
             }
             () = signals.next() => {
+                let closed = futures_util::future::join_all(fronts.iter().map(|front| front.close()));
                 tokio::select! {
-                    () = coordinator::stop(&coordinator, TIDY) => {}
+                    _ = futures_util::future::join(coordinator::stop(&coordinator, TIDY), closed) => {}
                     () = signals.next() => {}
                 }
                 break Err(interrupted(&folder));

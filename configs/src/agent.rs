@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::http::HttpConfig;
 use crate::train::TrainConfig;
 use crate::units::{DeviceName, HumanDuration};
 
@@ -27,6 +28,9 @@ pub struct AgentConfig {
     pub sampling: SamplingConfig,
     #[serde(default)]
     pub engine: EngineConfig,
+    /// Where it answers over HTTP, beside training; not at all if not given.
+    #[serde(default)]
+    pub http: Option<HttpConfig>,
     /// Settings of training; `train.enabled = false` makes a frozen partner.
     #[serde(default)]
     pub train: TrainConfig,

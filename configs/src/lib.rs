@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod check;
+pub mod http;
 pub mod names;
 pub mod run;
 pub mod train;
@@ -16,6 +17,7 @@ pub use agent::{
     AgentConfig, Dtype, EngineConfig, EngineKind, History, LoraConfig, LoraTarget, ModelConfig, RandomModel,
     SamplingConfig, Swap, TokenizerConfig,
 };
+pub use http::HttpConfig;
 pub use names::{AgentName, NameError, RoleName};
 pub use run::{
     ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,

@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 8] = [
+const HOMES: [(&str, &[&str]); 9] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -24,6 +24,7 @@ const HOMES: [(&str, &[&str]); 8] = [
     ("tch", &["trainer"]),
     ("torch-sys", &["trainer"]),
     ("actix", &["agents"]),
+    ("actix-web", &["agents"]),
     ("rusqlite", &["agents"]),
 ];
 

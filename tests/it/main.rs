@@ -9,6 +9,7 @@ mod embedded;
 mod faults;
 mod fuzz;
 mod going_on;
+mod http;
 mod interleavings;
 mod login;
 mod malformed;

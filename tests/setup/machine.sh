@@ -4,7 +4,7 @@
 #   machine.sh rust        the Rust toolchain (only said, never installed)
 #   machine.sh build       a C++ compiler and Python with pip or venv
 #   machine.sh servers     RabbitMQ and Redis, whose binaries dyad starts privately
-#   machine.sh clients     what only tests need: Python's pika in tests/.venv, and faketime, which lies about the time
+#   machine.sh clients     what only tests need: Python's pika and openai in tests/.venv, and faketime, which lies about the time
 #
 # Several may be given. Nothing is done, and nothing said, when nothing is missing. As root or with password-less sudo
 # packages are installed with apt-get; otherwise the command to run is printed and the exit status is 1.

@@ -38,6 +38,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::engine::EngineClient;
 use crate::folder::RunFolder;
+use crate::http;
 use crate::ledger::LedgerHandle;
 use crate::strikes::Strikes;
 
@@ -186,11 +187,13 @@ pub struct Started {
     pub agent: Arc<Agent>,
     pub router: Addr<turns::Router>,
     pub engine: Arc<dyn EngineClient>,
+    /// Where it answers over HTTP, if it does; closed when the run is.
+    pub front: Option<Arc<http::Serving>>,
     /// Resolves when the run is closed and this agent has written its last checkpoint.
     pub end: tokio::task::JoinHandle<anyhow::Result<()>>,
 }
 
-/// Starts an agent: policy, ledger, engine, trainer, then its queues.
+/// Starts an agent: policy, ledger, engine, trainer, then its queues, then its HTTP front.
 pub async fn start(env: Env) -> anyhow::Result<Started> {
     let settings = env
         .config
@@ -198,6 +201,7 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         .get(&env.name)
         .ok_or_else(|| no_such_agent(&env.name, &env.config))?
         .clone();
+    let plan = http::Plan::of(&env.name, &settings)?;
     let prepared = policy::prepare(&env, &settings).await?;
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
     let agent = Agent::new(env, &settings, prepared.text.clone(), ledger).await?;
@@ -209,11 +213,24 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
     // Before anything is generated: what was asked of the weights that are gone must be answered by their equals.
     training.catch_up().await?;
     let router = listen(&agent, &settings, engine.clone()).await?;
-    let end = tokio::spawn(training.run());
+    let serve = |plan| {
+        let (engine, text) = (engine.clone(), agent.text.clone());
+        http::serve(plan, &agent.name, &agent.run, engine, text, settings.sampling)
+    };
+    let front = plan.map(serve).transpose()?;
+    let serving = front.clone();
+    let end = tokio::spawn(async move {
+        let ended = training.run().await;
+        if let Some(front) = serving {
+            front.close().await;
+        }
+        ended
+    });
     Ok(Started {
         agent,
         router,
         engine,
+        front,
         end,
     })
 }

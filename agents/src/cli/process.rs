@@ -17,7 +17,7 @@ use tokio::sync::OnceCell;
 use crate::coordinator::actor::Coordinator;
 use crate::folder::{Connection, RunFolder};
 use crate::signals::Signals;
-use crate::{agent, connect, coordinator, ended, ids, telemetry};
+use crate::{agent, connect, coordinator, ended, http, ids, telemetry};
 
 /// What a stop is given to tell others.
 const TIDY: Duration = Duration::from_secs(5);
@@ -134,9 +134,15 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
             // Whatever is under way comes again: a stop is a tidy crash, since the crash path is the one that is proven.
             () = signals.next() => tracing::info!("told to stop"),
         }
-        if let Some(router) = started.get() {
+        if let Some((router, front)) = started.get() {
+            let tidy = async {
+                let _ = router.send(agent::turns::Input::Stop).await;
+                if let Some(front) = front {
+                    front.close().await;
+                }
+            };
             tokio::select! {
-                _ = router.send(agent::turns::Input::Stop) => {}
+                () = tidy => {}
                 () = signals.next() => abort(),
             }
         }
@@ -144,11 +150,10 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
     })
 }
 
-async fn play_agent(
-    name: &AgentName,
-    process: Process,
-    started: &OnceCell<Addr<agent::turns::Router>>,
-) -> anyhow::Result<()> {
+/// What a stop needs of an agent that has started.
+type Playing = (Addr<agent::turns::Router>, Option<Arc<http::Serving>>);
+
+async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
     let run = process.folder.run().clone();
     let agent = agent::start(agent::Env {
@@ -162,7 +167,7 @@ async fn play_agent(
     })
     .await?;
     // Set once: nobody else has the cell.
-    let _ = started.set(agent.router.clone());
+    let _ = started.set((agent.router.clone(), agent.front.clone()));
     tracing::info!(pid = std::process::id(), "agent is serving");
     let outcome = agent.end.await.context("the main task ended")?;
     bus.close().await;

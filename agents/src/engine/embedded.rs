@@ -16,7 +16,8 @@ use trainer::pulse::Pulse;
 use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
-use super::{EngineClient, EngineFailure, Finished, Job, Made, Refusal};
+use super::visits::Visits;
+use super::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
 use crate::failure;
 
 enum Command {
@@ -26,6 +27,8 @@ enum Command {
         done: UnboundedSender<Vec<Finished>>,
     },
     Swap(Published),
+    Visit(Vec<Visit>),
+    Leave(RequestId),
 }
 
 /// A handle to the engine's thread.
@@ -44,10 +47,20 @@ impl EmbeddedEngine {
         version: WeightVersion,
         text: Arc<TextCodec>,
     ) -> std::io::Result<Arc<Self>> {
+        let stop_ids = text.stop_ids().into();
+        Self::start_with(name, engine, version, text, stop_ids)
+    }
+
+    fn start_with(
+        name: &str,
+        engine: Engine,
+        version: WeightVersion,
+        text: Arc<TextCodec>,
+        stop_ids: Arc<[u32]>,
+    ) -> std::io::Result<Arc<Self>> {
         let (commands, inbox) = channel();
         let version = watch::Sender::new(version);
         let refused = watch::Sender::new(None);
-        let stop_ids = text.stop_ids().into();
         let pulse = engine.pulse();
         let thread = Thread {
             pulse: pulse.clone(),
@@ -58,6 +71,7 @@ impl EmbeddedEngine {
             text,
             stop_ids,
             open: HashMap::new(),
+            visits: Visits::new(pulse.clone()),
         };
         std::thread::Builder::new()
             .name(format!("engine-{name}"))
@@ -107,6 +121,21 @@ impl EngineClient for EmbeddedEngine {
         }
     }
 
+    fn visit(&self, visits: Vec<Visit>) {
+        self.pulse.take(visits.len());
+        if let Err(lost) = self.commands.send(Command::Visit(visits))
+            && let Command::Visit(visits) = lost.0
+        {
+            // Their channels close with them, which says that nothing will come.
+            self.pulse.done(visits.len());
+        }
+    }
+
+    fn leave(&self, request: RequestId) {
+        // A thread that has ended has nobody to forget.
+        let _ = self.commands.send(Command::Leave(request));
+    }
+
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()
     }
@@ -127,6 +156,7 @@ struct Thread {
     text: Arc<TextCodec>,
     stop_ids: Arc<[u32]>,
     open: HashMap<RequestId, (Job, Done)>,
+    visits: Visits,
 }
 
 impl Thread {
@@ -135,16 +165,20 @@ impl Thread {
             if !self.take_commands() {
                 return;
             }
-            if !self.open.is_empty() {
+            if self.is_busy() {
                 broker::fail::point("engine.step");
                 self.step();
             }
         }
     }
 
+    fn is_busy(&self) -> bool {
+        !(self.open.is_empty() && self.visits.is_empty())
+    }
+
     /// Takes what waits; waits itself only when nothing is being generated. `false`: nobody is left to ask.
     fn take_commands(&mut self) -> bool {
-        if self.open.is_empty() {
+        if !self.is_busy() {
             match self.inbox.recv_timeout(Duration::from_secs(3600)) {
                 Ok(command) => self.command(command),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -164,6 +198,9 @@ impl Thread {
         match command {
             Command::Swap(weights) => {
                 let version = weights.version();
+                if self.engine.drains() {
+                    self.make_way();
+                }
                 if let Err(error) = self.engine.swap(weights) {
                     tracing::error!(%error, %version, "the engine did not take new weights; they are sent again");
                     // A cache that was being computed anew belongs to no weights.
@@ -174,7 +211,21 @@ impl Thread {
                 self.tell_version();
                 self.pulse.done(1);
             }
-            Command::Generate { jobs, wave: true, done } => self.wave(jobs, &done),
+            Command::Generate { jobs, wave: true, done } => {
+                self.make_way();
+                self.wave(jobs, &done);
+            }
+            Command::Visit(visits) => {
+                for visit in visits {
+                    let request = self.request(&visit.job);
+                    self.visits.begin(&mut self.engine, visit, request);
+                }
+            }
+            Command::Leave(request) => {
+                if let Err(error) = self.visits.leave(&mut self.engine, request) {
+                    self.failed(&error);
+                }
+            }
             Command::Generate {
                 jobs,
                 wave: false,
@@ -243,12 +294,28 @@ impl Thread {
         let _ = done.send(list);
     }
 
+    /// Visits wait until what comes now is done.
+    fn make_way(&mut self) {
+        if let Err(error) = self.visits.make_way(&mut self.engine) {
+            self.failed(&error);
+        }
+    }
+
+    fn failed(&mut self, error: &EngineError) {
+        tracing::error!(%error, "a decode step failed; its generations are given back");
+        self.give_back(error);
+    }
+
     fn step(&mut self) {
+        if let Err(error) = self.visits.come_back(&mut self.engine) {
+            return self.failed(&error);
+        }
         match self.engine.step() {
             Ok(finished) => {
                 let mut by_asker: Vec<(Done, Vec<Finished>)> = Vec::new();
                 for one in finished {
                     let Some((job, done)) = self.open.remove(&one.id) else {
+                        self.visits.ended(one);
                         continue;
                     };
                     let finished = Finished {
@@ -263,12 +330,10 @@ impl Thread {
                 for (done, list) in by_asker {
                     self.answer(&done, list);
                 }
+                self.visits.tell(&self.engine);
                 self.tell_version();
             }
-            Err(error) => {
-                tracing::error!(%error, "a decode step failed; its generations are given back");
-                self.give_back(&error);
-            }
+            Err(error) => self.failed(&error),
         }
     }
 
@@ -282,6 +347,7 @@ impl Thread {
         for (_, (job, done)) in std::mem::take(&mut self.open) {
             self.answer(&done, vec![failed(job, &failure)]);
         }
+        self.visits.fail(&failure);
     }
 
     /// Computes a closed batch, alone. A request that can never be generated is no part of it; the others are.
@@ -324,7 +390,7 @@ fn failed(job: Job, failure: &EngineFailure) -> Finished {
 }
 
 /// A bad request stays bad; whatever else stops an engine may not stop it again.
-fn failure_of(error: &EngineError) -> EngineFailure {
+pub(super) fn failure_of(error: &EngineError) -> EngineFailure {
     match error {
         EngineError::BadRequest { source, .. } => fault_of(source),
         other => EngineFailure {

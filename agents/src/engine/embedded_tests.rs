@@ -1,8 +1,9 @@
-use configs::{ModelConfig, TokenizerConfig};
+use configs::{ModelConfig, Swap, TokenizerConfig};
 use trainer::engine::EngineOptions;
 use trainer::model::ModelShape;
 use trainer::model::{Init, Weights};
 
+use super::super::Told;
 use super::*;
 use crate::folder::tests::config_in;
 use broker::ids::GroupId;
@@ -10,19 +11,29 @@ use broker::protocol::turn::Sampling;
 
 /// A tiny model with room for 16 tokens, and its engine.
 fn engine() -> (Arc<EmbeddedEngine>, ModelShape) {
+    engine_with(16, None, Swap::InPlace)
+}
+
+/// With as much room; a turn ends with `stop`, or with what the tokenizer says.
+fn engine_with(max_context: usize, stop: Option<Vec<u32>>, swap: Swap) -> (Arc<EmbeddedEngine>, ModelShape) {
     let folder = tempfile::tempdir().unwrap();
     let config = config_in(folder.path());
     let (_, settings) = config.agents.first_key_value().unwrap();
     let ModelConfig::Random(mut random) = settings.model.clone() else {
         panic!("the test's model is random");
     };
-    random.max_context = 16;
+    random.max_context = max_context;
     rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
     let text = Arc::new(TextCodec::open(folder.path()).unwrap());
     let shape = ModelShape::from_random(&random, text.vocab_size(), &text.stop_ids()).unwrap();
-    let options = EngineOptions::from(&settings.engine);
+    let options = EngineOptions {
+        swap,
+        ..EngineOptions::from(&settings.engine)
+    };
     let engine = Engine::new(&shape, Published::new(weights(&shape), version(0)), options).unwrap();
-    (EmbeddedEngine::start("test", engine, version(0), text).unwrap(), shape)
+    let stop = stop.unwrap_or_else(|| text.stop_ids());
+    let engine = EmbeddedEngine::start_with("test", engine, version(0), text, stop.into()).unwrap();
+    (engine, shape)
 }
 
 fn weights(shape: &ModelShape) -> Weights {
@@ -106,4 +117,119 @@ async fn weights_that_do_not_fit_are_told_and_the_old_ones_serve_on() {
     swap(weights(&shape), 2);
     versions.changed().await.unwrap();
     assert_eq!(*versions.borrow_and_update(), version(2), "the next ones are taken");
+}
+
+fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::UnboundedReceiver<Told>) {
+    let (tell, told) = tokio::sync::mpsc::unbounded_channel();
+    let mut job = job(id, 3);
+    let sampling = Sampling {
+        max_new_tokens: tokens,
+        ..(*job.sampling).clone()
+    };
+    job.sampling = Arc::new(sampling);
+    (Visit { job, watched, tell }, told)
+}
+
+/// Ids of a visit to its end, and in how many pieces they came.
+async fn visited(told: &mut tokio::sync::mpsc::UnboundedReceiver<Told>) -> (Vec<u32>, usize) {
+    let (mut ids, mut pieces) = (Vec::new(), 0);
+    while let Some(told) = told.recv().await {
+        pieces += 1;
+        ids.extend(&told.ids);
+        if let Some(end) = told.end {
+            end.unwrap();
+            return (ids, pieces);
+        }
+    }
+    panic!("a visit that was not left has an end");
+}
+
+async fn idle(engine: &EmbeddedEngine) {
+    for _ in 0..2000 {
+        if engine.pulse().look().work == 0 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("{:?} is still to be done", engine.pulse().look());
+}
+
+/// With no end of turn, so that a visit lasts; room for very many tokens.
+fn lasting() -> Arc<EmbeddedEngine> {
+    engine_with(1 << 16, Some(Vec::new()), Swap::InPlace).0
+}
+
+#[tokio::test]
+async fn a_wave_is_the_same_with_visitors_and_they_go_on_where_they_were() {
+    let jobs = || (10..30).map(|id| job(id, 4)).collect::<Vec<_>>();
+    let alone = lasting();
+    let undisturbed = wave(&alone, jobs()).await;
+    let (first, mut told) = visit(1, 300, true);
+    alone.visit(vec![first]);
+    let (whole, pieces) = visited(&mut told).await;
+    assert!(pieces > 100, "it is told as it is made: {pieces}");
+
+    let engine = lasting();
+    let ((watched, mut told), (other, mut other_told)) = (visit(1, 300, true), visit(2, 200, false));
+    engine.visit(vec![watched, other]);
+    let mut begun = Vec::new();
+    for _ in 0..5 {
+        begun.extend(told.recv().await.unwrap().ids);
+        assert_eq!(
+            wave(&engine, jobs()).await,
+            undisturbed,
+            "nobody is in the way of a wave"
+        );
+    }
+    assert!(begun.len() < 300, "the waves came in between");
+    let (rest, _) = visited(&mut told).await;
+    assert_eq!([begun, rest].concat(), whole, "the same tokens as without waves");
+    let (ids, pieces) = visited(&mut other_told).await;
+    assert_eq!((ids.len(), pieces), (200, 1), "who does not watch is told once");
+    idle(&engine).await;
+}
+
+#[tokio::test]
+async fn who_leaves_is_forgotten_and_nothing_is_left_to_do() {
+    let engine = lasting();
+    let ((first, mut told), (second, mut second_told)) = (visit(1, 60_000, true), visit(2, 4, true));
+    let id = first.job.request;
+    engine.visit(vec![first]);
+    told.recv().await.unwrap();
+    engine.visit(vec![second]);
+    assert_eq!(visited(&mut second_told).await.0.len(), 4);
+    engine.leave(id);
+    engine.leave(id);
+    idle(&engine).await;
+    while let Some(told) = told.recv().await {
+        assert!(told.end.is_none());
+    }
+    let (long, mut told) = visit(3, 9, false);
+    let refused = Job {
+        prompt_ids: Arc::from([]),
+        ..long.job.clone()
+    };
+    engine.visit(vec![Visit { job: refused, ..long }]);
+    assert!(matches!(told.recv().await.unwrap().end, Some(Err(failure)) if !failure.retry));
+    idle(&engine).await;
+}
+
+/// Under `drain` new weights wait for what is under way, but not for visitors.
+#[tokio::test]
+async fn weights_do_not_wait_for_a_visitor() {
+    let (engine, shape) = engine_with(1 << 16, Some(Vec::new()), Swap::Drain);
+    let (long, mut told) = visit(1, 60_000, true);
+    let id = long.job.request;
+    engine.visit(vec![long]);
+    told.recv().await.unwrap();
+    let mut versions = engine.versions();
+    let published = Published::new(weights(&shape), version(7));
+    engine.pulse.take(1);
+    engine.commands.send(Command::Swap(published)).unwrap();
+    versions.changed().await.unwrap();
+    assert_eq!(*versions.borrow_and_update(), version(7));
+    let newer = |told: Told| told.spans.iter().any(|span| span.version == version(7));
+    while !newer(told.recv().await.unwrap()) {}
+    engine.leave(id);
+    idle(&engine).await;
 }

@@ -3,11 +3,15 @@
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
 //! own thread) and [`scripted`] (answers made from the seed without a model, to measure everything else); [`replicas`] shares work
 //! out among several; [`stuck`] ends the process when an engine's thread is stuck.
+//!
+//! Beside the jobs of training an engine serves **visits** ([`Visit`], [`visits`]): they tell their tokens as they come, may be left
+//! at any time, and make way for waves and for weights.
 
 pub mod embedded;
 pub mod replicas;
 pub mod scripted;
 pub mod stuck;
+pub mod visits;
 
 use std::sync::Arc;
 
@@ -67,11 +71,38 @@ pub struct Refusal {
     pub reason: String,
 }
 
+/// One generation for somebody outside of training.
+#[derive(Debug, Clone)]
+pub struct Visit {
+    /// Without stop texts: whoever visits looks at the tokens and leaves.
+    pub job: Job,
+    /// Whether its tokens are wanted as they are made, and not only at its end.
+    pub watched: bool,
+    pub tell: UnboundedSender<Told>,
+}
+
+/// What became of a visit since it was last told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    pub request: RequestId,
+    pub ids: Vec<u32>,
+    /// One per id.
+    pub logprobs: Vec<f32>,
+    /// Of these ids, counted from the first of the visit.
+    pub spans: Vec<VersionSpan>,
+    /// Told once, last.
+    pub end: Option<Result<Finish, EngineFailure>>,
+}
+
 /// A place that generates.
 pub trait EngineClient: Send + Sync {
     /// Takes jobs. With `wave`, they are computed as one closed batch in the given order, alone and with empty caches, so
     /// that their bits depend on nothing else. Answers arrive on `done` in any order.
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
+    /// Takes visits. None of them ever delays a wave, or weights, by more than a step.
+    fn visit(&self, visits: Vec<Visit>);
+    /// A visitor is gone, or has its last answer: said of every visit, once.
+    fn leave(&self, request: RequestId);
     /// The weights it serves, now and as they change.
     fn versions(&self) -> watch::Receiver<WeightVersion>;
     /// The newest weights that it could not take, told each time.

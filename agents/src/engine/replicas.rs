@@ -8,7 +8,7 @@ use rollout::router::{EngineId, Limits, Router};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::{EngineClient, Finished, Job, Refusal};
+use super::{EngineClient, Finished, Job, Refusal, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -148,6 +148,27 @@ impl EngineClient for Replicas {
             self.share_wave(jobs, &done);
         } else {
             self.share(jobs, &done);
+        }
+    }
+
+    fn visit(&self, visits: Vec<Visit>) {
+        let mut parts: BTreeMap<EngineId, Vec<Visit>> = BTreeMap::new();
+        let mut desk = lock(&self.desk);
+        for visit in visits {
+            let job = &visit.job;
+            let id = desk.router.assign(job.request, job.group, job.member);
+            parts.entry(id).or_default().push(visit);
+        }
+        drop(desk);
+        for (id, part) in parts {
+            self.engines[id].visit(part);
+        }
+    }
+
+    fn leave(&self, request: RequestId) {
+        let engine = lock(&self.desk).router.finish(request);
+        if let Some(engine) = engine.and_then(|id| self.engines.get(id)) {
+            engine.leave(request);
         }
     }
 

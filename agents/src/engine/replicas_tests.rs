@@ -5,6 +5,7 @@ use super::*;
 /// Keeps what it is given until it is told to answer.
 struct Held {
     given: Mutex<Vec<(Vec<Job>, bool, Done)>>,
+    visited: Mutex<Vec<Visit>>,
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<Refusal>>,
 }
@@ -13,6 +14,7 @@ impl Held {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             given: Mutex::default(),
+            visited: Mutex::default(),
             version: watch::Sender::new(version(0)),
             refused: watch::Sender::new(None),
         })
@@ -47,6 +49,17 @@ impl Held {
 impl EngineClient for Held {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: Done) {
         self.given.lock().unwrap().push((jobs, wave, done));
+    }
+
+    fn visit(&self, visits: Vec<Visit>) {
+        self.visited.lock().unwrap().extend(visits);
+    }
+
+    fn leave(&self, request: RequestId) {
+        self.visited
+            .lock()
+            .unwrap()
+            .retain(|visit| visit.job.request != request);
     }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
@@ -155,4 +168,29 @@ async fn together_they_serve_the_oldest_weights_of_any() {
     held[1].refused.send_replace(Some(refusal.clone()));
     let told = refusals.wait_for(Option::is_some).await.unwrap().clone();
     assert_eq!(told, Some(refusal));
+}
+
+#[tokio::test]
+async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() {
+    let (held, replicas) = two();
+    let (tell, _told) = unbounded_channel();
+    let visits = |group, members: u16| -> Vec<Visit> {
+        let visit = |member| Visit {
+            job: job(group, member),
+            watched: true,
+            tell: tell.clone(),
+        };
+        (0..members).map(visit).collect()
+    };
+    replicas.visit(visits(1, 2));
+    replicas.visit(visits(2, 1));
+    let counts = || [0, 1].map(|engine: usize| held[engine].visited.lock().unwrap().len());
+    assert_eq!(counts(), [2, 1], "the choices of one prompt stay together");
+    replicas.leave(job(1, 1).request);
+    assert_eq!(counts(), [1, 1]);
+    replicas.leave(job(1, 0).request);
+    replicas.leave(job(2, 0).request);
+    replicas.leave(job(2, 0).request);
+    assert_eq!(counts(), [0, 0]);
+    assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
 }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use broker::ids::WeightVersion;
+use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::turn::{Finish, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::model::Weights;
 use trainer::weights::{SinkError, WeightSink};
 
-use super::{EngineClient, Finished, Job, Made, Refusal};
+use super::{EngineClient, Finished, Job, Made, Refusal, Told, Visit};
 
 /// Answers at once with one id drawn from `choices` by the seed.
 pub struct ScriptedEngine {
@@ -69,6 +69,24 @@ impl EngineClient for ScriptedEngine {
         // The receiver is gone only when the agent ends.
         let _ = done.send(jobs.into_iter().map(|job| self.answer(job, version)).collect());
     }
+
+    fn visit(&self, visits: Vec<Visit>) {
+        let version = *self.version.borrow();
+        for visit in visits {
+            let Finished { job, result } = self.answer(visit.job, version);
+            let told = result.map(|made| Told {
+                request: job.request,
+                ids: made.output_ids,
+                logprobs: made.logprobs,
+                spans: made.spans,
+                end: Some(Ok(made.finish)),
+            });
+            // The visitor may have gone.
+            let _ = told.map(|told| visit.tell.send(told));
+        }
+    }
+
+    fn leave(&self, _: RequestId) {}
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()

@@ -197,6 +197,7 @@ fn is_secret(name: &std::ffi::OsStr) -> bool {
         "DYAD_PASSWORD",
         "DYAD_TASK_KEY",
         "DYAD_CLIENT",
+        "DYAD_HTTP_TOKEN",
     ]
     .iter()
     .any(|begin| name.starts_with(begin))

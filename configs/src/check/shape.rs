@@ -215,6 +215,7 @@ fn example(path: &[String]) -> String {
         ["agents"] => "[agents.a] and what it needs",
         ["agents", _, "model"] => "model.path = \"FOLDER\", or [agents.NAME.model.random]",
         [.., "lease" | "timeout"] => "\"15s\"",
+        [.., "listen"] => "listen = \"127.0.0.1:8001\"",
         [.., "message_cap"] => "\"1 MiB\"",
         [.., "tokenizer"] => "tokenizer = \"bytes\" or { words = [\"one\", \"two\"] }",
         _ => return String::new(),

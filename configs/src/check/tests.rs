@@ -471,6 +471,35 @@ fn an_adapter_is_new_or_read() {
 }
 
 #[test]
+fn fronts_have_addresses_of_their_own_and_bounds() {
+    let fronts = |a: &str, b: &str, expected: &[(&str, &str)]| {
+        let (a, b) = (format!("[agents.a]\nhttp = {a}"), format!("[agents.b]\nhttp = {b}"));
+        expect(&[("[agents.a]", &a), ("[agents.b]", &b)], expected);
+    };
+    let taken = [("agents.b.http.listen", "agents.a.http.listen")];
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.1:2\" }", &[]);
+    fronts("{ listen = \"127.0.0.1:0\" }", "{ listen = \"127.0.0.1:0\" }", &[]);
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.2:1\" }", &[]);
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.1:1\" }", &taken);
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"0.0.0.0:1\" }", &taken);
+    fronts(
+        "{ listen = \"localhost:1\", body = \"1\" }",
+        "{ listen = \"[::1]:1\", requests = 0, generations = 257 }",
+        &[
+            ("agents.a.http.listen", "127.0.0.1:8001"),
+            ("agents.a.http.body", "1 KiB"),
+            ("agents.b.http.requests", "1 or more"),
+            ("agents.b.http.generations", "256 slots"),
+        ],
+    );
+    fronts(
+        "{}",
+        "{ listen = 8001 }",
+        &[("agents.a.http.listen", "listen ="), ("agents.b.http.listen", "text")],
+    );
+}
+
+#[test]
 fn the_file_of_all_keys_has_all_keys() {
     let text = include_str!("everything.toml");
     let config = check(text).unwrap_or_else(|p| panic!("{p:#?}"));

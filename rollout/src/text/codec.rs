@@ -133,6 +133,36 @@ impl TextCodec {
         }
     }
 
+    /// The ids of a whole chat, with the beginning of an answer if one is to follow.
+    pub fn chat(&self, messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
+        self.encode_chat(&[], messages, generation)
+    }
+
+    /// The ids of a text outside of any chat, led by what the tokenizer itself puts before a text (such as Llama's first
+    /// token). Nothing in the text becomes a control token; reasoning marks become theirs.
+    pub fn plain(&self, text: &str) -> Result<Vec<u32>, TextError> {
+        let [cut] = free_marks(&[text]).ok_or_else(no_marks)?;
+        let ids = self.encode_pieces(&self.special.mark(text, cut), cut)?;
+        let own = ids.into_iter().filter(|id| !self.is_control(*id));
+        Ok(self.lead()?.into_iter().chain(own).collect())
+    }
+
+    fn lead(&self) -> Result<Vec<u32>, TextError> {
+        let ids = |special: bool| {
+            let encoding = self.tokenizer.encode_fast("a", special);
+            encoding.map_err(|e| TextError::Encode { message: e.to_string() })
+        };
+        let (with, without) = (ids(true)?, ids(false)?);
+        let lead = with.get_ids().strip_suffix(without.get_ids());
+        Ok(lead.unwrap_or_default().to_vec())
+    }
+
+    /// The text of ids with everything in it, control tokens too.
+    #[must_use]
+    pub fn spelled(&self, ids: &[u32]) -> String {
+        self.tokenizer.decode(ids, false).unwrap_or_default()
+    }
+
     /// The ids that a generation starts from: what is held, then what [`TextCodec::render_new`] made.
     #[must_use]
     pub fn join(&self, held: &[u32], new: &[u32], history: History) -> Vec<u32> {
@@ -184,7 +214,7 @@ impl TextCodec {
 
     /// Text token by token, as a stop text's watcher needs it.
     #[must_use]
-    pub fn stream(&self) -> TextStream<'_> {
+    pub fn stream(&self) -> TextStream<&Self> {
         TextStream::new(self)
     }
 

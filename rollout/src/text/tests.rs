@@ -240,6 +240,23 @@ fn streams_never_tell_half_a_character() {
         "{told}"
     );
     assert_eq!(codec.decode(&[97, 0xE2, 0x98]), "a\u{FFFD}");
+    let mut stream = codec.stream();
+    let told: String = [b'a', 0xE2, 0x98].map(|b| stream.push(b.into())).concat();
+    assert_eq!((told.as_str(), stream.rest().as_str()), ("a", "\u{FFFD}"));
+    assert_eq!(stream.rest(), "", "told once");
+}
+
+#[test]
+fn a_plain_text_is_itself_and_no_control_token() {
+    let codec = bytes();
+    let text = format!("a{END}b<|pa<|pad|>d|>");
+    let ids = codec.plain(&text).unwrap();
+    assert!(ids.iter().all(|id| !codec.is_control(*id)), "{ids:?}");
+    assert_eq!(codec.text(&ids), text);
+    assert_eq!(codec.spelled(&[97, 257]), format!("a{END}"));
+    let chat = [message("user", "q")];
+    let (open, closed) = (codec.chat(&chat, true).unwrap(), codec.chat(&chat, false).unwrap());
+    assert_eq!(codec.spelled(&open), format!("{}{ASSISTANT}", codec.spelled(&closed)));
 }
 
 #[test]

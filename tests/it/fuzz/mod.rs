@@ -2,6 +2,7 @@
 //! nextest, one process. `make fuzz SECONDS=60` runs them long and prints how much was tried; without it they run shortly.
 //! In a long run the input being tried lies in the temporary folder as `dyad-fuzz-TARGET`.
 
+mod http;
 mod text;
 mod wire;
 

@@ -23,6 +23,9 @@ mod row;
 mod swap;
 #[cfg(test)]
 mod tests;
+mod visit;
+#[cfg(test)]
+mod visit_tests;
 mod wave;
 
 use std::collections::{HashSet, VecDeque};
@@ -32,6 +35,7 @@ use configs::Swap;
 use tch::Tensor;
 
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
+pub use visit::{Aside, UnderWay};
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Prefilled, Prefixes, RowBatch, Shared, Weights};
 use crate::pulse::Pulse;

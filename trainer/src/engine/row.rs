@@ -4,6 +4,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::turn::{Finish, VersionSpan};
 
 use super::request::{Finished, GenRequest};
+use super::visit::UnderWay;
 use crate::model::Shared;
 use crate::sampling::Choice;
 
@@ -83,6 +84,16 @@ impl Row {
             Some(Finish::Length)
         } else {
             None
+        }
+    }
+
+    /// What it has made.
+    pub(super) fn so_far(&self) -> UnderWay<'_> {
+        UnderWay {
+            id: self.request.id,
+            output_ids: &self.output,
+            logprobs: &self.logprobs,
+            spans: &self.spans,
         }
     }
 

@@ -1,0 +1,172 @@
+//! Visits of an embedded engine: generations beside training's, that tell their tokens as they come and make way.
+//!
+//! A wave must be computed alone, and weights must not wait for strangers. So when either comes, visits are taken out of the engine
+//! between two steps, and put back afterwards where they were, with their tokens and their place in their random numbers: a wave
+//! waits for one step at most, and whoever reads a stream sees a pause. What had made nothing yet is submitted again.
+//!
+//! Nothing here costs anything while there is no visit; tokens under way are looked at only for those who watch.
+
+use std::collections::{HashMap, VecDeque};
+
+use broker::ids::RequestId;
+use broker::protocol::turn::{Finish, VersionSpan};
+use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest};
+use trainer::pulse::Pulse;
+
+use super::embedded::failure_of;
+use super::{EngineFailure, Told, Visit};
+
+/// Who visits an engine.
+pub(super) struct Visits {
+    open: HashMap<RequestId, Visitor>,
+    /// Taken out, in the order in which they come back.
+    aside: VecDeque<Aside>,
+    /// Taken out before they had made anything.
+    again: VecDeque<RequestId>,
+    pulse: Pulse,
+}
+
+struct Visitor {
+    visit: Visit,
+    request: GenRequest,
+    /// Ids that were told.
+    told: usize,
+}
+
+impl Visits {
+    pub(super) fn new(pulse: Pulse) -> Self {
+        Self {
+            open: HashMap::new(),
+            aside: VecDeque::new(),
+            again: VecDeque::new(),
+            pulse,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// Puts a visit in line.
+    pub(super) fn begin(&mut self, engine: &mut Engine, visit: Visit, request: GenRequest) {
+        let id = request.id;
+        if let Err(error) = engine.submit(request.clone()) {
+            self.pulse.done(1);
+            tell(&visit, Told::end(id, Err(failure_of(&error))));
+            return;
+        }
+        let visitor = Visitor {
+            visit,
+            request,
+            told: 0,
+        };
+        self.open.insert(id, visitor);
+    }
+
+    /// Forgets a visit, wherever it is.
+    pub(super) fn leave(&mut self, engine: &mut Engine, id: RequestId) -> Result<(), EngineError> {
+        if self.open.remove(&id).is_none() {
+            return Ok(());
+        }
+        self.pulse.done(1);
+        self.aside.retain(|aside| aside.id() != id);
+        self.again.retain(|again| *again != id);
+        engine.abort(id)?;
+        Ok(())
+    }
+
+    /// Takes every visit out of the engine.
+    pub(super) fn make_way(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
+        let is_out = |id: &RequestId| self.aside.iter().any(|aside| aside.id() == *id) || self.again.contains(id);
+        let mut inside: Vec<RequestId> = self.open.keys().filter(|id| !is_out(id)).copied().collect();
+        inside.sort_unstable();
+        for id in inside {
+            match engine.take_out(id)? {
+                Some(aside) => self.aside.push_back(aside),
+                None => self.again.push_back(id),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts visits back, as many as fit into one step.
+    pub(super) fn come_back(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
+        engine.put_back(&mut self.aside)?;
+        for id in self.again.drain(..) {
+            if let Some(visitor) = self.open.get(&id) {
+                engine.submit(visitor.request.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the rest of a generation that has ended, if it was a visitor's.
+    pub(super) fn ended(&mut self, one: Finished) {
+        let Some(visitor) = self.open.remove(&one.id) else {
+            return;
+        };
+        self.pulse.done(1);
+        let news = Told::news(one.id, visitor.told, &one.output_ids, &one.logprobs, &one.spans);
+        let end = Some(Ok(one.finish));
+        tell(&visitor.visit, Told { end, ..news });
+    }
+
+    /// Tells watchers what was made since they were told last.
+    pub(super) fn tell(&mut self, engine: &Engine) {
+        if !self.open.values().any(|visitor| visitor.visit.watched) {
+            return;
+        }
+        for one in engine.under_way() {
+            let Some(visitor) = self.open.get_mut(&one.id) else {
+                continue;
+            };
+            if visitor.visit.watched && one.output_ids.len() > visitor.told {
+                let news = Told::news(one.id, visitor.told, one.output_ids, one.logprobs, one.spans);
+                visitor.told = one.output_ids.len();
+                tell(&visitor.visit, news);
+            }
+        }
+    }
+
+    /// The engine was cleared: no visit goes on.
+    pub(super) fn fail(&mut self, failure: &EngineFailure) {
+        self.aside.clear();
+        self.again.clear();
+        for (id, visitor) in self.open.drain() {
+            self.pulse.done(1);
+            tell(&visitor.visit, Told::end(id, Err(failure.clone())));
+        }
+    }
+}
+
+fn tell(visit: &Visit, told: Told) {
+    // A visitor who is gone leaves in a moment.
+    let _ = visit.tell.send(told);
+}
+
+impl Told {
+    fn end(request: RequestId, end: Result<Finish, EngineFailure>) -> Self {
+        Self {
+            request,
+            ids: Vec::new(),
+            logprobs: Vec::new(),
+            spans: Vec::new(),
+            end: Some(end),
+        }
+    }
+
+    /// What lies behind the first `told` ids.
+    fn news(request: RequestId, told: usize, ids: &[u32], logprobs: &[f32], spans: &[VersionSpan]) -> Self {
+        let new = |span: &VersionSpan| VersionSpan {
+            start: span.start.max(told as u32),
+            ..*span
+        };
+        Self {
+            request,
+            ids: ids.get(told..).unwrap_or_default().to_vec(),
+            logprobs: logprobs.get(told..).unwrap_or_default().to_vec(),
+            spans: spans.iter().map(new).filter(|span| span.start < span.end).collect(),
+            end: None,
+        }
+    }
+}

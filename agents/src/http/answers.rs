@@ -1,0 +1,203 @@
+//! Answers as JSON, whole and in pieces, in OpenAI's shapes.
+//!
+//! What OpenAI has no field for stands in a `dyad` object: which weights made which tokens.
+
+use std::sync::Arc;
+
+use broker::ids::WeightVersion;
+use broker::protocol::turn::{Finish, VersionSpan};
+use rollout::text::TextCodec;
+use serde_json::{Map, Value, json};
+
+use super::ask::{Ask, Kind};
+use super::choice::Piece;
+
+/// What all parts of one answer have in common.
+pub struct Paper {
+    pub id: String,
+    pub kind: Kind,
+    /// Seconds since 1970.
+    pub created: u64,
+    pub model: String,
+    pub n: usize,
+    pub logprobs: bool,
+    pub token_ids: bool,
+    pub include_usage: bool,
+    pub prompts: Vec<Arc<[u32]>>,
+    pub codec: Arc<TextCodec>,
+}
+
+impl Paper {
+    pub fn new(ask: &Ask, prompts: Vec<Arc<[u32]>>, codec: Arc<TextCodec>, created: u64) -> Self {
+        let lead = match ask.kind {
+            Kind::Completion => "cmpl",
+            Kind::Chat => "chatcmpl",
+        };
+        Self {
+            id: format!("{lead}-{}", uuid::Uuid::new_v4().simple()),
+            kind: ask.kind,
+            created,
+            model: ask.model.clone(),
+            n: ask.n,
+            logprobs: ask.logprobs,
+            token_ids: ask.token_ids,
+            include_usage: ask.include_usage,
+            prompts,
+            codec,
+        }
+    }
+
+    /// The whole answer; choices in their order.
+    #[must_use]
+    pub fn whole(&self, choices: &[(Piece, Vec<VersionSpan>)]) -> Value {
+        let made: usize = choices.iter().map(|(piece, _)| piece.ids.len()).sum();
+        let list = choices.iter().enumerate().map(|(index, (piece, spans))| {
+            let mut choice = self.choice(index, piece);
+            match self.kind {
+                Kind::Chat => choice.insert("message".into(), json!({"role": "assistant", "content": piece.text})),
+                Kind::Completion => choice.insert("text".into(), json!(piece.text)),
+            };
+            self.prompt_ids(index, &mut choice);
+            choice.insert("dyad".into(), dyad(spans));
+            Value::Object(choice)
+        });
+        let mut answer = self.frame("chat.completion", list.collect());
+        if self.kind == Kind::Chat && self.token_ids {
+            answer.insert("prompt_token_ids".into(), json!(self.prompts.first()));
+        }
+        answer.insert("usage".into(), self.usage(made));
+        Value::Object(answer)
+    }
+
+    /// A piece of one choice; `first` begins it. `spans` come with its end.
+    #[must_use]
+    pub fn chunk(&self, index: usize, piece: &Piece, first: bool, spans: &[VersionSpan]) -> Value {
+        let mut choice = self.choice(index, piece);
+        match self.kind {
+            Kind::Completion => drop(choice.insert("text".into(), json!(piece.text))),
+            Kind::Chat => {
+                let mut delta = Map::new();
+                if first {
+                    delta.insert("role".into(), "assistant".into());
+                }
+                if first || !piece.text.is_empty() {
+                    delta.insert("content".into(), json!(piece.text));
+                }
+                choice.insert("delta".into(), Value::Object(delta));
+            }
+        }
+        if first {
+            self.prompt_ids(index, &mut choice);
+        }
+        if piece.end.is_some() {
+            choice.insert("dyad".into(), dyad(spans));
+        }
+        let mut chunk = self.frame("chat.completion.chunk", vec![Value::Object(choice)]);
+        if first && index == 0 && self.kind == Kind::Chat && self.token_ids {
+            chunk.insert("prompt_token_ids".into(), json!(self.prompts.first()));
+        }
+        if self.include_usage {
+            chunk.insert("usage".into(), Value::Null);
+        }
+        Value::Object(chunk)
+    }
+
+    /// The last piece of a stream that counts.
+    #[must_use]
+    pub fn usage_chunk(&self, made: usize) -> Value {
+        let mut chunk = self.frame("chat.completion.chunk", Vec::new());
+        chunk.insert("usage".into(), self.usage(made));
+        Value::Object(chunk)
+    }
+
+    fn frame(&self, chat: &str, choices: Vec<Value>) -> Map<String, Value> {
+        let object = match self.kind {
+            Kind::Chat => chat,
+            Kind::Completion => "text_completion",
+        };
+        let mut frame = Map::new();
+        frame.insert("id".into(), json!(self.id));
+        frame.insert("object".into(), json!(object));
+        frame.insert("created".into(), json!(self.created));
+        frame.insert("model".into(), json!(self.model));
+        frame.insert("choices".into(), Value::Array(choices));
+        frame
+    }
+
+    fn choice(&self, index: usize, piece: &Piece) -> Map<String, Value> {
+        let mut choice = Map::new();
+        choice.insert("index".into(), json!(index));
+        choice.insert("finish_reason".into(), finish(piece.end));
+        choice.insert(
+            "logprobs".into(),
+            if self.logprobs {
+                self.logprobs(piece)
+            } else {
+                Value::Null
+            },
+        );
+        if self.token_ids {
+            choice.insert("token_ids".into(), json!(piece.ids));
+        }
+        choice
+    }
+
+    fn prompt_ids(&self, index: usize, choice: &mut Map<String, Value>) {
+        if self.token_ids && self.kind == Kind::Completion {
+            choice.insert(
+                "prompt_token_ids".into(),
+                json!(self.prompts.get(index / self.n.max(1))),
+            );
+        }
+    }
+
+    fn logprobs(&self, piece: &Piece) -> Value {
+        let texts = piece.ids.iter().map(|id| self.codec.spelled(&[*id]));
+        match self.kind {
+            Kind::Completion => json!({
+                "tokens": texts.collect::<Vec<_>>(),
+                "token_logprobs": piece.logprobs,
+                "top_logprobs": null,
+                "text_offset": piece.offsets,
+            }),
+            Kind::Chat => {
+                let tokens = texts.zip(&piece.logprobs).map(|(text, logprob)| {
+                    // Half a character has no text of its own.
+                    let bytes = (!text.contains('\u{FFFD}')).then(|| text.as_bytes().to_vec());
+                    json!({"token": text, "logprob": logprob, "bytes": bytes, "top_logprobs": []})
+                });
+                json!({"content": tokens.collect::<Vec<_>>(), "refusal": null})
+            }
+        }
+    }
+
+    fn usage(&self, made: usize) -> Value {
+        let prompt: usize = self.prompts.iter().map(|prompt| prompt.len()).sum();
+        json!({"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made})
+    }
+}
+
+fn finish(end: Option<Finish>) -> Value {
+    match end {
+        None => Value::Null,
+        Some(Finish::Stop) => "stop".into(),
+        Some(Finish::Length) => "length".into(),
+    }
+}
+
+fn dyad(spans: &[VersionSpan]) -> Value {
+    let span = |span: &VersionSpan| json!({"weights": span.version.to_string(), "start": span.start, "end": span.end});
+    json!({"spans": spans.iter().map(span).collect::<Vec<_>>()})
+}
+
+/// An agent as a model.
+#[must_use]
+pub fn model(agent: &str, run: &str, created: u64, weights: WeightVersion) -> Value {
+    json!({
+        "id": agent,
+        "object": "model",
+        "created": created,
+        "owned_by": "dyad",
+        "dyad": {"run": run, "weights": weights.to_string(), "lineage": weights.lineage, "step": weights.step},
+    })
+}

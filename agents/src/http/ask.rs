@@ -1,0 +1,268 @@
+//! What a client asks for: the fields that completions and chats share.
+//!
+//! A field is done, or refused by its name. Nothing is ignored but labels, which change nothing anywhere.
+
+use broker::protocol::turn::{Message, Sampling};
+use configs::SamplingConfig;
+use serde_json::{Value, json};
+
+use super::fields::{Fields, kind};
+use super::refusal::Refusal;
+use super::{chat, completions};
+
+/// Which of the two is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Completion,
+    Chat,
+}
+
+/// What generations begin with.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Input {
+    Text(String),
+    Ids(Vec<u32>),
+    Chat {
+        messages: Vec<Message>,
+        /// Whether an answer is begun.
+        generation: bool,
+    },
+}
+
+/// A request as it was understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    pub kind: Kind,
+    pub model: String,
+    pub inputs: Vec<Input>,
+    /// Choices of each prompt.
+    pub n: usize,
+    /// Without stop texts.
+    pub sampling: Sampling,
+    pub stop: Vec<String>,
+    pub seed: Option<u64>,
+    pub stream: bool,
+    pub include_usage: bool,
+    pub logprobs: bool,
+    pub token_ids: bool,
+}
+
+/// OpenAI's own default for completions.
+const COMPLETION_TOKENS: u32 = 16;
+const MOST_CHOICES: i64 = 128;
+const MOST_STOPS: usize = 16;
+const LONGEST_STOP: usize = 256;
+/// Fields that name somebody or something, and have no effect.
+const LABELS: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
+const LEAVE: &str = "leave it out";
+
+impl Ask {
+    /// Reads a body; `usual` is what stands for what it does not say.
+    ///
+    /// # Errors
+    /// Whatever cannot be, or is not done, by its name.
+    pub fn read(kind: Kind, body: &[u8], usual: &SamplingConfig) -> Result<Self, Refusal> {
+        let mut fields = Fields::read(body)?;
+        let Some(model) = fields.text("model")? else {
+            return Err(Refusal::wrong(
+                "model",
+                "is missing: write the agent's name, as GET /v1/models tells",
+            ));
+        };
+        let inputs = match kind {
+            Kind::Completion => completions::prompts(&mut fields)?,
+            Kind::Chat => vec![chat::conversation(&mut fields)?],
+        };
+        let (stream, include_usage) = stream(&mut fields)?;
+        let ask = Self {
+            kind,
+            model,
+            inputs,
+            n: fields.whole("n", 1, MOST_CHOICES)?.unwrap_or(1) as usize,
+            sampling: sampling(&mut fields, kind, usual)?,
+            stop: stop(&mut fields)?,
+            seed: fields.whole("seed", i64::MIN, i64::MAX)?.map(|seed| seed as u64),
+            stream,
+            include_usage,
+            logprobs: match kind {
+                Kind::Completion => completions::logprobs(&mut fields)?,
+                Kind::Chat => chat::logprobs(&mut fields)?,
+            },
+            token_ids: fields.flag("return_token_ids")?,
+        };
+        LABELS.iter().for_each(|label| drop(fields.take(label)));
+        not_done(&mut fields)?;
+        fields.end()?;
+        Ok(ask)
+    }
+}
+
+fn stream(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
+    let stream = fields.flag("stream")?;
+    let Some(options) = fields.take("stream_options") else {
+        return Ok((stream, false));
+    };
+    if !stream {
+        return Err(Refusal::wrong(
+            "stream_options",
+            "is for streams: send stream = true, or leave it out",
+        ));
+    }
+    let mut options = Fields::of(options, "stream_options")?;
+    let include_usage = options.flag("include_usage")?;
+    options.only("include_obfuscation", &[json!(false)], LEAVE)?;
+    options.only("continuous_usage_stats", &[json!(false)], LEAVE)?;
+    options.end()?;
+    Ok((stream, include_usage))
+}
+
+fn sampling(fields: &mut Fields, kind: Kind, usual: &SamplingConfig) -> Result<Sampling, Refusal> {
+    // A temperature near 0 makes infinite logits, which would end every generation of the engine.
+    let temperature = |t: f32| t == 0.0 || (0.01..=10.0).contains(&t);
+    let temperature = fields.number("temperature", temperature, "0, or a number from 0.01 to 10")?;
+    let top_p = fields.number("top_p", |p| p > 0.0 && p <= 1.0, "a number above 0 and at most 1")?;
+    let min_p = fields.number("min_p", |p| (0.0..=1.0).contains(&p), "a number from 0 to 1")?;
+    let top_k = fields.whole("top_k", -1, i64::from(u32::MAX))?;
+    Ok(Sampling {
+        temperature: temperature.unwrap_or(usual.temperature),
+        top_p: top_p.unwrap_or(usual.top_p),
+        // Both -1 and 0 are all tokens.
+        top_k: top_k.map_or(usual.top_k, |k| k.max(0) as u32),
+        min_p: min_p.unwrap_or(usual.min_p),
+        max_new_tokens: max_tokens(fields, kind)?.unwrap_or(match kind {
+            Kind::Completion => COMPLETION_TOKENS,
+            Kind::Chat => usual.max_new_tokens,
+        }),
+        stop: Vec::new(),
+    })
+}
+
+fn max_tokens(fields: &mut Fields, kind: Kind) -> Result<Option<u32>, Refusal> {
+    let mut read = |field: &str| fields.whole(field, 1, i64::from(i32::MAX));
+    let old = read("max_tokens")?;
+    let new = if kind == Kind::Chat {
+        read("max_completion_tokens")?
+    } else {
+        None
+    };
+    match (old, new) {
+        (Some(old), Some(new)) if old != new => Err(Refusal::wrong(
+            "max_tokens",
+            format!("is {old} and max_completion_tokens {new}: send one of them"),
+        )),
+        (old, new) => Ok(new.or(old).map(|tokens| tokens as u32)),
+    }
+}
+
+fn stop(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
+    let texts = match fields.take("stop") {
+        None => return Ok(Vec::new()),
+        Some(Value::String(text)) => vec![text],
+        Some(Value::Array(texts)) if texts.len() <= MOST_STOPS => {
+            let text = |value: Value| match value {
+                Value::String(text) => Ok(text),
+                other => Err(Refusal::wrong("stop", format!("has {}: write texts", kind(&other)))),
+            };
+            texts.into_iter().map(text).collect::<Result<_, _>>()?
+        }
+        Some(Value::Array(texts)) => {
+            return Err(Refusal::wrong(
+                "stop",
+                format!("has {} texts: {MOST_STOPS} are the most", texts.len()),
+            ));
+        }
+        Some(other) => {
+            return Err(Refusal::wrong(
+                "stop",
+                format!("is {}: write a text or a list of texts", kind(&other)),
+            ));
+        }
+    };
+    if texts.iter().any(|text| text.is_empty() || text.len() > LONGEST_STOP) {
+        return Err(Refusal::wrong(
+            "stop",
+            format!("has a text that is empty or longer than {LONGEST_STOP} bytes"),
+        ));
+    }
+    Ok(texts)
+}
+
+/// What others do and we do not, each with the values that mean that it is not asked for.
+fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
+    let zero = [json!(0)];
+    let off = [json!(false)];
+    let none = [json!([])];
+    let idle: [(&str, &[Value], &str); 29] = [
+        (
+            "frequency_penalty",
+            &zero,
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        (
+            "presence_penalty",
+            &zero,
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        (
+            "repetition_penalty",
+            &[json!(1)],
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        (
+            "logit_bias",
+            &[json!({})],
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        ("best_of", &[json!(1)], "ask for n choices and choose among them"),
+        (
+            "echo",
+            &off,
+            "the prompt's tokens come back with return_token_ids; their log-probs are not kept",
+        ),
+        ("suffix", &[json!("")], LEAVE),
+        ("tools", &none, "agents call no tools; leave it out"),
+        ("tool_choice", &[json!("none")], "agents call no tools; leave it out"),
+        ("parallel_tool_calls", &[], "agents call no tools; leave it out"),
+        ("functions", &none, "agents call no functions; leave it out"),
+        (
+            "function_call",
+            &[json!("none")],
+            "agents call no functions; leave it out",
+        ),
+        (
+            "response_format",
+            &[json!({"type": "text"})],
+            "text is not held to a format; leave it out",
+        ),
+        ("modalities", &[json!(["text"])], "there is text alone; leave it out"),
+        ("audio", &[], "there is text alone; leave it out"),
+        ("prediction", &[], LEAVE),
+        ("reasoning_effort", &[], LEAVE),
+        ("verbosity", &[], LEAVE),
+        ("web_search_options", &[], LEAVE),
+        ("service_tier", &[json!("auto"), json!("default")], LEAVE),
+        ("store", &off, "nothing is stored; leave it out"),
+        ("ignore_eos", &off, LEAVE),
+        ("min_tokens", &zero, LEAVE),
+        ("stop_token_ids", &none, "give stop texts"),
+        (
+            "skip_special_tokens",
+            &[json!(true)],
+            "control tokens come back with return_token_ids",
+        ),
+        ("include_stop_str_in_output", &off, LEAVE),
+        ("prompt_logprobs", &off, "the engine keeps none of the prompt"),
+        ("continue_final_message", &off, "send its ids to /v1/completions"),
+        (
+            "top_logprobs",
+            &zero,
+            "the engine keeps the log-prob of the chosen token alone; send logprobs without it",
+        ),
+    ];
+    idle.iter()
+        .try_for_each(|(field, idle, advice)| fields.only(field, idle, advice))
+}
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

@@ -1,0 +1,211 @@
+use serde_json::json;
+
+use super::*;
+
+fn read(kind: Kind, body: &Value) -> Result<Ask, Refusal> {
+    Ask::read(kind, body.to_string().as_bytes(), &SamplingConfig::default())
+}
+
+fn with(kind: Kind, changes: Value) -> Result<Ask, Refusal> {
+    let mut body = match kind {
+        Kind::Completion => json!({"model": "a", "prompt": "x"}),
+        Kind::Chat => json!({"model": "a", "messages": [{"role": "user", "content": "x"}]}),
+    };
+    for (key, value) in changes.as_object().unwrap() {
+        body[key] = value.clone();
+    }
+    read(kind, &body)
+}
+
+/// The field that is refused, with the code.
+fn refused(kind: Kind, changes: Value) -> (String, Option<&'static str>) {
+    let refusal = with(kind, changes.clone()).expect_err(&changes.to_string());
+    assert_eq!(refusal.status, 400);
+    let param = refusal.param.clone().unwrap_or_default();
+    assert!(refusal.message.starts_with(&param), "{}", refusal.message);
+    (param, refusal.code)
+}
+
+#[test]
+fn what_is_not_said_is_as_the_agent_samples() {
+    let usual = SamplingConfig {
+        temperature: 0.7,
+        max_new_tokens: 99,
+        ..SamplingConfig::default()
+    };
+    let chat = json!({"model": "a", "messages": [{"role": "user", "content": "x"}]});
+    let ask = Ask::read(Kind::Chat, chat.to_string().as_bytes(), &usual).unwrap();
+    assert_eq!((ask.sampling.temperature, ask.sampling.max_new_tokens), (0.7, 99));
+    assert_eq!((ask.n, ask.seed, ask.stream, ask.logprobs), (1, None, false, false));
+    let ask = with(Kind::Completion, json!({})).unwrap();
+    assert_eq!((ask.sampling.temperature, ask.sampling.max_new_tokens), (1.0, 16));
+}
+
+#[test]
+fn every_field_that_is_done_is_understood() {
+    let said = json!({
+        "max_tokens": 7, "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "n": 3, "stop": ["a", "b"],
+        "seed": -1, "stream": true, "stream_options": {"include_usage": true}, "return_token_ids": true, "user": "me",
+    });
+    for kind in [Kind::Completion, Kind::Chat] {
+        let ask = with(kind, said.clone()).unwrap();
+        let sampling = Sampling {
+            temperature: 0.0,
+            top_p: 0.5,
+            top_k: 0,
+            min_p: 0.1,
+            max_new_tokens: 7,
+            stop: Vec::new(),
+        };
+        assert_eq!(ask.sampling, sampling);
+        assert_eq!((ask.n, ask.seed), (3, Some(u64::MAX)));
+        assert_eq!(ask.stop, ["a", "b"]);
+        assert!(ask.stream && ask.include_usage && ask.token_ids);
+    }
+    assert!(with(Kind::Completion, json!({"logprobs": 0})).unwrap().logprobs);
+    assert!(
+        with(Kind::Chat, json!({"logprobs": true, "top_logprobs": 0}))
+            .unwrap()
+            .logprobs
+    );
+    let ask = with(Kind::Chat, json!({"max_completion_tokens": 5, "max_tokens": 5})).unwrap();
+    assert_eq!(ask.sampling.max_new_tokens, 5);
+}
+
+#[test]
+fn prompts_have_four_forms() {
+    let inputs = |prompt: Value| with(Kind::Completion, json!({"prompt": prompt})).unwrap().inputs;
+    let text = |text: &str| Input::Text(text.into());
+    assert_eq!(inputs(json!("x")), [text("x")]);
+    assert_eq!(inputs(json!(["x", "y"])), [text("x"), text("y")]);
+    assert_eq!(inputs(json!([1, 2])), [Input::Ids(vec![1, 2])]);
+    assert_eq!(
+        inputs(json!([[1, 2], [3]])),
+        [Input::Ids(vec![1, 2]), Input::Ids(vec![3])]
+    );
+    for wrong in [
+        json!(null),
+        json!([]),
+        json!(1),
+        json!({}),
+        json!([1, "x"]),
+        json!([-1]),
+        json!([1.5]),
+        json!([4_294_967_296_u64]),
+        json!([[1], 2]),
+    ] {
+        assert_eq!(refused(Kind::Completion, json!({"prompt": wrong})).0, "prompt");
+    }
+}
+
+#[test]
+fn messages_are_texts_of_three_roles() {
+    let messages = json!([
+        {"role": "developer", "content": "s"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {"role": "assistant", "content": "c", "refusal": null, "tool_calls": null},
+        {"role": "user", "content": ""},
+    ]);
+    let ask = with(
+        Kind::Chat,
+        json!({"messages": messages, "add_generation_prompt": false}),
+    )
+    .unwrap();
+    let Input::Chat { messages, generation } = &ask.inputs[0] else {
+        panic!("{ask:?}")
+    };
+    let said: Vec<_> = messages.iter().map(|m| (m.role.as_str(), m.content.as_str())).collect();
+    assert_eq!(
+        said,
+        [("system", "s"), ("user", "a\nb"), ("assistant", "c"), ("user", "")]
+    );
+    assert!(!generation);
+
+    let place = |message: Value| refused(Kind::Chat, json!({"messages": [message]}));
+    let unsupported = Some("unsupported_parameter");
+    let image = json!({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]});
+    assert_eq!(place(image), ("messages[0].content[0].type".into(), unsupported));
+    assert_eq!(
+        place(json!({"role": "tool", "content": "x"})),
+        ("messages[0].role".into(), unsupported)
+    );
+    let calls = json!({"role": "assistant", "content": "x", "tool_calls": [{"id": "1"}]});
+    assert_eq!(place(calls), ("messages[0].tool_calls".into(), unsupported));
+    assert_eq!(
+        place(json!({"role": "user", "content": "x", "name": "me"})).0,
+        "messages[0].name"
+    );
+    assert_eq!(
+        place(json!({"role": "user", "content": "x", "odd": 1})).0,
+        "messages[0].odd"
+    );
+    assert_eq!(place(json!({"role": "user"})).0, "messages[0].content");
+    assert_eq!(place(json!({"role": "king", "content": "x"})).0, "messages[0].role");
+    assert_eq!(refused(Kind::Chat, json!({"messages": []})).0, "messages");
+}
+
+#[test]
+fn what_is_not_done_is_refused_by_name_and_never_ignored() {
+    for (field, value) in [
+        ("tools", json!([{"type": "function"}])),
+        ("functions", json!([{}])),
+        ("logit_bias", json!({"5": 1})),
+        ("frequency_penalty", json!(0.1)),
+        ("response_format", json!({"type": "json_object"})),
+        ("echo", json!(true)),
+        ("best_of", json!(2)),
+        ("top_logprobs", json!(2)),
+        ("ignore_eos", json!(true)),
+    ] {
+        for kind in [Kind::Completion, Kind::Chat] {
+            assert_eq!(
+                refused(kind, json!({field: value})),
+                (field.into(), Some("unsupported_parameter"))
+            );
+        }
+    }
+    assert_eq!(
+        refused(Kind::Completion, json!({"logprobs": 1})).1,
+        Some("unsupported_parameter")
+    );
+    assert_eq!(
+        refused(Kind::Chat, json!({"temprature": 1})),
+        ("temprature".into(), Some("unknown_parameter"))
+    );
+    let messages = json!({"messages": [{"role": "user", "content": "x"}]});
+    assert_eq!(refused(Kind::Completion, messages).0, "messages");
+    let idle =
+        json!({"tools": [], "logit_bias": {}, "frequency_penalty": 0.0, "echo": false, "best_of": 1, "suffix": null});
+    assert!(with(Kind::Completion, idle).is_ok());
+}
+
+#[test]
+fn numbers_that_would_hurt_the_engine_are_refused() {
+    for (field, value) in [
+        ("temperature", json!(1e-30)),
+        ("temperature", json!(-1)),
+        ("temperature", json!(1e30)),
+        ("top_p", json!(0)),
+        ("top_p", json!(1e-60)),
+        ("top_p", json!(1.1)),
+        ("min_p", json!(2)),
+        ("top_k", json!(-2)),
+        ("max_tokens", json!(0)),
+        ("n", json!(0)),
+        ("n", json!(129)),
+        ("seed", json!(1.5)),
+        ("stop", json!("")),
+        ("stop", json!([1])),
+        ("stop", json!(vec!["a"; 17])),
+        ("stream", json!("yes")),
+    ] {
+        assert_eq!(refused(Kind::Completion, json!({field: value})).0, field, "{value}");
+    }
+    assert_eq!(
+        refused(Kind::Chat, json!({"max_tokens": 1, "max_completion_tokens": 2})).0,
+        "max_tokens"
+    );
+    assert_eq!(refused(Kind::Chat, json!({"stream_options": {}})).0, "stream_options");
+    let options = json!({"stream": true, "stream_options": {"odd": 1}});
+    assert_eq!(refused(Kind::Chat, options).0, "stream_options.odd");
+}

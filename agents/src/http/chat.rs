@@ -1,0 +1,139 @@
+//! What `/v1/chat/completions` alone has: messages.
+
+use broker::protocol::turn::Message;
+use serde_json::{Value, json};
+
+use super::ask::Input;
+use super::fields::{Fields, kind};
+use super::refusal::Refusal;
+
+/// Messages of one conversation at most.
+const MOST: usize = 4096;
+
+/// `messages`, and whether an answer is to be begun.
+pub(super) fn conversation(fields: &mut Fields) -> Result<Input, Refusal> {
+    let list = match fields.take("messages") {
+        None => {
+            return Err(Refusal::wrong(
+                "messages",
+                "is missing: write a list of {\"role\", \"content\"}",
+            ));
+        }
+        Some(Value::Array(list)) if list.is_empty() || list.len() > MOST => {
+            return Err(Refusal::wrong(
+                "messages",
+                format!("has {} messages: write 1 to {MOST}", list.len()),
+            ));
+        }
+        Some(Value::Array(list)) => list,
+        Some(other) => {
+            let message = format!("is {}: write a list of {{\"role\", \"content\"}}", kind(&other));
+            return Err(Refusal::wrong("messages", message));
+        }
+    };
+    let messages = list.into_iter().enumerate();
+    let messages = messages
+        .map(|(at, value)| message(value, at))
+        .collect::<Result<_, _>>()?;
+    let generation = match fields.take("add_generation_prompt") {
+        None | Some(Value::Bool(true)) => true,
+        Some(Value::Bool(false)) => false,
+        Some(other) => {
+            let message = format!("is {}: write true or false", kind(&other));
+            return Err(Refusal::wrong("add_generation_prompt", message));
+        }
+    };
+    Ok(Input::Chat { messages, generation })
+}
+
+fn message(value: Value, at: usize) -> Result<Message, Refusal> {
+    let mut fields = Fields::of(value, format!("messages[{at}]"))?;
+    let role = match fields.text("role")?.as_deref() {
+        // OpenAI's newer word for it.
+        Some("system" | "developer") => "system",
+        Some("user") => "user",
+        Some("assistant") => "assistant",
+        Some("tool" | "function") => {
+            return Err(Refusal::not_done(
+                fields.name("role"),
+                "agents call no tools, so none answers; leave the message out",
+            ));
+        }
+        Some(_) => {
+            return Err(Refusal::wrong(
+                fields.name("role"),
+                "is not known: write system, user or assistant",
+            ));
+        }
+        None => {
+            return Err(Refusal::wrong(
+                fields.name("role"),
+                "is missing: write system, user or assistant",
+            ));
+        }
+    };
+    let place = fields.name("content");
+    let content = match fields.take("content") {
+        None => {
+            return Err(Refusal::wrong(
+                place,
+                "is missing: write a text or a list of text parts",
+            ));
+        }
+        Some(content) => text(content, &place)?,
+    };
+    // What OpenAI's clients send back with an answer of theirs.
+    for (field, idle) in [
+        ("tool_calls", json!([])),
+        ("function_call", json!({})),
+        ("tool_call_id", json!("")),
+        ("refusal", json!("")),
+        ("annotations", json!([])),
+        ("audio", json!({})),
+        ("name", json!("")),
+    ] {
+        fields.only(field, &[idle], "a message is its role and its text; leave it out")?;
+    }
+    fields.end()?;
+    Ok(Message {
+        role: role.into(),
+        content,
+    })
+}
+
+/// A text, or text parts with line breaks between them.
+fn text(content: Value, place: &str) -> Result<String, Refusal> {
+    let parts = match content {
+        Value::String(text) => return Ok(text),
+        Value::Array(parts) => parts,
+        other => {
+            return Err(Refusal::wrong(
+                place,
+                format!("is {}: write a text or a list of text parts", kind(&other)),
+            ));
+        }
+    };
+    let part = |(at, part): (usize, Value)| {
+        let mut fields = Fields::of(part, format!("{place}[{at}]"))?;
+        match fields.text("type")?.as_deref() {
+            Some("text") => {}
+            Some(other) => {
+                let other: String = other.chars().take(40).collect();
+                let advice = format!("{other:?} is no text, and agents read text alone; leave it out");
+                return Err(Refusal::not_done(fields.name("type"), &advice));
+            }
+            None => return Err(Refusal::wrong(fields.name("type"), "is missing: write \"text\"")),
+        }
+        let text = fields.text("text")?;
+        let text = text.ok_or_else(|| Refusal::wrong(fields.name("text"), "is missing"))?;
+        fields.end()?;
+        Ok(text)
+    };
+    let texts: Vec<String> = parts.into_iter().enumerate().map(part).collect::<Result<_, _>>()?;
+    Ok(texts.join("\n"))
+}
+
+/// `logprobs`: of the chosen tokens.
+pub(super) fn logprobs(fields: &mut Fields) -> Result<bool, Refusal> {
+    fields.flag("logprobs")
+}

@@ -1,0 +1,177 @@
+//! One choice of an answer, put together from what the engine tells.
+
+use std::sync::Arc;
+
+use broker::protocol::turn::{Finish, VersionSpan};
+use rollout::text::{TextCodec, TextStream};
+
+use super::stops::Stops;
+use crate::engine::{EngineFailure, Told};
+
+/// A choice so far.
+pub struct Choice {
+    stream: TextStream<Arc<TextCodec>>,
+    stops: Stops,
+    /// Characters that the tokens so far stand for, stop texts included.
+    characters: usize,
+    /// Tokens so far.
+    pub tokens: usize,
+    pub spans: Vec<VersionSpan>,
+    pub end: Option<Finish>,
+}
+
+/// What has come to a choice.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Piece {
+    pub text: String,
+    pub ids: Vec<u32>,
+    pub logprobs: Vec<f32>,
+    /// In characters, where each id's text begins.
+    pub offsets: Vec<usize>,
+    pub end: Option<Finish>,
+}
+
+impl Choice {
+    #[must_use]
+    pub fn new(codec: Arc<TextCodec>, stops: Vec<String>) -> Self {
+        Self {
+            stream: TextStream::new(codec),
+            stops: Stops::new(stops),
+            characters: 0,
+            tokens: 0,
+            spans: Vec::new(),
+            end: None,
+        }
+    }
+
+    /// Takes what was told. What comes behind a stop text is dropped: the choice has ended with it.
+    pub fn take(&mut self, told: Told) -> Result<Piece, EngineFailure> {
+        let mut piece = Piece::default();
+        if self.end.is_some() {
+            return Ok(piece);
+        }
+        let first = self.tokens;
+        for (id, logprob) in told.ids.iter().zip(&told.logprobs) {
+            piece.ids.push(*id);
+            piece.logprobs.push(*logprob);
+            piece.offsets.push(self.characters);
+            self.tokens += 1;
+            let new = self.stream.push(*id);
+            if self.tell(&new, &mut piece) {
+                break;
+            }
+        }
+        self.cover(&told.spans, first);
+        match told.end {
+            Some(Err(failure)) => return Err(failure),
+            Some(Ok(finish)) if self.end.is_none() => self.finish(finish, &mut piece),
+            _ => {}
+        }
+        piece.end = self.end;
+        Ok(piece)
+    }
+
+    /// Whether a stop text has come.
+    fn tell(&mut self, new: &str, piece: &mut Piece) -> bool {
+        self.characters += new.chars().count();
+        let (text, stopped) = self.stops.push(new);
+        piece.text.push_str(&text);
+        if stopped {
+            self.end = Some(Finish::Stop);
+        }
+        stopped
+    }
+
+    fn finish(&mut self, finish: Finish, piece: &mut Piece) {
+        let rest = self.stream.rest();
+        if !self.tell(&rest, piece) {
+            piece.text.push_str(&self.stops.rest());
+            self.end = Some(finish);
+        }
+    }
+
+    /// Notes which weights made the tokens that were taken.
+    fn cover(&mut self, spans: &[VersionSpan], first: usize) {
+        let (first, taken) = (first as u32, self.tokens as u32);
+        for span in spans.iter().filter(|span| span.start < taken && span.end > first) {
+            let end = span.end.min(taken);
+            match self.spans.last_mut() {
+                Some(last) if last.version == span.version => last.end = end,
+                _ => self.spans.push(VersionSpan { end, ..*span }),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::ids::{RequestId, WeightVersion};
+    use configs::TokenizerConfig;
+
+    use super::*;
+
+    fn codec() -> Arc<TextCodec> {
+        let folder = tempfile::tempdir().unwrap();
+        rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
+        Arc::new(TextCodec::open(folder.path()).unwrap())
+    }
+
+    /// Bytes told by weights of `step`, from place `start`.
+    fn told(bytes: &[u8], start: u32, step: u64, end: Option<Finish>) -> Told {
+        Told {
+            request: RequestId([0; 16]),
+            ids: bytes.iter().map(|byte| u32::from(*byte)).collect(),
+            logprobs: vec![-1.0; bytes.len()],
+            spans: vec![VersionSpan {
+                version: WeightVersion { lineage: 1, step },
+                start,
+                end: start + bytes.len() as u32,
+            }],
+            end: end.map(Ok),
+        }
+    }
+
+    #[test]
+    fn half_a_character_waits_and_the_end_tells_all() {
+        let mut choice = Choice::new(codec(), Vec::new());
+        let piece = choice.take(told(&[b'a', 0xE2, 0x98], 0, 1, None)).unwrap();
+        assert_eq!((piece.text.as_str(), piece.ids.len(), piece.end), ("a", 3, None));
+        let piece = choice
+            .take(told(&[0x83, b'b', 0xC3], 3, 2, Some(Finish::Length)))
+            .unwrap();
+        assert_eq!(
+            (piece.text.as_str(), piece.end),
+            ("\u{2603}b\u{FFFD}", Some(Finish::Length))
+        );
+        assert_eq!(piece.offsets, [1, 2, 3]);
+        let steps: Vec<_> = choice.spans.iter().map(|s| (s.version.step, s.start, s.end)).collect();
+        assert_eq!(steps, [(1, 0, 3), (2, 3, 6)]);
+    }
+
+    #[test]
+    fn what_comes_behind_a_stop_text_never_was() {
+        let mut choice = Choice::new(codec(), vec!["\n\n".into()]);
+        assert_eq!(choice.take(told(b"ab\n", 0, 1, None)).unwrap().text, "ab");
+        let piece = choice.take(told(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
+        assert_eq!((piece.text.as_str(), piece.ids.as_slice()), ("", [10].as_slice()));
+        assert_eq!((piece.end, choice.tokens), (Some(Finish::Stop), 4));
+        assert_eq!(choice.spans.last().unwrap().end, 4);
+        assert_eq!(choice.take(told(b"ef", 6, 2, None)).unwrap(), Piece::default());
+    }
+
+    #[test]
+    fn an_end_without_tokens_and_a_failure_are_passed_on() {
+        let mut choice = Choice::new(codec(), vec!["xy".into()]);
+        assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
+        assert_eq!(choice.take(told(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
+        let failure = EngineFailure {
+            reason: "engine: x".into(),
+            retry: true,
+        };
+        let failed = Told {
+            end: Some(Err(failure.clone())),
+            ..told(b"", 0, 1, None)
+        };
+        assert_eq!(Choice::new(codec(), Vec::new()).take(failed), Err(failure));
+    }
+}

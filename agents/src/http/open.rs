@@ -1,0 +1,190 @@
+//! Generations of one request: begun together, told as they come, and left when nobody listens any more.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use broker::ids::{Digest, GroupId, RequestId};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use uuid::Uuid;
+
+use super::ask::Ask;
+use super::gate::Place;
+use crate::engine::{EngineClient, Job, Told, Visit};
+
+/// What one request has under way. Whatever is left of it when this is dropped is cancelled.
+pub struct Open {
+    engine: Arc<dyn EngineClient>,
+    told: UnboundedReceiver<Told>,
+    /// Choice of each generation that was not left yet.
+    choices: HashMap<RequestId, usize>,
+    /// Kept for as long as they generate.
+    _places: Place,
+}
+
+impl Open {
+    /// Begins `n` choices of each prompt.
+    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &Ask, places: Place) -> Self {
+        let (tell, told) = unbounded_channel();
+        let seed = ask.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
+        let sampling = Arc::new(ask.sampling.clone());
+        let (mut visits, mut choices) = (Vec::new(), HashMap::new());
+        for (index, prompt) in prompts.iter().enumerate() {
+            let group = GroupId(*Uuid::new_v4().as_bytes());
+            for member in 0..ask.n {
+                let request = RequestId(*Uuid::new_v4().as_bytes());
+                let choice = index * ask.n + member;
+                choices.insert(request, choice);
+                visits.push(Visit {
+                    job: Job {
+                        request,
+                        group,
+                        member: member as u16,
+                        prompt_ids: prompt.clone(),
+                        sampling: sampling.clone(),
+                        seed: seed_of(seed, choice),
+                        // A chat goes on with all that was said.
+                        keep: ask.kind == Kind::Chat,
+                    },
+                    watched: ask.stream || !ask.stop.is_empty(),
+                    tell: tell.clone(),
+                });
+            }
+        }
+        engine.visit(visits);
+        Self {
+            engine,
+            told,
+            choices,
+            _places: places,
+        }
+    }
+
+    /// What was told next, and of which choice. `None`: the engine is gone, or every choice was left.
+    pub async fn next(&mut self) -> Option<(usize, Told)> {
+        loop {
+            let told = self.told.recv().await?;
+            if let Some(choice) = self.choices.get(&told.request) {
+                return Some((*choice, told));
+            }
+        }
+    }
+
+    /// A choice has all that it needs.
+    pub fn leave(&mut self, choice: usize) {
+        let engine = &self.engine;
+        self.choices.retain(|request, known| {
+            let stays = *known != choice;
+            if !stays {
+                engine.leave(*request);
+            }
+            stays
+        });
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.choices.keys().for_each(|request| self.engine.leave(*request));
+    }
+}
+
+/// Each choice has random numbers of its own, the same for the same seed.
+fn seed_of(seed: u64, choice: usize) -> u64 {
+    let digest = Digest::of(format!("http/{seed}/{choice}").as_bytes());
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&digest.0[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use broker::ids::WeightVersion;
+    use configs::SamplingConfig;
+    use tokio::sync::mpsc::UnboundedSender;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::engine::{Finished, Refusal};
+    use crate::http::ask::Kind;
+    use crate::http::gate::Gate;
+
+    /// Keeps visits until they are left.
+    #[derive(Default)]
+    struct Kept(Mutex<Vec<Visit>>);
+
+    impl EngineClient for Kept {
+        fn submit(&self, _: Vec<Job>, _: bool, _: UnboundedSender<Vec<Finished>>) {}
+        fn visit(&self, visits: Vec<Visit>) {
+            self.0.lock().unwrap().extend(visits);
+        }
+        fn leave(&self, request: RequestId) {
+            self.0.lock().unwrap().retain(|visit| visit.job.request != request);
+        }
+        fn versions(&self) -> watch::Receiver<WeightVersion> {
+            watch::channel(WeightVersion::default()).1
+        }
+        fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+            watch::channel(None).1
+        }
+    }
+
+    fn begin(engine: &Arc<Kept>, gate: &Gate, body: &str) -> Open {
+        let ask = Ask::read(Kind::Completion, body.as_bytes(), &SamplingConfig::default()).unwrap();
+        let prompts: Vec<Arc<[u32]>> = vec![[1, 2].into(), [3].into()];
+        Open::begin(engine.clone(), &prompts, &ask, gate.generate(2 * ask.n).unwrap())
+    }
+
+    fn seeds(engine: &Kept) -> Vec<u64> {
+        engine.0.lock().unwrap().iter().map(|visit| visit.job.seed).collect()
+    }
+
+    #[tokio::test]
+    async fn what_nobody_listens_to_is_cancelled_and_its_places_are_free() {
+        let (engine, gate) = (Arc::new(Kept::default()), Gate::new(9, 6));
+        let mut open = begin(&engine, &gate, r#"{"model": "a", "prompt": "x", "n": 3, "seed": 5}"#);
+        assert_eq!(engine.0.lock().unwrap().len(), 6);
+        assert!(gate.generate(1).is_err());
+        let first = engine.0.lock().unwrap()[4].clone();
+        let told = Told {
+            request: first.job.request,
+            ids: vec![7],
+            logprobs: vec![-1.0],
+            spans: Vec::new(),
+            end: None,
+        };
+        first.tell.send(told.clone()).unwrap();
+        assert_eq!(open.next().await, Some((4, told.clone())));
+        open.leave(4);
+        assert_eq!(engine.0.lock().unwrap().len(), 5);
+        first.tell.send(told).unwrap();
+        drop(first);
+        drop(open);
+        assert!(engine.0.lock().unwrap().is_empty());
+        assert!(gate.generate(6).is_ok());
+    }
+
+    #[tokio::test]
+    async fn choices_differ_in_their_seeds_and_a_seed_gives_the_same_ones() {
+        let (engine, gate) = (Arc::new(Kept::default()), Gate::new(9, 60));
+        let body = r#"{"model": "a", "prompt": "x", "n": 2, "seed": 5}"#;
+        let open = begin(&engine, &gate, body);
+        let first = seeds(&engine);
+        let groups: Vec<_> = engine.0.lock().unwrap().iter().map(|visit| visit.job.group).collect();
+        assert!(
+            groups[0] == groups[1] && groups[1] != groups[2],
+            "a prompt's choices share its computation"
+        );
+        drop(open);
+        let open = begin(&engine, &gate, body);
+        assert_eq!(seeds(&engine), first);
+        let mut distinct = first.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 4);
+        drop(open);
+        let _open = begin(&engine, &gate, r#"{"model": "a", "prompt": "x", "n": 2}"#);
+        assert_ne!(seeds(&engine), first);
+    }
+}

@@ -1,0 +1,199 @@
+//! What is answered to a request that cannot be done, in OpenAI's shape.
+
+use actix_web::HttpResponse;
+use actix_web::http::{StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::engine::EngineFailure;
+use crate::failure;
+
+/// Seconds after which one that was told to come again may try.
+const AGAIN: &str = "1";
+
+/// Why a request is not answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub status: u16,
+    pub message: String,
+    /// OpenAI's `type`.
+    pub kind: &'static str,
+    /// The field that is wrong.
+    pub param: Option<String>,
+    pub code: Option<&'static str>,
+}
+
+const INVALID: &str = "invalid_request_error";
+
+impl Refusal {
+    fn new(status: u16, kind: &'static str, code: Option<&'static str>, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            kind,
+            param: None,
+            code,
+        }
+    }
+
+    /// A field that cannot be what it is.
+    pub fn wrong(param: impl Into<String>, message: impl Into<String>) -> Self {
+        let param = param.into();
+        let message = format!("{param} {}", message.into());
+        Self {
+            param: Some(param),
+            ..Self::new(400, INVALID, None, message)
+        }
+    }
+
+    /// A field that is understood and not done here.
+    pub fn not_done(param: impl Into<String>, advice: &str) -> Self {
+        Self {
+            code: Some("unsupported_parameter"),
+            ..Self::wrong(param, format!("is not done here: {advice}"))
+        }
+    }
+
+    /// A body that is no request at all.
+    pub fn body(message: impl Into<String>) -> Self {
+        Self::new(400, INVALID, None, message)
+    }
+
+    pub fn media_type() -> Self {
+        Self::new(
+            415,
+            INVALID,
+            None,
+            "the body's content-type is not application/json: send the request as JSON and say so",
+        )
+    }
+
+    pub fn no_token() -> Self {
+        Self::new(
+            401,
+            INVALID,
+            Some("invalid_api_key"),
+            "the token is missing or wrong: send the header `Authorization: Bearer TOKEN` with the DYAD_HTTP_TOKEN of this agent (as api_key in OpenAI's clients)",
+        )
+    }
+
+    pub fn host(host: &str) -> Self {
+        let host: String = host.chars().take(100).collect();
+        Self::new(
+            403,
+            INVALID,
+            Some("invalid_host"),
+            format!(
+                "without a token this agent is asked by address or as localhost, and not as {host:?}: use 127.0.0.1, or set DYAD_HTTP_TOKEN"
+            ),
+        )
+    }
+
+    pub fn model(asked: &str, agent: &str) -> Self {
+        let asked: String = asked.chars().take(100).collect();
+        Self {
+            param: Some("model".into()),
+            ..Self::new(
+                404,
+                INVALID,
+                Some("model_not_found"),
+                format!("the model {asked:?} does not exist: this is agent {agent:?}, write model = {agent:?}"),
+            )
+        }
+    }
+
+    pub fn path(method: &str, path: &str) -> Self {
+        let path: String = path.chars().take(100).collect();
+        Self::new(
+            404,
+            INVALID,
+            Some("unknown_url"),
+            format!(
+                "unknown request {method} {path:?}: there are GET /v1/models, POST /v1/completions and POST /v1/chat/completions"
+            ),
+        )
+    }
+
+    pub fn method(method: &str, allowed: &str) -> Self {
+        Self::new(405, INVALID, None, format!("{method} is not done here: use {allowed}"))
+    }
+
+    pub fn slow() -> Self {
+        Self::new(408, INVALID, None, "the body did not arrive in time: send it again")
+    }
+
+    pub fn too_large(limit: u64) -> Self {
+        Self::new(
+            413,
+            INVALID,
+            Some("request_too_large"),
+            format!("the body is larger than {limit} bytes: shorten the prompt, or raise agents.NAME.http.body"),
+        )
+    }
+
+    pub fn too_many(what: &str, limit: usize) -> Self {
+        Self::new(
+            429,
+            "rate_limit_error",
+            Some("rate_limit_exceeded"),
+            format!(
+                "{limit} {what} are under way, as many as this agent does at once: try again in a moment, or raise agents.NAME.http.{what}"
+            ),
+        )
+    }
+
+    pub fn closing() -> Self {
+        Self::new(
+            503,
+            "service_unavailable_error",
+            Some("run_ended"),
+            "the run is ending, and this agent with it: nothing more is answered",
+        )
+    }
+
+    /// What an engine says of a generation that it did not make.
+    pub fn failure(failure: &EngineFailure) -> Self {
+        if failure.retry {
+            return Self::new(
+                503,
+                "service_unavailable_error",
+                Some("engine_failed"),
+                format!("the engine could not generate, try again: {}", failure.reason),
+            );
+        }
+        let context = failure::code(&failure.reason) == failure::CONTEXT;
+        Self::new(
+            400,
+            INVALID,
+            context.then_some("context_length_exceeded"),
+            format!("this prompt cannot be generated from: {}", failure.reason),
+        )
+    }
+
+    /// The engine's thread is gone.
+    pub fn lost() -> Self {
+        Self::new(
+            503,
+            "service_unavailable_error",
+            Some("engine_failed"),
+            "the engine has ended: try again when its agent is back",
+        )
+    }
+
+    /// `{"error": ...}`
+    #[must_use]
+    pub fn json(&self) -> Value {
+        json!({"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}})
+    }
+
+    #[must_use]
+    pub fn response(&self) -> HttpResponse {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = HttpResponse::build(status);
+        match self.status {
+            401 => drop(response.insert_header((header::WWW_AUTHENTICATE, "Bearer"))),
+            429 | 503 => drop(response.insert_header((header::RETRY_AFTER, AGAIN))),
+            _ => {}
+        }
+        response.content_type("application/json").body(self.json().to_string())
+    }
+}

@@ -1,0 +1,250 @@
+//! Requests in, answers out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::web::{Bytes, BytesMut, Data, Payload, ServiceConfig};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use futures_util::StreamExt;
+use serde_json::json;
+
+use super::Front;
+use super::answers::{Paper, model};
+use super::ask::{Ask, Input, Kind};
+use super::choice::{Choice, Piece};
+use super::gate::{Place, closed};
+use super::open::Open;
+use super::refusal::Refusal;
+use super::sse::Sse;
+use super::token::is_own_name;
+use crate::engine::Told;
+
+/// A body must have arrived after so long.
+const BODY: Duration = Duration::from_secs(30);
+
+type Answer = Result<HttpResponse, Refusal>;
+
+/// The paths that there are.
+pub fn routes(config: &mut ServiceConfig) {
+    let only_get = || web::to(|req, front| other_method(req, front, "GET"));
+    let only_post = || web::to(|req, front| other_method(req, front, "POST"));
+    config
+        .service(
+            web::resource("/v1/models")
+                .route(web::get().to(models))
+                .default_service(only_get()),
+        )
+        .service(
+            web::resource("/v1/models/{model}")
+                .route(web::get().to(one_model))
+                .default_service(only_get()),
+        )
+        .service(
+            web::resource("/v1/completions")
+                .route(web::post().to(completions))
+                .default_service(only_post()),
+        )
+        .service(
+            web::resource("/v1/chat/completions")
+                .route(web::post().to(chat))
+                .default_service(only_post()),
+        )
+        .default_service(web::to(other_path));
+}
+
+fn told(answer: Answer) -> HttpResponse {
+    answer.unwrap_or_else(|refusal| refusal.response())
+}
+
+/// Who asks: before anything else is looked at.
+fn enter(req: &HttpRequest, front: &Front) -> Result<(), Refusal> {
+    let head = |name| req.headers().get(name).map(header::HeaderValue::as_bytes);
+    if let Some(token) = &front.token {
+        return if token.is_shown(head(header::AUTHORIZATION)) {
+            Ok(())
+        } else {
+            Err(Refusal::no_token())
+        };
+    }
+    let host = String::from_utf8_lossy(head(header::HOST).unwrap_or_default());
+    if is_own_name(&host) {
+        Ok(())
+    } else {
+        Err(Refusal::host(&host))
+    }
+}
+
+async fn other_path(req: HttpRequest, front: Data<Front>) -> HttpResponse {
+    told(enter(&req, &front).and(Err(Refusal::path(req.method().as_str(), req.path()))))
+}
+
+async fn other_method(req: HttpRequest, front: Data<Front>, allowed: &str) -> HttpResponse {
+    let refusal = Refusal::method(req.method().as_str(), allowed);
+    told(enter(&req, &front).and(Err(refusal)))
+}
+
+async fn models(req: HttpRequest, front: Data<Front>) -> HttpResponse {
+    told(enter(&req, &front).map(|()| HttpResponse::Ok().json(json!({"object": "list", "data": [front.model()]}))))
+}
+
+async fn one_model(req: HttpRequest, front: Data<Front>, name: web::Path<String>) -> HttpResponse {
+    let answer = || -> Answer {
+        enter(&req, &front)?;
+        front.is_asked(&name)?;
+        Ok(HttpResponse::Ok().json(front.model()))
+    };
+    told(answer())
+}
+
+async fn completions(req: HttpRequest, body: Payload, front: Data<Front>) -> HttpResponse {
+    told(answer(&req, body, &front, Kind::Completion).await)
+}
+
+async fn chat(req: HttpRequest, body: Payload, front: Data<Front>) -> HttpResponse {
+    told(answer(&req, body, &front, Kind::Chat).await)
+}
+
+async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> Answer {
+    enter(req, front)?;
+    // Which a web page cannot send to another site without being asked for first.
+    if !req.content_type().eq_ignore_ascii_case("application/json") {
+        return Err(Refusal::media_type());
+    }
+    let place = front.gate.enter()?;
+    let body = tokio::time::timeout(BODY, read(req, body, front.body)).await;
+    let ask = Ask::read(kind, &body.map_err(|_| Refusal::slow())??, &front.sampling)?;
+    front.is_asked(&ask.model)?;
+    let prompts = front.prompts(&ask).await?;
+    let places = front.gate.generate(prompts.len().saturating_mul(ask.n))?;
+    let open = Open::begin(front.engine.clone(), &prompts, &ask, places);
+    let paper = Paper::new(&ask, prompts, front.text.clone(), front.now());
+    tracing::debug!(
+        id = paper.id,
+        prompts = paper.prompts.len(),
+        n = ask.n,
+        stream = ask.stream,
+        "a client asks"
+    );
+    generate(front, &ask, paper, open, place).await
+}
+
+/// The body, up to its limit.
+async fn read(req: &HttpRequest, mut body: Payload, limit: u64) -> Result<Bytes, Refusal> {
+    let length = req.headers().get(header::CONTENT_LENGTH);
+    let length = length.and_then(|length| length.to_str().ok()?.parse::<u64>().ok());
+    if length.is_some_and(|length| length > limit) {
+        return Err(Refusal::too_large(limit));
+    }
+    let mut whole = BytesMut::new();
+    while let Some(part) = body.next().await {
+        let part = part.map_err(|error| Refusal::body(format!("the body cannot be read: {error}")))?;
+        if (whole.len() + part.len()) as u64 > limit {
+            return Err(Refusal::too_large(limit));
+        }
+        whole.extend_from_slice(&part);
+    }
+    Ok(whole.freeze())
+}
+
+/// Waits for the first word before anything is answered, so that what cannot be generated has a status that says so.
+async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open, place: Place) -> Answer {
+    let mut phases = front.gate.phases();
+    let choices = paper.prompts.len() * ask.n;
+    let choices = (0..choices).map(|_| Choice::new(front.text.clone(), ask.stop.clone()));
+    let mut choices: Vec<Choice> = choices.collect();
+    let first = tokio::select! {
+        first = open.next() => first.ok_or_else(Refusal::lost)?,
+        () = closed(&mut phases) => return Err(Refusal::closing()),
+    };
+    if let Some(Err(failure)) = &first.1.end {
+        return Err(Refusal::failure(failure));
+    }
+    if ask.stream {
+        let mut sse = Sse::new(paper, open, choices, phases, place);
+        sse.take(first.0, first.1);
+        return Ok(HttpResponse::Ok()
+            .content_type("text/event-stream; charset=utf-8")
+            .insert_header((header::CACHE_CONTROL, "no-cache"))
+            .streaming(sse.events()));
+    }
+    let pieces = tokio::select! {
+        pieces = gather(&mut open, &mut choices, first) => pieces?,
+        () = closed(&mut phases) => return Err(Refusal::closing()),
+    };
+    let made: Vec<_> = pieces
+        .into_iter()
+        .zip(choices.into_iter().map(|choice| choice.spans))
+        .collect();
+    Ok(HttpResponse::Ok().json(paper.whole(&made)))
+}
+
+/// Every choice to its end.
+async fn gather(open: &mut Open, choices: &mut [Choice], first: (usize, Told)) -> Result<Vec<Piece>, Refusal> {
+    let mut pieces = vec![Piece::default(); choices.len()];
+    let mut next = Some(first);
+    while choices.iter().any(|choice| choice.end.is_none()) {
+        let (index, told) = match next.take() {
+            Some(first) => first,
+            None => open.next().await.ok_or_else(Refusal::lost)?,
+        };
+        let (Some(choice), Some(whole)) = (choices.get_mut(index), pieces.get_mut(index)) else {
+            continue;
+        };
+        let piece = choice.take(told).map_err(|failure| Refusal::failure(&failure))?;
+        whole.text.push_str(&piece.text);
+        whole.ids.extend(piece.ids);
+        whole.logprobs.extend(piece.logprobs);
+        whole.offsets.extend(piece.offsets);
+        whole.end = piece.end;
+        if choice.end.is_some() {
+            open.leave(index);
+        }
+    }
+    Ok(pieces)
+}
+
+impl Front {
+    fn model(&self) -> serde_json::Value {
+        let weights = *self.engine.versions().borrow();
+        model(self.agent.as_str(), self.run.as_str(), self.since, weights)
+    }
+
+    fn is_asked(&self, name: &str) -> Result<(), Refusal> {
+        if name == self.agent.as_str() {
+            Ok(())
+        } else {
+            Err(Refusal::model(name, self.agent.as_str()))
+        }
+    }
+
+    /// The ids of every prompt. Templates and tokenizers work beside the thread that answers.
+    async fn prompts(&self, ask: &Ask) -> Result<Vec<Arc<[u32]>>, Refusal> {
+        let (codec, inputs) = (self.text.clone(), ask.inputs.clone());
+        let render = move || inputs.into_iter().map(|input| ids(&codec, input)).collect();
+        // A panic in there ends the process before anything is missed here.
+        tokio::task::spawn_blocking(render).await.map_err(|_| Refusal::lost())?
+    }
+}
+
+fn ids(codec: &rollout::text::TextCodec, input: Input) -> Result<Arc<[u32]>, Refusal> {
+    let (field, ids) = match input {
+        Input::Text(text) => ("prompt", codec.plain(&text)),
+        Input::Chat { messages, generation } => ("messages", codec.chat(&messages, generation)),
+        Input::Ids(ids) => ("prompt", Ok(ids)),
+    };
+    let ids = ids.map_err(|error| Refusal::wrong(field, format!("cannot be turned into tokens: {error}")))?;
+    let vocabulary = codec.vocab_size();
+    match ids.iter().find(|id| **id as usize >= vocabulary) {
+        Some(id) => Err(Refusal::wrong(
+            field,
+            format!("has the token id {id}, and the vocabulary has {vocabulary}"),
+        )),
+        None if ids.is_empty() => Err(Refusal::wrong(field, "has no tokens: there is nothing to go on from")),
+        None => Ok(ids.into()),
+    }
+}
+
+#[cfg(test)]
+#[path = "routes_tests.rs"]
+mod tests;

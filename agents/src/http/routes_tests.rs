@@ -1,0 +1,185 @@
+use actix_web::dev::ServiceResponse;
+use actix_web::test::{TestRequest, call_service, init_service, read_body_json};
+use actix_web::{App, test};
+use broker::ids::RunId;
+use configs::{SamplingConfig, TokenizerConfig};
+use serde_json::Value;
+
+use super::super::gate::{Gate, Phase};
+use super::super::token::Token;
+use super::*;
+use crate::engine::scripted::ScriptedEngine;
+
+const SECRET: &str = "0123456789abcdef";
+const CHAT: &str = r#"{"model": "a", "messages": [{"role": "user", "content": "x"}]}"#;
+
+fn front(token: Option<&str>) -> Data<Front> {
+    let folder = tempfile::tempdir().unwrap();
+    rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
+    Data::new(Front {
+        agent: "a".parse().unwrap(),
+        run: RunId::new("r").unwrap(),
+        engine: ScriptedEngine::new(vec![65], broker::ids::WeightVersion { lineage: 1, step: 2 }),
+        text: Arc::new(rollout::text::TextCodec::open(folder.path()).unwrap()),
+        sampling: SamplingConfig::default(),
+        token: token.map(|secret| Token::new(secret).unwrap()),
+        body: 1000,
+        gate: Gate::new(1, 2),
+        since: 0,
+    })
+}
+
+/// Status and body of an answer.
+async fn ask(front: &Data<Front>, request: TestRequest) -> (u16, Value) {
+    let app = init_service(App::new().app_data(front.clone()).configure(routes)).await;
+    let response: ServiceResponse = call_service(&app, request.to_request()).await;
+    let status = response.status().as_u16();
+    (status, read_body_json(response).await)
+}
+
+fn post(path: &str, body: &str) -> TestRequest {
+    TestRequest::post()
+        .uri(path)
+        .insert_header(("host", "127.0.0.1:8001"))
+        .insert_header(("content-type", "application/json"))
+        .set_payload(body.to_owned())
+}
+
+fn get(path: &str) -> TestRequest {
+    TestRequest::get().uri(path).insert_header(("host", "localhost:8001"))
+}
+
+#[tokio::test]
+async fn every_answer_is_json_in_openais_shape() {
+    let front = front(None);
+    let (status, models) = ask(&front, get("/v1/models")).await;
+    assert_eq!(
+        (status, &models["data"][0]["id"], &models["data"][0]["dyad"]["weights"]),
+        (200, &"a".into(), &"1.2".into())
+    );
+    let (status, chat) = ask(&front, post("/v1/chat/completions", CHAT)).await;
+    assert_eq!(
+        (status, &chat["choices"][0]["message"]["content"]),
+        (200, &"A".into()),
+        "{chat}"
+    );
+    assert_eq!(chat["choices"][0]["dyad"]["spans"][0]["weights"], "1.2");
+    for (expected, request) in [
+        (404, get("/v1/models/b")),
+        (404, get("/")),
+        (404, get("/v1/embeddings")),
+        (405, get("/v1/chat/completions")),
+        (405, post("/v1/models", "{}")),
+        (400, post("/v1/completions", "{")),
+        (400, post("/v1/completions", r#"{"model": "a", "prompt": ""}"#)),
+        (400, post("/v1/completions", r#"{"model": "a", "prompt": [259]}"#)),
+        (404, post("/v1/completions", r#"{"model": "b", "prompt": "x"}"#)),
+        (400, post("/v1/completions", r#"{"model": "a", "prompt": "x", "n": 3}"#)),
+        (413, post("/v1/completions", &"x".repeat(1001))),
+        (
+            415,
+            post("/v1/completions", "{}").insert_header(("content-type", "text/plain")),
+        ),
+    ] {
+        let (status, body) = ask(&front, request).await;
+        assert_eq!(status, expected, "{body}");
+        assert!(
+            body["error"]["message"]
+                .as_str()
+                .is_some_and(|message| message.len() > 20),
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn with_a_token_nothing_is_told_without_it() {
+    let front = front(Some(SECRET));
+    for path in ["/v1/models", "/v1/models/a", "/", "/v1/completions"] {
+        let (status, body) = ask(&front, get(path)).await;
+        assert_eq!(
+            (status, &body["error"]["code"]),
+            (401, &"invalid_api_key".into()),
+            "{path}"
+        );
+        let wrong = get(path).insert_header(("authorization", "Bearer 0123456789abcdeg"));
+        assert_eq!(ask(&front, wrong).await.0, 401, "{path}");
+    }
+    assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 401);
+    let shown = ("authorization", "Bearer 0123456789abcdef");
+    assert_eq!(
+        ask(&front, post("/v1/chat/completions", CHAT).insert_header(shown))
+            .await
+            .0,
+        200
+    );
+    let elsewhere = get("/v1/models")
+        .insert_header(shown)
+        .insert_header(("host", "gpu-7.example"));
+    assert_eq!(
+        ask(&front, elsewhere).await.0,
+        200,
+        "who has the token may call it what he likes"
+    );
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_is_refused() {
+    let front = front(None);
+    let rebound = post("/v1/chat/completions", CHAT).insert_header(("host", "evil.example:8001"));
+    let (status, body) = ask(&front, rebound).await;
+    assert_eq!((status, &body["error"]["code"]), (403, &"invalid_host".into()));
+    let simple = post("/v1/chat/completions", CHAT).insert_header(("content-type", "text/plain"));
+    assert_eq!(ask(&front, simple).await.0, 415);
+    let preflight = TestRequest::with_uri("/v1/chat/completions").method(actix_web::http::Method::OPTIONS);
+    let (status, _) = ask(&front, preflight.insert_header(("host", "127.0.0.1"))).await;
+    assert_eq!(status, 405, "nothing is allowed to other sites");
+}
+
+#[tokio::test]
+async fn one_too_many_is_told_and_so_is_one_too_late() {
+    let front = front(None);
+    let place = front.gate.enter().unwrap();
+    assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 429);
+    drop(place);
+    assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 200);
+    front.gate.set(Phase::Closing);
+    assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 503);
+}
+
+#[tokio::test]
+async fn a_stream_is_events_and_ends_with_its_mark() {
+    let front = front(None);
+    let body = r#"{"model": "a", "prompt": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}}"#;
+    let app = init_service(App::new().app_data(front.clone()).configure(routes)).await;
+    let response: ServiceResponse = call_service(&app, post("/v1/completions", body).to_request()).await;
+    assert_eq!(
+        response.headers().get("content-type").unwrap(),
+        "text/event-stream; charset=utf-8"
+    );
+    let bytes = test::read_body(response).await;
+    let text = std::str::from_utf8(&bytes).unwrap();
+    let events: Vec<&str> = text
+        .split_terminator("\n\n")
+        .map(|event| event.strip_prefix("data: ").unwrap())
+        .collect();
+    let (done, rest) = events.split_last().unwrap();
+    assert_eq!(*done, "[DONE]");
+    let (usage, pieces) = rest.split_last().unwrap();
+    let usage: Value = serde_json::from_str(usage).unwrap();
+    assert_eq!(
+        usage["usage"],
+        serde_json::json!({"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4})
+    );
+    let mut indices: Vec<u64> = pieces
+        .iter()
+        .map(|piece| {
+            serde_json::from_str::<Value>(piece).unwrap()["choices"][0]["index"]
+                .as_u64()
+                .unwrap()
+        })
+        .collect();
+    indices.sort_unstable();
+    assert_eq!(indices, [0, 1]);
+    assert_eq!(front.gate.busy(), 0, "its place is free again");
+}

@@ -1,0 +1,120 @@
+//! An answer as server-sent events.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+
+use actix_web::web::Bytes;
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::answers::Paper;
+use super::choice::Choice;
+use super::gate::{Phase, Place, closed};
+use super::open::Open;
+use super::refusal::Refusal;
+use crate::engine::Told;
+
+/// A stream under way.
+pub struct Sse {
+    pub paper: Paper,
+    pub open: Open,
+    pub choices: Vec<Choice>,
+    pub phases: watch::Receiver<Phase>,
+    /// Kept for as long as it lasts.
+    pub place: Place,
+    begun: Vec<bool>,
+    ready: VecDeque<Bytes>,
+    ended: bool,
+}
+
+/// One event.
+#[must_use]
+pub fn event(data: &Value) -> Bytes {
+    Bytes::from(format!("data: {data}\n\n"))
+}
+
+/// What closes every stream that ended well.
+pub const DONE: &[u8] = b"data: [DONE]\n\n";
+
+impl Sse {
+    pub fn new(paper: Paper, open: Open, choices: Vec<Choice>, phases: watch::Receiver<Phase>, place: Place) -> Self {
+        Self {
+            begun: vec![false; choices.len()],
+            paper,
+            open,
+            choices,
+            phases,
+            place,
+            ready: VecDeque::new(),
+            ended: false,
+        }
+    }
+
+    /// Makes events of what a choice was told.
+    pub fn take(&mut self, index: usize, told: Told) {
+        let Some(choice) = self.choices.get_mut(index) else {
+            return;
+        };
+        let piece = match choice.take(told) {
+            Ok(piece) => piece,
+            Err(failure) => return self.fail(&Refusal::failure(&failure)),
+        };
+        if piece.ids.is_empty() && piece.end.is_none() {
+            return;
+        }
+        let first = !std::mem::replace(&mut self.begun[index], true);
+        let chunk = self.paper.chunk(index, &piece, first, &choice.spans);
+        self.ready.push_back(event(&chunk));
+        if piece.end.is_some() {
+            self.open.leave(index);
+            self.finish();
+        }
+    }
+
+    /// After the last choice: the counts if they are wanted, and the mark of the end.
+    fn finish(&mut self) {
+        if self.choices.iter().any(|choice| choice.end.is_none()) {
+            return;
+        }
+        if self.paper.include_usage {
+            let made = self.choices.iter().map(|choice| choice.tokens).sum();
+            self.ready.push_back(event(&self.paper.usage_chunk(made)));
+        }
+        self.ready.push_back(Bytes::from_static(DONE));
+        self.ended = true;
+    }
+
+    /// An error in the middle: it is told, and the mark of a good end does not come.
+    fn fail(&mut self, refusal: &Refusal) {
+        self.ready.push_back(event(&refusal.json()));
+        self.ended = true;
+    }
+
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(bytes) = self.ready.pop_front() {
+                return Some(bytes);
+            }
+            if self.ended {
+                return None;
+            }
+            tokio::select! {
+                told = self.open.next() => match told {
+                    Some((index, told)) => self.take(index, told),
+                    None => self.fail(&Refusal::lost()),
+                },
+                () = closed(&mut self.phases) => self.fail(&Refusal::closing()),
+            }
+        }
+    }
+
+    /// The events, to their end. Dropped earlier, what is under way is cancelled.
+    pub fn events(self) -> impl Stream<Item = Result<Bytes, Infallible>> {
+        unfold(
+            self,
+            |mut sse| async move { sse.next().await.map(|bytes| (Ok(bytes), sse)) },
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! Stop texts: what is told ends before the first of them, and nothing that may become one is told too early.
+
+/// Text on its way to a client.
+#[derive(Debug, Clone, Default)]
+pub struct Stops {
+    texts: Vec<String>,
+    /// Not told yet: it may be the beginning of a stop text.
+    held: String,
+}
+
+impl Stops {
+    #[must_use]
+    pub fn new(texts: Vec<String>) -> Self {
+        Self {
+            texts,
+            held: String::new(),
+        }
+    }
+
+    /// What may be told now, and whether a stop text has come: nothing follows then.
+    pub fn push(&mut self, new: &str) -> (String, bool) {
+        self.held.push_str(new);
+        let first = self.texts.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
+        if let Some(at) = first {
+            let told = self.held[..at].to_owned();
+            self.held.clear();
+            return (told, true);
+        }
+        let kept = self.held.split_off(self.held.len() - self.open_end());
+        (std::mem::replace(&mut self.held, kept), false)
+    }
+
+    /// What is held back, when nothing more comes.
+    pub fn rest(&mut self) -> String {
+        std::mem::take(&mut self.held)
+    }
+
+    /// Bytes at the end that are the beginning of a stop text.
+    fn open_end(&self) -> usize {
+        let begins = |end: &str| self.texts.iter().any(|stop| stop.starts_with(end));
+        let mut places = self.held.char_indices().map(|(at, _)| at);
+        let longest = self.texts.iter().map(String::len).max().unwrap_or(0);
+        let from = self.held.len().saturating_sub(longest);
+        let at = places.find(|at| *at >= from && begins(&self.held[*at..]));
+        at.map_or(0, |at| self.held.len() - at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn told(stops: &[&str], pieces: &[&str]) -> (Vec<String>, bool) {
+        let mut held = Stops::new(stops.iter().map(ToString::to_string).collect());
+        let mut all = Vec::new();
+        for piece in pieces {
+            let (told, stopped) = held.push(piece);
+            all.push(told);
+            if stopped {
+                return (all, true);
+            }
+        }
+        all.push(held.rest());
+        (all, false)
+    }
+
+    #[test]
+    fn text_ends_before_the_stop_text_however_it_is_cut() {
+        assert_eq!(
+            told(&["END"], &["aE", "N", "Db"]),
+            (vec!["a".into(), String::new(), String::new()], true)
+        );
+        assert_eq!(
+            told(&["END"], &["aE", "Nx"]),
+            (vec!["a".into(), "ENx".into(), String::new()], false)
+        );
+        assert_eq!(told(&["END"], &["aEN"]), (vec!["a".into(), "EN".into()], false));
+        assert_eq!(told(&["bc", "abcd"], &["xabcd"]), (vec!["x".into()], true));
+        assert_eq!(
+            told(&["\u{e9}\n"], &["a\u{e9}", "b"]),
+            (vec!["a".into(), "\u{e9}b".into(), String::new()], false)
+        );
+        assert_eq!(
+            told(&[], &["a", "b"]),
+            (vec!["a".into(), "b".into(), String::new()], false)
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_the_text_before_the_first_stop_text(
+            stops in prop::collection::vec("[ab]{1,3}", 0..3), pieces in prop::collection::vec("[abc\u{e9}]{0,3}", 0..9)
+        ) {
+            let (stops, pieces): (Vec<&str>, Vec<&str>) =
+                (stops.iter().map(String::as_str).collect(), pieces.iter().map(String::as_str).collect());
+            let (all, stopped) = told(&stops, &pieces);
+            let whole = pieces.concat();
+            // Pieces may go on after the one that brought the first stop text.
+            let first = stops.iter().filter_map(|stop| whole.find(stop)).min();
+            prop_assert_eq!(stopped, first.is_some());
+            match first {
+                None => prop_assert_eq!(all.concat(), whole),
+                Some(_) => {
+                    let told = all.concat();
+                    prop_assert!(whole.starts_with(&told));
+                    prop_assert!(stops.iter().all(|stop| !told.contains(stop)));
+                    prop_assert!(stops.iter().any(|stop| whole[told.len()..].starts_with(stop)));
+                }
+            }
+        }
+    }
+}

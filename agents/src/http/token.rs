@@ -1,0 +1,177 @@
+//! The secret that a client shows.
+
+use std::fmt;
+use std::hint::black_box;
+use std::net::SocketAddr;
+
+use broker::ids::Digest;
+
+use crate::cli::failure::Usage;
+
+/// Environment variable with the token.
+pub const VARIABLE: &str = "DYAD_HTTP_TOKEN";
+/// Fewer characters can be guessed.
+const SHORTEST: usize = 16;
+
+/// Kept as a digest: the token itself is forgotten.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(Digest);
+
+/// Without the secret.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token")
+    }
+}
+
+impl Token {
+    /// # Errors
+    /// One that can be guessed, or cannot stand in a header.
+    pub fn new(secret: &str) -> Result<Self, Usage> {
+        let length = secret.chars().count();
+        if length < SHORTEST {
+            let message = format!("{VARIABLE} has {length} characters, and fewer than {SHORTEST} can be guessed");
+            return Err(Usage::new(message).hint("`openssl rand -hex 32` makes a good one"));
+        }
+        if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
+            let message = format!(
+                "{VARIABLE} has characters that cannot stand in a header: use letters, digits and signs of ASCII, without spaces"
+            );
+            return Err(Usage::new(message).hint("`openssl rand -hex 32` makes a good one"));
+        }
+        Ok(Self(Digest::of(secret.as_bytes())))
+    }
+
+    /// The one in the environment.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn from_environment() -> Result<Option<Self>, Usage> {
+        match std::env::var(VARIABLE) {
+            Ok(secret) if !secret.is_empty() => Self::new(&secret).map(Some),
+            Err(std::env::VarError::NotUnicode(_)) => Err(Usage::new(format!("{VARIABLE} is no text"))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether an `Authorization` header shows it. Takes as long whichever of its characters are wrong.
+    #[must_use]
+    pub fn is_shown(&self, header: Option<&[u8]>) -> bool {
+        let shown = header.and_then(bearer).unwrap_or_default();
+        let shown = Digest::of(shown);
+        let pairs = self.0.0.iter().zip(shown.0);
+        pairs.fold(0, |differ, (a, b)| black_box(differ | (a ^ b))) == 0
+    }
+}
+
+/// What follows `Bearer `.
+fn bearer(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, rest) = header.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
+}
+
+/// Whether one may listen there.
+///
+/// # Errors
+/// A listener that other machines reach needs a token.
+pub fn may_listen(agent: &str, address: SocketAddr, token: Option<&Token>) -> Result<(), Usage> {
+    if token.is_some() || address.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let message =
+        format!("agents.{agent}.http.listen is {address}, which other machines reach, and {VARIABLE} is not set");
+    Err(Usage::new(message).hint(format!(
+        "set {VARIABLE} in the agent's environment (`openssl rand -hex 32` makes a good one), or listen on 127.0.0.1"
+    )))
+}
+
+/// Whether a request without a token may name this host: an address or localhost, so that no web page that a browser shows can
+/// have its own name point here.
+#[must_use]
+pub fn is_own_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECRET: &str = "0123456789abcdef";
+
+    #[test]
+    fn only_the_whole_token_is_believed_and_it_is_never_shown() {
+        let token = Token::new(SECRET).unwrap();
+        let shown = |header: &str| token.is_shown(Some(header.as_bytes()));
+        assert!(shown("Bearer 0123456789abcdef") && shown("bearer  0123456789abcdef "));
+        for wrong in [
+            "",
+            "Bearer",
+            "Bearer ",
+            "0123456789abcdef",
+            "Basic 0123456789abcdef",
+            "Bearer 0123456789abcde",
+            "Bearer 0123456789abcdeff",
+            "Bearer \u{e9}123456789abcdef",
+        ] {
+            assert!(!shown(wrong), "{wrong}");
+        }
+        assert!(!token.is_shown(None));
+        assert_eq!(format!("{token:?}"), "Token");
+    }
+
+    #[test]
+    fn weak_tokens_are_refused() {
+        for weak in ["", "short", "0123456789 abcdef", "0123456789abcde\u{e9}"] {
+            let error = Token::new(weak).unwrap_err();
+            assert!(
+                error.message.contains(VARIABLE) && !error.message.contains("0123456789"),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn who_listens_to_others_needs_a_token() {
+        let token = Token::new(SECRET).unwrap();
+        for (address, alone) in [
+            ("127.0.0.1:1", true),
+            ("127.9.9.9:1", true),
+            ("[::1]:1", true),
+            ("[::ffff:127.0.0.1]:1", true),
+            ("0.0.0.0:1", false),
+            ("[::]:1", false),
+            ("192.168.0.4:1", false),
+        ] {
+            let address = address.parse().unwrap();
+            assert_eq!(may_listen("a", address, None).is_ok(), alone, "{address}");
+            assert!(may_listen("a", address, Some(&token)).is_ok());
+        }
+    }
+
+    #[test]
+    fn names_that_a_page_could_have_are_not_ours() {
+        for own in [
+            "127.0.0.1:8001",
+            "localhost",
+            "LOCALHOST:1",
+            "[::1]:8001",
+            "[::1]",
+            "10.0.0.2:80",
+        ] {
+            assert!(is_own_name(own), "{own}");
+        }
+        for other in [
+            "",
+            "evil.example:8001",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            ":8001",
+        ] {
+            assert!(!is_own_name(other), "{other}");
+        }
+    }
+}

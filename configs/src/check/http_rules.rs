@@ -1,0 +1,73 @@
+//! What may be said wrongly about the agents' HTTP fronts.
+
+use std::net::SocketAddr;
+
+use super::rules::Report;
+use crate::{EngineKind, HttpConfig, RunConfig};
+
+/// Less than this holds no question.
+const LEAST_BODY: u64 = 1 << 10;
+/// More than this is no question, and costs memory for each of several at once.
+const MOST_BODY: u64 = 64 << 20;
+
+pub(super) fn all(config: &RunConfig, report: &mut Report) {
+    let mut taken: Vec<(String, SocketAddr)> = Vec::new();
+    for (name, agent) in &config.agents {
+        let Some(http) = &agent.http else { continue };
+        let path = format!("agents.{name}.http");
+        front(http, &path, report);
+        let slots = agent.engine.slots.saturating_mul(agent.engine.replicas);
+        report.when(
+            agent.engine.kind == EngineKind::Embedded && http.generations > slots,
+            format!("{path}.generations"),
+            &[&format!("agents.{name}.engine")],
+            format!(
+                "is {}, more than the engine's {slots} slots: write less, so that training finds a free one",
+                http.generations
+            ),
+        );
+        let Some(address) = http.address() else { continue };
+        let listen = format!("{path}.listen");
+        if let Some((other, _)) = taken.iter().find(|(_, known)| meet(*known, address)) {
+            report.when(
+                true,
+                &listen,
+                &[other],
+                format!("{address} is taken by {other}: give each agent a port of its own"),
+            );
+        }
+        taken.push((listen, address));
+    }
+}
+
+fn front(http: &HttpConfig, path: &str, report: &mut Report) {
+    report.when(
+        http.address().is_none(),
+        format!("{path}.listen"),
+        &[],
+        format!(
+            "{:?} is no address: write an IP address and a port, such as \"127.0.0.1:8001\" (this machine) or \"0.0.0.0:8001\" (any network)",
+            http.listen
+        ),
+    );
+    report.when(
+        !(LEAST_BODY..=MOST_BODY).contains(&http.body.0),
+        format!("{path}.body"),
+        &[],
+        format!("is {}: write from \"1 KiB\" to \"64 MiB\"", http.body),
+    );
+    for (key, value) in [("requests", http.requests), ("generations", http.generations)] {
+        report.when(
+            value == 0,
+            format!("{path}.{key}"),
+            &[],
+            "is 0, so nobody would be answered: write 1 or more, or remove [agents.NAME.http]",
+        );
+    }
+}
+
+/// Whether two listeners would want the same port. Of port 0 each gets another.
+fn meet(a: SocketAddr, b: SocketAddr) -> bool {
+    let any = a.ip().is_unspecified() || b.ip().is_unspecified();
+    a.port() != 0 && a.port() == b.port() && (any || a.ip() == b.ip())
+}

@@ -1,0 +1,39 @@
+//! `[agents.NAME.http]`: where an agent answers anybody over HTTP, and how much at once.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::ByteSize;
+
+/// The HTTP front of one agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HttpConfig {
+    /// IP address and port, such as `"127.0.0.1:8001"`; port 0 takes any that is free.
+    pub listen: String,
+    /// Largest body of a request.
+    #[serde(default = "default_body")]
+    pub body: ByteSize,
+    /// Requests answered at once; more are told to come again.
+    #[serde(default = "default_at_once")]
+    pub requests: usize,
+    /// Generations under way at once: each choice of each prompt is one.
+    #[serde(default = "default_at_once")]
+    pub generations: usize,
+}
+
+fn default_body() -> ByteSize {
+    ByteSize(1 << 20)
+}
+fn default_at_once() -> usize {
+    32
+}
+
+impl HttpConfig {
+    /// Where it listens, if that is an address.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.listen.parse().ok()
+    }
+}

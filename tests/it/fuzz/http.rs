@@ -1,0 +1,62 @@
+//! What clients of an agent's HTTP front send.
+
+use agents::http::ask::{Ask, Kind};
+use configs::SamplingConfig;
+
+use super::fuzz;
+
+fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
+    let usual = SamplingConfig::default();
+    fuzz(
+        name,
+        &seeds.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>(),
+        |bytes| {
+            let asked = Ask::read(kind, bytes, &usual);
+            match &asked {
+                Ok(ask) => {
+                    let sampling = &ask.sampling;
+                    let bearable = sampling.temperature == 0.0 || (0.01..=10.0).contains(&sampling.temperature);
+                    assert!(
+                        bearable && sampling.top_p > 0.0 && sampling.max_new_tokens > 0 && ask.n > 0,
+                        "{ask:?}"
+                    );
+                    assert!(!ask.inputs.is_empty() && ask.stop.iter().all(|stop| !stop.is_empty()));
+                }
+                Err(refusal) => {
+                    assert!(refusal.status == 400 && !refusal.message.is_empty());
+                    assert!(
+                        refusal.json().to_string().len() < 2000,
+                        "no refusal is as long as what it refuses"
+                    );
+                }
+            }
+            asked.is_ok()
+        },
+    );
+}
+
+#[test]
+fn completions() {
+    bodies(
+        "completions, HTTP",
+        Kind::Completion,
+        &[
+            r#"{"model": "a", "prompt": "x", "max_tokens": 7, "temperature": 0.5, "top_p": 0.5, "n": 2, "stop": ["a", "b"]}"#,
+            r#"{"model": "a", "prompt": [[1, 2], [3]], "seed": -1, "logprobs": 0, "echo": false, "logit_bias": {}}"#,
+            r#"{"model": "a", "prompt": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "user": "me"}"#,
+        ],
+    );
+}
+
+#[test]
+fn chats() {
+    bodies(
+        "chats, HTTP",
+        Kind::Chat,
+        &[
+            r#"{"model": "a", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 5, "top_k": -1}"#,
+            r#"{"model": "a", "messages": [{"role": "developer", "content": [{"type": "text", "text": "x"}]},
+                {"role": "assistant", "content": "y", "tool_calls": null}], "logprobs": true, "top_logprobs": 0}"#,
+        ],
+    );
+}

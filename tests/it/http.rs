@@ -1,0 +1,208 @@
+//! Agents that answer over HTTP while they train, asked by OpenAI's own client.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use broker::local::process::free_port;
+use tests::program::{Program, Running, json_lines, metrics, wait_for};
+use tests::small::Small;
+use tests::trace::digests;
+
+const PATIENCE: Duration = Duration::from_secs(240);
+const TOKEN: &str = "0123456789abcdef-of-the-tests";
+const LISTENS: &str = "the agent answers over HTTP";
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+/// OpenAI's client in a process of its own.
+fn python(scenario: &str, urls: &[String]) -> Command {
+    let python = std::env::var_os("DYAD_TEST_PYTHON").unwrap_or_else(|| "tests/.venv/bin/python".into());
+    let mut command = Command::new(python);
+    command
+        .arg("tests/python/openai_client.py")
+        .arg(scenario)
+        .args(urls)
+        .current_dir(Program::root())
+        .stdin(Stdio::null());
+    command
+}
+
+/// Plays a scenario to its end, which must be good.
+fn scenario(name: &str, urls: &[String], token: Option<&str>) -> String {
+    let mut command = python(name, urls);
+    if let Some(token) = token {
+        command.env("DYAD_HTTP_TOKEN", token);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{name}: {said}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    said
+}
+
+/// A run without end in which a trains and b stands still, with room for long answers.
+fn without_end() -> Small {
+    Small::new()
+        .set("run.mode", "async")
+        .set("run.train_steps", 1_000_000)
+        .set("workflow.group_size", 16)
+        .set("defaults.agent.model.random.max_context", 20_000)
+        .set("defaults.agent.train.checkpoint_every", 0)
+        .set("agents.b.train.enabled", false)
+}
+
+fn start(program: &Program, config: &Small, environment: &[(&str, &str)]) -> Running {
+    let config = config.write(&program.runs().with_extension("toml"));
+    let runs = program.runs();
+    program.start_with(
+        &["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()],
+        environment,
+    )
+}
+
+/// Where an agent of a run in one process listens, once it does.
+fn url(program: &Program, agent: &str) -> String {
+    let log = program.run_folder().join("logs/run.jsonl");
+    wait_for("an agent that listens", Duration::from_secs(60), || {
+        let lines = json_lines(&log);
+        let line = lines
+            .iter()
+            .find(|line| line["message"] == LISTENS && line["agent"] == agent)?;
+        Some(format!("http://{}/v1", line["address"].as_str().unwrap()))
+    })
+}
+
+#[test]
+fn openais_client_talks_to_agents_while_they_train() {
+    let program = program();
+    let config = without_end()
+        .set("defaults.agent.http.listen", "127.0.0.1:0")
+        .set("agents.a.engine.replicas", 2);
+    // Every line there is, so that a token in any of them is found.
+    let mut run = start(&program, &config, &[("DYAD_HTTP_TOKEN", TOKEN), ("RUST_LOG", "trace")]);
+    let urls = [url(&program, "a"), url(&program, "b")];
+    scenario("training", &urls, Some(TOKEN));
+    assert!(run.running());
+    let trained = metrics(&program.run_folder(), "train").len();
+    wait_for("more steps after all that", PATIENCE, || {
+        (metrics(&program.run_folder(), "train").len() > trained).then_some(())
+    });
+    drop(run);
+    let mut files = vec![program.run_folder()];
+    while let Some(path) = files.pop() {
+        if path.is_dir() {
+            files.extend(std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let bytes = std::fs::read(&path).unwrap();
+        let found = bytes.windows(TOKEN.len()).any(|window| window == TOKEN.as_bytes());
+        assert!(!found, "the token is in {}", path.display());
+    }
+}
+
+#[test]
+fn who_leaves_is_cancelled_and_one_too_many_is_told() {
+    let program = program();
+    let config = without_end()
+        .set("agents.b.http.listen", "127.0.0.1:0")
+        .set("agents.b.http.requests", 1)
+        .set("agents.b.http.generations", 1);
+    let _run = start(&program, &config, &[]);
+    scenario("leaving", &[url(&program, "b")], None);
+}
+
+#[test]
+fn an_engine_without_a_model_answers_too() {
+    let program = program();
+    let config = Small::scripted()
+        .set("run.train_steps", 1_000_000)
+        .set("agents.a.http.listen", "127.0.0.1:0");
+    let _run = start(&program, &config, &[]);
+    scenario("scripted", &[url(&program, "a")], None);
+}
+
+/// Waves are computed alone: who chats meanwhile changes nothing that is trained, and gets whole answers.
+#[test]
+fn a_synchronous_run_is_the_same_with_a_client_that_chats() {
+    let run = |fronts: bool| {
+        let program = program();
+        let mut config = Small::new().set("workflow.group_size", 32).set("run.train_steps", 150);
+        let mut urls = Vec::new();
+        if fronts {
+            for agent in ["a", "b"] {
+                let listen = format!("127.0.0.1:{}", free_port().unwrap());
+                urls.push(format!("http://{listen}/v1"));
+                config = config.set(&format!("agents.{agent}.http.listen"), listen);
+            }
+        }
+        let client = fronts.then(|| python("chatter", &urls).stdout(Stdio::piped()).spawn().unwrap());
+        start(&program, &config, &[]).finish(PATIENCE);
+        let told = client.map(|client| client.wait_with_output().unwrap());
+        let digests = digests(&program.run_folder());
+        assert!(digests.len() >= 4, "{digests:?}");
+        (
+            digests,
+            told.map(|told| serde_json::from_slice::<serde_json::Value>(&told.stdout).unwrap()),
+        )
+    };
+    let (with, told) = run(true);
+    let told = told.unwrap();
+    assert!(told["answers"].as_u64().unwrap() >= 8, "{told}");
+    assert!(
+        told["versions"].as_u64().unwrap() >= 2,
+        "an answer was interrupted by rounds: {told}"
+    );
+    assert_eq!(with, run(false).0);
+}
+
+fn line(child: &mut Child) -> impl FnMut() -> String + use<> {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    move || lines.next().unwrap().unwrap()
+}
+
+#[test]
+fn a_stream_that_outlasts_the_run_is_told_so() {
+    let program = program();
+    let config = without_end()
+        .set("agents.b.http.listen", "127.0.0.1:0")
+        .set("defaults.agent.model.random.max_context", 2_000_000);
+    let mut run = start(&program, &config, &[]);
+    let mut client = python("last_words", &[url(&program, "b")])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = line(&mut client);
+    assert_eq!(line(), "begun");
+    let killed = Command::new("kill").arg(run.pid().to_string()).status().unwrap();
+    assert!(killed.success());
+    let told = line();
+    assert!(told.contains("the run is ending"), "{told}");
+    assert!(client.wait().unwrap().success());
+    assert!(run.end(Duration::from_secs(30)).is_some(), "{}", run.log());
+}
+
+/// One that other machines reach, without a token, is refused before anything is loaded.
+#[test]
+fn nobody_listens_to_the_network_without_a_token() {
+    let program = program();
+    let config = without_end().set("agents.b.http.listen", "0.0.0.0:0");
+    let path = config.write(&program.runs().with_extension("toml"));
+    let runs = program.runs();
+    let args = ["run", path.to_str().unwrap(), "--folder", runs.to_str().unwrap()];
+    let output = program.output(&args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("DYAD_HTTP_TOKEN") && said.contains("0.0.0.0:0"), "{said}");
+    let output = program.command(&args).env("DYAD_HTTP_TOKEN", "short").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.code() == Some(2) && said.contains("can be guessed"),
+        "{said}"
+    );
+}

@@ -1,0 +1,266 @@
+"""Talks to agents as OpenAI's own client does. `tests/it/http.rs` runs it; each scenario is a function.
+
+    openai_client.py SCENARIO [URL ...]
+
+A URL is an agent's, such as http://127.0.0.1:8001/v1. DYAD_HTTP_TOKEN is the token, if the agents want one.
+"""
+
+import json
+import os
+import sys
+import time
+
+import openai
+
+TOKEN = os.environ.get("DYAD_HTTP_TOKEN", "none")
+
+
+def client(url, token=TOKEN):
+    return openai.OpenAI(base_url=url, api_key=token, max_retries=0, timeout=60)
+
+
+def name_of(api):
+    """The agent's name, once it answers."""
+    until = time.monotonic() + 120
+    while True:
+        try:
+            (model,) = api.models.list().data
+            return model.id
+        except openai.APIConnectionError:
+            assert time.monotonic() < until, "nobody listens"
+            time.sleep(0.05)
+
+
+def fails(status, call, **fields):
+    """The call is refused with this status, in OpenAI's shape."""
+    try:
+        call(**fields)
+    except openai.APIStatusError as error:
+        assert error.status_code == status, (error.status_code, error.body)
+        for key in ("message", "type", "param", "code"):
+            assert key in error.body, error.body
+        return error.body
+    raise AssertionError(f"{fields} is not refused")
+
+
+def weights(choice):
+    return [span["weights"] for span in choice.dyad["spans"]]
+
+
+def ask(api, model, text, **more):
+    messages = [{"role": "user", "content": text}]
+    return api.chat.completions.create(model=model, messages=messages, **more)
+
+
+def training(trained, frozen):
+    """Lists, chats and streams while the first agent trains; the second one's weights stand still."""
+    one, other = client(trained), client(frozen)
+    a, b = name_of(one), name_of(other)
+    moves(one, a)
+    streams(one, a)
+    ids_in_and_out(other, b)
+    choices(other, b)
+    stops(other, b)
+    refusals(other, b)
+
+
+def moves(api, model):
+    """Weights move between two answers, and each answer says which weights made it."""
+    first = ask(api, model, "o3", max_tokens=4)
+    (choice,) = first.choices
+    assert choice.message.role == "assistant" and choice.finish_reason in ("stop", "length")
+    assert first.usage.total_tokens == first.usage.prompt_tokens + first.usage.completion_tokens
+    assert choice.dyad["spans"][-1]["end"] == first.usage.completion_tokens
+    until = time.monotonic() + 60
+    while weights(ask(api, model, "o3", max_tokens=1).choices[0]) == weights(choice)[-1:]:
+        assert time.monotonic() < until, "the weights never move"
+        time.sleep(0.02)
+    known = api.models.retrieve(model).dyad
+    assert known["step"] > 0 and known["weights"] == f"{known['lineage']}.{known['step']}", known
+
+
+def streams(api, model):
+    """A stream has the same shape as OpenAI's, and counts at its end."""
+    made = ask(api, model, "o5", max_tokens=20, stream=True, stream_options={"include_usage": True}, logprobs=True)
+    chunks = list(made)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    *pieces, usage = chunks
+    assert usage.choices == [] and all(piece.usage is None for piece in pieces)
+    assert pieces[-1].choices[0].finish_reason in ("stop", "length")
+    assert all(piece.choices[0].finish_reason is None for piece in pieces[:-1])
+    tokens = [token for piece in pieces for token in piece.choices[0].logprobs.content]
+    assert len(tokens) == usage.usage.completion_tokens and all(token.logprob <= 0 for token in tokens)
+    assert weights(pieces[-1].choices[0])
+
+
+def ids_in_and_out(api, model):
+    """A chat, and a completion of the very ids that it began with, say the same when they are greedy."""
+    more = {"return_token_ids": True}
+    for text in ("o1", "o2 o7", "s3"):
+        chat = ask(api, model, text, max_tokens=12, temperature=0, extra_body=more)
+        plain = api.completions.create(
+            model=model, prompt=chat.prompt_token_ids, max_tokens=12, temperature=0, logprobs=0, extra_body=more
+        )
+        (one,), (other,) = chat.choices, plain.choices
+        assert one.token_ids == other.token_ids and one.message.content == other.text
+        assert other.prompt_token_ids == chat.prompt_token_ids
+        assert len(one.token_ids) == chat.usage.completion_tokens == len(other.logprobs.token_logprobs)
+        streamed = ask(api, model, text, max_tokens=12, temperature=0, stream=True, extra_body=more)
+        ids, said = [], ""
+        for chunk in streamed:
+            ids += chunk.choices[0].token_ids
+            said += chunk.choices[0].delta.content or ""
+        assert (ids, said) == (one.token_ids, one.message.content)
+        # The ids of an answer can be gone on from.
+        more_ids = api.completions.create(
+            model=model, prompt=chat.prompt_token_ids + one.token_ids[:5], max_tokens=7, temperature=0, extra_body=more
+        )
+        assert one.token_ids[5:] == more_ids.choices[0].token_ids[: len(one.token_ids) - 5]
+
+
+def choices(api, model):
+    """Every choice of every prompt has its place, and a seed gives the same ones again."""
+    def made():
+        return api.completions.create(
+            model=model, prompt=["o1", "o2", "o3"], n=2, seed=7, max_tokens=8, extra_body={"return_token_ids": True}
+        )
+    first, again = made(), made()
+    assert [choice.index for choice in first.choices] == list(range(6))
+    ids = [choice.token_ids for choice in first.choices]
+    assert ids == [choice.token_ids for choice in again.choices]
+    assert ids[0] != ids[1], "two choices of one prompt differ"
+    prompts = [choice.prompt_token_ids for choice in first.choices]
+    assert prompts[0] == prompts[1] != prompts[2]
+
+
+def stops(api, model):
+    """The text ends before the stop text, streamed or not."""
+    def made(seed, **more):
+        return api.completions.create(model=model, prompt="o1", max_tokens=60, seed=seed, **more)
+
+    def spoken(seed):
+        text = made(seed).choices[0].text
+        return len(set(text.split())), seed, text
+
+    words, seed, text = max(spoken(seed) for seed in range(40))
+    assert words > 5, text
+    # The word that comes last for the first time.
+    stop = max(set(text.split()), key=lambda word: (" " + text).index(" " + word))
+    wanted = text[: text.index(stop)]
+    stopped = made(seed, stop=[stop, "never"])
+    assert (stopped.choices[0].text, stopped.choices[0].finish_reason) == (wanted, "stop"), (text, stop, stopped)
+    pieces = list(made(seed, stop=stop, stream=True))
+    assert "".join(piece.choices[0].text for piece in pieces) == wanted
+    assert len(pieces) > 1
+
+
+def refusals(api, model):
+    """What is not done is refused by its name; a client with another token, or none, learns nothing."""
+    chat = [{"role": "user", "content": "o1"}]
+    create = api.chat.completions.create
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    assert fails(400, create, model=model, messages=chat, tools=tools)["param"] == "tools"
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,x"}}]}]
+    assert fails(400, create, model=model, messages=image)["param"] == "messages[0].content[0].type"
+    assert fails(400, create, model=model, messages=chat, logprobs=True, top_logprobs=3)["param"] == "top_logprobs"
+    assert fails(404, create, model="gpt-4o", messages=chat)["code"] == "model_not_found"
+    long = fails(400, api.completions.create, model=model, prompt=[1] * 30_000)
+    assert long["code"] == "context_length_exceeded", long
+    assert fails(400, api.completions.create, model=model, prompt=[999_999])["param"] == "prompt"
+    assert fails(413, api.completions.create, model=model, prompt="o1 " * 400_000)["code"] == "request_too_large"
+    fails(404, lambda: api.embeddings.create(model=model, input="x"))
+    if TOKEN != "none":
+        for wrong in ("", "x" + TOKEN, TOKEN[:-1]):
+            # An empty key is not sent at all by newer clients.
+            other = client(str(api.base_url), wrong or "-")
+            assert fails(401, other.models.list)["code"] == "invalid_api_key"
+            assert fails(401, other.chat.completions.create, model=model, messages=chat)["code"] == "invalid_api_key"
+
+
+def leaving(url):
+    """The agent does one request of one generation at once: the next is done as soon as the client of the first is gone."""
+    api = client(url)
+    model = name_of(api)
+    word = lasting(api, model)
+    for stream in (True, False):
+        gone = client(url)
+        if stream:
+            made = gone.completions.create(model=model, prompt=word, max_tokens=1_000_000, temperature=0, stream=True)
+            next(iter(made))
+            busy = fails(429, api.completions.create, model=model, prompt=word)
+            assert busy["code"] == "rate_limit_exceeded"
+            made.close()
+        else:
+            impatient = openai.OpenAI(base_url=url, api_key=TOKEN, max_retries=0, timeout=0.5)
+            try:
+                impatient.completions.create(model=model, prompt=word, max_tokens=1_000_000, temperature=0)
+                raise AssertionError("it lasts longer than that")
+            except openai.APITimeoutError:
+                pass
+        until = time.monotonic() + 20
+        while True:
+            try:
+                api.completions.create(model=model, prompt=word, max_tokens=1)
+                break
+            except openai.RateLimitError:
+                assert time.monotonic() < until, "what was left goes on"
+                time.sleep(0.02)
+    assert fails(400, api.completions.create, model=model, prompt=word, n=2)["param"] == "n"
+
+
+def lasting(api, model):
+    """A word from which greedy sampling goes on for long."""
+    for word in [f"{kind}{n}" for kind in "os" for n in range(16)]:
+        (choice,) = api.completions.create(model=model, prompt=word, max_tokens=200, temperature=0).choices
+        if choice.finish_reason == "length":
+            return word
+    raise AssertionError("every word ends soon")
+
+
+def chatter(*urls):
+    """Chats with all of them until they are gone; tells how many answers there were, and of how many versions one had most."""
+    apis = [client(url) for url in urls]
+    models = [name_of(api) for api in apis]
+    answers, most = 0, 0
+    try:
+        while True:
+            for api, model in zip(apis, models):
+                made = api.completions.create(model=model, prompt=["o1", "o2"], n=2, max_tokens=24, seed=answers, stream=True)
+                spans = [weights(choice) for chunk in made for choice in chunk.choices if choice.finish_reason]
+                answers += len(spans)
+                most = max([most, *map(len, spans)])
+    except (openai.APIConnectionError, openai.InternalServerError, openai.APIError) as error:
+        print(json.dumps({"answers": answers, "versions": most, "end": type(error).__name__}))
+
+
+def last_words(url):
+    """Begins a stream that lasts; tells when it has begun, and how it ends."""
+    api = client(url)
+    model = name_of(api)
+    word = lasting(api, model)
+    made = api.completions.create(model=model, prompt=word, max_tokens=1_000_000, temperature=0, stream=True)
+    chunks = iter(made)
+    next(chunks)
+    print("begun", flush=True)
+    try:
+        for _ in chunks:
+            pass
+    except openai.APIError as error:
+        print(json.dumps(error.body if isinstance(error.body, dict) else str(error)), flush=True)
+
+
+def scripted(url):
+    """An engine without a model answers too."""
+    api = client(url)
+    model = name_of(api)
+    (choice,) = ask(api, model, "o3", extra_body={"return_token_ids": True}).choices
+    assert len(choice.token_ids) == 1 and choice.finish_reason == "length" and choice.message.content
+    chunks = list(ask(api, model, "o3", stream=True))
+    assert chunks[-1].choices[0].finish_reason == "length"
+
+
+if __name__ == "__main__":
+    scenario, *urls = sys.argv[1:]
+    globals()[scenario](*urls)
+    if scenario not in ("chatter", "last_words"):
+        print("ok")
