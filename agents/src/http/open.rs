@@ -7,7 +7,7 @@ use broker::ids::{Digest, GroupId, RequestId};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
-use super::ask::Ask;
+use super::ask::{Ask, Kind};
 use super::gate::Place;
 use crate::engine::{EngineClient, Job, Told, Visit};
 
