@@ -18,6 +18,9 @@ codec.leftover    broker   fuzz::every_truncation_and_every_addition_is_refused
 checkpoint.order  trainer  checkpoint::store::tests::a_crash_at_any_act_leaves_a_loadable_checkpoint
 task.custody      tests    faults::a_task_outlives_the_coordinator_that_took_it
 task.seal         tests    users::a_run_passes_with_a_user_for_each_process
+visit.way         tests    http::a_synchronous_run_is_the_same_with_a_client_that_chats
+visit.leave       agents   engine::embedded::tests::who_leaves_is_forgotten_and_nothing_is_left_to_do
+http.token        agents   http::routes::tests::with_a_token_nothing_is_told_without_it
 '
 
 # The four packages at once, so that all have the features that the crate tests asks for; then one test of one of them.
