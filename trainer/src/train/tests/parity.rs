@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use broker::protocol::train::{self, Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{self, Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply, Whose};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
@@ -26,6 +26,7 @@ struct CaseSpan {
     behaviour_lp: Vec<f32>,
     old_lp: Vec<f32>,
     advantage: f32,
+    answer: u32,
     weight: f32,
     temperature: f32,
     on_policy: bool,
@@ -87,6 +88,8 @@ impl Fixture {
             behaviour_lp: s.behaviour_lp.clone(),
             old_lp: s.old_lp.clone(),
             advantage: s.advantage,
+            advantages: Vec::new(),
+            answer: s.answer,
             weight: s.weight,
             temperature: s.temperature,
             on_policy: s.on_policy,
@@ -144,6 +147,7 @@ fn logprobs_equal() {
         let reply = fixture.trainer().execute(TrainCommand::Forward {
             seq: 0,
             batch: batch.clone(),
+            whose: Whose::Trained,
         });
         let TrainReply::LogProbs(spans) = reply.unwrap() else {
             panic!()
