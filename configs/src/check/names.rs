@@ -342,6 +342,9 @@ mod tests {
             ("rollout-batch-size", "train.batch_groups"),
             ("num_generations", "workflow.group_size"),
             ("max_tokens_per_gpu", "train.micro_batch_tokens"),
+            ("importance_sampling_level", "train.loss.kind (\"gspo\""),
+            ("m2_threshold", "train.loss.tau"),
+            ("use_kl_in_reward", "train.kl.place"),
             ("temperature", "agents.NAME.sampling.temperature"),
         ] {
             let advice = advice(theirs, &["name", "seed"]);

@@ -56,3 +56,34 @@ fn entropy(config: &TrainConfig, step: u64, steps: u64) -> f64 {
     let done = (step as f64 / steps.max(1) as f64).min(1.0);
     config.entropy + (config.entropy_final.unwrap_or(config.entropy) - config.entropy) * done
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Policy {
+        let config: TrainConfig = toml::from_str(text).unwrap();
+        match loss(&config, 0, 10) {
+            Loss::Policy(policy) => policy,
+            Loss::CrossEntropy => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn each_kind_is_the_one_that_is_written() {
+        let gspo = of("loss = { kind = \"gspo\", clip_low = 0.0003, clip_high = 0.0004 }");
+        assert_eq!(gspo.surrogate, Surrogate::Gspo { low: 3e-4, high: 4e-4 });
+        let m2po = of("loss = { kind = \"m2po\", mode = \"cap\", tau = 0.01, scope = \"microbatch\" }");
+        let (mode, scope) = (M2poMode::Cap, M2poScope::Microbatch);
+        assert_eq!(m2po.surrogate, Surrogate::M2po { mode, budget: 0.01, scope });
+        let default = of("loss.kind = \"m2po\"");
+        let (mode, scope) = (M2poMode::Clip, M2poScope::Minibatch);
+        assert_eq!(default.surrogate, Surrogate::M2po { mode, budget: 0.04, scope });
+    }
+
+    #[test]
+    fn a_kl_in_the_reward_is_not_in_the_loss_too() {
+        assert_eq!(of("kl = { coef = 0.5 }").kl_coef, 0.5);
+        assert_eq!(of("kl = { coef = 0.5, place = \"reward\" }").kl_coef, 0.0);
+    }
+}

@@ -1,5 +1,7 @@
 //! Tests of the whole trainer.
 
+mod joint;
+mod learn;
 mod parity;
 mod parity_lora;
 mod parity_models;
