@@ -79,7 +79,9 @@ impl Worker {
         self.step += 1;
         let seq = 3 * self.step;
         let loss = Loss::Policy(Policy::clipped(0.2, 0.2));
-        let reply = self.trainer.execute(TrainCommand::ForwardBackward { seq, batch, loss })?;
+        let reply = self
+            .trainer
+            .execute(TrainCommand::ForwardBackward { seq, batch, loss })?;
         match reply {
             TrainReply::Loss(stats) if stats.on_policy_gap < 1e-3 => {}
             other => return Err(format!("{other:?}: sampler and trainer disagree").into()),
@@ -138,23 +140,31 @@ fn batch(work: &Work, answers: &[Finished], vocab: usize) -> TrainBatch {
             ..Span::default()
         });
         let advantages = advantages(group, vocab);
-        batch.spans.extend(group.iter().zip(advantages).map(|(answer, advantage)| Span {
-            parent: Some(parent),
-            ids: answer.output_ids.clone(),
-            mask: vec![true; answer.output_ids.len()],
-            behaviour_lp: answer.logprobs.clone(),
-            advantage,
-            weight: 1.0 / tokens as f32,
-            temperature: 1.0,
-            on_policy: true,
-            ..Span::default()
-        }));
+        batch
+            .spans
+            .extend(group.iter().zip(advantages).map(|(answer, advantage)| Span {
+                parent: Some(parent),
+                ids: answer.output_ids.clone(),
+                mask: vec![true; answer.output_ids.len()],
+                behaviour_lp: answer.logprobs.clone(),
+                advantage,
+                weight: 1.0 / tokens as f32,
+                temperature: 1.0,
+                on_policy: true,
+                ..Span::default()
+            }));
     }
     batch
 }
 
 fn advantages(group: &[Finished], vocab: usize) -> Vec<f32> {
-    let low = |answer: &Finished| answer.output_ids.iter().filter(|id| (**id as usize) < vocab / 2).count();
+    let low = |answer: &Finished| {
+        answer
+            .output_ids
+            .iter()
+            .filter(|id| (**id as usize) < vocab / 2)
+            .count()
+    };
     let rewards: Vec<f64> = group
         .iter()
         .map(|answer| low(answer) as f64 / answer.output_ids.len() as f64)
@@ -171,7 +181,12 @@ fn on_processor() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
     // Fields 14 and 15, counted behind the name in brackets.
     let fields = text.rsplit(") ").next().ok_or("no fields")?;
-    let ticks: Vec<u64> = fields.split(' ').skip(11).take(2).map(str::parse).collect::<std::result::Result<_, _>>()?;
+    let ticks: Vec<u64> = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(str::parse)
+        .collect::<std::result::Result<_, _>>()?;
     Ok(ticks.iter().sum::<u64>() as f64 / 100.0)
 }
 

@@ -4,7 +4,8 @@ use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::train::{
-    Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, Span, Surrogate, TrainBatch, TrainCommand, TrainReply, Whose,
+    Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, Span, Surrogate, TrainBatch, TrainCommand, TrainReply,
+    Whose,
 };
 use broker::protocol::turn::{
     Finish, Generation, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest, TurnResult,

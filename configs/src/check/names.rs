@@ -92,15 +92,32 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (&["loss_type", "loss_agg_mode"], "agents.NAME.train.loss.agg"),
     (
-        &["policy_loss", "loss_mode", "importance_sampling_level", "use_gspo", "enable_gspo"],
+        &[
+            "policy_loss",
+            "loss_mode",
+            "importance_sampling_level",
+            "use_gspo",
+            "enable_gspo",
+        ],
         "agents.NAME.train.loss.kind (\"gspo\" for one ratio per answer, TRL's level \"sequence\"; \"m2po\"; \"cispo\"; ...)",
     ),
     (
-        &["m2_threshold", "m2po_threshold", "m2po_budget", "second_momentum_threshold", "tau_m2"],
+        &[
+            "m2_threshold",
+            "m2po_threshold",
+            "m2po_budget",
+            "second_momentum_threshold",
+            "tau_m2",
+        ],
         "agents.NAME.train.loss.tau (with loss.kind = \"m2po\")",
     ),
     (
-        &["use_kl_in_reward", "kl_in_reward", "kl_penalty_location", "apply_kl_in_reward"],
+        &[
+            "use_kl_in_reward",
+            "kl_in_reward",
+            "kl_penalty_location",
+            "apply_kl_in_reward",
+        ],
         "agents.NAME.train.kl.place (\"reward\")",
     ),
     (
@@ -108,7 +125,12 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "agents.NAME.train.kl.kind",
     ),
     (
-        &["advantage_normalization", "adv_norm", "whiten_advantages", "normalize_advantages"],
+        &[
+            "advantage_normalization",
+            "adv_norm",
+            "whiten_advantages",
+            "normalize_advantages",
+        ],
         "agents.NAME.train.advantage (\"reinforce_plus_plus\": a z-score over the batch)",
     ),
     (

@@ -163,7 +163,12 @@ fn m2po_shares(policy: &Policy, members: &[Member], mode: M2poMode, budget: f64)
 /// How much more the kept tokens weigh for those that left: AReaL's mean is over what its mask leaves.
 fn growth(members: &[Member], kept: &[bool]) -> f64 {
     let all: f64 = members.iter().map(|m| m.weight).sum();
-    let left: f64 = members.iter().zip(kept).filter(|(_, kept)| **kept).map(|(m, _)| m.weight).sum();
+    let left: f64 = members
+        .iter()
+        .zip(kept)
+        .filter(|(_, kept)| **kept)
+        .map(|(m, _)| m.weight)
+        .sum();
     if left == 0.0 || kept.iter().all(|kept| *kept) {
         1.0
     } else {

@@ -24,7 +24,10 @@ pub fn kl_returns(steps: &mut [TrainBatch], reference: &[Vec<Vec<f32>>], kl: Kl,
     let (mut advantages, mut divergence) = (Vec::new(), 0.0);
     for (at, (step, reference)) in steps.iter().zip(reference).enumerate() {
         for tokens in answers(step).into_values() {
-            let kls: Vec<f64> = tokens.iter().map(|place| estimate(step, reference, *place, kl)).collect();
+            let kls: Vec<f64> = tokens
+                .iter()
+                .map(|place| estimate(step, reference, *place, kl))
+                .collect();
             divergence += kls.iter().sum::<f64>();
             let reward = f64::from(step.spans[tokens[0].0].advantage);
             advantages.extend(reinforce_plus_plus(reward, &kls, coef));
@@ -138,7 +141,10 @@ mod tests {
                 [at(1, 0), at(1, 2), at(3, 1), at(2, 0)]
             })
             .collect();
-        assert!(raw.iter().zip(&got).all(|(a, b)| (a - b).abs() < 1e-6), "{raw:?} {got:?}");
+        assert!(
+            raw.iter().zip(&got).all(|(a, b)| (a - b).abs() < 1e-6),
+            "{raw:?} {got:?}"
+        );
         assert!(steps[0].spans[0].advantages.is_empty() && steps[0].spans[1].advantages[1] == 0.0);
         assert!((got.iter().sum::<f64>()).abs() < 1e-6, "no push on the whole");
     }

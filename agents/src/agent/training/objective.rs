@@ -75,10 +75,24 @@ mod tests {
         assert_eq!(gspo.surrogate, Surrogate::Gspo { low: 3e-4, high: 4e-4 });
         let m2po = of("loss = { kind = \"m2po\", mode = \"cap\", tau = 0.01, scope = \"microbatch\" }");
         let (mode, scope) = (M2poMode::Cap, M2poScope::Microbatch);
-        assert_eq!(m2po.surrogate, Surrogate::M2po { mode, budget: 0.01, scope });
+        assert_eq!(
+            m2po.surrogate,
+            Surrogate::M2po {
+                mode,
+                budget: 0.01,
+                scope
+            }
+        );
         let default = of("loss.kind = \"m2po\"");
         let (mode, scope) = (M2poMode::Clip, M2poScope::Minibatch);
-        assert_eq!(default.surrogate, Surrogate::M2po { mode, budget: 0.04, scope });
+        assert_eq!(
+            default.surrogate,
+            Surrogate::M2po {
+                mode,
+                budget: 0.04,
+                scope
+            }
+        );
     }
 
     #[test]

@@ -5,9 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, bail, ensure};
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
-use broker::protocol::train::{
-    Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose,
-};
+use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
 use configs::{Dtype, OptimizerConfig, Ratio};
 use rollout::batch::Batch;
 
@@ -107,10 +105,7 @@ impl Training {
     }
 
     async fn logprobs(&mut self, batch: TrainBatch, whose: Whose) -> anyhow::Result<Vec<Vec<f32>>> {
-        match self
-            .execute(|seq| TrainCommand::Forward { seq, batch, whose })
-            .await?
-        {
+        match self.execute(|seq| TrainCommand::Forward { seq, batch, whose }).await? {
             TrainReply::LogProbs(logprobs) => Ok(logprobs),
             other => bail!("the trainer answered a forward pass with {other:?}"),
         }

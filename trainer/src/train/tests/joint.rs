@@ -53,14 +53,15 @@ fn gap(one: &Tensor, other: &Tensor) -> f64 {
 #[test]
 fn what_is_computed_together_does_not_change_the_gradient() {
     let modes = [M2poMode::Clip, M2poMode::Cap, M2poMode::Mask];
-    let mut cases: Vec<(TrainBatch, Loss)> = modes
-        .map(|mode| (batch(0), m2po(mode, M2poScope::Minibatch)))
-        .into();
+    let mut cases: Vec<(TrainBatch, Loss)> = modes.map(|mode| (batch(0), m2po(mode, M2poScope::Minibatch))).into();
     cases.push((batch(0), loss(GSPO)));
     cases.push((torn(), loss(GSPO)));
     for (batch, loss) in cases {
         let (whole, stats) = gradient(&batch, loss, 10_000);
-        assert!(stats.clipped > 0.0 && stats.clipped < stats.tokens, "{loss:?} {stats:?}");
+        assert!(
+            stats.clipped > 0.0 && stats.clipped < stats.tokens,
+            "{loss:?} {stats:?}"
+        );
         for budget in [1, 13, 40] {
             let (split, again) = gradient(&batch, loss, budget);
             let gap = gap(&split, &whole);
@@ -78,7 +79,10 @@ fn the_published_scope_is_what_is_computed_together() {
     let (minibatch, _) = gradient(&batch(0), m2po(M2poMode::Mask, M2poScope::Minibatch), 10_000);
     assert!(gap(&whole, &minibatch) < 1e-6, "one micro-batch is the minibatch");
     let (split, _) = gradient(&batch(0), published, 13);
-    assert!(gap(&split, &whole) > 1e-2, "as the published codes: it depends on the packing");
+    assert!(
+        gap(&split, &whole) > 1e-2,
+        "as the published codes: it depends on the packing"
+    );
 }
 
 #[test]
@@ -94,7 +98,11 @@ fn an_answer_of_two_rows_is_one() {
 fn an_answer_needs_one_advantage_and_no_weight_for_staleness() {
     let mut trainer = trainer(1, options(1000));
     let mut refused = |batch: TrainBatch, loss: Loss| {
-        user(trainer.execute(TrainCommand::ForwardBackward { seq: 0, batch, loss }).unwrap_err())
+        user(
+            trainer
+                .execute(TrainCommand::ForwardBackward { seq: 0, batch, loss })
+                .unwrap_err(),
+        )
     };
     let mut two = torn();
     let last = two.spans.last_mut().unwrap();
@@ -152,7 +160,9 @@ fn a_forward_pass_is_made_with_whose_weights_are_asked_for() {
         loss: POLICY,
     };
     trainer.execute(step).unwrap();
-    trainer.execute(TrainCommand::OptimStep { seq: 2, params: OPTIM }).unwrap();
+    trainer
+        .execute(TrainCommand::OptimStep { seq: 2, params: OPTIM })
+        .unwrap();
     assert_eq!(forward(&mut trainer, 3, Whose::Reference).unwrap(), before);
     assert_ne!(forward(&mut trainer, 4, Whose::Trained).unwrap(), before);
 }
@@ -173,7 +183,9 @@ fn a_loss_of_ones_own_is_the_same_as_a_command() {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len() as f64, stats.tokens, "each token once");
-        trainer.execute(TrainCommand::OptimStep { seq: 0, params: OPTIM }).unwrap();
+        trainer
+            .execute(TrainCommand::OptimStep { seq: 0, params: OPTIM })
+            .unwrap();
         assert_eq!(trainer.optimizer_steps(), 1);
     }
 }
@@ -182,7 +194,11 @@ fn a_loss_of_ones_own_is_the_same_as_a_command() {
 fn the_gradient_of_ones_own_loss_equals_finite_differences() {
     // The square of the mean log-prob of each answer: no wire loss, and of many tokens.
     let value = |members: &[Member], answer: u32| {
-        let own: Vec<f64> = members.iter().filter(|m| m.answer == answer).map(|m| m.token.logprob).collect();
+        let own: Vec<f64> = members
+            .iter()
+            .filter(|m| m.answer == answer)
+            .map(|m| m.token.logprob)
+            .collect();
         (own.iter().sum::<f64>() / own.len() as f64, own.len() as f64)
     };
     let squares = |members: &[Member]| -> Vec<Share> {
@@ -205,7 +221,12 @@ fn the_gradient_of_ones_own_loss_equals_finite_differences() {
     let direction = &grad / grad.norm();
     let mut at = |step: f64| {
         let _no_grad = tch::no_grad_guard();
-        let _ = trainer.weights.flat().shallow_clone().f_add_(&(&direction * step)).unwrap();
+        let _ = trainer
+            .weights
+            .flat()
+            .shallow_clone()
+            .f_add_(&(&direction * step))
+            .unwrap();
         trainer.model.follow(&trainer.weights).unwrap();
         let stats = trainer.forward_backward_by(&torn(), false, squares).unwrap();
         stats.loss
@@ -223,7 +244,14 @@ fn a_wrong_number_of_shares_is_refused_and_changes_nothing() {
     let mut trainer = trainer(1, options(1000));
     let refused = trainer.forward_backward_by(&batch(0), false, |_| vec![Share::default()]);
     assert!(user(refused.unwrap_err()).contains("1 shares"));
-    assert!(user(trainer.forward_backward_by(&batch(0), true, |_| Vec::new()).unwrap_err()).contains("reference"));
+    assert!(
+        user(
+            trainer
+                .forward_backward_by(&batch(0), true, |_| Vec::new())
+                .unwrap_err()
+        )
+        .contains("reference")
+    );
     assert_eq!(trainer.model.grad().abs().max().double_value(&[]), 0.0);
     let mut broken = batch(0);
     broken.spans[1].ids[0] = 99;

@@ -100,13 +100,17 @@ fn learn(loss: Loss, pay: impl Fn(&mut Trainer, &mut TrainBatch, &[f64], u64)) -
         for step in 0..2 {
             let seq = seq + 1 + 2 * step;
             let batch = batch.clone();
-            trainer.execute(TrainCommand::ForwardBackward { seq, batch, loss }).unwrap();
+            trainer
+                .execute(TrainCommand::ForwardBackward { seq, batch, loss })
+                .unwrap();
             let params = OptimStep {
                 lr: 1e-2,
                 weight_decay: 0.0,
                 ..OPTIM
             };
-            trainer.execute(TrainCommand::OptimStep { seq: seq + 1, params }).unwrap();
+            trainer
+                .execute(TrainCommand::OptimStep { seq: seq + 1, params })
+                .unwrap();
         }
     }
     let mean = |some: &[f64]| some.iter().sum::<f64>() / some.len() as f64;

@@ -330,7 +330,11 @@ fn losses_of_many_tokens_equal() {
             let stats = loss_of(trainer.execute(command).unwrap());
             let want = fixture.case.scalars.many[kind];
             let gap = (stats.loss - want).abs();
-            assert!(gap < 1e-5 * want.abs().max(1.0), "{variant} {kind}: {} {want}", stats.loss);
+            assert!(
+                gap < 1e-5 * want.abs().max(1.0),
+                "{variant} {kind}: {} {want}",
+                stats.loss
+            );
             let gap = fixture.gap(&format!("grad.{kind}"), &trainer, trainer.model.grad());
             assert!(gap < 1e-4, "{variant} {kind}: gradient {gap}");
             let params = fixture.optim();
@@ -339,7 +343,10 @@ fn losses_of_many_tokens_equal() {
                 panic!("{reply:?}")
             };
             let norm = fixture.case.scalars.many_norms[kind][0];
-            assert!((grad_norm / norm - 1.0).abs() < 1e-4, "{variant} {kind}: {grad_norm} {norm}");
+            assert!(
+                (grad_norm / norm - 1.0).abs() < 1e-4,
+                "{variant} {kind}: {grad_norm} {norm}"
+            );
             let gap = fixture.gap(&format!("after.{kind}"), &trainer, trainer.weights().flat());
             assert!(gap < 1e-4, "{variant} {kind}: weights {gap}");
         }
