@@ -2,7 +2,7 @@
 # nothing is to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn up test chaos fuzz mutants lint parity bench-engine bench build check-fresh clean
+.PHONY: help setup demo learn up test chaos fuzz mutants lint parity bench-engine bench-train bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -99,6 +99,12 @@ bench-engine: build ## tokens per second beside transformers' generate(), one th
 	$(phase) "python" "5 GB once, then nothing" trainer/fixtures/setup.sh
 	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example engine_work
 	$(phase) "bench" "about 5 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
+
+bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
+	$(phase) "python" "5 GB once, then nothing" trainer/bench/setup.sh
+	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example train_work
+	$(phase) "bench" "about 15 minutes" env OMP_NUM_THREADS=1 trainer/bench/.venv/bin/python trainer/bench/train.py \
+	    target/debug/examples/train_work $(ARGS)
 
 bench: build ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -6,6 +6,7 @@
 
 mod agent_rules;
 mod http_rules;
+mod loss_rules;
 mod merge;
 mod names;
 mod rules;

@@ -23,8 +23,8 @@ pub use run::{
     ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,
 };
 pub use train::{
-    Advantage, Aggregation, KlConfig, KlKind, LossConfig, LossKind, OptimizerConfig, Ratio, Schedule, Stale,
-    TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
+    Advantage, Aggregation, KlConfig, KlKind, KlPlace, LossConfig, LossKind, M2poMode, M2poScope, OptimizerConfig,
+    Ratio, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
 };
 pub use units::{ByteSize, DeviceName, HumanDuration};
 pub use workflow::{GraderConfig, ProcessConfig, WorkflowConfig};

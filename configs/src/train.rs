@@ -39,6 +39,14 @@ pub struct TrainConfig {
     pub role_weights: std::collections::BTreeMap<crate::RoleName, f64>,
 }
 
+impl TrainConfig {
+    /// Whether advantages are lessened by the KL, token by token.
+    #[must_use]
+    pub fn kl_in_reward(&self) -> bool {
+        self.kl.place == KlPlace::Reward && self.kl.coef != 0.0
+    }
+}
+
 impl Default for TrainConfig {
     fn default() -> Self {
         Self {
@@ -76,6 +84,22 @@ pub enum Advantage {
     Grpo,
     /// As the AstraFlow recipe: pooled over all roles of the agent, unbiased std, then a z-score over the batch's tokens.
     Astraflow,
+    /// `A = r`, then a z-score over the batch's tokens: REINFORCE++ (arXiv:2501.03262). Needs no second conversation of a
+    /// task.
+    ReinforcePlusPlus,
+    /// `A = r - mean`, then a z-score over the batch's tokens (the same paper's variant for groups).
+    ReinforcePlusPlusBaseline,
+}
+
+impl Advantage {
+    /// Whether it is divided by the spread of a whole batch, so that a group of equal rewards has an advantage too.
+    #[must_use]
+    pub fn is_of_batch(self) -> bool {
+        match self {
+            Self::Loo | Self::Grpo => false,
+            Self::Astraflow | Self::ReinforcePlusPlus | Self::ReinforcePlusPlusBaseline => true,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -127,13 +151,19 @@ pub enum Aggregation {
 #[serde(deny_unknown_fields, default)]
 pub struct LossConfig {
     pub kind: LossKind,
-    /// The ratio is clipped to `1 - clip_low ..= 1 + clip_high`; of `grpo` and `cispo`.
+    /// The ratio is clipped to `1 - clip_low ..= 1 + clip_high`; of `grpo`, `cispo` and, for whole answers, `gspo`.
     pub clip_low: f64,
     pub clip_high: f64,
     /// Of `grpo`: where the advantage A is negative the loss is at most `-dual_clip A`, above 1 (arXiv:1912.09729).
     pub dual_clip: Option<f64>,
     /// Of `dro`: the pull to the ratio's other side.
     pub beta: f64,
+    /// Of `m2po`: what the mean of the squared log-ratios may be.
+    pub tau: f64,
+    /// Of `m2po`: how it is kept there.
+    pub mode: M2poMode,
+    /// Of `m2po`: the tokens that the mean is taken over.
+    pub scope: M2poScope,
     pub agg: Aggregation,
     pub ratio: Ratio,
     /// Largest weight that a token gets for the batch's start being likelier to sample it than its sampler was; of
@@ -165,8 +195,35 @@ pub enum LossKind {
     Cispo,
     /// Log-prob times advantage, with a quadratic pull (arXiv:2405.19107).
     Dro,
+    /// One clipped ratio for a whole answer: the geometric mean of its tokens' (arXiv:2507.18071).
+    Gspo,
+    /// The second moment of all log-ratios bounds each of them (arXiv:2510.01161).
+    M2po,
     /// Log-likelihood, for warm starts.
     CrossEntropy,
+}
+
+/// How M2PO keeps its budget; formulas stand with the trainer's `M2poMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum M2poMode {
+    /// As AstraFlow: the ratio is clipped to the largest that is left when the mean is within the budget.
+    #[default]
+    Clip,
+    /// As its authors: the ratio is clipped where the mean of the clipped squares is within the budget.
+    Cap,
+    /// As AReaL: tokens leave the loss, and its denominator, until the mean of the others is within the budget.
+    Mask,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum M2poScope {
+    /// All tokens of an optimizer step; one more forward pass. The result does not depend on `micro_batch_tokens`.
+    #[default]
+    Minibatch,
+    /// The tokens that are computed together, as the published codes do.
+    Microbatch,
 }
 
 impl Default for LossConfig {
@@ -177,6 +234,9 @@ impl Default for LossConfig {
             clip_high: 0.2,
             dual_clip: None,
             beta: 0.05,
+            tau: 0.04,
+            mode: M2poMode::Clip,
+            scope: M2poScope::Minibatch,
             agg: Aggregation::Token,
             ratio: Ratio::Behaviour,
             weight_cap: 5.0,
@@ -190,6 +250,19 @@ impl Default for LossConfig {
 pub struct KlConfig {
     pub coef: f64,
     pub kind: KlKind,
+    pub place: KlPlace,
+}
+
+/// Where the KL is taken off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlPlace {
+    /// A term of the loss, with a gradient of its own.
+    #[default]
+    Loss,
+    /// The advantage of a token is less by the KL of that token and those after it, before the z-score over the batch
+    /// (REINFORCE++). One more forward pass over the batch.
+    Reward,
 }
 
 /// How the KL is estimated from sampled tokens (Schulman, "Approximating KL divergence", 2020), `d = ref - lp`.

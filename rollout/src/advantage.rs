@@ -8,7 +8,9 @@
 //!   baseline; with one seat per conversation that is the published formula. The scale is that of the rewards, not of the
 //!   `m_c`: conversations with equal means and unlike seats would otherwise be divided by nothing but the epsilon;
 //! - `astraflow`: pooled over (group, agent), `(r - mean) / (std + 1e-5)`, then a z-score over the tokens of the batch
-//!   ([`normalise`]): the reference recipe, kept to compare with.
+//!   ([`normalise`]): the reference recipe, kept to compare with;
+//! - `reinforce_plus_plus`: `A = r`, and `reinforce_plus_plus_baseline`: `A = r - mean` with the mean of `grpo`, then a z-score
+//!   over the tokens of the batch (REINFORCE++, arXiv:2501.03262, equations 6 to 8).
 //!
 //! Sums run in the order of (member, seat), in f64: the order of arrival changes no bit.
 
@@ -19,6 +21,8 @@ use configs::Advantage;
 
 const GRPO_EPSILON: f64 = 1e-6;
 const ASTRAFLOW_EPSILON: f64 = 1e-5;
+/// As the published code adds it.
+const REINFORCE_EPSILON: f64 = 1e-8;
 const ASTRAFLOW_CLIP: f64 = 20.0;
 
 /// Advantages of one agent's samples of one group.
@@ -49,7 +53,7 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
     for (at, sample) in samples.iter().enumerate() {
         let key = match kind {
             Advantage::Astraflow => ("", ""),
-            Advantage::Loo | Advantage::Grpo => (sample.role.as_str(), sample.subkey.as_str()),
+            _ => (sample.role.as_str(), sample.subkey.as_str()),
         };
         keys.entry(key).or_default().push(at);
     }
@@ -64,7 +68,7 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
         let lone = key.means.len() < 2;
         group.alone += usize::from(lone);
         group.equal += usize::from(!lone && key.equal);
-        if lone || key.equal {
+        if (lone || key.equal) && kind != Advantage::ReinforcePlusPlus {
             continue;
         }
         for i in at {
@@ -123,6 +127,8 @@ impl Key {
                 let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
                 (clip(reward) - mean) / (unbiased_std(&rewards) + ASTRAFLOW_EPSILON)
             }
+            Advantage::ReinforcePlusPlus => reward,
+            Advantage::ReinforcePlusPlusBaseline => reward - (others + reward) / n,
         }
     }
 }
@@ -137,18 +143,22 @@ fn unbiased_std(values: &[f64]) -> f64 {
     (values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt()
 }
 
-/// The `astraflow` profile's second step: subtracts the token mean and divides by the unbiased token std (+ 1e-5) of a whole
-/// batch. `values` are (advantage, trained tokens that carry it).
-pub fn normalise(values: &mut [(f64, usize)]) {
+/// The second step of kinds that compare with a whole batch: subtracts the mean over its tokens and divides by their
+/// standard deviation, unbiased (+ 1e-5) for `astraflow`, biased (+ 1e-8) for REINFORCE++. `values` are (advantage, trained
+/// tokens that carry it).
+pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
     let tokens: f64 = values.iter().map(|(_, n)| *n as f64).sum();
     if tokens < 2.0 {
         return;
     }
     let mean = values.iter().map(|(a, n)| a * *n as f64).sum::<f64>() / tokens;
     let squares = values.iter().map(|(a, n)| (a - mean).powi(2) * *n as f64).sum::<f64>();
-    let std = (squares / (tokens - 1.0)).sqrt();
+    let scale = match kind {
+        Advantage::Astraflow => (squares / (tokens - 1.0)).sqrt() + ASTRAFLOW_EPSILON,
+        _ => (squares / tokens).sqrt() + REINFORCE_EPSILON,
+    };
     for (advantage, _) in values {
-        *advantage = (*advantage - mean) / (std + ASTRAFLOW_EPSILON);
+        *advantage = (*advantage - mean) / scale;
     }
 }
 

@@ -117,7 +117,7 @@ fn astraflow_pools_the_roles_of_an_agent() {
 #[test]
 fn a_normalised_batch_has_token_mean_0_and_std_1() {
     let mut values = vec![(1.0, 3), (-1.0, 1), (0.5, 6)];
-    normalise(&mut values);
+    normalise(Advantage::Astraflow, &mut values);
     let mean: f64 = values.iter().map(|(a, n)| a * *n as f64).sum();
     let squares: f64 = values.iter().map(|(a, n)| a * a * *n as f64).sum();
     assert!(mean.abs() < 1e-9 && (squares / 9.0 - 1.0).abs() < 1e-4, "{values:?}");
@@ -137,7 +137,12 @@ fn group() -> impl Strategy<Value = Vec<Sample>> {
     })
 }
 
-const KINDS: [Advantage; 3] = [Advantage::Loo, Advantage::Grpo, Advantage::Astraflow];
+const KINDS: [Advantage; 4] = [
+    Advantage::Loo,
+    Advantage::Grpo,
+    Advantage::Astraflow,
+    Advantage::ReinforcePlusPlusBaseline,
+];
 
 proptest! {
     #[test]

@@ -173,6 +173,7 @@ fn every_loss_begins_with_the_policy_gradient() {
             .set("defaults.agent.train.optimizer.lr", 0.02)
             .set("defaults.agent.train.loss.kind", kind)
             .set("defaults.agent.train.loss.beta", 1.0)
+            .set("defaults.agent.train.loss.tau", 1e-4)
             .write(&program.runs().with_extension("toml"));
         let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
         program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);
@@ -180,7 +181,7 @@ fn every_loss_begins_with_the_policy_gradient() {
         let norms = lines.iter().map(|line| line["optim/grad_norm"].as_f64().unwrap());
         (norms.collect(), final_digest(&program.run_folder(), "a"))
     };
-    let kinds = ["grpo", "importance_sampling", "cispo", "dro"];
+    let kinds = ["grpo", "importance_sampling", "cispo", "dro", "m2po"];
     let (first, _) = run(kinds[0], 1);
     assert!(first.len() == 2 && first.iter().all(|norm| *norm > 1e-3), "{first:?}");
     for kind in &kinds[1..] {
@@ -194,6 +195,38 @@ fn every_loss_begins_with_the_policy_gradient() {
         kinds.len(),
         "two steps on one batch tell them apart: {ends:?}"
     );
+    // An answer of one word has one ratio.
+    let (gspo, grpo) = (run("gspo", 2).0, run("grpo", 2).0);
+    for (norm, same) in gspo.iter().zip(&grpo) {
+        assert!((norm / same - 1.0).abs() < 1e-4, "gspo: {norm} beside {same}");
+    }
+}
+
+/// REINFORCE++ needs one conversation of a task, and its KL lessens advantages: nothing at first, since the policy is its own
+/// reference, then what it has moved.
+#[test]
+fn reinforce_plus_plus_takes_the_kl_off_the_advantages() {
+    let program = program();
+    let config = Small::new()
+        .set("workflow.group_size", 1)
+        .set("defaults.agent.train.batch_groups", 64)
+        .set("defaults.agent.train.advantage", "reinforce_plus_plus")
+        .set("defaults.agent.train.kl.coef", 0.1)
+        .set("defaults.agent.train.kl.kind", "k2")
+        .set("defaults.agent.train.kl.place", "reward")
+        .set("defaults.agent.train.optimizer.lr", 0.01)
+        .write(&program.runs().with_extension("toml"));
+    let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
+    program.succeed(&["run", &config, "--steps", "3", "--folder", runs.to_str().unwrap()]);
+    let lines = metrics(&program.run_folder(), "train");
+    for agent in ["a", "b"] {
+        let own = lines.iter().filter(|line| line["agent"] == agent);
+        let kl: Vec<f64> = own.map(|line| line["advantage/kl"].as_f64().unwrap()).collect();
+        assert!(kl.len() == 3 && kl[0].abs() < 1e-9 && kl[2] > 1e-6, "{agent}: {kl:?}");
+    }
+    let trained =
+        |line: &Value| line["tokens/trained"].as_u64().unwrap() > 0 && line["optim/grad_norm"].as_f64() > Some(1e-4);
+    assert!(lines.iter().all(trained), "each batch pushes");
 }
 
 /// `configs/signal.toml` with the model of `folder` as the base of both agents' adapters.

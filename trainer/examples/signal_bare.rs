@@ -239,6 +239,8 @@ fn span(parent: Option<u32>, ids: Vec<u32>, drawn: Option<(Draw, f32, f32)>) -> 
         old_lp: Vec::new(),
         ids,
         advantage,
+        advantages: Vec::new(),
+        answer: 0,
         weight,
         temperature: 1.0,
         on_policy: true,

@@ -51,6 +51,17 @@ pub fn train_line(
     put("loss/clipped", (loss.clipped / tokens).into());
     put("loss/ratio", (loss.ratio / tokens).into());
     put("loss/reference_kl", (loss.reference_kl / tokens).into());
+    if let Some(kl) = outcome.advantage_kl {
+        put("advantage/kl", kl.into());
+    }
+    if loss.bounded > 0.0 {
+        put("m2po/second_moment", (loss.second_moment / loss.bounded).into());
+        put(
+            "m2po/second_moment_kept",
+            (loss.second_moment_kept / loss.kept.max(1.0)).into(),
+        );
+        put("m2po/kept", (loss.kept / loss.bounded).into());
+    }
     put("mismatch/behaviour_kl", (loss.behaviour_kl / tokens).into());
     put("mismatch/on_policy_gap", outcome.on_policy_gap.into());
     put("mismatch/off_policy_gap", loss.off_policy_gap.into());

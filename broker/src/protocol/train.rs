@@ -22,6 +22,11 @@ pub struct Span {
     pub old_lp: Vec<f32>,
     /// One value for every trained token of the span.
     pub advantage: f32,
+    /// A value for each token, in the place of `advantage`. Empty: `advantage`; else as long as `ids`.
+    pub advantages: Vec<f32>,
+    /// Trained spans with the same number are one answer, in the order of the batch: what was rewarded as one. Losses of
+    /// single tokens do not look at it.
+    pub answer: u32,
     /// `w_role * u_s / D`; 0 for tokens of a context.
     pub weight: f32,
     pub temperature: f32,
@@ -52,6 +57,15 @@ impl TrainBatch {
         }
         true
     }
+}
+
+/// Which weights a forward pass is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum Whose {
+    /// Those that are trained, as they are.
+    Trained,
+    /// The reference policy's.
+    Reference,
 }
 
 /// Which loss, with its settings.
@@ -98,6 +112,41 @@ pub enum Surrogate {
     Cispo { low: f32, high: f32 },
     /// `-(lp A - beta/2 (lp - old)^2)`.
     Dro { beta: f32 },
+    /// `-min(s A, clip(s, 1 - low, 1 + high) A)` for every token of an answer, `s` the geometric mean of the answer's
+    /// ratios (arXiv:2507.18071).
+    Gspo { low: f32, high: f32 },
+    /// `-min(r A, clip(r, ..) A)`: how far a ratio may be from 1 follows from the second moment of the log-ratios of all
+    /// tokens of the scope (arXiv:2510.01161).
+    M2po {
+        mode: M2poMode,
+        /// What the mean of the squared log-ratios may be.
+        budget: f32,
+        scope: M2poScope,
+    },
+}
+
+/// How M2PO keeps its budget. Harmful are the two quadrants that a clip acts in: `A > 0` with `r > 1`, `A < 0` with `r < 1`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum M2poMode {
+    /// AstraFlow: the harmful tokens with the largest squares are left out until the mean of the others is under the
+    /// budget; the largest survivor is the bound of a clip.
+    Clip,
+    /// The authors' code: the largest bound `c` among the harmful for which the mean of `min(l^2, c^2)` is within the
+    /// budget.
+    Cap,
+    /// AReaL: over all tokens, those with the largest squares leave the loss until the mean of the others is under the
+    /// budget; those that stay weigh as much as all did. Where the loss is decoupled, the log-ratio is that of the start
+    /// of the batch to the sampler.
+    Mask,
+}
+
+/// The tokens over which M2PO takes its statistics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub enum M2poScope {
+    /// All of the optimizer step.
+    Minibatch,
+    /// Those that are computed together, as the published codes do: the result depends on how many fit.
+    Microbatch,
 }
 
 /// Which estimate of the divergence KL(policy || other) from tokens of the policy, with `d = other - lp` (Schulman,
@@ -138,10 +187,11 @@ pub enum TrainCommand {
         seq: u64,
         params: OptimStep,
     },
-    /// Log-probs of the trained tokens under the weights as they are, span by span.
+    /// Log-probs of the trained tokens, span by span.
     Forward {
         seq: u64,
         batch: TrainBatch,
+        whose: Whose,
     },
     /// Writes a checkpoint folder.
     SaveState {
@@ -178,6 +228,13 @@ pub struct LossStats {
     pub on_policy_gap: f64,
     /// Largest |ratio - 1| over the other spans.
     pub off_policy_gap: f64,
+    /// Of M2PO: tokens whose squared log-ratios the budget bounds, and the sum of those squares.
+    pub bounded: f64,
+    pub second_moment: f64,
+    /// Those of them that keep their gradient, and the sum of their squares (of the capped squares for
+    /// [`M2poMode::Cap`], which counts all).
+    pub kept: f64,
+    pub second_moment_kept: f64,
 }
 
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

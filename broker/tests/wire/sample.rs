@@ -3,7 +3,10 @@
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
-use broker::protocol::train::{Loss, LossStats, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{
+    Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, Span, Surrogate, TrainBatch, TrainCommand, TrainReply,
+    Whose,
+};
 use broker::protocol::turn::{
     Finish, Generation, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest, TurnResult,
     VersionSpan, Wave,
@@ -185,6 +188,8 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
             behaviour_lp: vec![0.0, -0.5],
             old_lp: vec![0.0, -0.25],
             advantage: -1.5,
+            advantages: vec![0.0, -1.25],
+            answer: 3,
             weight: 0.125,
             temperature: 1.0,
             on_policy: true,
@@ -197,6 +202,17 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
         behaviour_cap: Some(4.0),
         ..Policy::clipped(0.2, 0.28)
     });
+    let of = |surrogate| {
+        Loss::Policy(Policy {
+            surrogate,
+            ..Policy::clipped(0.0, 0.0)
+        })
+    };
+    let m2po = Surrogate::M2po {
+        mode: M2poMode::Mask,
+        budget: 0.04,
+        scope: M2poScope::Microbatch,
+    };
     let params = OptimStep {
         lr: 3e-4,
         beta1: 0.9,
@@ -217,7 +233,11 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
             loss: Loss::CrossEntropy,
         },
         TrainCommand::OptimStep { seq: 3, params },
-        TrainCommand::Forward { seq: 4, batch },
+        TrainCommand::Forward {
+            seq: 4,
+            batch: batch.clone(),
+            whose: Whose::Reference,
+        },
         TrainCommand::SaveState {
             seq: 5,
             path: "step-1".into(),
@@ -230,6 +250,16 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
         TrainCommand::Publish {
             seq: 7,
             version: version(2, 40),
+        },
+        TrainCommand::ForwardBackward {
+            seq: 8,
+            batch: batch.clone(),
+            loss: of(Surrogate::Gspo { low: 3e-4, high: 4e-4 }),
+        },
+        TrainCommand::ForwardBackward {
+            seq: 9,
+            batch,
+            loss: of(m2po),
         },
     ]
 }
@@ -245,6 +275,10 @@ pub(crate) fn train_replies() -> Vec<TrainReply> {
         reference_kl: 0.25,
         on_policy_gap: 1e-6,
         off_policy_gap: 0.5,
+        bounded: 12.0,
+        second_moment: 0.75,
+        kept: 10.0,
+        second_moment_kept: 0.25,
     };
     vec![
         TrainReply::Loss(stats),

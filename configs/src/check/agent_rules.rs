@@ -2,28 +2,29 @@
 
 use std::time::Duration;
 
+use super::loss_rules;
 use super::rules::{Report, is_source};
 use crate::{
-    AgentConfig, AgentName, LoraConfig, LossKind, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig,
-    TokenizerConfig, TrainConfig, ZeroAdvantage,
+    AgentConfig, AgentName, LoraConfig, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig,
+    TokenizerConfig, TrainConfig,
 };
 
 /// A step of a sound engine may take so long on a machine that is busy.
 const LEAST_STUCK: Duration = Duration::from_secs(1);
 
 /// A report on the keys below one path.
-struct Below<'a> {
+pub(super) struct Below<'a> {
     report: &'a mut Report,
     path: String,
 }
 
 impl Below<'_> {
-    fn when(&mut self, wrong: bool, key: &str, message: impl Into<String>) {
+    pub(super) fn when(&mut self, wrong: bool, key: &str, message: impl Into<String>) {
         self.compared(wrong, key, &[], message);
     }
 
     /// `others` are keys below the same path.
-    fn compared(&mut self, wrong: bool, key: &str, others: &[&str], message: impl Into<String>) {
+    pub(super) fn compared(&mut self, wrong: bool, key: &str, others: &[&str], message: impl Into<String>) {
         let others: Vec<String> = others.iter().map(|other| format!("{}.{other}", self.path)).collect();
         let others: Vec<&str> = others.iter().map(String::as_str).collect();
         self.report
@@ -34,7 +35,7 @@ impl Below<'_> {
         self.when(value == 0, key, "is 0: write 1 or more");
     }
 
-    fn positive(&mut self, value: f64, key: &str) {
+    pub(super) fn positive(&mut self, value: f64, key: &str) {
         self.when(
             !(value.is_finite() && value > 0.0),
             key,
@@ -42,7 +43,7 @@ impl Below<'_> {
         );
     }
 
-    fn not_negative(&mut self, value: f64, key: &str) {
+    pub(super) fn not_negative(&mut self, value: f64, key: &str) {
         self.when(
             !(value.is_finite() && value >= 0.0),
             key,
@@ -256,41 +257,7 @@ fn train(train: &TrainConfig, below: &mut Below) {
             train.minibatches, train.batch_groups
         ),
     );
-    let loss = &train.loss;
-    below.when(
-        !(loss.clip_low > 0.0 && loss.clip_low <= 1.0),
-        "loss.clip_low",
-        format!(
-            "is {}: the ratio is clipped to 1 - clip_low, so write a number above 0 and at most 1, such as 0.2",
-            loss.clip_low
-        ),
-    );
-    below.positive(loss.clip_high, "loss.clip_high");
-    below.positive(loss.weight_cap, "loss.weight_cap");
-    below.not_negative(loss.beta, "loss.beta");
-    let dual = loss.dual_clip.unwrap_or(2.0);
-    below.when(
-        !(dual.is_finite() && dual > 1.0),
-        "loss.dual_clip",
-        format!(
-            "is {dual}: it bounds the loss of tokens with a negative advantage, so write a number above 1, such as 3.0"
-        ),
-    );
-    below.not_negative(train.kl.coef, "kl.coef");
-    below.not_negative(train.entropy, "entropy");
-    below.not_negative(train.entropy_final.unwrap_or(0.0), "entropy_final");
-    below.compared(
-        train.zero_advantage == ZeroAdvantage::Skip && loss.kind == LossKind::Dro && loss.beta != 0.0,
-        "zero_advantage",
-        &["loss", "loss.kind", "loss.beta"],
-        "is \"skip\" while loss.kind is \"dro\": its pull acts on groups without advantage too; write \"keep\", or set loss.beta to 0",
-    );
-    below.compared(
-        train.zero_advantage == ZeroAdvantage::Skip && (train.kl.coef != 0.0 || train.entropy != 0.0 || train.entropy_final.unwrap_or(0.0) != 0.0),
-        "zero_advantage",
-        &["kl", "kl.coef", "entropy"],
-        "is \"skip\" while KL or entropy is on: groups without advantage still have a gradient then; write \"keep\", or set kl.coef and entropy to 0",
-    );
+    loss_rules::check(train, below);
     if let Some(warm) = &train.warm_start {
         below.at_least_one(warm.steps as usize, "warm_start.steps");
         below.at_least_one(warm.batch, "warm_start.batch");

@@ -80,7 +80,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["rollout_top_k"], "agents.NAME.sampling.top_k"),
     (
         &["advantage_estimator", "adv_estimator", "scale_rewards"],
-        "agents.NAME.train.advantage (\"loo\" or \"grpo\")",
+        "agents.NAME.train.advantage (\"loo\", \"grpo\", \"reinforce_plus_plus\" or \"reinforce_plus_plus_baseline\")",
     ),
     (
         &["eps_clip", "epsilon", "clip_ratio", "clip_ratio_low", "cliprange"],
@@ -91,6 +91,48 @@ const FOREIGN: &[(&[&str], &str)] = &[
         "agents.NAME.train.loss.clip_high",
     ),
     (&["loss_type", "loss_agg_mode"], "agents.NAME.train.loss.agg"),
+    (
+        &[
+            "policy_loss",
+            "loss_mode",
+            "importance_sampling_level",
+            "use_gspo",
+            "enable_gspo",
+        ],
+        "agents.NAME.train.loss.kind (\"gspo\" for one ratio per answer, TRL's level \"sequence\"; \"m2po\"; \"cispo\"; ...)",
+    ),
+    (
+        &[
+            "m2_threshold",
+            "m2po_threshold",
+            "m2po_budget",
+            "second_momentum_threshold",
+            "tau_m2",
+        ],
+        "agents.NAME.train.loss.tau (with loss.kind = \"m2po\")",
+    ),
+    (
+        &[
+            "use_kl_in_reward",
+            "kl_in_reward",
+            "kl_penalty_location",
+            "apply_kl_in_reward",
+        ],
+        "agents.NAME.train.kl.place (\"reward\")",
+    ),
+    (
+        &["kl_estimator", "kl_loss_type", "kl_penalty", "kl_penalty_type"],
+        "agents.NAME.train.kl.kind",
+    ),
+    (
+        &[
+            "advantage_normalization",
+            "adv_norm",
+            "whiten_advantages",
+            "normalize_advantages",
+        ],
+        "agents.NAME.train.advantage (\"reinforce_plus_plus\": a z-score over the batch)",
+    ),
     (
         &["use_decoupled_loss", "recompute_logprob", "recompute_logprobs"],
         "agents.NAME.train.loss.ratio (\"decoupled\")",
@@ -322,6 +364,9 @@ mod tests {
             ("rollout-batch-size", "train.batch_groups"),
             ("num_generations", "workflow.group_size"),
             ("max_tokens_per_gpu", "train.micro_batch_tokens"),
+            ("importance_sampling_level", "train.loss.kind (\"gspo\""),
+            ("m2_threshold", "train.loss.tau"),
+            ("use_kl_in_reward", "train.kl.place"),
             ("temperature", "agents.NAME.sampling.temperature"),
         ] {
             let advice = advice(theirs, &["name", "seed"]);

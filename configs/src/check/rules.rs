@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::names::nearest;
 use crate::run::Problem;
-use crate::{Mode, RunConfig, ZeroAdvantage};
+use crate::{Advantage, Mode, RunConfig, ZeroAdvantage};
 
 /// Workflows that are shipped.
 pub(super) const WORKFLOWS: [&str; 8] = [
@@ -249,12 +249,12 @@ fn workflow(config: &RunConfig, report: &mut Report) {
         &[],
         "is 0, so no task would be played: write 1 or more",
     );
-    let trains = config.agents.values().any(|agent| agent.train.enabled);
+    let mut trained = config.agents.values().filter(|agent| agent.train.enabled);
     report.when(
-        workflow.group_size == 1 && trains,
+        workflow.group_size == 1 && trained.any(|agent| agent.train.advantage != Advantage::ReinforcePlusPlus),
         "workflow.group_size",
         &[],
-        "is 1: an advantage compares conversations of the same task, so with one alone nothing is learned; write 2 or more, such as 8",
+        "is 1: an advantage compares conversations of the same task, so with one alone nothing is learned; write 2 or more, such as 8 (or advantage = \"reinforce_plus_plus\", which compares with the batch)",
     );
     report.when(
         !(0.0..=1.0).contains(&workflow.min_group),

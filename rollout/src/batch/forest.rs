@@ -1,4 +1,7 @@
 //! Rows as a forest of spans: the prompt that all rows of a group and role begin with stands once, above them.
+//!
+//! An answer is a sample: all that one seat said in a conversation, over all its turns and rows. What was rewarded as one,
+//! and has one advantage, is what losses of whole answers take as one.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +15,8 @@ struct Leaf<'a> {
     row: &'a PreparedRow<'a>,
     sample: &'a PreparedSample<'a>,
     weight: f32,
+    /// Of the sample among those of the step.
+    answer: u32,
     /// Ids up to the last trained one.
     end: usize,
     /// The first trained id.
@@ -24,11 +29,16 @@ pub(super) fn plant(groups: &[&Prepared<'_>], weights: &Weights, fresh: bool) ->
         spans: Vec::new(),
         tokens: weights.tokens,
     };
+    let mut answers = 0..;
     for (at, group) in groups.iter().enumerate() {
         let mut roles: BTreeMap<&str, Vec<Leaf<'_>>> = BTreeMap::new();
-        for sample in group.samples.iter().filter(|s| s.discard.is_none()) {
+        let samples = group.samples.iter().filter(|s| s.discard.is_none());
+        for (sample, answer) in samples.zip(&mut answers) {
             let weight = weights.of(at, sample);
-            let leaves = sample.rows.iter().filter_map(|row| Leaf::new(row, sample, weight));
+            let leaves = sample
+                .rows
+                .iter()
+                .filter_map(|row| Leaf::new(row, sample, weight, answer));
             roles.entry(&sample.sample.role).or_default().extend(leaves);
         }
         for leaves in roles.values() {
@@ -75,13 +85,14 @@ fn context(ids: &[u32]) -> Span {
 
 impl<'a> Leaf<'a> {
     /// `None` if nothing of the row is trained.
-    fn new(row: &'a PreparedRow<'a>, sample: &'a PreparedSample<'a>, weight: f32) -> Option<Self> {
+    fn new(row: &'a PreparedRow<'a>, sample: &'a PreparedSample<'a>, weight: f32, answer: u32) -> Option<Self> {
         let first = row.trained.iter().position(Option::is_some)?;
         let last = row.trained.iter().rposition(Option::is_some)?;
         Some(Self {
             row,
             sample,
             weight,
+            answer,
             first,
             end: last + 1,
         })
@@ -99,6 +110,8 @@ impl<'a> Leaf<'a> {
                 behaviour_lp: trained.iter().map(|lp| lp.unwrap_or(0.0)).collect(),
                 old_lp: Vec::new(),
                 advantage: self.sample.advantage,
+                advantages: Vec::new(),
+                answer: self.answer,
                 weight: self.weight,
                 temperature,
                 on_policy: fresh && self.row.on_policy,

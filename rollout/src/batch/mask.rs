@@ -2,7 +2,7 @@
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::{Bundle, Row, Sample, SampleStatus, Segment};
-use configs::{Advantage, Stale, TrainConfig, Truncated, ZeroAdvantage};
+use configs::{Stale, TrainConfig, Truncated, ZeroAdvantage};
 
 use super::select::Chosen;
 use super::{Context, Discard};
@@ -116,7 +116,7 @@ fn may_skip(config: &TrainConfig) -> bool {
     config.zero_advantage == ZeroAdvantage::Skip
         && config.kl.coef == 0.0
         && config.entropy == 0.0
-        && config.advantage != Advantage::Astraflow
+        && !config.advantage.is_of_batch()
 }
 
 fn prepare_row<'a>(row: &'a Row, context: &Context<'_>) -> PreparedRow<'a> {

@@ -51,8 +51,9 @@ pub(super) fn select<'a>(bundles: &'a [Bundle], context: &Context<'_>) -> Select
         }
     }
     selection.missing = missing(&selection, wanted, refill, context);
-    if selection.missing.is_none() && config.advantage == Advantage::Astraflow {
-        normalise(&mut selection.groups);
+    // Where the KL is taken off the reward, the trainer does it when it knows the KL.
+    if selection.missing.is_none() && config.advantage.is_of_batch() && !config.kl_in_reward() {
+        normalise(config.advantage, &mut selection.groups);
     }
     selection
 }
@@ -65,13 +66,13 @@ fn missing(selection: &Selection<'_>, wanted: usize, refill: bool, context: &Con
     (context.more && groups > 0).then_some(groups)
 }
 
-fn normalise(groups: &mut [Chosen<'_>]) {
+fn normalise(kind: Advantage, groups: &mut [Chosen<'_>]) {
     let tokens = |sample: &Sample| sample.rows.iter().map(|row| row.trained_tokens()).sum::<usize>();
     let all = groups
         .iter()
         .flat_map(|g| g.advantages.values.iter().copied().zip(g.samples.iter().map(tokens)));
     let mut values: Vec<(f64, usize)> = all.collect();
-    advantage::normalise(&mut values);
+    advantage::normalise(kind, &mut values);
     let places = groups.iter_mut().flat_map(|group| &mut group.advantages.values);
     for (place, (value, _)) in places.zip(values) {
         *place = value;

@@ -20,6 +20,8 @@ pub fn cross_entropy(pairs: &[(Vec<u32>, Vec<u32>)]) -> TrainBatch {
             behaviour_lp: vec![0.0; ids.len()],
             old_lp: Vec::new(),
             advantage: 1.0,
+            advantages: Vec::new(),
+            answer: 0,
             weight,
             temperature: 1.0,
             on_policy: false,

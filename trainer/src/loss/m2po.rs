@@ -4,17 +4,17 @@
 //! Three published ways to keep `mean l^2` of the harmful tokens under a budget, `l = p - q`. Harmful are the two quadrants
 //! that a clip acts in: `A > 0` with `l > 0`, and `A < 0` with `l < 0`.
 
-/// How the budget is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// AstraFlow: the harmful tokens with the largest `l^2` are left out until the mean of the others is under the budget;
-    /// the largest survivor is the bound of a clip.
-    Clip,
-    /// The authors' code: the largest bound `c` among the harmful `|l|` for which the mean of `min(l^2, c^2)` is within the
-    /// budget.
-    Cap,
-    /// AReaL: over all tokens, those with the largest `l^2` are masked until the mean of the others is under the budget.
-    Mask,
+pub use broker::protocol::train::M2poMode as Mode;
+
+/// Squared log-ratios of a scope, summed so that scopes add up.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Moment {
+    /// Tokens whose squares the budget bounds: the harmful, all for [`Mode::Mask`].
+    pub bounded: f64,
+    pub sum: f64,
+    /// Those of them that keep their gradient, and their squares; for [`Mode::Cap`] all of them, and the capped squares.
+    pub kept: f64,
+    pub kept_sum: f64,
 }
 
 /// What became of the budget.
@@ -25,8 +25,7 @@ pub struct Bounds {
     pub high: f64,
     /// Tokens that count; all but those that [`Mode::Mask`] leaves out, of the denominator too.
     pub kept: Vec<bool>,
-    /// Mean `l^2` over the harmful tokens (over all for [`Mode::Mask`]) before anything was done.
-    pub second_moment: f64,
+    pub moment: Moment,
 }
 
 /// Where AstraFlow's clip stays when nothing has to be done, and what it never exceeds.
@@ -37,39 +36,53 @@ const WIDEST_HIGH: f64 = 20.0;
 /// `advantages` of each, all trained.
 #[must_use]
 pub fn bounds(mode: Mode, log_ratios: &[f64], advantages: &[f64], budget: f64) -> Bounds {
-    let squares = |harmful: bool| -> Vec<f64> {
-        let pairs = log_ratios.iter().zip(advantages);
-        let chosen = pairs.filter(|(l, a)| !harmful || (**a > 0.0 && **l > 0.0) || (**a < 0.0 && **l < 0.0));
-        chosen.map(|(l, _)| l * l).collect()
-    };
-    let mut squares = squares(mode != Mode::Mask);
-    let second_moment = mean(&squares);
+    let pairs = log_ratios.iter().zip(advantages);
+    let chosen = pairs.filter(|(l, a)| mode == Mode::Mask || is_harmful(**l, **a));
+    let mut squares: Vec<f64> = chosen.map(|(l, _)| l * l).collect();
     squares.sort_by(|a, b| b.total_cmp(a));
+    let over = !squares.is_empty() && mean(&squares) > budget;
     let (mut low, mut high) = match mode {
         Mode::Clip => (1.0 - WIDEST_LOW, 1.0 + WIDEST_HIGH),
         Mode::Cap | Mode::Mask => (0.0, f64::INFINITY),
     };
     let mut kept = vec![true; log_ratios.len()];
-    if !squares.is_empty() && second_moment > budget {
-        match mode {
-            Mode::Clip => {
-                let cut = squares[first_within(&squares, budget)].sqrt();
-                low = low.max((-cut).exp());
-                high = high.min(cut.exp());
-            }
-            Mode::Cap => {
-                let cut = largest_cap(&squares, budget).sqrt();
-                (low, high) = ((-cut).exp(), cut.exp());
-            }
-            Mode::Mask => kept = masked(log_ratios, first_within(&squares, budget)),
+    let after = match mode {
+        _ if !over => squares.clone(),
+        Mode::Clip => {
+            let first = first_within(&squares, budget);
+            let cut = squares[first].sqrt();
+            low = low.max((-cut).exp());
+            high = high.min(cut.exp());
+            squares[first..].to_vec()
         }
-    }
+        Mode::Cap => {
+            let largest = largest_cap(&squares, budget);
+            let cut = largest.sqrt();
+            (low, high) = ((-cut).exp(), cut.exp());
+            squares.iter().map(|square| square.min(largest)).collect()
+        }
+        Mode::Mask => {
+            let dropped = first_within(&squares, budget);
+            kept = masked(log_ratios, dropped);
+            squares[dropped..].to_vec()
+        }
+    };
     Bounds {
         low,
         high,
         kept,
-        second_moment,
+        moment: Moment {
+            bounded: squares.len() as f64,
+            sum: squares.iter().sum(),
+            kept: after.len() as f64,
+            kept_sum: after.iter().sum(),
+        },
     }
+}
+
+/// Whether a clip could act: the loss pushes on where the ratio has gone already.
+fn is_harmful(log_ratio: f64, advantage: f64) -> bool {
+    (advantage > 0.0 && log_ratio > 0.0) || (advantage < 0.0 && log_ratio < 0.0)
 }
 
 /// The first place of the descending list from which on the mean is below the budget; the last if there is none.
@@ -128,7 +141,9 @@ mod tests {
     #[test]
     fn the_golden_case_of_the_clip() {
         let bounds = bounds(Mode::Clip, &L, &A, 0.01);
-        assert!((bounds.second_moment - 0.031_316_7).abs() < 1e-7);
+        let moment = bounds.moment;
+        assert!((moment.sum / moment.bounded - 0.031_316_7).abs() < 1e-7);
+        assert!((moment.kept_sum / moment.kept - 0.008_85).abs() < 1e-9 && moment.kept == 4.0);
         assert!((bounds.low - 0.860_708).abs() < 1e-6 && (bounds.high - 1.161_834).abs() < 1e-6);
         let terms: Vec<_> = L.iter().zip(A).map(|(l, a)| token(&bounds, *l, a)).collect();
         let loss = terms.iter().map(|term| term.value).sum::<f64>() / 8.0;

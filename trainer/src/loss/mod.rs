@@ -3,17 +3,18 @@
 //! Nothing here knows tensors: [`head`] turns the derivatives into gradients of the hidden states and of the output matrix.
 
 pub mod head;
+pub mod joint;
 mod kl;
 pub mod m2po;
 mod policy;
 mod ratio;
+mod returns;
 mod sequence;
 
 pub use kl::{k3, kl_estimate};
 pub use policy::{clipped_policy, ratio};
-pub use ratio::{
-    cispo, decoupled_policy, dro, dual_clipped_policy, importance_sampling, normalise, reinforce_plus_plus, truncated,
-};
+pub use ratio::{cispo, decoupled_policy, dro, dual_clipped_policy, importance_sampling, truncated};
+pub use returns::{kl_returns, normalise, reinforce_plus_plus};
 pub use sequence::{SequenceTerm, gspo};
 
 use broker::protocol::train::{Loss, Policy, Surrogate};
@@ -65,10 +66,36 @@ pub fn token_loss(loss: &Loss, token: &Token) -> Term {
 }
 
 fn policy_loss(policy: &Policy, token: &Token) -> Term {
-    let mut term = surrogate(policy.surrogate, token);
+    let Some(mut term) = surrogate(policy.surrogate, token) else {
+        return alone(policy, token);
+    };
     if let Some(cap) = policy.behaviour_cap {
         term = truncated(term, token.old, token.behaviour, f64::from(cap));
     }
+    finish(policy, term, token)
+}
+
+/// A loss of many tokens, of which there is one.
+fn alone(policy: &Policy, token: &Token) -> Term {
+    let member = joint::Member {
+        token: *token,
+        weight: 1.0,
+        answer: 0,
+        span: 0,
+        offset: 0,
+    };
+    let (shares, _) = joint::shares(&Loss::Policy(*policy), &[member]);
+    shares.first().map_or_else(Term::default, |share| Term {
+        value: share.value,
+        d_logprob: share.slope.d_logprob,
+        d_entropy: share.slope.d_entropy,
+        clipped: share.clipped,
+        reference_kl: share.reference_kl,
+    })
+}
+
+/// Adds the KL and the entropy.
+fn finish(policy: &Policy, mut term: Term, token: &Token) -> Term {
     let (kl_coef, entropy_coef) = (f64::from(policy.kl_coef), f64::from(policy.entropy_coef));
     if kl_coef != 0.0 {
         let (kl, d_kl) = kl_estimate(policy.kl, token.logprob, token.reference);
@@ -81,9 +108,10 @@ fn policy_loss(policy: &Policy, token: &Token) -> Term {
     term
 }
 
-fn surrogate(surrogate: Surrogate, token: &Token) -> Term {
+/// `None`: it is none of a token alone ([`joint`]).
+fn surrogate(surrogate: Surrogate, token: &Token) -> Option<Term> {
     let (p, old, advantage) = (token.logprob, token.old, token.advantage);
-    match surrogate {
+    Some(match surrogate {
         Surrogate::Clipped { low, high, dual: None } => {
             clipped_policy(p, old, advantage, f64::from(low), f64::from(high))
         }
@@ -95,7 +123,8 @@ fn surrogate(surrogate: Surrogate, token: &Token) -> Term {
         Surrogate::ImportanceSampling => importance_sampling(p, old, advantage),
         Surrogate::Cispo { low, high } => cispo(p, old, advantage, 1.0 - f64::from(low), 1.0 + f64::from(high)),
         Surrogate::Dro { beta } => dro(p, old, advantage, f64::from(beta)),
-    }
+        Surrogate::Gspo { .. } | Surrogate::M2po { .. } => return None,
+    })
 }
 
 #[cfg(test)]

@@ -83,32 +83,6 @@ pub fn truncated(term: Term, old: f64, q: f64, cap: f64) -> Term {
     }
 }
 
-/// The advantage of REINFORCE++ before its normalisation over the batch: the reward of the whole answer minus `beta` times
-/// the KL estimates `k1` of this token and those after it (Hu et al., arXiv:2501.03262, equation 5).
-#[must_use]
-pub fn reinforce_plus_plus(reward: f64, k1: &[f64], beta: f64) -> Vec<f64> {
-    let mut to_come = 0.0;
-    let mut advantages: Vec<f64> = k1
-        .iter()
-        .rev()
-        .map(|kl| {
-            to_come += kl;
-            reward - beta * to_come
-        })
-        .collect();
-    advantages.reverse();
-    advantages
-}
-
-/// `(A - mean) / (std + 1e-8)` over all tokens of a batch, with the biased standard deviation.
-pub fn normalise(advantages: &mut [f64]) {
-    let count = advantages.len().max(1) as f64;
-    let mean = advantages.iter().sum::<f64>() / count;
-    let variance = advantages.iter().map(|a| (a - mean) * (a - mean)).sum::<f64>() / count;
-    let std = variance.sqrt() + 1e-8;
-    advantages.iter_mut().for_each(|a| *a = (*a - mean) / std);
-}
-
 /// Whether [`ratio`] holds the ratio at its bound, where it moves no more.
 fn is_held(p: f64, q: f64) -> bool {
     ratio(p, q) != (p - q).exp()
@@ -181,13 +155,5 @@ mod tests {
         assert_eq!(decoupled_policy(-1.0, Q, Q, 0.5, 0.2, 0.2, f64::INFINITY), plain);
         let capped = truncated(plain, -0.1, -2.0, 1.0);
         assert_eq!(capped, plain, "a weight above the cap is the cap");
-    }
-
-    #[test]
-    fn reinforce_plus_plus_pays_for_the_divergence_to_come() {
-        assert_eq!(reinforce_plus_plus(1.0, &[0.5, 0.25, -0.25], 0.1), [0.95, 1.0, 1.025]);
-        let mut advantages = vec![1.0, 3.0, 5.0];
-        normalise(&mut advantages);
-        assert!((advantages[2] - 1.224_744_9).abs() < 1e-6 && advantages[1].abs() < 1e-12);
     }
 }

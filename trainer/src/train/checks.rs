@@ -1,8 +1,12 @@
 //! Settings that no loss and no step can have are refused before anything is computed.
 
-use broker::protocol::train::{Loss, OptimStep, Surrogate};
+use std::collections::HashMap;
+
+use broker::protocol::train::{Loss, OptimStep, Surrogate, TrainBatch};
 
 use super::error::Refusal;
+use super::rows::BatchError;
+use crate::loss::joint::Reach;
 
 /// Refuses settings that no loss has.
 pub(super) fn check_loss(loss: &Loss) -> Result<(), Refusal> {
@@ -11,6 +15,10 @@ pub(super) fn check_loss(loss: &Loss) -> Result<(), Refusal> {
     at_least_0("kl_coef", policy.kl_coef)?;
     let cap = policy.behaviour_cap.unwrap_or(1.0);
     above("behaviour_cap", cap, 0.0)?;
+    if matches!(policy.surrogate, Surrogate::Gspo { .. }) && policy.behaviour_cap.is_some() {
+        let rule = "absent: a loss of whole answers has no weight for single tokens";
+        return in_range("behaviour_cap", f64::from(cap), false, rule);
+    }
     let entropy = policy.entropy_coef;
     in_range("entropy_coef", f64::from(entropy), entropy.is_finite(), "finite")
 }
@@ -19,7 +27,8 @@ fn check_surrogate(surrogate: Surrogate) -> Result<(), Refusal> {
     match surrogate {
         Surrogate::ImportanceSampling => Ok(()),
         Surrogate::Dro { beta } => at_least_0("beta", beta),
-        Surrogate::Cispo { low, high } => check_clip(low, high),
+        Surrogate::Cispo { low, high } | Surrogate::Gspo { low, high } => check_clip(low, high),
+        Surrogate::M2po { budget, .. } => above("budget", budget, 0.0),
         Surrogate::Clipped { low, high, dual } => {
             check_clip(low, high)?;
             above("dual_clip", dual.unwrap_or(2.0), 1.0)
@@ -44,6 +53,22 @@ fn above(what: &'static str, value: f32, bound: f32) -> Result<(), Refusal> {
         "finite and above 1"
     };
     in_range(what, f64::from(value), value.is_finite() && value > bound, rule)
+}
+
+/// Refuses answers without one advantage, where the loss is of whole answers.
+pub(super) fn check_answers(loss: &Loss, batch: &TrainBatch) -> Result<(), BatchError> {
+    if Reach::of(loss) != Reach::Answer {
+        return Ok(());
+    }
+    let mut known: HashMap<u32, f32> = HashMap::new();
+    for (place, span) in batch.spans.iter().enumerate().filter(|(_, s)| s.mask.contains(&true)) {
+        let advantage = *known.entry(span.answer).or_insert(span.advantage);
+        if advantage != span.advantage || !span.advantages.is_empty() {
+            let answer = span.answer;
+            return Err(BatchError::Answer { span: place, answer });
+        }
+    }
+    Ok(())
 }
 
 /// Refuses settings that no step has.

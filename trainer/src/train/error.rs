@@ -41,6 +41,8 @@ pub enum Refusal {
         value: f64,
         rule: &'static str,
     },
+    #[error("the loss gave {given} shares for {wanted} tokens: give one for each")]
+    Shares { given: usize, wanted: usize },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }

@@ -1,14 +1,19 @@
 //! The gradient of a batch: trunk with a graph, head in closed form, one backward per micro-batch.
+//!
+//! A loss of single tokens takes one pass. A loss that reaches over an answer or a micro-batch computes the head twice. One
+//! that reaches over the whole minibatch has a first pass without a gradient over all of it, so that the result does not
+//! depend on what is computed together.
 
-use broker::protocol::train::{Loss, LossStats, Span, TrainBatch};
+use broker::protocol::train::{Loss, LossStats, TrainBatch};
 use configs::Dtype;
 use tch::{Kind, Tensor};
 
-use super::micro::pack;
-use super::rows::{BatchError, Limits, Row, Trained, flatten};
-use crate::loss::head::{self, HeadGrad, HeadInput, Slope};
-use crate::loss::{Token, k3, ratio, token_loss};
-use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, RowBatch, Weights};
+use super::measure::{add_moment, measure};
+use super::micro::{Micro, MicroBatch, pack, torn};
+use super::rows::{BatchError, Limits, Row, flatten};
+use crate::loss::head::{self, HeadGrad};
+use crate::loss::joint::{self, Member, Reach, Share};
+use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights};
 use crate::pulse::Pulse;
 
 /// A model whose backward adds up in one flat buffer.
@@ -63,16 +68,6 @@ impl HeadPlace {
             Self::Frozen => HeadGrad::Frozen,
         }
     }
-}
-
-/// Rows of one micro-batch on the device, with the tokens that are trained.
-struct Micro {
-    rows: RowBatch,
-    tokens: Vec<Trained>,
-    /// The packed position whose state predicts each token, `[N]`.
-    predictors: Tensor,
-    targets: Vec<i64>,
-    temperatures: Vec<f32>,
 }
 
 impl Trainable {
@@ -142,42 +137,136 @@ impl Trainable {
         reference: Option<&Decoder>,
         budget: usize,
     ) -> Result<LossStats, ModelError> {
+        let packed = pack(rows, budget);
         let mut stats = LossStats::default();
-        for indices in pack(rows, budget) {
+        let reach = Reach::of(loss);
+        if reach == Reach::Minibatch || (reach == Reach::Answer && torn(rows, &packed, batch)) {
+            let members = self.members(rows, batch, reference, &packed)?;
+            let (shares, moment) = joint::shares(loss, &members);
+            add_moment(&mut stats, &moment);
+            self.accumulate_shares(rows, batch, &packed, &members, &shares, &mut stats)?;
+            return Ok(stats);
+        }
+        for indices in packed {
             let micro = Micro::new(&self.decoder, rows, &indices, batch)?;
-            let reference = match reference {
-                Some(decoder) => Some(micro.values(decoder)?.logprobs),
-                None => None,
-            };
-            tch::with_grad(|| self.accumulate_micro(&micro, batch, loss, reference.as_deref(), &mut stats))?;
+            let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
+            if reach == Reach::Token {
+                self.token_by_token(&micro, loss, reference.as_deref(), &mut stats)?;
+            } else {
+                self.together(&micro, loss, reference.as_deref(), &mut stats)?;
+            }
             self.pulse.mark();
         }
         Ok(stats)
     }
 
-    fn accumulate_micro(
-        &mut self,
-        micro: &Micro,
+    /// All tokens of the batch with what is known of them, micro-batch after micro-batch; no gradient.
+    pub(crate) fn members(
+        &self,
+        rows: &[Row],
         batch: &TrainBatch,
+        reference: Option<&Decoder>,
+        packed: &[MicroBatch],
+    ) -> Result<Vec<Member>, ModelError> {
+        let mut members = Vec::new();
+        for indices in packed {
+            let micro = Micro::new(&self.decoder, rows, indices, batch)?;
+            let reference = reference.map(|decoder| micro.logprobs(decoder)).transpose()?;
+            members.extend(micro.members(&micro.values(&self.decoder)?, reference.as_deref()));
+            self.pulse.mark();
+        }
+        Ok(members)
+    }
+
+    /// Adds the gradient that `shares` describe: one for each of `members`, in the order of [`Self::members`].
+    pub(crate) fn accumulate_shares(
+        &mut self,
+        rows: &[Row],
+        batch: &TrainBatch,
+        packed: &[MicroBatch],
+        members: &[Member],
+        shares: &[Share],
+        stats: &mut LossStats,
+    ) -> Result<(), ModelError> {
+        let mut first = 0;
+        for indices in packed {
+            let micro = Micro::new(&self.decoder, rows, indices, batch)?;
+            let own = first..first + micro.len();
+            first = own.end;
+            let states = self.states(&micro)?;
+            self.by_shares(&micro, &states, &members[own.clone()], &shares[own], stats)?;
+            self.pulse.mark();
+        }
+        Ok(())
+    }
+
+    /// The loss of each token is known with its log-prob: one pass through the head.
+    fn token_by_token(
+        &mut self,
+        micro: &Micro<'_>,
         loss: &Loss,
         reference: Option<&[f32]>,
         stats: &mut LossStats,
     ) -> Result<(), ModelError> {
-        let states = self.decoder.hidden(&micro.rows)?.f_index_select(0, &micro.predictors)?;
+        let states = self.states(micro)?;
         let input = micro.head_input(&states, &self.decoder);
+        let sampled = matches!(loss, Loss::Policy(_));
         let d_states = head::gradients(&input, self.head.grad(), |i, logprob, entropy| {
-            let trained = micro.tokens[i];
-            let span = &batch.spans[trained.span];
-            let token = token(span, trained.offset, logprob, entropy, reference.map(|lps| lps[i]));
-            measure(stats, loss, span, &token)
+            let member = micro.member(i, logprob, entropy, reference.map(|lps| lps[i]));
+            let share = joint::share(loss, &member);
+            measure(stats, micro.span(i), &member.token, &share, sampled);
+            share.slope
         })?;
+        self.backward(&states, &d_states)
+    }
+
+    /// All that the loss reaches is in this micro-batch.
+    fn together(
+        &mut self,
+        micro: &Micro<'_>,
+        loss: &Loss,
+        reference: Option<&[f32]>,
+        stats: &mut LossStats,
+    ) -> Result<(), ModelError> {
+        let states = self.states(micro)?;
+        let values = head::values(&micro.head_input(&states, &self.decoder))?;
+        let members = micro.members(&values, reference);
+        let (shares, moment) = joint::shares(loss, &members);
+        add_moment(stats, &moment);
+        self.by_shares(micro, &states, &members, &shares, stats)
+    }
+
+    fn by_shares(
+        &mut self,
+        micro: &Micro<'_>,
+        states: &Tensor,
+        members: &[Member],
+        shares: &[Share],
+        stats: &mut LossStats,
+    ) -> Result<(), ModelError> {
+        let input = micro.head_input(states, &self.decoder);
+        let d_states = head::gradients(&input, self.head.grad(), |i, _, _| {
+            measure(stats, micro.span(i), &members[i].token, &shares[i], true);
+            shares[i].slope
+        })?;
+        self.backward(states, &d_states)
+    }
+
+    /// The states that predict the micro-batch's tokens, with a graph.
+    fn states(&self, micro: &Micro<'_>) -> Result<Tensor, ModelError> {
+        tch::with_grad(|| micro.states(&self.decoder))
+    }
+
+    fn backward(&mut self, states: &Tensor, d_states: &Tensor) -> Result<(), ModelError> {
         if self.trunk.is_empty() {
             return Ok(());
         }
-        // tch has no backward with a given upstream gradient; this sum has exactly that gradient.
-        let scalar = states.f_mul(&d_states)?.f_sum(Kind::Float)?;
         let leaves: Vec<&Tensor> = self.trunk.iter().map(|leaf| &leaf.tensor).collect();
-        let grads = Tensor::f_run_backward(&[scalar], &leaves, false, false)?;
+        // tch has no backward with a given upstream gradient; this sum has exactly that gradient.
+        let grads = tch::with_grad(|| {
+            let scalar = states.f_mul(d_states)?.f_sum(Kind::Float)?;
+            Tensor::f_run_backward(&[scalar], &leaves, false, false)
+        })?;
         let _no_grad = tch::no_grad_guard();
         for (leaf, grad) in self.trunk.iter().zip(grads) {
             let mut sum = self.grad.f_narrow(0, leaf.offset as i64, leaf.numel as i64)?;
@@ -198,8 +287,7 @@ pub(crate) fn logprobs(
     let mut spans: Vec<Vec<f32>> = batch.spans.iter().map(|span| vec![0.0; span.ids.len()]).collect();
     for indices in pack(rows, budget) {
         let micro = Micro::new(decoder, rows, &indices, batch)?;
-        let values = micro.values(decoder)?;
-        for (trained, logprob) in micro.tokens.iter().zip(values.logprobs) {
+        for (trained, logprob) in micro.tokens().iter().zip(micro.logprobs(decoder)?) {
             spans[trained.span][trained.offset] = logprob;
         }
         pulse.mark();
@@ -216,81 +304,4 @@ pub(crate) fn rows_of(batch: &TrainBatch, shape: &ModelShape) -> Result<Vec<Row>
             context: shape.max_context,
         },
     )
-}
-
-impl Micro {
-    fn new(decoder: &Decoder, rows: &[Row], indices: &[usize], batch: &TrainBatch) -> Result<Self, ModelError> {
-        let inputs: Vec<&[u32]> = indices.iter().map(|i| rows[*i].input.as_slice()).collect();
-        let packed = RowBatch::new(decoder.shape(), &inputs, decoder.device())?;
-        let tokens: Vec<Trained> = indices.iter().flat_map(|i| &rows[*i].trained).copied().collect();
-        let predictors: Vec<i64> = indices
-            .iter()
-            .enumerate()
-            .flat_map(|(r, i)| rows[*i].trained.iter().map(move |t| (r, t.predictor)))
-            .map(|(r, predictor)| (packed.start(r) + predictor) as i64)
-            .collect();
-        let of = |token: &Trained| &batch.spans[token.span];
-        Ok(Self {
-            rows: packed,
-            predictors: Tensor::f_from_slice(&predictors)?.f_to_device(decoder.device())?,
-            targets: tokens.iter().map(|t| i64::from(of(t).ids[t.offset])).collect(),
-            temperatures: tokens.iter().map(|t| of(t).temperature).collect(),
-            tokens,
-        })
-    }
-
-    fn head_input<'a>(&'a self, states: &'a Tensor, decoder: &'a Decoder) -> HeadInput<'a> {
-        HeadInput {
-            hidden: states,
-            matrix: decoder.head_weight(),
-            adapter: decoder.head_adapter(),
-            targets: &self.targets,
-            temperatures: &self.temperatures,
-            chunk_elements: head::chunk_elements(decoder.device()),
-        }
-    }
-
-    fn values(&self, decoder: &Decoder) -> Result<head::HeadValues, ModelError> {
-        let _no_grad = tch::no_grad_guard();
-        let states = decoder.hidden(&self.rows)?.f_index_select(0, &self.predictors)?;
-        Ok(head::values(&self.head_input(&states, decoder))?)
-    }
-}
-
-fn token(span: &Span, offset: usize, logprob: f32, entropy: f32, reference: Option<f32>) -> Token {
-    let behaviour = span.behaviour_lp[offset];
-    Token {
-        logprob: f64::from(logprob),
-        old: f64::from(span.old_lp.get(offset).copied().unwrap_or(behaviour)),
-        behaviour: f64::from(behaviour),
-        reference: f64::from(reference.unwrap_or(logprob)),
-        advantage: f64::from(span.advantage),
-        entropy: f64::from(entropy),
-    }
-}
-
-/// Adds one token to the statistics and says how the whole loss moves with it.
-fn measure(stats: &mut LossStats, loss: &Loss, span: &Span, token: &Token) -> Slope {
-    let weight = f64::from(span.weight);
-    let term = token_loss(loss, token);
-    stats.loss += weight * term.value;
-    stats.tokens += 1.0;
-    stats.entropy += token.entropy;
-    if let Loss::Policy(_) = loss {
-        stats.ratio += ratio(token.logprob, token.old);
-        stats.clipped += f64::from(u8::from(term.clipped));
-        stats.behaviour_kl += k3(token.logprob, token.behaviour).0;
-        stats.reference_kl += term.reference_kl;
-        let gap = (ratio(token.logprob, token.behaviour) - 1.0).abs();
-        let widest = if span.on_policy {
-            &mut stats.on_policy_gap
-        } else {
-            &mut stats.off_policy_gap
-        };
-        *widest = widest.max(gap);
-    }
-    Slope {
-        d_logprob: weight * term.d_logprob,
-        d_entropy: weight * term.d_entropy,
-    }
 }

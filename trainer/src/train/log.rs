@@ -64,6 +64,11 @@ impl CommandLog {
         }
     }
 
+    /// The number after the last command's.
+    pub(crate) fn next(&self) -> u64 {
+        self.entries.back().map_or(0, |(last, _, _)| last + 1)
+    }
+
     pub(crate) fn record(&mut self, seq: u64, fingerprint: blake3::Hash, reply: TrainReply) {
         if self.entries.len() == REMEMBERED {
             self.entries.pop_front();

@@ -1,6 +1,15 @@
 //! Rows packed into micro-batches under a token budget.
 
-use super::rows::Row;
+use std::collections::HashMap;
+
+use broker::protocol::train::{Span, TrainBatch};
+use tch::{TchError, Tensor};
+
+use super::rows::{Row, Trained};
+use crate::loss::Token;
+use crate::loss::head::{self, HeadInput, HeadValues};
+use crate::loss::joint::Member;
+use crate::model::{Decoder, ModelError, RowBatch};
 
 /// Indices of rows that are computed together, padded to the longest of them.
 pub(crate) type MicroBatch = Vec<usize>;
@@ -20,6 +29,124 @@ pub(crate) fn pack(rows: &[Row], budget: usize) -> Vec<MicroBatch> {
         }
     }
     batches
+}
+
+/// Whether tokens of one answer are computed apart.
+pub(crate) fn torn(rows: &[Row], packed: &[MicroBatch], batch: &TrainBatch) -> bool {
+    let mut home: HashMap<u32, usize> = HashMap::new();
+    packed.iter().enumerate().any(|(place, indices)| {
+        let tokens = indices.iter().flat_map(|row| &rows[*row].trained);
+        let mut answers = tokens.map(|token| batch.spans[token.span].answer);
+        answers.any(|answer| *home.entry(answer).or_insert(place) != place)
+    })
+}
+
+/// Rows of one micro-batch on the device, with the tokens that are trained.
+pub(crate) struct Micro<'a> {
+    batch: &'a TrainBatch,
+    rows: RowBatch,
+    tokens: Vec<Trained>,
+    /// The packed position whose state predicts each token, `[N]`.
+    predictors: Tensor,
+    targets: Vec<i64>,
+    temperatures: Vec<f32>,
+}
+
+impl<'a> Micro<'a> {
+    pub(crate) fn new(
+        decoder: &Decoder,
+        rows: &[Row],
+        indices: &[usize],
+        batch: &'a TrainBatch,
+    ) -> Result<Self, ModelError> {
+        let inputs: Vec<&[u32]> = indices.iter().map(|i| rows[*i].input.as_slice()).collect();
+        let packed = RowBatch::new(decoder.shape(), &inputs, decoder.device())?;
+        let tokens: Vec<Trained> = indices.iter().flat_map(|i| &rows[*i].trained).copied().collect();
+        let predictors: Vec<i64> = indices
+            .iter()
+            .enumerate()
+            .flat_map(|(r, i)| rows[*i].trained.iter().map(move |t| (r, t.predictor)))
+            .map(|(r, predictor)| (packed.start(r) + predictor) as i64)
+            .collect();
+        let of = |token: &Trained| &batch.spans[token.span];
+        Ok(Self {
+            batch,
+            rows: packed,
+            predictors: Tensor::f_from_slice(&predictors)?.f_to_device(decoder.device())?,
+            targets: tokens.iter().map(|t| i64::from(of(t).ids[t.offset])).collect(),
+            temperatures: tokens.iter().map(|t| of(t).temperature).collect(),
+            tokens,
+        })
+    }
+
+    /// Trained tokens.
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    pub(crate) fn tokens(&self) -> &[Trained] {
+        &self.tokens
+    }
+
+    /// Of the token at a place.
+    pub(crate) fn span(&self, place: usize) -> &'a Span {
+        &self.batch.spans[self.tokens[place].span]
+    }
+
+    pub(crate) fn head_input<'b>(&'b self, states: &'b Tensor, decoder: &'b Decoder) -> HeadInput<'b> {
+        HeadInput {
+            hidden: states,
+            matrix: decoder.head_weight(),
+            adapter: decoder.head_adapter(),
+            targets: &self.targets,
+            temperatures: &self.temperatures,
+            chunk_elements: head::chunk_elements(decoder.device()),
+        }
+    }
+
+    /// The states that predict the tokens.
+    pub(crate) fn states(&self, decoder: &Decoder) -> Result<Tensor, ModelError> {
+        let states: Result<Tensor, TchError> = decoder.hidden(&self.rows)?.f_index_select(0, &self.predictors);
+        Ok(states?)
+    }
+
+    pub(crate) fn values(&self, decoder: &Decoder) -> Result<HeadValues, ModelError> {
+        let _no_grad = tch::no_grad_guard();
+        let states = self.states(decoder)?;
+        Ok(head::values(&self.head_input(&states, decoder))?)
+    }
+
+    pub(crate) fn logprobs(&self, decoder: &Decoder) -> Result<Vec<f32>, ModelError> {
+        Ok(self.values(decoder)?.logprobs)
+    }
+
+    /// What is known of the token at a place, given what the head said of it.
+    pub(crate) fn member(&self, place: usize, logprob: f32, entropy: f32, reference: Option<f32>) -> Member {
+        let (span, offset) = (self.span(place), self.tokens[place].offset);
+        let behaviour = span.behaviour_lp[offset];
+        let own = |values: &[f32], else_: f32| f64::from(values.get(offset).copied().unwrap_or(else_));
+        Member {
+            token: Token {
+                logprob: f64::from(logprob),
+                old: own(&span.old_lp, behaviour),
+                behaviour: f64::from(behaviour),
+                reference: f64::from(reference.unwrap_or(logprob)),
+                advantage: own(&span.advantages, span.advantage),
+                entropy: f64::from(entropy),
+            },
+            weight: f64::from(span.weight),
+            answer: span.answer,
+            span: self.tokens[place].span,
+            offset,
+        }
+    }
+
+    pub(crate) fn members(&self, values: &HeadValues, reference: Option<&[f32]>) -> Vec<Member> {
+        let pairs = values.logprobs.iter().zip(&values.entropies).enumerate();
+        pairs
+            .map(|(i, (logprob, entropy))| self.member(i, *logprob, *entropy, reference.map(|lps| lps[i])))
+            .collect()
+    }
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! From batches to gradients and steps.
 
 mod checks;
+mod custom;
 mod error;
 mod gradient;
 mod log;
+mod measure;
 mod micro;
 mod rows;
 mod state;

@@ -53,6 +53,11 @@ pub enum BatchError {
         "the row that ends in span {span} has {length} tokens, the model's context is {context}: shorten or drop it"
     )]
     TooLong { span: usize, length: usize, context: usize },
+    #[error(
+        "span {span} has another advantage than the rest of answer {answer}, or one for each token: a loss of whole \
+         answers needs one for all of it"
+    )]
+    Answer { span: usize, answer: u32 },
     #[error("span {span} has {what} {value}: it must be {rule}")]
     Value {
         span: usize,
@@ -144,6 +149,7 @@ fn check_span(index: usize, span: &Span, limits: Limits) -> Result<(), BatchErro
         ("mask entries", span.mask.len(), false),
         ("behaviour log-probs", span.behaviour_lp.len(), false),
         ("old log-probs", span.old_lp.len(), true),
+        ("advantages", span.advantages.len(), true),
     ];
     for (what, found, may_be_empty) in lengths {
         if found != ids && !(may_be_empty && found == 0) {
@@ -189,6 +195,9 @@ fn check_values(index: usize, span: &Span) -> Result<(), BatchError> {
     }
     let trained = span.mask.iter().enumerate().filter(|(_, trained)| **trained);
     for (offset, _) in trained {
+        if let Some(advantage) = span.advantages.get(offset).filter(|a| !a.is_finite()) {
+            return Err(value("an advantage of", *advantage, "finite"));
+        }
         let lps = [Some(&span.behaviour_lp[offset]), span.old_lp.get(offset)];
         for lp in lps.into_iter().flatten() {
             if !lp.is_finite() || *lp > 1e-3 {

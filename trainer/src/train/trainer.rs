@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
 use configs::Dtype;
 use tch::{Device, Kind};
 
-use super::checks::{check_loss, check_optim};
+use super::checks::{check_answers, check_loss, check_optim};
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
 use super::log::{Admission, CommandLog, fingerprint, seq};
@@ -77,7 +77,7 @@ pub struct Trainer {
     /// Stops a save in the middle, in tests.
     pub(super) gate: Option<Gate>,
     sinks: Vec<Box<dyn WeightSink>>,
-    log: CommandLog,
+    pub(super) log: CommandLog,
     /// Since which command the state is unknown, and why.
     pub(super) poisoned: Option<(u64, String)>,
 }
@@ -236,7 +236,7 @@ impl Trainer {
         match command {
             TrainCommand::ForwardBackward { batch, loss, .. } => self.forward_backward(&batch, &loss),
             TrainCommand::OptimStep { params, .. } => self.optim_step(&params),
-            TrainCommand::Forward { batch, .. } => self.forward(&batch),
+            TrainCommand::Forward { batch, whose, .. } => self.forward(&batch, whose),
             TrainCommand::SaveState { seq, path, meta } => self.save(seq, &path, &meta),
             TrainCommand::LoadState { path, .. } => self.load(&path),
             TrainCommand::Publish { version, .. } => self.publish(version),
@@ -245,12 +245,10 @@ impl Trainer {
 
     fn forward_backward(&mut self, batch: &TrainBatch, loss: &Loss) -> Result<TrainReply, Stop> {
         check_loss(loss)?;
+        check_answers(loss, batch)?;
         let rows = rows_of(batch, &self.shape)?;
         let reference = match loss {
-            Loss::Policy(policy) if policy.kl_coef != 0.0 => {
-                let (_, decoder) = self.reference.as_ref().ok_or(Refusal::NoReference)?;
-                Some(decoder)
-            }
+            Loss::Policy(policy) if policy.kl_coef != 0.0 => Some(reference_of(&self.reference)?),
             _ => None,
         };
         let budget = self.options.micro_batch_tokens;
@@ -259,9 +257,16 @@ impl Trainer {
                 self.pending += 1;
                 Ok(TrainReply::Loss(stats))
             }
-            // Part of this batch may be in the gradient. Where it is alone there, it can be taken out again.
-            Err(error) if self.pending == 0 && self.model.clear().is_ok() => Err(Stop::Failed(error.to_string())),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(self.half_done(error)),
+        }
+    }
+
+    /// Part of a batch may be in the gradient. Where it is alone there, it can be taken out again.
+    pub(super) fn half_done(&mut self, error: ModelError) -> Stop {
+        if self.pending == 0 && self.model.clear().is_ok() {
+            Stop::Failed(error.to_string())
+        } else {
+            error.into()
         }
     }
 
@@ -282,9 +287,12 @@ impl Trainer {
         Ok(step(self)?)
     }
 
-    fn forward(&self, batch: &TrainBatch) -> Result<TrainReply, Stop> {
+    fn forward(&self, batch: &TrainBatch, whose: Whose) -> Result<TrainReply, Stop> {
         let rows = rows_of(batch, &self.shape)?;
-        let decoder = self.model.decoder();
+        let decoder = match whose {
+            Whose::Trained => self.model.decoder(),
+            Whose::Reference => reference_of(&self.reference)?,
+        };
         match logprobs(
             decoder,
             &rows,
@@ -314,6 +322,31 @@ impl Trainer {
         self.version = Some(version);
         Ok(TrainReply::Published)
     }
+
+    /// What the caller is told of a command that ended short of a reply.
+    pub(super) fn stopped(&mut self, seq: u64, stop: Stop) -> TrainError {
+        match stop {
+            Stop::Refused(reason) => TrainError::User { seq, reason },
+            Stop::Failed(reason) => TrainError::Transient { seq, reason },
+            Stop::Broken(reason) => {
+                tracing::error!(seq, %reason, "a trainer command failed half-way");
+                self.poisoned = Some((seq, reason.clone()));
+                TrainError::Poisoned { since: seq, reason }
+            }
+        }
+    }
+
+    pub(super) fn check_poison(&self) -> Result<(), TrainError> {
+        match self.poisoned.clone() {
+            Some((since, reason)) => Err(TrainError::Poisoned { since, reason }),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) fn reference_of(reference: &Option<(Weights, Decoder)>) -> Result<&Decoder, Refusal> {
+    let (_, decoder) = reference.as_ref().ok_or(Refusal::NoReference)?;
+    Ok(decoder)
 }
 
 impl TrainerClient for Trainer {
@@ -326,8 +359,8 @@ impl TrainerClient for Trainer {
             Err(reason) => return Err(TrainError::User { seq, reason }),
         }
         let loads = matches!(command, TrainCommand::LoadState { .. });
-        if let Some((since, reason)) = self.poisoned.clone().filter(|_| !loads) {
-            return Err(TrainError::Poisoned { since, reason });
+        if !loads {
+            self.check_poison()?;
         }
         match self.run(command) {
             Ok(reply) => {
@@ -337,13 +370,7 @@ impl TrainerClient for Trainer {
                 }
                 Ok(reply)
             }
-            Err(Stop::Refused(reason)) => Err(TrainError::User { seq, reason }),
-            Err(Stop::Failed(reason)) => Err(TrainError::Transient { seq, reason }),
-            Err(Stop::Broken(reason)) => {
-                tracing::error!(seq, %reason, "a trainer command failed half-way");
-                self.poisoned = Some((seq, reason.clone()));
-                Err(TrainError::Poisoned { since: seq, reason })
-            }
+            Err(stop) => Err(self.stopped(seq, stop)),
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod begin;
 mod former;
+mod objective;
 mod refused;
 mod save;
 mod step;

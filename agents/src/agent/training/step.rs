@@ -2,16 +2,15 @@
 
 use std::time::Instant;
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
-use broker::protocol::train::{
-    Kl, Loss, LossStats, OptimStep, Policy, Surrogate, TrainBatch, TrainCommand, TrainReply,
-};
-use configs::{Dtype, KlKind, LossKind, OptimizerConfig, Ratio, TrainConfig};
+use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
+use configs::{Dtype, OptimizerConfig, Ratio};
 use rollout::batch::Batch;
 
 use super::Training;
+use super::objective;
 use crate::agent::figures;
 
 /// Largest |ratio - 1| of tokens whose weights and cache are the trainer's own: f32 sampler and trainer agree to rounding.
@@ -54,12 +53,17 @@ impl Training {
         if decoupled {
             self.begin_from_here(&mut minibatches).await?;
         }
+        let mut advantage_kl = None;
+        if self.settings.train.kl_in_reward() {
+            advantage_kl = Some(self.pay_for_kl(&mut minibatches).await?);
+        }
         let config = &self.settings.train;
-        let loss = loss(config, self.version.step, self.agent.config.run.train_steps);
+        let loss = objective::loss(config, self.version.step, self.agent.config.run.train_steps);
         let optimizer = config.optimizer;
         let lr = trainer::schedule::learning_rate(&optimizer, self.version.step, self.agent.config.run.train_steps);
         let mut outcome = Outcome {
             lr,
+            advantage_kl,
             ..Outcome::default()
         };
         for minibatch in minibatches {
@@ -80,17 +84,31 @@ impl Training {
     /// Gives every step of the batch the log-probs of the weights as they are, before the first of them moves.
     async fn begin_from_here(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<()> {
         for minibatch in minibatches {
-            let batch = minibatch.clone();
-            let reply = self.execute(|seq| TrainCommand::Forward { seq, batch }).await?;
-            let TrainReply::LogProbs(logprobs) = reply else {
-                bail!("the trainer answered a forward pass with {reply:?}");
-            };
+            let logprobs = self.logprobs(minibatch.clone(), Whose::Trained).await?;
             ensure!(
                 minibatch.begin_from(logprobs),
                 "the trainer's log-probs are not of the batch they were asked for"
             );
         }
         Ok(())
+    }
+
+    /// Takes the KL to the reference off the advantages of the batch, token by token; says what it was on average.
+    async fn pay_for_kl(&mut self, minibatches: &mut [TrainBatch]) -> anyhow::Result<f64> {
+        let mut reference = Vec::with_capacity(minibatches.len());
+        for minibatch in minibatches.iter() {
+            reference.push(self.logprobs(minibatch.clone(), Whose::Reference).await?);
+        }
+        let kl = self.settings.train.kl;
+        let mean = trainer::loss::kl_returns(minibatches, &reference, objective::estimate(kl.kind), kl.coef);
+        mean.context("the reference's log-probs are not of the batch they were asked for")
+    }
+
+    async fn logprobs(&mut self, batch: TrainBatch, whose: Whose) -> anyhow::Result<Vec<Vec<f32>>> {
+        match self.execute(|seq| TrainCommand::Forward { seq, batch, whose }).await? {
+            TrainReply::LogProbs(logprobs) => Ok(logprobs),
+            other => bail!("the trainer answered a forward pass with {other:?}"),
+        }
     }
 
     fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &Outcome, began: Instant) {
@@ -145,6 +163,8 @@ pub struct Outcome {
     pub grad_norm: f64,
     pub lr: f64,
     pub on_policy_gap: f64,
+    /// Mean KL estimate per token, where it was taken off the advantages.
+    pub advantage_kl: Option<f64>,
 }
 
 impl Outcome {
@@ -158,6 +178,10 @@ impl Outcome {
             (&mut sum.entropy, stats.entropy),
             (&mut sum.behaviour_kl, stats.behaviour_kl),
             (&mut sum.reference_kl, stats.reference_kl),
+            (&mut sum.bounded, stats.bounded),
+            (&mut sum.second_moment, stats.second_moment),
+            (&mut sum.kept, stats.kept),
+            (&mut sum.second_moment_kept, stats.second_moment_kept),
         ] {
             *sum += one;
         }
@@ -167,40 +191,4 @@ impl Outcome {
         self.skipped += u64::from(skipped);
         self.grad_norm = self.grad_norm.max(grad_norm);
     }
-}
-
-/// The loss of a step, as the configuration has it.
-fn loss(config: &TrainConfig, step: u64, steps: u64) -> Loss {
-    let settings = &config.loss;
-    let (low, high) = (settings.clip_low as f32, settings.clip_high as f32);
-    let surrogate = match settings.kind {
-        LossKind::CrossEntropy => return Loss::CrossEntropy,
-        LossKind::Grpo => Surrogate::Clipped {
-            low,
-            high,
-            dual: settings.dual_clip.map(|cap| cap as f32),
-        },
-        LossKind::ImportanceSampling => Surrogate::ImportanceSampling,
-        LossKind::Cispo => Surrogate::Cispo { low, high },
-        LossKind::Dro => Surrogate::Dro {
-            beta: settings.beta as f32,
-        },
-    };
-    Loss::Policy(Policy {
-        surrogate,
-        kl: match config.kl.kind {
-            KlKind::K1 => Kl::K1,
-            KlKind::K2 => Kl::K2,
-            KlKind::K3 => Kl::K3,
-        },
-        kl_coef: config.kl.coef as f32,
-        entropy_coef: entropy(config, step, steps) as f32,
-        behaviour_cap: (settings.ratio == Ratio::Decoupled).then_some(settings.weight_cap as f32),
-    })
-}
-
-/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over the run.
-fn entropy(config: &TrainConfig, step: u64, steps: u64) -> f64 {
-    let done = (step as f64 / steps.max(1) as f64).min(1.0);
-    config.entropy + (config.entropy_final.unwrap_or(config.entropy) - config.entropy) * done
 }

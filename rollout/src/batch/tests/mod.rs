@@ -420,6 +420,76 @@ fn the_astraflow_profile_normalises_over_the_tokens_of_the_batch() {
 }
 
 #[test]
+fn reinforce_plus_plus_compares_with_the_batch() {
+    let mut config = config(2);
+    // A = r: 1, 0, 1 of 4, 2, 3 tokens, and a group of 10 tokens where all are right.
+    config.advantage = Advantage::ReinforcePlusPlus;
+    let bundles = [mixed(0), solvers(1, 5, false)];
+    let batch = formed(&bundles, &context(&config));
+    let mean = 17.0 / 19.0;
+    let std = f64::sqrt(mean * (1.0 - mean));
+    for (first, _, _, advantage) in trained(&batch.minibatches[0]) {
+        let reward = if first == 5 { 0.0 } else { 1.0 };
+        assert!(
+            (f64::from(advantage) - (reward - mean) / std).abs() < 1e-5,
+            "{first}: {advantage}"
+        );
+    }
+    // Less the mean of its key first: the retry is alone, the solvers are -1/2 and 1/2 with 2 and 3 tokens.
+    config.advantage = Advantage::ReinforcePlusPlusBaseline;
+    let batch = formed(&bundles, &context(&config));
+    let mean = 0.5 / 19.0;
+    let std = f64::sqrt(5.0 * 0.25 / 19.0 - mean * mean);
+    let raw = |first| match first {
+        5 => -0.5,
+        7 => 0.5,
+        _ => 0.0,
+    };
+    let rows = trained(&batch.minibatches[0]);
+    let near = rows
+        .iter()
+        .filter(|row| (f64::from(row.3) - (raw(row.0) - mean) / std).abs() < 1e-5)
+        .count();
+    assert_eq!(near, rows.len(), "{rows:?}");
+    // Where the KL is still to be taken off, they are rewards.
+    config.kl.coef = 0.1;
+    config.kl.place = configs::KlPlace::Reward;
+    config.advantage = Advantage::ReinforcePlusPlus;
+    let batch = formed(&bundles, &context(&config));
+    assert!(
+        trained(&batch.minibatches[0])
+            .iter()
+            .all(|row| row.3 == f32::from(u8::from(row.0 != 5)))
+    );
+}
+
+#[test]
+fn an_answer_is_all_that_a_seat_said_in_a_conversation() {
+    let config = config(2);
+    // Two rows of one sample, whose prompts are not one another's beginning.
+    let two = [turn("solver", &[31, 32]), generation(&[9, 9, 9, 9, 9, 9, 9], &[33])];
+    let group = bundle(
+        1,
+        vec![
+            sample(0, "solver", 1.0, &two),
+            sample(1, "solver", 0.0, &[turn("solver", &[34])]),
+        ],
+    );
+    let batch = formed(&[mixed(0), group], &context(&config));
+    let spans = batch.minibatches[0]
+        .spans
+        .iter()
+        .filter(|span| span.mask.contains(&true));
+    let answers: Vec<(u32, u32)> = spans
+        .map(|span| {
+            let first = span.mask.iter().position(|m| *m).unwrap_or(0);
+            (span.ids[first], span.answer)
+        })
+        .collect();
+    assert_eq!(answers, [(1, 0), (5, 1), (7, 2), (31, 3), (33, 3), (34, 4)]);
+}
+
+#[test]
 fn rewards_are_counted_by_role_and_part() {
     let config = config(1);
     let stats = formed(&[mixed(0)], &context(&config)).stats;

@@ -1,5 +1,7 @@
 //! Tests of the whole trainer.
 
+mod joint;
+mod learn;
 mod parity;
 mod parity_lora;
 mod parity_models;
@@ -81,6 +83,8 @@ fn batch(round: u32) -> TrainBatch {
                 behaviour_lp: vec![-2.5; n],
                 old_lp: Vec::new(),
                 advantage: member as f32 - 1.5,
+                advantages: Vec::new(),
+                answer: 4 * group + member,
                 weight: 1.0 / 40.0,
                 temperature: if member == 2 { 0.8 } else { 1.0 },
                 on_policy: false,

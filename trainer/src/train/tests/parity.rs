@@ -1,8 +1,11 @@
 //! Loss, gradients and optimizer steps equal those of PyTorch, on the fixtures that `fixtures/make.py` made.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use broker::protocol::train::{self, Loss, OptimStep, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{
+    self, Loss, M2poMode, M2poScope, OptimStep, Span, Surrogate, TrainBatch, TrainCommand, TrainReply, Whose,
+};
 use safetensors::SafeTensors;
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
@@ -14,6 +17,9 @@ use crate::model::{ModelShape, Weights};
 struct Case {
     spans: Vec<CaseSpan>,
     policy: Policy,
+    gspo: Clip,
+    m2po: Budget,
+    returns: Returns,
     optim: Optim,
     scalars: Scalars,
 }
@@ -26,6 +32,7 @@ struct CaseSpan {
     behaviour_lp: Vec<f32>,
     old_lp: Vec<f32>,
     advantage: f32,
+    answer: u32,
     weight: f32,
     temperature: f32,
     on_policy: bool,
@@ -37,6 +44,24 @@ struct Policy {
     clip_high: f32,
     kl_coef: f32,
     entropy_coef: f32,
+}
+
+#[derive(Deserialize)]
+struct Clip {
+    low: f32,
+    high: f32,
+}
+
+#[derive(Deserialize)]
+struct Budget {
+    budget: f32,
+}
+
+#[derive(Deserialize)]
+struct Returns {
+    coef: f64,
+    low: f32,
+    high: f32,
 }
 
 #[derive(Deserialize)]
@@ -54,6 +79,9 @@ struct Scalars {
     ce: f64,
     policy: f64,
     grad_norms: Vec<f64>,
+    many_norms: BTreeMap<String, Vec<f64>>,
+    #[serde(flatten)]
+    many: BTreeMap<String, f64>,
 }
 
 struct Fixture {
@@ -87,6 +115,8 @@ impl Fixture {
             behaviour_lp: s.behaviour_lp.clone(),
             old_lp: s.old_lp.clone(),
             advantage: s.advantage,
+            advantages: Vec::new(),
+            answer: s.answer,
             weight: s.weight,
             temperature: s.temperature,
             on_policy: s.on_policy,
@@ -99,13 +129,17 @@ impl Fixture {
 
     /// A trainer of the fixture's model, whose reference policy is the fixture's other one.
     fn trainer(&self) -> Trainer {
+        self.trainer_with(TrainerOptions::default())
+    }
+
+    fn trainer_with(&self, options: TrainerOptions) -> Trainer {
         let shape = ModelShape::load(&self.folder).unwrap();
         let aside = tempfile::tempdir().unwrap();
         std::fs::copy(self.folder.join("config.json"), aside.path().join("config.json")).unwrap();
         let reference = self.folder.join("reference.safetensors");
         std::fs::copy(reference, aside.path().join("model.safetensors")).unwrap();
         let other = Weights::load(&shape, aside.path()).unwrap();
-        let mut trainer = Trainer::new(shape.clone(), other, TrainerOptions::default()).unwrap();
+        let mut trainer = Trainer::new(shape.clone(), other, options).unwrap();
         trainer.take_reference().unwrap();
         trainer
             .weights
@@ -121,6 +155,57 @@ impl Fixture {
             entropy_coef: p.entropy_coef,
             ..train::Policy::clipped(p.clip_low, p.clip_high)
         })
+    }
+
+    /// A loss that looks at many tokens, with what it needs of the batch.
+    fn many(&self, kind: &str, trainer: &mut Trainer) -> (TrainBatch, Loss) {
+        let mut batch = self.batch();
+        let m2po = |mode| Surrogate::M2po {
+            mode,
+            budget: self.case.m2po.budget,
+            scope: M2poScope::Minibatch,
+        };
+        let surrogate = match kind {
+            "gspo" => Surrogate::Gspo {
+                low: self.case.gspo.low,
+                high: self.case.gspo.high,
+            },
+            "m2po_clip" => m2po(M2poMode::Clip),
+            "m2po_cap" => m2po(M2poMode::Cap),
+            "m2po_mask" => m2po(M2poMode::Mask),
+            "reinforce_plus_plus" => {
+                let Returns { coef, low, high } = self.case.returns;
+                let forward = TrainCommand::Forward {
+                    seq: 0,
+                    batch: batch.clone(),
+                    whose: Whose::Reference,
+                };
+                let TrainReply::LogProbs(reference) = trainer.execute(forward).unwrap() else {
+                    panic!()
+                };
+                let steps = std::slice::from_mut(&mut batch);
+                crate::loss::kl_returns(steps, &[reference], train::Kl::K1, coef).unwrap();
+                return (batch, Loss::Policy(train::Policy::clipped(low, high)));
+            }
+            other => panic!("{other}"),
+        };
+        let policy = train::Policy {
+            surrogate,
+            ..train::Policy::clipped(0.0, 0.0)
+        };
+        (batch, Loss::Policy(policy))
+    }
+
+    fn optim(&self) -> OptimStep {
+        let o = &self.case.optim;
+        OptimStep {
+            lr: o.lr,
+            beta1: o.beta1,
+            beta2: o.beta2,
+            eps: o.eps,
+            weight_decay: o.weight_decay,
+            clip_norm: o.clip_norm,
+        }
     }
 
     /// The largest gap of a flat buffer to the expected tensors, each relative to the tensor's norm.
@@ -144,6 +229,7 @@ fn logprobs_equal() {
         let reply = fixture.trainer().execute(TrainCommand::Forward {
             seq: 0,
             batch: batch.clone(),
+            whose: Whose::Trained,
         });
         let TrainReply::LogProbs(spans) = reply.unwrap() else {
             panic!()
@@ -199,15 +285,7 @@ fn three_steps_of_adamw_with_clipping_equal() {
     for variant in VARIANTS {
         let fixture = Fixture::read(variant);
         let mut trainer = fixture.trainer();
-        let o = &fixture.case.optim;
-        let params = OptimStep {
-            lr: o.lr,
-            beta1: o.beta1,
-            beta2: o.beta2,
-            eps: o.eps,
-            weight_decay: o.weight_decay,
-            clip_norm: o.clip_norm,
-        };
+        let params = fixture.optim();
         for (step, want) in fixture.case.scalars.grad_norms.iter().enumerate() {
             let seq = 2 * step as u64;
             let (batch, loss) = (fixture.batch(), fixture.policy());
@@ -231,5 +309,46 @@ fn three_steps_of_adamw_with_clipping_equal() {
         }
         let gap = fixture.gap("after", &trainer, &trainer.weights().flat().to_device(Device::Cpu));
         assert!(gap < 1e-4, "{variant}: {gap}");
+    }
+}
+
+#[test]
+fn losses_of_many_tokens_equal() {
+    for variant in VARIANTS {
+        let fixture = Fixture::read(variant);
+        let kinds: Vec<&String> = fixture.case.scalars.many_norms.keys().collect();
+        assert_eq!(kinds.len(), 5);
+        // Whole, and with rows of one answer and of one minibatch computed apart.
+        for (kind, micro_batch_tokens) in kinds.into_iter().flat_map(|kind| [(kind, 10_000), (kind, 1)]) {
+            let options = TrainerOptions {
+                micro_batch_tokens,
+                ..TrainerOptions::default()
+            };
+            let mut trainer = fixture.trainer_with(options);
+            let (batch, loss) = fixture.many(kind, &mut trainer);
+            let command = TrainCommand::ForwardBackward { seq: 1, batch, loss };
+            let stats = loss_of(trainer.execute(command).unwrap());
+            let want = fixture.case.scalars.many[kind];
+            let gap = (stats.loss - want).abs();
+            assert!(
+                gap < 1e-5 * want.abs().max(1.0),
+                "{variant} {kind}: {} {want}",
+                stats.loss
+            );
+            let gap = fixture.gap(&format!("grad.{kind}"), &trainer, trainer.model.grad());
+            assert!(gap < 1e-4, "{variant} {kind}: gradient {gap}");
+            let params = fixture.optim();
+            let reply = trainer.execute(TrainCommand::OptimStep { seq: 2, params }).unwrap();
+            let TrainReply::Step { grad_norm, .. } = reply else {
+                panic!("{reply:?}")
+            };
+            let norm = fixture.case.scalars.many_norms[kind][0];
+            assert!(
+                (grad_norm / norm - 1.0).abs() < 1e-4,
+                "{variant} {kind}: {grad_norm} {norm}"
+            );
+            let gap = fixture.gap(&format!("after.{kind}"), &trainer, trainer.weights().flat());
+            assert!(gap < 1e-4, "{variant} {kind}: weights {gap}");
+        }
     }
 }

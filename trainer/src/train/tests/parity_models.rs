@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::train::{Loss, Span, TrainBatch, TrainCommand, TrainReply};
+use broker::protocol::train::{Loss, Span, TrainBatch, TrainCommand, TrainReply, Whose};
 use configs::{Dtype, Swap};
 use safetensors::SafeTensors;
 use tch::{Device, Kind, Tensor};
@@ -313,6 +313,7 @@ fn sampled(dtype: Dtype, length: u32) -> Vec<f64> {
     let forward = TrainCommand::Forward {
         seq: 0,
         batch: batch.clone(),
+        whose: Whose::Trained,
     };
     let TrainReply::LogProbs(spans) = trainer.execute(forward).unwrap() else {
         panic!()

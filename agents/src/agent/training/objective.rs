@@ -1,0 +1,103 @@
+//! The loss that a configuration asks for.
+
+use broker::protocol::train::{Kl, Loss, M2poMode, M2poScope, Policy, Surrogate};
+use configs::{KlKind, LossKind, Ratio, TrainConfig};
+
+/// The loss of a step, as the configuration has it.
+pub(super) fn loss(config: &TrainConfig, step: u64, steps: u64) -> Loss {
+    let settings = &config.loss;
+    let (low, high) = (settings.clip_low as f32, settings.clip_high as f32);
+    let surrogate = match settings.kind {
+        LossKind::CrossEntropy => return Loss::CrossEntropy,
+        LossKind::Grpo => Surrogate::Clipped {
+            low,
+            high,
+            dual: settings.dual_clip.map(|cap| cap as f32),
+        },
+        LossKind::ImportanceSampling => Surrogate::ImportanceSampling,
+        LossKind::Cispo => Surrogate::Cispo { low, high },
+        LossKind::Dro => Surrogate::Dro {
+            beta: settings.beta as f32,
+        },
+        LossKind::Gspo => Surrogate::Gspo { low, high },
+        LossKind::M2po => Surrogate::M2po {
+            mode: match settings.mode {
+                configs::M2poMode::Clip => M2poMode::Clip,
+                configs::M2poMode::Cap => M2poMode::Cap,
+                configs::M2poMode::Mask => M2poMode::Mask,
+            },
+            budget: settings.tau as f32,
+            scope: match settings.scope {
+                configs::M2poScope::Minibatch => M2poScope::Minibatch,
+                configs::M2poScope::Microbatch => M2poScope::Microbatch,
+            },
+        },
+    };
+    let kl_coef = if config.kl_in_reward() { 0.0 } else { config.kl.coef };
+    Loss::Policy(Policy {
+        surrogate,
+        kl: estimate(config.kl.kind),
+        kl_coef: kl_coef as f32,
+        entropy_coef: entropy(config, step, steps) as f32,
+        behaviour_cap: (settings.ratio == Ratio::Decoupled).then_some(settings.weight_cap as f32),
+    })
+}
+
+pub(super) fn estimate(kind: KlKind) -> Kl {
+    match kind {
+        KlKind::K1 => Kl::K1,
+        KlKind::K2 => Kl::K2,
+        KlKind::K3 => Kl::K3,
+    }
+}
+
+/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over the run.
+fn entropy(config: &TrainConfig, step: u64, steps: u64) -> f64 {
+    let done = (step as f64 / steps.max(1) as f64).min(1.0);
+    config.entropy + (config.entropy_final.unwrap_or(config.entropy) - config.entropy) * done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Policy {
+        let config: TrainConfig = toml::from_str(text).unwrap();
+        match loss(&config, 0, 10) {
+            Loss::Policy(policy) => policy,
+            Loss::CrossEntropy => panic!("{text}"),
+        }
+    }
+
+    #[test]
+    fn each_kind_is_the_one_that_is_written() {
+        let gspo = of("loss = { kind = \"gspo\", clip_low = 0.0003, clip_high = 0.0004 }");
+        assert_eq!(gspo.surrogate, Surrogate::Gspo { low: 3e-4, high: 4e-4 });
+        let m2po = of("loss = { kind = \"m2po\", mode = \"cap\", tau = 0.01, scope = \"microbatch\" }");
+        let (mode, scope) = (M2poMode::Cap, M2poScope::Microbatch);
+        assert_eq!(
+            m2po.surrogate,
+            Surrogate::M2po {
+                mode,
+                budget: 0.01,
+                scope
+            }
+        );
+        let default = of("loss.kind = \"m2po\"");
+        let (mode, scope) = (M2poMode::Clip, M2poScope::Minibatch);
+        assert_eq!(
+            default.surrogate,
+            Surrogate::M2po {
+                mode,
+                budget: 0.04,
+                scope
+            }
+        );
+    }
+
+    #[test]
+    fn a_kl_in_the_reward_is_not_in_the_loss_too() {
+        assert_eq!(of("kl = { coef = 0.5 }").kl_coef, 0.5);
+        assert_eq!(of("kl = { coef = 0.5, place = \"reward\" }").kl_coef, 0.0);
+    }
+}

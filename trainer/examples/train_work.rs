@@ -1,0 +1,224 @@
+//! The engine and the trainer as a worker for `bench/train.py`: one GRPO step per line of stdin, its figures on a line of
+//! stdout.
+//!
+//! `train_work FOLDER MICRO_BATCH_TOKENS`, then lines of `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`: so many answers
+//! to each prompt are sampled at temperature 1, rewarded (the part of their ids below half the vocabulary), trained in one
+//! optimizer step, and the weights go back to the engine. Seconds are the process's on the processor; memory is the peak
+//! above what the process had with the model loaded once.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+
+use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
+use configs::Swap;
+use serde::Deserialize;
+use tch::{Device, Kind};
+use trainer::device::{self, Want};
+use trainer::engine::{Engine, EngineOptions, Finished, GenRequest};
+use trainer::model::{ModelShape, Weights};
+use trainer::sampling::SamplingParams;
+use trainer::train::{Trainer, TrainerClient, TrainerOptions};
+use trainer::weights::{MemorySink, Published};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Deserialize)]
+struct Work {
+    prompts: Vec<Vec<u32>>,
+    samples: usize,
+    new: u32,
+}
+
+/// As `bench/train.py` sets TRL.
+const OPTIM: OptimStep = OptimStep {
+    lr: 1e-5,
+    beta1: 0.9,
+    beta2: 0.999,
+    eps: 1e-8,
+    weight_decay: 0.0,
+    clip_norm: 1.0,
+};
+
+struct Worker {
+    engine: Engine,
+    trainer: Trainer,
+    published: Receiver<Published>,
+    step: u64,
+}
+
+impl Worker {
+    fn new(shape: &ModelShape, weights: Weights, micro_batch_tokens: usize) -> Result<Self> {
+        let options = EngineOptions {
+            slots: 64,
+            prefill_tokens: 4096,
+            swap: Swap::InPlace,
+        };
+        let (send, published) = channel();
+        let deliver = Box::new(move |weights| send.send(weights).is_ok());
+        let mut sink = MemorySink::new(Device::Cpu, Kind::Float, deliver);
+        let engine = Engine::new(shape, sink.copy(&weights, WeightVersion::default())?, options)?;
+        let options = TrainerOptions {
+            micro_batch_tokens,
+            ..TrainerOptions::default()
+        };
+        let mut trainer = Trainer::new(shape.clone(), weights, options)?;
+        trainer.add_sink(Box::new(sink));
+        Ok(Self {
+            engine,
+            trainer,
+            published,
+            step: 0,
+        })
+    }
+
+    fn step(&mut self, work: &Work) -> Result<()> {
+        let answers = self.sample(work)?;
+        let batch = batch(work, &answers, self.engine.shape().vocab);
+        self.step += 1;
+        let seq = 3 * self.step;
+        let loss = Loss::Policy(Policy::clipped(0.2, 0.2));
+        let reply = self
+            .trainer
+            .execute(TrainCommand::ForwardBackward { seq, batch, loss })?;
+        match reply {
+            TrainReply::Loss(stats) if stats.on_policy_gap < 1e-3 => {}
+            other => return Err(format!("{other:?}: sampler and trainer disagree").into()),
+        }
+        let params = OPTIM;
+        self.trainer.execute(TrainCommand::OptimStep { seq: seq + 1, params })?;
+        let version = WeightVersion {
+            lineage: 0,
+            step: self.step,
+        };
+        self.trainer.execute(TrainCommand::Publish { seq: seq + 2, version })?;
+        self.engine.swap(self.published.try_recv()?)?;
+        Ok(())
+    }
+
+    /// Answers in the order of the prompts.
+    fn sample(&mut self, work: &Work) -> Result<Vec<Finished>> {
+        let none: Arc<[u32]> = Arc::from([]);
+        for (at, prompt) in work.prompts.iter().enumerate() {
+            let prompt: Arc<[u32]> = Arc::from(prompt.as_slice());
+            for sample in 0..work.samples {
+                let number = (at * work.samples + sample) as u64;
+                self.engine.submit(GenRequest {
+                    id: RequestId(u128::from(number).to_be_bytes()),
+                    prompt_ids: Arc::clone(&prompt),
+                    max_new_tokens: work.new,
+                    sampling: SamplingParams::default(),
+                    stop_ids: Arc::clone(&none),
+                    stop: None,
+                    seed: self.step * 1_000_000 + number,
+                })?;
+            }
+        }
+        let mut answers = Vec::new();
+        while self.engine.pending() > 0 {
+            answers.extend(self.engine.step()?);
+        }
+        answers.sort_by_key(|answer| answer.id.0);
+        Ok(answers)
+    }
+}
+
+/// A forest of the prompts and their answers, with the advantages of GRPO.
+fn batch(work: &Work, answers: &[Finished], vocab: usize) -> TrainBatch {
+    let tokens: usize = answers.iter().map(|answer| answer.output_ids.len()).sum();
+    let mut batch = TrainBatch {
+        spans: Vec::new(),
+        tokens: tokens as u64,
+    };
+    for (prompt, group) in work.prompts.iter().zip(answers.chunks(work.samples)) {
+        let parent = batch.spans.len() as u32;
+        batch.spans.push(Span {
+            ids: prompt.clone(),
+            mask: vec![false; prompt.len()],
+            behaviour_lp: vec![0.0; prompt.len()],
+            ..Span::default()
+        });
+        let advantages = advantages(group, vocab);
+        batch
+            .spans
+            .extend(group.iter().zip(advantages).map(|(answer, advantage)| Span {
+                parent: Some(parent),
+                ids: answer.output_ids.clone(),
+                mask: vec![true; answer.output_ids.len()],
+                behaviour_lp: answer.logprobs.clone(),
+                advantage,
+                weight: 1.0 / tokens as f32,
+                temperature: 1.0,
+                on_policy: true,
+                ..Span::default()
+            }));
+    }
+    batch
+}
+
+fn advantages(group: &[Finished], vocab: usize) -> Vec<f32> {
+    let low = |answer: &Finished| {
+        answer
+            .output_ids
+            .iter()
+            .filter(|id| (**id as usize) < vocab / 2)
+            .count()
+    };
+    let rewards: Vec<f64> = group
+        .iter()
+        .map(|answer| low(answer) as f64 / answer.output_ids.len() as f64)
+        .collect();
+    let count = rewards.len() as f64;
+    let mean = rewards.iter().sum::<f64>() / count;
+    let variance = rewards.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (count - 1.0);
+    let scale = variance.sqrt() + 1e-4;
+    rewards.iter().map(|reward| ((reward - mean) / scale) as f32).collect()
+}
+
+/// What all threads of this process have computed, to 10 ms.
+fn on_processor() -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/stat")?;
+    // Fields 14 and 15, counted behind the name in brackets.
+    let fields = text.rsplit(") ").next().ok_or("no fields")?;
+    let ticks: Vec<u64> = fields
+        .split(' ')
+        .skip(11)
+        .take(2)
+        .map(str::parse)
+        .collect::<std::result::Result<_, _>>()?;
+    Ok(ticks.iter().sum::<u64>() as f64 / 100.0)
+}
+
+/// A line of `/proc/self/status`, in MiB.
+fn memory(key: &str) -> Result<f64> {
+    let text = std::fs::read_to_string("/proc/self/status")?;
+    let line = text.lines().find(|line| line.starts_with(key)).ok_or("no such line")?;
+    let kib: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
+    Ok(kib / 1024.0)
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, folder, micro_batch_tokens] = arguments.as_slice() else {
+        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS".into());
+    };
+    device::init(Want::Cpu)?;
+    let folder = std::path::Path::new(folder);
+    let shape = ModelShape::load(folder)?;
+    let weights = Weights::load(&shape, folder)?;
+    let loaded = memory("VmRSS")?;
+    // The peak begins anew.
+    std::fs::write("/proc/self/clear_refs", "5")?;
+    let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?)?;
+    for work in std::io::stdin().lock().lines() {
+        let work: Work = serde_json::from_str(&work?)?;
+        let begun = on_processor()?;
+        worker.step(&work)?;
+        let seconds = on_processor()? - begun;
+        let peak = memory("VmHWM")? - loaded;
+        println!("{}", serde_json::json!({"seconds": seconds, "peak_mib": peak}));
+        std::io::stdout().flush()?;
+    }
+    Ok(())
+}

@@ -1,0 +1,181 @@
+//! Losses of many tokens at once: what one of them adds depends on the log-probs of others.
+//!
+//! GSPO has one ratio for an answer, M2PO one bound for a scope; a loss of the caller's own may do as it likes. Each
+//! token's [`Share`] holds the derivative of the whole loss by its log-prob, so that [`super::head`] needs nothing else.
+//! The KL and entropy terms of a policy loss stay what they are for a token alone.
+
+use std::collections::BTreeMap;
+
+use broker::protocol::train::{Loss, M2poMode, M2poScope, Policy, Surrogate};
+
+use super::head::Slope;
+use super::m2po::{self, Moment};
+use super::{Term, Token, finish, gspo, token_loss, truncated};
+
+/// Log-ratios are held to this band, as those of [`super::ratio`] are.
+const LOG_RATIO_LIMIT: f64 = 20.0;
+
+/// One trained token among those that are looked at together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Member {
+    pub token: Token,
+    /// `w_role * u_s / D`.
+    pub weight: f64,
+    /// Members with the same number are one answer.
+    pub answer: u32,
+    /// Where it stands in the batch.
+    pub span: usize,
+    pub offset: usize,
+}
+
+/// What one token adds to the whole loss, and how the whole loss moves with it: weights are in both.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Share {
+    pub value: f64,
+    pub slope: Slope,
+    /// Whether its ratio, or that of its answer, was clipped, or it was masked.
+    pub clipped: bool,
+    /// The estimate of the KL to the reference, before coefficient and weight.
+    pub reference_kl: f64,
+}
+
+/// The tokens that must be known before the loss of one of them is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reach {
+    Token,
+    Answer,
+    Microbatch,
+    Minibatch,
+}
+
+impl Reach {
+    #[must_use]
+    pub fn of(loss: &Loss) -> Self {
+        match loss {
+            Loss::Policy(policy) => match policy.surrogate {
+                Surrogate::Gspo { .. } => Self::Answer,
+                Surrogate::M2po { scope, .. } => match scope {
+                    M2poScope::Minibatch => Self::Minibatch,
+                    M2poScope::Microbatch => Self::Microbatch,
+                },
+                _ => Self::Token,
+            },
+            Loss::CrossEntropy => Self::Token,
+        }
+    }
+}
+
+/// The shares of all `members`, which hold all that the loss reaches, and the second moments of M2PO.
+#[must_use]
+pub fn shares(loss: &Loss, members: &[Member]) -> (Vec<Share>, Moment) {
+    match loss {
+        Loss::Policy(policy) => match policy.surrogate {
+            Surrogate::Gspo { low, high } => {
+                let shares = gspo_shares(policy, members, f64::from(low), f64::from(high));
+                (shares, Moment::default())
+            }
+            Surrogate::M2po { mode, budget, .. } => m2po_shares(policy, members, mode, f64::from(budget)),
+            _ => (alone(loss, members), Moment::default()),
+        },
+        Loss::CrossEntropy => (alone(loss, members), Moment::default()),
+    }
+}
+
+fn alone(loss: &Loss, members: &[Member]) -> Vec<Share> {
+    members.iter().map(|member| share(loss, member)).collect()
+}
+
+/// The share of a token that no other decides about.
+#[must_use]
+pub fn share(loss: &Loss, member: &Member) -> Share {
+    weighted(member.weight, &token_loss(loss, &member.token))
+}
+
+fn weighted(weight: f64, term: &Term) -> Share {
+    Share {
+        value: weight * term.value,
+        slope: Slope {
+            d_logprob: weight * term.d_logprob,
+            d_entropy: weight * term.d_entropy,
+        },
+        clipped: term.clipped,
+        reference_kl: term.reference_kl,
+    }
+}
+
+/// Every token of an answer has the answer's loss, weighted as the token is: with `agg = "sequence"` their sum is the
+/// published mean over answers. Each of them moves with the log-prob of any.
+fn gspo_shares(policy: &Policy, members: &[Member], low: f64, high: f64) -> Vec<Share> {
+    let mut answers: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (place, member) in members.iter().enumerate() {
+        answers.entry(member.answer).or_default().push(place);
+    }
+    let mut shares = vec![Share::default(); members.len()];
+    for places in answers.into_values() {
+        let of = |value: fn(&Member) -> f64| -> Vec<f64> { places.iter().map(|at| value(&members[*at])).collect() };
+        let (now, old) = (of(|m| m.token.logprob), of(|m| m.token.old));
+        let answer = gspo(&now, &old, members[places[0]].token.advantage, low, high);
+        let weight: f64 = of(|m| m.weight).iter().sum();
+        for place in places {
+            let member = &members[place];
+            let mut share = weighted(member.weight, &finish(policy, Term::default(), &member.token));
+            share.value += member.weight * answer.value;
+            share.slope.d_logprob += weight * answer.d_logprob;
+            share.clipped = answer.clipped;
+            shares[place] = share;
+        }
+    }
+    shares
+}
+
+fn m2po_shares(policy: &Policy, members: &[Member], mode: M2poMode, budget: f64) -> (Vec<Share>, Moment) {
+    let advantages: Vec<f64> = members.iter().map(|m| m.token.advantage).collect();
+    // AReaL bounds how far the start of the batch had moved from the sampler, where that is another policy.
+    let from_start = mode == M2poMode::Mask && policy.behaviour_cap.is_some();
+    let log_ratio = |token: &Token| {
+        let gap = if from_start {
+            token.old - token.behaviour
+        } else {
+            token.logprob - token.old
+        };
+        gap.clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT)
+    };
+    let log_ratios: Vec<f64> = members.iter().map(|m| log_ratio(&m.token)).collect();
+    let bounds = m2po::bounds(mode, &log_ratios, &advantages, budget);
+    let grown = growth(members, &bounds.kept);
+    let share = |(member, kept): (&Member, &bool)| {
+        if !kept {
+            return Share {
+                clipped: true,
+                ..Share::default()
+            };
+        }
+        let token = &member.token;
+        let mut term = m2po::token(&bounds, token.logprob - token.old, token.advantage);
+        if let Some(cap) = policy.behaviour_cap {
+            term = truncated(term, token.old, token.behaviour, f64::from(cap));
+        }
+        weighted(member.weight * grown, &finish(policy, term, token))
+    };
+    (members.iter().zip(&bounds.kept).map(share).collect(), bounds.moment)
+}
+
+/// How much more the kept tokens weigh for those that left: AReaL's mean is over what its mask leaves.
+fn growth(members: &[Member], kept: &[bool]) -> f64 {
+    let all: f64 = members.iter().map(|m| m.weight).sum();
+    let left: f64 = members
+        .iter()
+        .zip(kept)
+        .filter(|(_, kept)| **kept)
+        .map(|(m, _)| m.weight)
+        .sum();
+    if left == 0.0 || kept.iter().all(|kept| *kept) {
+        1.0
+    } else {
+        all / left
+    }
+}
+
+#[cfg(test)]
+#[path = "joint_tests.rs"]
+mod tests;

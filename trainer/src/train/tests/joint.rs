@@ -1,0 +1,259 @@
+//! Losses of many tokens through the whole trainer: what is computed together, answers, refusals, losses of the caller's own.
+
+use broker::protocol::train::{M2poMode, M2poScope, Policy, Surrogate, Whose};
+use tch::Tensor;
+
+use super::*;
+use crate::loss::head::Slope;
+use crate::loss::joint::{Member, Share, share};
+
+fn loss(surrogate: Surrogate) -> Loss {
+    Loss::Policy(Policy {
+        surrogate,
+        entropy_coef: 0.02,
+        ..Policy::clipped(0.0, 0.0)
+    })
+}
+
+fn m2po(mode: M2poMode, scope: M2poScope) -> Loss {
+    let budget = 0.3;
+    loss(Surrogate::M2po { mode, budget, scope })
+}
+
+const GSPO: Surrogate = Surrogate::Gspo { low: 0.3, high: 0.3 };
+
+fn options(micro_batch_tokens: usize) -> TrainerOptions {
+    TrainerOptions {
+        micro_batch_tokens,
+        ..TrainerOptions::default()
+    }
+}
+
+/// One answer of two rows each, in different groups; advantages alike within one.
+fn torn() -> TrainBatch {
+    let mut batch = batch(0);
+    for span in batch.spans.iter_mut().filter(|span| span.mask.contains(&true)) {
+        span.answer %= 5;
+        span.advantage = span.answer as f32 - 1.7;
+    }
+    batch
+}
+
+fn gradient(batch: &TrainBatch, loss: Loss, budget: usize) -> (Tensor, LossStats) {
+    let mut trainer = trainer(1, options(budget));
+    let batch = batch.clone();
+    let reply = trainer.execute(TrainCommand::ForwardBackward { seq: 0, batch, loss });
+    (trainer.model.grad().copy(), loss_of(reply.unwrap()))
+}
+
+fn gap(one: &Tensor, other: &Tensor) -> f64 {
+    ((one - other).norm() / other.norm()).double_value(&[])
+}
+
+#[test]
+fn what_is_computed_together_does_not_change_the_gradient() {
+    let modes = [M2poMode::Clip, M2poMode::Cap, M2poMode::Mask];
+    let mut cases: Vec<(TrainBatch, Loss)> = modes.map(|mode| (batch(0), m2po(mode, M2poScope::Minibatch))).into();
+    cases.push((batch(0), loss(GSPO)));
+    cases.push((torn(), loss(GSPO)));
+    for (batch, loss) in cases {
+        let (whole, stats) = gradient(&batch, loss, 10_000);
+        assert!(
+            stats.clipped > 0.0 && stats.clipped < stats.tokens,
+            "{loss:?} {stats:?}"
+        );
+        for budget in [1, 13, 40] {
+            let (split, again) = gradient(&batch, loss, budget);
+            let gap = gap(&split, &whole);
+            assert!(gap < 1e-6, "{loss:?} budget {budget}: {gap}");
+            assert!((again.loss - stats.loss).abs() < 1e-6 && again.clipped == stats.clipped);
+            assert!((again.second_moment - stats.second_moment).abs() < 1e-4 && again.kept == stats.kept);
+        }
+    }
+}
+
+#[test]
+fn the_published_scope_is_what_is_computed_together() {
+    let published = m2po(M2poMode::Mask, M2poScope::Microbatch);
+    let (whole, _) = gradient(&batch(0), published, 10_000);
+    let (minibatch, _) = gradient(&batch(0), m2po(M2poMode::Mask, M2poScope::Minibatch), 10_000);
+    assert!(gap(&whole, &minibatch) < 1e-6, "one micro-batch is the minibatch");
+    let (split, _) = gradient(&batch(0), published, 13);
+    assert!(
+        gap(&split, &whole) > 1e-2,
+        "as the published codes: it depends on the packing"
+    );
+}
+
+#[test]
+fn an_answer_of_two_rows_is_one() {
+    let (together, _) = gradient(&torn(), loss(GSPO), 10_000);
+    let mut apart = torn();
+    (0u32..).zip(&mut apart.spans).for_each(|(at, span)| span.answer = at);
+    let (apart, _) = gradient(&apart, loss(GSPO), 10_000);
+    assert!(gap(&apart, &together) > 1e-2, "its rows alone have other ratios");
+}
+
+#[test]
+fn an_answer_needs_one_advantage_and_no_weight_for_staleness() {
+    let mut trainer = trainer(1, options(1000));
+    let mut refused = |batch: TrainBatch, loss: Loss| {
+        user(
+            trainer
+                .execute(TrainCommand::ForwardBackward { seq: 0, batch, loss })
+                .unwrap_err(),
+        )
+    };
+    let mut two = torn();
+    let last = two.spans.last_mut().unwrap();
+    last.advantage += 1.0;
+    assert!(refused(two, loss(GSPO)).contains("another advantage"));
+    let mut each = torn();
+    let last = each.spans.last_mut().unwrap();
+    last.advantages = vec![1.0; last.ids.len()];
+    assert!(refused(each, loss(GSPO)).contains("one for all of it"));
+    let decoupled = Loss::Policy(Policy {
+        surrogate: GSPO,
+        behaviour_cap: Some(5.0),
+        ..Policy::clipped(0.0, 0.0)
+    });
+    assert!(refused(batch(0), decoupled).contains("no weight for single tokens"));
+    let budget = Surrogate::M2po {
+        mode: M2poMode::Cap,
+        budget: 0.0,
+        scope: M2poScope::Minibatch,
+    };
+    assert!(refused(batch(0), loss(budget)).contains("budget"));
+    let mut short = batch(0);
+    short.spans[1].advantages = vec![1.0; 9];
+    assert!(refused(short, POLICY).contains("9 advantages"));
+    let mut nan = batch(0);
+    nan.spans[1].advantages = vec![f32::NAN; nan.spans[1].ids.len()];
+    assert!(refused(nan, POLICY).contains("an advantage of NaN"));
+}
+
+#[test]
+fn advantages_of_tokens_take_the_place_of_the_spans() {
+    let (whole, _) = gradient(&batch(0), POLICY, 1000);
+    let mut each = batch(0);
+    for span in &mut each.spans {
+        span.advantages = vec![span.advantage; span.ids.len()];
+        span.advantage = 100.0;
+    }
+    let (each, _) = gradient(&each, POLICY, 1000);
+    assert_eq!(gap(&each, &whole), 0.0);
+}
+
+#[test]
+fn a_forward_pass_is_made_with_whose_weights_are_asked_for() {
+    let mut trainer = trainer(1, options(1000));
+    let forward = |trainer: &mut Trainer, seq, whose| {
+        let batch = batch(0);
+        trainer.execute(TrainCommand::Forward { seq, batch, whose })
+    };
+    assert!(user(forward(&mut trainer, 0, Whose::Reference).unwrap_err()).contains("reference"));
+    trainer.take_reference().unwrap();
+    let before = forward(&mut trainer, 0, Whose::Trained).unwrap();
+    let step = TrainCommand::ForwardBackward {
+        seq: 1,
+        batch: batch(0),
+        loss: POLICY,
+    };
+    trainer.execute(step).unwrap();
+    trainer
+        .execute(TrainCommand::OptimStep { seq: 2, params: OPTIM })
+        .unwrap();
+    assert_eq!(forward(&mut trainer, 3, Whose::Reference).unwrap(), before);
+    assert_ne!(forward(&mut trainer, 4, Whose::Trained).unwrap(), before);
+}
+
+#[test]
+fn a_loss_of_ones_own_is_the_same_as_a_command() {
+    for budget in [1, 1000] {
+        let (expected, stats) = gradient(&batch(0), POLICY, budget);
+        let mut trainer = trainer(1, options(budget));
+        let mut seen = Vec::new();
+        let own = trainer.forward_backward_by(&batch(0), false, |members| {
+            seen = members.iter().map(|m| (m.span, m.offset)).collect();
+            members.iter().map(|member| share(&POLICY, member)).collect()
+        });
+        assert!(gap(trainer.model.grad(), &expected) < 1e-6);
+        let own = own.unwrap();
+        assert!((own.loss - stats.loss).abs() < 1e-6 && own.clipped == stats.clipped && own.tokens == stats.tokens);
+        seen.sort_unstable();
+        seen.dedup();
+        assert_eq!(seen.len() as f64, stats.tokens, "each token once");
+        trainer
+            .execute(TrainCommand::OptimStep { seq: 0, params: OPTIM })
+            .unwrap();
+        assert_eq!(trainer.optimizer_steps(), 1);
+    }
+}
+
+#[test]
+fn the_gradient_of_ones_own_loss_equals_finite_differences() {
+    // The square of the mean log-prob of each answer: no wire loss, and of many tokens.
+    let value = |members: &[Member], answer: u32| {
+        let own: Vec<f64> = members
+            .iter()
+            .filter(|m| m.answer == answer)
+            .map(|m| m.token.logprob)
+            .collect();
+        (own.iter().sum::<f64>() / own.len() as f64, own.len() as f64)
+    };
+    let squares = |members: &[Member]| -> Vec<Share> {
+        let share = |member: &Member| {
+            let (mean, count) = value(members, member.answer);
+            Share {
+                value: mean * mean / count,
+                slope: Slope {
+                    d_logprob: 2.0 * mean / count,
+                    d_entropy: 0.0,
+                },
+                ..Share::default()
+            }
+        };
+        members.iter().map(share).collect()
+    };
+    let mut trainer = trainer(1, options(13));
+    trainer.forward_backward_by(&torn(), false, squares).unwrap();
+    let grad = trainer.model.grad().copy();
+    let direction = &grad / grad.norm();
+    let mut at = |step: f64| {
+        let _no_grad = tch::no_grad_guard();
+        let _ = trainer
+            .weights
+            .flat()
+            .shallow_clone()
+            .f_add_(&(&direction * step))
+            .unwrap();
+        trainer.model.follow(&trainer.weights).unwrap();
+        let stats = trainer.forward_backward_by(&torn(), false, squares).unwrap();
+        stats.loss
+    };
+    let step = 1e-2;
+    let up = at(step);
+    let down = at(-2.0 * step);
+    let slope = (up - down) / (2.0 * step);
+    let norm = grad.norm().double_value(&[]);
+    assert!((slope / norm - 1.0).abs() < 1e-2, "{slope} {norm}");
+}
+
+#[test]
+fn a_wrong_number_of_shares_is_refused_and_changes_nothing() {
+    let mut trainer = trainer(1, options(1000));
+    let refused = trainer.forward_backward_by(&batch(0), false, |_| vec![Share::default()]);
+    assert!(user(refused.unwrap_err()).contains("1 shares"));
+    assert!(
+        user(
+            trainer
+                .forward_backward_by(&batch(0), true, |_| Vec::new())
+                .unwrap_err()
+        )
+        .contains("reference")
+    );
+    assert_eq!(trainer.model.grad().abs().max().double_value(&[]), 0.0);
+    let mut broken = batch(0);
+    broken.spans[1].ids[0] = 99;
+    assert!(user(trainer.forward_backward_by(&broken, false, |_| Vec::new()).unwrap_err()).contains("token 99"));
+}
