@@ -53,6 +53,7 @@ impl Worker {
         let options = EngineOptions {
             slots: 64,
             prefill_tokens: 4096,
+            prefix_cache: 0,
             swap: Swap::InPlace,
         };
         let (send, published) = channel();
@@ -112,6 +113,7 @@ impl Worker {
                     stop_ids: Arc::clone(&none),
                     stop: None,
                     seed: self.step * 1_000_000 + number,
+                    keep: false,
                 })?;
             }
         }
