@@ -15,6 +15,9 @@ pub struct HttpConfig {
     /// Largest body of a request.
     #[serde(default = "default_body")]
     pub body: ByteSize,
+    /// Tokens of a prompt and its answer together: the engine's cache is as long as its longest row, for all rows.
+    #[serde(default = "default_context")]
+    pub context: usize,
     /// Requests answered at once; more are told to come again.
     #[serde(default = "default_at_once")]
     pub requests: usize,
@@ -25,6 +28,9 @@ pub struct HttpConfig {
 
 fn default_body() -> ByteSize {
     ByteSize(1 << 20)
+}
+fn default_context() -> usize {
+    8192
 }
 fn default_at_once() -> usize {
     32

@@ -261,7 +261,7 @@ pub enum KlPlace {
     #[default]
     Loss,
     /// The advantage of a token is less by the KL of that token and those after it, before the z-score over the batch
-    /// (REINFORCE++). One more forward pass over the batch.
+    /// (REINFORCE++). One more forward pass over the batch in each epoch.
     Reward,
 }
 

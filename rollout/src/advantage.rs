@@ -21,8 +21,8 @@ use configs::Advantage;
 
 const GRPO_EPSILON: f64 = 1e-6;
 const ASTRAFLOW_EPSILON: f64 = 1e-5;
-/// As the published code adds it.
-const REINFORCE_EPSILON: f64 = 1e-8;
+/// Least variance: what is rounding alone does not become advantages near 1.
+const REINFORCE_VARIANCE: f64 = 1e-8;
 const ASTRAFLOW_CLIP: f64 = 20.0;
 
 /// Advantages of one agent's samples of one group.
@@ -144,7 +144,7 @@ fn unbiased_std(values: &[f64]) -> f64 {
 }
 
 /// The second step of kinds that compare with a whole batch: subtracts the mean over its tokens and divides by their
-/// standard deviation, unbiased (+ 1e-5) for `astraflow`, biased (+ 1e-8) for REINFORCE++. `values` are (advantage, trained
+/// standard deviation, unbiased (+ 1e-5) for `astraflow`, biased (of a variance of at least 1e-8) for REINFORCE++. `values` are (advantage, trained
 /// tokens that carry it).
 pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
     let tokens: f64 = values.iter().map(|(_, n)| *n as f64).sum();
@@ -155,7 +155,7 @@ pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
     let squares = values.iter().map(|(a, n)| (a - mean).powi(2) * *n as f64).sum::<f64>();
     let scale = match kind {
         Advantage::Astraflow => (squares / (tokens - 1.0)).sqrt() + ASTRAFLOW_EPSILON,
-        _ => (squares / tokens).sqrt() + REINFORCE_EPSILON,
+        _ => (squares / tokens).max(REINFORCE_VARIANCE).sqrt(),
     };
     for (advantage, _) in values {
         *advantage = (*advantage - mean) / scale;

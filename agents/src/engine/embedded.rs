@@ -172,8 +172,9 @@ impl Thread {
         }
     }
 
+    /// Something is generated, or weights wait for the step in which they are served.
     fn is_busy(&self) -> bool {
-        !(self.open.is_empty() && self.visits.is_empty())
+        !(self.open.is_empty() && self.visits.is_empty() && self.engine.is_idle())
     }
 
     /// Takes what waits; waits itself only when nothing is being generated. `false`: nobody is left to ask.

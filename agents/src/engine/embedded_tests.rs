@@ -233,3 +233,24 @@ async fn weights_do_not_wait_for_a_visitor() {
     engine.leave(id);
     idle(&engine).await;
 }
+
+/// When what they waited for has ended and nobody asks for anything, they are served all the same.
+#[tokio::test]
+async fn weights_that_waited_are_served_when_nothing_else_comes() {
+    let (engine, shape) = engine_with(1 << 12, Some(Vec::new()), Swap::Drain);
+    let mut long = job(1, 3);
+    long.sampling = Arc::new(Sampling {
+        max_new_tokens: 300,
+        ..(*long.sampling).clone()
+    });
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let mut versions = engine.versions();
+    engine.submit(vec![long], false, done);
+    let published = Published::new(weights(&shape), version(7));
+    engine.pulse.take(1);
+    engine.commands.send(Command::Swap(published)).unwrap();
+    let made = finished.recv().await.unwrap().remove(0).result.unwrap();
+    assert_eq!(made.spans.last().unwrap().version, version(0), "it was finished first");
+    versions.changed().await.unwrap();
+    assert_eq!(*versions.borrow(), version(7));
+}

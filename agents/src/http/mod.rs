@@ -85,6 +85,8 @@ pub struct Front {
     sampling: SamplingConfig,
     token: Option<Token>,
     body: u64,
+    /// Tokens of a prompt and its answer together, at most.
+    context: usize,
     gate: Gate,
     /// When it began to serve, in seconds since 1970.
     since: u64,
@@ -126,6 +128,7 @@ pub fn serve(
         sampling,
         token,
         body: config.body.0,
+        context: config.context,
         gate: Gate::new(config.requests, config.generations),
         since: 0,
     };

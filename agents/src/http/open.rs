@@ -7,7 +7,7 @@ use broker::ids::{Digest, GroupId, RequestId};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
-use super::ask::{Ask, Kind};
+use super::ask::Ask;
 use super::gate::Place;
 use crate::engine::{EngineClient, Job, Told, Visit};
 
@@ -17,14 +17,13 @@ pub struct Open {
     told: UnboundedReceiver<Told>,
     /// Choice of each generation that was not left yet.
     choices: HashMap<RequestId, usize>,
-    /// Kept for as long as they generate.
-    _places: Place,
 }
 
 impl Open {
-    /// Begins `n` choices of each prompt.
-    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &Ask, places: Place) -> Self {
+    /// Begins `n` choices of each prompt. They have their places for as long as they generate, however slowly they are read.
+    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &Ask, places: [Place; 2]) -> Self {
         let (tell, told) = unbounded_channel();
+        let told = held(places, told, prompts.len() * ask.n);
         let seed = ask.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
         let sampling = Arc::new(ask.sampling.clone());
         let (mut visits, mut choices) = (Vec::new(), HashMap::new());
@@ -42,8 +41,8 @@ impl Open {
                         prompt_ids: prompt.clone(),
                         sampling: sampling.clone(),
                         seed: seed_of(seed, choice),
-                        // A chat goes on with all that was said.
-                        keep: ask.kind == Kind::Chat,
+                        // What is kept is training's.
+                        keep: false,
                     },
                     watched: ask.stream || !ask.stop.is_empty(),
                     tell: tell.clone(),
@@ -51,12 +50,7 @@ impl Open {
             }
         }
         engine.visit(visits);
-        Self {
-            engine,
-            told,
-            choices,
-            _places: places,
-        }
+        Self { engine, told, choices }
     }
 
     /// What was told next, and of which choice. `None`: the engine is gone, or every choice was left.
@@ -86,6 +80,22 @@ impl Drop for Open {
     fn drop(&mut self) {
         self.choices.keys().for_each(|request| self.engine.leave(*request));
     }
+}
+
+/// Hands on what is told, and has the places until all has ended or was left.
+fn held(places: [Place; 2], mut from: UnboundedReceiver<Told>, mut open: usize) -> UnboundedReceiver<Told> {
+    let (tell, told) = unbounded_channel();
+    tokio::spawn(async move {
+        while open > 0
+            && let Some(news) = from.recv().await
+        {
+            open -= usize::from(news.end.is_some());
+            // Who does not listen any more has left.
+            let _ = tell.send(news);
+        }
+        drop(places);
+    });
+    told
 }
 
 /// Each choice has random numbers of its own, the same for the same seed.
@@ -133,7 +143,8 @@ mod tests {
     fn begin(engine: &Arc<Kept>, gate: &Gate, body: &str) -> Open {
         let ask = Ask::read(Kind::Completion, body.as_bytes(), &SamplingConfig::default()).unwrap();
         let prompts: Vec<Arc<[u32]>> = vec![[1, 2].into(), [3].into()];
-        Open::begin(engine.clone(), &prompts, &ask, gate.generate(2 * ask.n).unwrap())
+        let places = [gate.enter().unwrap(), gate.generate(2 * ask.n).unwrap()];
+        Open::begin(engine.clone(), &prompts, &ask, places)
     }
 
     fn seeds(engine: &Kept) -> Vec<u64> {
@@ -162,7 +173,33 @@ mod tests {
         drop(first);
         drop(open);
         assert!(engine.0.lock().unwrap().is_empty());
-        assert!(gate.generate(6).is_ok());
+        until(|| gate.generate(6).is_ok()).await;
+    }
+
+    /// Other tasks have their turn until it is so.
+    async fn until(so: impl Fn() -> bool) {
+        while !so() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_has_ended_leaves_its_places_to_others_whoever_still_reads() {
+        let (engine, gate) = (Arc::new(Kept::default()), Gate::new(1, 2));
+        let mut open = begin(&engine, &gate, r#"{"model": "a", "prompt": "x"}"#);
+        assert!(gate.enter().is_err() && gate.generate(1).is_err());
+        for visit in engine.0.lock().unwrap().iter() {
+            let end = Told {
+                request: visit.job.request,
+                ids: vec![7],
+                logprobs: vec![-1.0],
+                spans: Vec::new(),
+                end: Some(Ok(broker::protocol::turn::Finish::Stop)),
+            };
+            visit.tell.send(end).unwrap();
+        }
+        until(|| gate.enter().is_ok() && gate.generate(2).is_ok()).await;
+        assert!(open.next().await.is_some() && open.next().await.is_some());
     }
 
     #[tokio::test]

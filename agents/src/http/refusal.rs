@@ -141,6 +141,17 @@ impl Refusal {
         )
     }
 
+    pub fn context(length: usize, most: usize) -> Self {
+        Self::new(
+            400,
+            INVALID,
+            Some("context_length_exceeded"),
+            format!(
+                "the prompt has {length} tokens, and prompt and answer may have {most} together: shorten it, or raise agents.NAME.http.context"
+            ),
+        )
+    }
+
     pub fn closing() -> Self {
         Self::new(
             503,

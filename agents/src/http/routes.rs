@@ -113,10 +113,11 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     }
     let place = front.gate.enter()?;
     let body = tokio::time::timeout(BODY, read(req, body, front.body)).await;
-    let ask = Ask::read(kind, &body.map_err(|_| Refusal::slow())??, &front.sampling)?;
+    let mut ask = Ask::read(kind, &body.map_err(|_| Refusal::slow())??, &front.sampling)?;
     front.is_asked(&ask.model)?;
-    let prompts = front.prompts(&ask).await?;
-    let places = front.gate.generate(prompts.len().saturating_mul(ask.n))?;
+    let places = [place, front.gate.generate(ask.inputs.len().saturating_mul(ask.n))?];
+    let (prompts, places) = front.prompts(&ask, places).await?;
+    ask.sampling.max_new_tokens = front.room(&prompts, ask.sampling.max_new_tokens)?;
     let open = Open::begin(front.engine.clone(), &prompts, &ask, places);
     let paper = Paper::new(&ask, prompts, front.text.clone(), front.now());
     tracing::debug!(
@@ -126,7 +127,7 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
         stream = ask.stream,
         "a client asks"
     );
-    generate(front, &ask, paper, open, place).await
+    generate(front, &ask, paper, open).await
 }
 
 /// The body, up to its limit.
@@ -148,7 +149,7 @@ async fn read(req: &HttpRequest, mut body: Payload, limit: u64) -> Result<Bytes,
 }
 
 /// Waits for the first word before anything is answered, so that what cannot be generated has a status that says so.
-async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open, place: Place) -> Answer {
+async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open) -> Answer {
     let mut phases = front.gate.phases();
     let choices = paper.prompts.len() * ask.n;
     let choices = (0..choices).map(|_| Choice::new(front.text.clone(), ask.stop.clone()));
@@ -161,7 +162,7 @@ async fn generate(front: &Front, ask: &Ask, paper: Paper, mut open: Open, place:
         return Err(Refusal::failure(failure));
     }
     if ask.stream {
-        let mut sse = Sse::new(paper, open, choices, phases, place);
+        let mut sse = Sse::new(paper, open, choices, phases);
         sse.take(first.0, first.1);
         return Ok(HttpResponse::Ok()
             .content_type("text/event-stream; charset=utf-8")
@@ -218,12 +219,25 @@ impl Front {
         }
     }
 
-    /// The ids of every prompt. Templates and tokenizers work beside the thread that answers.
-    async fn prompts(&self, ask: &Ask) -> Result<Vec<Arc<[u32]>>, Refusal> {
+    /// The ids of every prompt. Templates and tokenizers work beside the thread that answers, and have the request's places until
+    /// they are done, whether or not the client is still there.
+    async fn prompts(&self, ask: &Ask, places: [Place; 2]) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), Refusal> {
         let (codec, inputs) = (self.text.clone(), ask.inputs.clone());
-        let render = move || inputs.into_iter().map(|input| ids(&codec, input)).collect();
+        let render = move || {
+            let ids: Result<_, Refusal> = inputs.into_iter().map(|input| ids(&codec, input)).collect();
+            ids.map(|ids| (ids, places))
+        };
         // A panic in there ends the process before anything is missed here.
         tokio::task::spawn_blocking(render).await.map_err(|_| Refusal::lost())?
+    }
+
+    /// New tokens that the longest prompt leaves of a client's context, at most `wanted`.
+    fn room(&self, prompts: &[Arc<[u32]>], wanted: u32) -> Result<u32, Refusal> {
+        let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
+        match self.context.checked_sub(longest) {
+            None | Some(0) => Err(Refusal::context(longest, self.context)),
+            Some(room) => Ok(wanted.min(u32::try_from(room).unwrap_or(u32::MAX))),
+        }
     }
 }
 

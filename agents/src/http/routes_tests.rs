@@ -24,6 +24,7 @@ fn front(token: Option<&str>) -> Data<Front> {
         sampling: SamplingConfig::default(),
         token: token.map(|secret| Token::new(secret).unwrap()),
         body: 1000,
+        context: 60,
         gate: Gate::new(1, 2),
         since: 0,
     })

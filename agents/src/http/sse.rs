@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::time::Duration;
 
 use actix_web::web::Bytes;
 use futures_util::Stream;
@@ -11,7 +12,7 @@ use tokio::sync::watch;
 
 use super::answers::Paper;
 use super::choice::Choice;
-use super::gate::{Phase, Place, closed};
+use super::gate::{Phase, closed};
 use super::open::Open;
 use super::refusal::Refusal;
 use crate::engine::Told;
@@ -22,8 +23,6 @@ pub struct Sse {
     pub open: Open,
     pub choices: Vec<Choice>,
     pub phases: watch::Receiver<Phase>,
-    /// Kept for as long as it lasts.
-    pub place: Place,
     begun: Vec<bool>,
     ready: VecDeque<Bytes>,
     ended: bool,
@@ -38,15 +37,19 @@ pub fn event(data: &Value) -> Bytes {
 /// What closes every stream that ended well.
 pub const DONE: &[u8] = b"data: [DONE]\n\n";
 
+/// Said while nothing else is, so that nothing on the way takes the connection for dead; clients skip comments.
+const STILL_HERE: &[u8] = b": wait\n\n";
+/// How long nothing is said at most.
+const SILENCE: Duration = Duration::from_secs(15);
+
 impl Sse {
-    pub fn new(paper: Paper, open: Open, choices: Vec<Choice>, phases: watch::Receiver<Phase>, place: Place) -> Self {
+    pub fn new(paper: Paper, open: Open, choices: Vec<Choice>, phases: watch::Receiver<Phase>) -> Self {
         Self {
             begun: vec![false; choices.len()],
             paper,
             open,
             choices,
             phases,
-            place,
             ready: VecDeque::new(),
             ended: false,
         }
@@ -106,6 +109,7 @@ impl Sse {
                     None => self.fail(&Refusal::lost()),
                 },
                 () = closed(&mut self.phases) => self.fail(&Refusal::closing()),
+                () = tokio::time::sleep(SILENCE) => return Some(Bytes::from_static(STILL_HERE)),
             }
         }
     }

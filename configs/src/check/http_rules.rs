@@ -16,13 +16,14 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         let Some(http) = &agent.http else { continue };
         let path = format!("agents.{name}.http");
         front(http, &path, report);
-        let slots = agent.engine.slots.saturating_mul(agent.engine.replicas);
+        // A request's choices go to one engine.
+        let slots = agent.engine.slots;
         report.when(
-            agent.engine.kind == EngineKind::Embedded && http.generations > slots,
+            agent.engine.kind == EngineKind::Embedded && http.generations >= slots,
             format!("{path}.generations"),
             &[&format!("agents.{name}.engine")],
             format!(
-                "is {}, more than the engine's {slots} slots: write less, so that training finds a free one",
+                "is {}, and an engine has {slots} slots: write less, so that training finds a free one",
                 http.generations
             ),
         );
@@ -56,7 +57,11 @@ fn front(http: &HttpConfig, path: &str, report: &mut Report) {
         &[],
         format!("is {}: write from \"1 KiB\" to \"64 MiB\"", http.body),
     );
-    for (key, value) in [("requests", http.requests), ("generations", http.generations)] {
+    for (key, value) in [
+        ("requests", http.requests),
+        ("generations", http.generations),
+        ("context", http.context),
+    ] {
         report.when(
             value == 0,
             format!("{path}.{key}"),

@@ -1,7 +1,7 @@
 //! What an agent's loss, advantage and KL may say wrongly, each alone and together.
 
 use super::agent_rules::Below;
-use crate::{Advantage, KlPlace, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
+use crate::{Advantage, KlPlace, LossConfig, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
 
 pub(super) fn check(train: &TrainConfig, below: &mut Below) {
     numbers(train, below);
@@ -88,7 +88,23 @@ fn many_tokens(train: &TrainConfig, below: &mut Below) {
         "is \"decoupled\" while loss.kind is \"m2po\": its budget bounds the distance to the weights that sampled; write \"behaviour\", or loss.mode = \"mask\"",
     );
     below.compared(
-        loss.dual_clip.is_some() && matches!(loss.kind, LossKind::Gspo | LossKind::M2po),
+        decoupled
+            && loss.kind == LossKind::M2po
+            && loss.mode == M2poMode::Mask
+            && train.minibatches.saturating_mul(train.epochs) > 1,
+        "loss.ratio",
+        &["loss", "loss.kind", "loss.mode", "minibatches", "epochs"],
+        "is \"decoupled\" with the mask of \"m2po\", which bounds how far the batch's start was from the sampler and not the steps after it: write minibatches = 1 and epochs = 1, or ratio = \"behaviour\"",
+    );
+    let usual = LossConfig::default();
+    below.compared(
+        loss.kind != LossKind::M2po && (loss.tau, loss.mode, loss.scope) != (usual.tau, usual.mode, usual.scope),
+        "loss.kind",
+        &["loss", "loss.tau", "loss.mode", "loss.scope"],
+        "is not \"m2po\", which alone has tau, mode and scope: leave them out, or write kind = \"m2po\"",
+    );
+    below.compared(
+        loss.dual_clip.is_some() && loss.kind != LossKind::Grpo,
         "loss.dual_clip",
         &["loss", "loss.kind"],
         "is only of loss.kind = \"grpo\": leave it out",
@@ -107,6 +123,18 @@ fn reward_kl(train: &TrainConfig, below: &mut Below) {
         "kl.place",
         &["kl", "advantage"],
         "is \"reward\", which changes advantages token by token: write advantage = \"reinforce_plus_plus\" (or \"reinforce_plus_plus_baseline\"), or place = \"loss\"",
+    );
+    below.compared(
+        in_reward && train.kl.coef == 0.0,
+        "kl.place",
+        &["kl", "kl.coef"],
+        "is \"reward\" while kl.coef is 0, so there is no KL anywhere: write a coef such as 0.01, or leave place out",
+    );
+    below.compared(
+        in_reward && train.loss.kind == LossKind::CrossEntropy,
+        "kl.place",
+        &["kl", "loss", "loss.kind"],
+        "is \"reward\" while loss.kind is \"cross_entropy\", which has no advantages: leave place out",
     );
     below.compared(
         in_reward && train.kl.coef != 0.0 && train.loss.kind == LossKind::Gspo,

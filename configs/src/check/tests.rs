@@ -434,6 +434,22 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
     refused(&format!("{m2po}train.loss.tau = 0.0"), "loss.tau", "above 0");
     let masked = format!("{m2po}train.loss.mode = \"mask\"\n");
     refused(
+        &format!("{masked}train.loss.ratio = \"decoupled\"\ntrain.epochs = 2"),
+        "loss.ratio",
+        "not the steps after it",
+    );
+    refused("train.loss.scope = \"microbatch\"", "loss.kind", "which alone has");
+    refused(
+        "train.loss.kind = \"cispo\"\ntrain.loss.dual_clip = 3.0",
+        "loss.dual_clip",
+        "only of",
+    );
+    refused(
+        "train.advantage = \"reinforce_plus_plus\"\ntrain.kl.place = \"reward\"",
+        "kl.place",
+        "no KL anywhere",
+    );
+    refused(
         &format!("{masked}train.zero_advantage = \"skip\""),
         "zero_advantage",
         "without advantage too",
@@ -563,7 +579,7 @@ fn fronts_have_addresses_of_their_own_and_bounds() {
     fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"0.0.0.0:1\" }", &taken);
     fronts(
         "{ listen = \"localhost:1\", body = \"1\" }",
-        "{ listen = \"[::1]:1\", requests = 0, generations = 257 }",
+        "{ listen = \"[::1]:1\", requests = 0, context = 0, generations = 256 }",
         &[
             ("agents.a.http.listen", "127.0.0.1:8001"),
             ("agents.a.http.body", "1 KiB"),

@@ -6,6 +6,7 @@ use super::mask::{Prepared, PreparedSample};
 use super::select::Selection;
 use super::{Context, Discard, Verdict};
 use broker::protocol::bundle::SampleStatus;
+use configs::KlPlace;
 
 /// A mean that can be added to.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -117,10 +118,17 @@ pub(super) fn measure(
         stats.keys += group.advantages.keys;
         stats.equal_keys += group.advantages.equal;
         stats.alone_keys += group.advantages.alone;
-        stats.zero_groups += usize::from(group.advantages.is_zero());
+        // Not by the advantages: a z-score over the batch moves those of equal rewards too.
+        let same = group.advantages.equal + group.advantages.alone == group.advantages.keys;
+        stats.zero_groups += usize::from(same);
     }
+    // With a KL in the reward they are made later, by the trainer.
+    let final_advantages = context.config.kl.place == KlPlace::Loss;
     for sample in groups.iter().flat_map(|group| &group.samples) {
         stats.add(sample);
+        if final_advantages {
+            stats.advantage_abs.add(f64::from(sample.advantage.abs()));
+        }
     }
     for reason in verdicts.iter().filter_map(|v| v.outcome.err()) {
         *stats.discarded.entry(reason).or_default() += 1;
@@ -149,7 +157,6 @@ impl BatchStats {
             self.reward_parts.entry(key).or_default().add(f64::from(part.value));
         }
         self.tokens_per_sample.add(prepared.tokens as f64);
-        self.advantage_abs.add(f64::from(prepared.advantage.abs()));
         self.staleness.add(prepared.staleness);
     }
 }

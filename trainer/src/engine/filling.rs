@@ -20,6 +20,8 @@ pub(super) struct Filling {
     /// The oldest weights that computed any part of it.
     oldest: WeightVersion,
     pub(super) members: Vec<GenRequest>,
+    /// A generation that was taken out, and goes on behind its tokens.
+    back: Option<Row>,
     /// Tokens that came from the prefix cache.
     reused: usize,
 }
@@ -30,9 +32,19 @@ impl Filling {
         self.ids.len() - self.kv.filled()
     }
 
-    /// Slots that its members will take.
+    /// Slots that will be taken.
     fn slots(&self) -> usize {
-        self.members.iter().filter(|request| request.max_new_tokens > 1).count()
+        let begin = self.members.iter().filter(|request| request.max_new_tokens > 1).count();
+        begin + usize::from(self.back.is_some())
+    }
+
+    /// Requests that wait for it.
+    pub(super) fn pending(&self) -> usize {
+        self.members.len() + usize::from(self.back.is_some())
+    }
+
+    fn is_of(&self, id: RequestId) -> bool {
+        self.back.as_ref().is_some_and(|row| row.request.id == id)
     }
 
     /// Computes it with other weights, from its first token on.
@@ -54,12 +66,50 @@ impl Engine {
         self.filling.iter().map(Filling::left).sum()
     }
 
+    /// Tokens of a prompt that would have to be computed, were it asked for now.
+    pub(super) fn cost(&self, prompt: &[u32]) -> usize {
+        if self.is_filling(prompt) {
+            0
+        } else {
+            self.prefix_cache.cost(prompt)
+        }
+    }
+
+    /// Whether a prompt is computed in pieces, or is being so.
+    pub(super) fn in_pieces(&self, prompt: &[u32]) -> bool {
+        prompt.len() > self.options.prefill_tokens
+            || self.is_filling(prompt)
+            || self.prefix_cache.find(prompt).is_some()
+    }
+
+    fn is_filling(&self, prompt: &[u32]) -> bool {
+        self.filling
+            .iter()
+            .any(|filling| filling.back.is_none() && *filling.ids == *prompt)
+    }
+
     /// Begins to compute a prompt in pieces; who asks for one that is under way waits with the others.
     pub(super) fn fill(&mut self, ids: Arc<[u32]>, mut members: Vec<GenRequest>) -> Result<(), EngineError> {
-        if let Some(same) = self.filling.iter_mut().find(|filling| filling.ids == ids) {
+        let same = |filling: &&mut Filling| filling.back.is_none() && filling.ids == ids;
+        if let Some(same) = self.filling.iter_mut().find(same) {
             same.members.append(&mut members);
             return Ok(());
         }
+        let mut filling = self.begin_filling(ids)?;
+        filling.members = members;
+        self.filling.push_back(filling);
+        Ok(())
+    }
+
+    /// Begins to compute the cache of a generation that was taken out.
+    pub(super) fn fill_again(&mut self, row: Row) -> Result<(), EngineError> {
+        let mut filling = self.begin_filling(row.cached_ids().into())?;
+        filling.back = Some(row);
+        self.filling.push_back(filling);
+        Ok(())
+    }
+
+    fn begin_filling(&mut self, ids: Arc<[u32]>) -> Result<Filling, EngineError> {
         let (device, kind) = (self.decoder.device(), self.cache.kind());
         let mut kv = RowKv::new(self.decoder.shape(), ids.len(), device, kind)?;
         let (mut oldest, mut reused) = (self.version(), 0);
@@ -69,14 +119,14 @@ impl Engine {
             kv.begin_with(known, hit.length)?;
             (oldest, reused) = (oldest.min(from), hit.length);
         }
-        self.filling.push_back(Filling {
+        Ok(Filling {
             ids,
             kv,
             oldest,
-            members,
+            members: Vec::new(),
+            back: None,
             reused,
-        });
-        Ok(())
+        })
     }
 
     /// Computes up to `tokens` more tokens of the prompts under way, the first ones first; those that are whole get their first
@@ -133,10 +183,15 @@ impl Engine {
             kv,
             oldest,
             members,
+            back,
             reused,
         } in whole
         {
             let mut begun = Vec::new();
+            if let Some(mut row) = back {
+                row.oldest_kv = oldest;
+                begun.push(row);
+            }
             for (request, choice) in members.into_iter().zip(choices.by_ref()) {
                 let mut row = Row::new(request, version);
                 (row.oldest_kv, row.reused) = (oldest, reused);
@@ -171,15 +226,21 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps what a row has computed, for a request that begins with it.
-    pub(super) fn keep(&mut self, index: usize) -> Result<(), EngineError> {
+    /// Keeps what a row has computed, for a request that begins with it. Where there is no memory for it, nothing is kept.
+    pub(super) fn keep(&mut self, index: usize) {
         let row = &self.rows[index];
         if !row.request.keep || !self.prefix_cache.takes(row.cached()) {
-            return Ok(());
+            return;
         }
-        let kv = self.cache.copy(index, row.in_slot(), row.shared)?;
-        self.prefix_cache.put(row.cached_ids(), kv, row.oldest_kv);
-        Ok(())
+        let ids = row.cached_ids();
+        self.prefix_cache.make_room(&ids);
+        match self.cache.copy(index, row.in_slot(), row.shared) {
+            Ok(kv) => self.prefix_cache.put(ids, kv, row.oldest_kv),
+            Err(error) => {
+                tracing::warn!(%error, "an ended turn cannot be kept: the prefix cache is emptied");
+                self.prefix_cache.clear();
+            }
+        }
     }
 
     /// Other weights serve, and what was computed with the earlier ones does not count: prompts under way begin anew.
@@ -193,7 +254,16 @@ impl Engine {
     pub(super) fn leave_filling(&mut self, id: RequestId) {
         for filling in &mut self.filling {
             filling.members.retain(|request| request.id != id);
+            if filling.is_of(id) {
+                filling.back = None;
+            }
         }
-        self.filling.retain(|filling| !filling.members.is_empty());
+        self.filling.retain(|filling| filling.pending() > 0);
+    }
+
+    /// Takes out a generation that was on its way back.
+    pub(super) fn take_back(&mut self, id: RequestId) -> Option<Row> {
+        let place = self.filling.iter().position(|filling| filling.is_of(id))?;
+        self.filling.remove(place)?.back
     }
 }

@@ -159,7 +159,7 @@ impl Engine {
     /// Requests under way or waiting.
     #[must_use]
     pub fn pending(&self) -> usize {
-        let filling: usize = self.filling.iter().map(|filling| filling.members.len()).sum();
+        let filling: usize = self.filling.iter().map(Filling::pending).sum();
         self.rows.len() + self.waiting.len() + filling
     }
 
@@ -248,9 +248,7 @@ impl Engine {
         self.waiting.clear();
         self.filling.clear();
         self.prefix_cache.clear();
-        self.done.iter().for_each(|finished| {
-            self.known.remove(&finished.id);
-        });
+        self.done.clear();
         let ids = self.known.drain().collect();
         self.cache.wipe()?;
         Ok(ids)
@@ -262,12 +260,7 @@ impl Engine {
     /// [`EngineError::NotFinite`], [`EngineError::Model`]. Requests stay under way: see [`Self::abort_all`].
     pub fn step(&mut self) -> Result<Vec<Finished>, EngineError> {
         let _guard = tch::no_grad_guard();
-        if self.rows.is_empty()
-            && self.filling.is_empty()
-            && let Some(next) = self.next.take()
-        {
-            self.install(next)?;
-        }
+        self.install_waiting()?;
         self.begin()?;
         self.pulse.mark();
         self.decode()?;
@@ -292,9 +285,10 @@ impl Engine {
                 tokens: left.saturating_sub(promised),
                 free: promised == 0,
             };
-            let admission = admission::admit(&mut self.waiting, room, |prompt| self.prefix_cache.cost(prompt));
-            let (whole, in_pieces) =
-                admission.split(|prompt| prompt.len() > left || self.prefix_cache.find(prompt).is_some());
+            let mut waiting = std::mem::take(&mut self.waiting);
+            let admission = admission::admit(&mut waiting, room, |prompt| self.cost(prompt));
+            self.waiting = waiting;
+            let (whole, in_pieces) = admission.split(|prompt| self.in_pieces(prompt));
             for (prompt, members) in in_pieces {
                 self.fill(prompt, members)?;
             }
@@ -420,7 +414,7 @@ impl Engine {
         let before = self.done.len();
         // From the back: a row that moves into a gap is never one that ends.
         for (index, finish) in ended.into_iter().rev() {
-            self.keep(index)?;
+            self.keep(index);
             let row = self.remove(index)?;
             self.done.push(row.finish(finish));
         }

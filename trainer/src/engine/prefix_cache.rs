@@ -83,11 +83,8 @@ impl PrefixCache {
         Some((&entry.kv, entry.oldest))
     }
 
-    /// Keeps a row. What it begins with itself is kept no longer.
-    pub(super) fn put(&mut self, ids: Vec<u32>, kv: RowKv, oldest: WeightVersion) {
-        if !self.takes(ids.len()) {
-            return;
-        }
+    /// Forgets what has to go for a row that will be put here. What it begins with itself is kept no longer.
+    pub(super) fn make_room(&mut self, ids: &[u32]) {
         self.drop_where(|entry| ids.starts_with(&entry.ids));
         while self.tokens + ids.len() > self.budget {
             let Some(least) = self.entries.iter().map(|entry| entry.used).min() else {
@@ -95,6 +92,14 @@ impl PrefixCache {
             };
             self.drop_where(|entry| entry.used == least);
         }
+    }
+
+    /// Keeps a row, if it is within the budget.
+    pub(super) fn put(&mut self, ids: Vec<u32>, kv: RowKv, oldest: WeightVersion) {
+        if !self.takes(ids.len()) {
+            return;
+        }
+        self.make_room(&ids);
         self.clock += 1;
         self.tokens += ids.len();
         self.entries.push(Entry {

@@ -186,6 +186,50 @@ fn a_long_prompt_does_not_hold_up_the_others() {
 }
 
 #[test]
+fn who_asks_for_a_long_prompt_that_is_under_way_waits_with_the_others() {
+    let mut engine = engine(EngineOptions {
+        prefill_tokens: 10,
+        ..OPTIONS
+    });
+    engine.submit(request(1, &prompt(5, 60), 3)).unwrap();
+    engine.step().unwrap();
+    // Neither the same prompt again nor, once that has joined, a short one is held up by what is left.
+    engine.submit(request(2, &prompt(5, 60), 3)).unwrap();
+    engine.step().unwrap();
+    assert_eq!((engine.filling.len(), engine.filling[0].pending()), (1, 2));
+    for said in drain(&mut engine) {
+        let asked = request(0, &prompt(5, 60), 3);
+        assert!(close(&said.logprobs, &full(&weights(1), &asked, &said.output_ids)));
+    }
+}
+
+#[test]
+fn after_a_failed_step_nothing_is_left_that_a_wave_would_wait_for() {
+    let mut engine = engine(OPTIONS);
+    engine.submit(request(1, &[3, 4], 30)).unwrap();
+    engine.step().unwrap();
+    let broken = weights(1);
+    let mut numbers = broken.flat().shallow_clone();
+    let _ = numbers.fill_(f64::NAN);
+    // A result that the failed step had already: of a request for one token.
+    engine.done.push(Finished {
+        id: id(2),
+        output_ids: vec![1],
+        logprobs: vec![0.0],
+        spans: Vec::new(),
+        oldest_kv: version(1),
+        reused: 0,
+        finish: Finish::Length,
+    });
+    engine.swap(Published::new(broken, version(2))).unwrap();
+    assert!(matches!(engine.step(), Err(EngineError::NotFinite { .. })));
+    engine.abort_all().unwrap();
+    engine.swap(Published::new(weights(1), version(3))).unwrap();
+    assert!(engine.is_idle());
+    assert_eq!(engine.run_wave(vec![request(5, &[3], 4)]).unwrap().len(), 1);
+}
+
+#[test]
 fn weights_that_come_while_a_prompt_is_computed() {
     for swap in [Swap::InPlace, Swap::Retract, Swap::Drain] {
         let mut engine = engine(EngineOptions {

@@ -42,6 +42,14 @@ impl Engine {
         }
     }
 
+    /// Serves the weights that wait, if nothing is under way any more.
+    pub(super) fn install_waiting(&mut self) -> Result<(), EngineError> {
+        match self.next.take_if(|_| self.rows.is_empty() && self.filling.is_empty()) {
+            Some(next) => self.install(next),
+            None => Ok(()),
+        }
+    }
+
     pub(super) fn install(&mut self, weights: Published) -> Result<(), EngineError> {
         let parts = Parts::over(self.base.as_ref(), weights.weights()?);
         self.decoder = self.decoder.rebound(parts)?;

@@ -8,11 +8,9 @@ use std::collections::VecDeque;
 use broker::ids::RequestId;
 use broker::protocol::turn::VersionSpan;
 use configs::Swap;
-use tch::{Kind, Tensor};
 
 use super::row::Row;
 use super::{Engine, EngineError};
-use crate::model::RowBatch;
 
 /// What a generation has made so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,6 +50,10 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Model`].
     pub fn take_out(&mut self, id: RequestId) -> Result<Option<Aside>, EngineError> {
+        if let Some(row) = self.take_back(id) {
+            self.known.remove(&id);
+            return Ok(Some(Aside(row)));
+        }
         let Some(index) = self.rows.iter().position(|row| row.request.id == id) else {
             self.abort(id)?;
             return Ok(None);
@@ -63,48 +65,22 @@ impl Engine {
         Ok(Some(Aside(row)))
     }
 
-    /// Puts generations back, the first first: as many as have a slot, and as much as one step may compute of prompts. None
+    /// Puts generations back, the first first, as many as have a slot: their caches are computed as long prompts are, in pieces. None
     /// while new weights wait for what is under way.
     ///
     /// # Errors
-    /// [`EngineError::Model`], with those that were being put back lost.
+    /// [`EngineError::Model`], with the one that was being put back lost.
     pub fn put_back(&mut self, aside: &mut VecDeque<Aside>) -> Result<(), EngineError> {
+        let _guard = tch::no_grad_guard();
         let taken = self.rows.len() + self.slots_promised();
         let free = self.options.slots.saturating_sub(taken);
-        if free == 0 || aside.is_empty() || self.next.is_some() {
+        if self.next.is_some() {
             return Ok(());
         }
-        let (mut rows, mut tokens) = (Vec::new(), 0);
-        while let Some(Aside(row)) = aside.front()
-            && rows.len() < free
-        {
-            tokens += row.cached();
-            if tokens > self.options.prefill_tokens && !rows.is_empty() {
-                break;
-            }
-            rows.extend(aside.pop_front().map(|Aside(row)| row));
-        }
-        let _guard = tch::no_grad_guard();
-        self.seat_again(rows)?;
-        self.pulse.mark();
-        Ok(())
-    }
-
-    /// Computes the cache of rows anew, behind the live ones.
-    fn seat_again(&mut self, rows: Vec<Row>) -> Result<(), EngineError> {
-        let (live, version) = (self.rows.len(), self.version());
-        let ids: Vec<Vec<u32>> = rows.iter().map(Row::cached_ids).collect();
-        let batch = RowBatch::new(self.shape(), &ids, self.decoder.device())?;
-        let (_, kept) = self.decoder.prefill(&batch, true)?;
-        let longest = rows.iter().map(Row::cached).max().unwrap_or(0) + 1;
-        let width = kept.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
-        self.cache.reserve(live + rows.len(), longest.max(width), live)?;
-        let all = Tensor::f_arange(rows.len() as i64, (Kind::Int64, self.decoder.device()))?;
-        self.cache.admit(live, &kept, &all)?;
-        for mut row in rows {
-            row.oldest_kv = version;
+        for _ in 0..free {
+            let Some(Aside(row)) = aside.pop_front() else { break };
             self.known.insert(row.request.id);
-            self.rows.push(row);
+            self.fill_again(row)?;
         }
         Ok(())
     }

@@ -29,12 +29,12 @@ fn weights(step: u64) -> Published {
     Published::new(Weights::random(&test_shape(), init, step).unwrap(), version)
 }
 
-/// Six prompts, two of them equal and long enough to be shared, with much to say.
+/// Eight prompts, four of them equal and long enough to be shared, with much to say.
 fn requests() -> Vec<GenRequest> {
-    let long: Vec<u32> = (0..20).collect();
-    (0..6)
+    let long: Vec<u32> = (0..50).map(|i| i * 7 % 40).collect();
+    (0..8)
         .map(|n: u64| match n {
-            0 | 1 => request(n, &long, 30),
+            0..=3 => request(n, &long, 30),
             _ => request(n, &[n as u32, 7, 9], 20 + n as u32),
         })
         .collect()

@@ -17,6 +17,7 @@ impl Engine {
     /// [`EngineError::Busy`] when something is under way; as [`Self::submit`], with nothing begun; as [`Self::step`], with
     /// everything aborted.
     pub fn run_wave(&mut self, requests: Vec<GenRequest>) -> Result<Vec<Finished>, EngineError> {
+        self.install_waiting()?;
         if !self.is_idle() {
             return Err(EngineError::Busy {
                 pending: self.pending(),
@@ -27,7 +28,6 @@ impl Engine {
         let run = self.wave(requests, &mut results);
         if let Err(error) = run {
             let _guard = tch::no_grad_guard();
-            self.done.clear();
             self.abort_all()?;
             return Err(error);
         }

@@ -144,18 +144,22 @@ fn m2po_shares(policy: &Policy, members: &[Member], mode: M2poMode, budget: f64)
     let bounds = m2po::bounds(mode, &log_ratios, &advantages, budget);
     let grown = growth(members, &bounds.kept);
     let share = |(member, kept): (&Member, &bool)| {
-        if !kept {
-            return Share {
-                clipped: true,
-                ..Share::default()
-            };
-        }
         let token = &member.token;
-        let mut term = m2po::token(&bounds, token.logprob - token.old, token.advantage);
+        let mut term = if *kept {
+            m2po::token(&bounds, token.logprob - token.old, token.advantage)
+        } else {
+            Term {
+                clipped: true,
+                ..Term::default()
+            }
+        };
         if let Some(cap) = policy.behaviour_cap {
             term = truncated(term, token.old, token.behaviour, f64::from(cap));
         }
-        weighted(member.weight * grown, &finish(policy, term, token))
+        // The mask is of the surrogate alone: KL and entropy stay those of every token, in its own weight.
+        term.value *= grown;
+        term.d_logprob *= grown;
+        weighted(member.weight, &finish(policy, term, token))
     };
     (members.iter().zip(&bounds.kept).map(share).collect(), bounds.moment)
 }

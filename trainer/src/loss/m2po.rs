@@ -123,7 +123,7 @@ fn masked(log_ratios: &[f64], dropped: usize) -> Vec<bool> {
 /// `max(-A r, -A clip(r, low, high))` of one token and its derivative by the log-prob.
 #[must_use]
 pub fn token(bounds: &Bounds, log_ratio: f64, advantage: f64) -> super::Term {
-    super::clipped_policy(log_ratio, 0.0, advantage, 1.0 - bounds.low, bounds.high - 1.0)
+    super::policy_between(log_ratio, 0.0, advantage, bounds.low, bounds.high)
 }
 
 fn mean(values: &[f64]) -> f64 {

@@ -12,7 +12,7 @@ mod returns;
 mod sequence;
 
 pub use kl::{k3, kl_estimate};
-pub use policy::{clipped_policy, ratio};
+pub use policy::{clipped_policy, policy_between, ratio};
 pub use ratio::{cispo, decoupled_policy, dro, dual_clipped_policy, importance_sampling, truncated};
 pub use returns::{kl_returns, normalise, reinforce_plus_plus};
 pub use sequence::{SequenceTerm, gspo};

@@ -17,10 +17,16 @@ pub fn ratio(logprob: f64, old: f64) -> f64 {
 /// PPO (Schulman et al., arXiv:1707.06347, equation 7); two bounds as in DAPO (arXiv:2503.14476, equation 10).
 #[must_use]
 pub fn clipped_policy(logprob: f64, old: f64, advantage: f64, low: f64, high: f64) -> Term {
+    policy_between(logprob, old, advantage, 1.0 - low, 1.0 + high)
+}
+
+/// [`clipped_policy`] with the ratio held to `least..=most`.
+#[must_use]
+pub fn policy_between(logprob: f64, old: f64, advantage: f64, least: f64, most: f64) -> Term {
     let log_ratio = logprob - old;
     let r = ratio(logprob, old);
     let free = r * advantage;
-    let bound = r.clamp(1.0 - low, 1.0 + high) * advantage;
+    let bound = r.clamp(least, most) * advantage;
     let clipped = bound < free;
     let held = log_ratio.abs() > LOG_RATIO_LIMIT;
     Term {

@@ -80,12 +80,13 @@ pub fn reinforce_plus_plus(reward: f64, k1: &[f64], beta: f64) -> Vec<f64> {
     advantages
 }
 
-/// `(A - mean) / (std + 1e-8)` over all tokens of a batch, with the biased standard deviation.
+/// `(A - mean) / sqrt(max(variance, 1e-8))` over all tokens of a batch, with the biased variance. The floor keeps what is rounding
+/// alone (all rewards equal, a KL near 0) from becoming advantages near 1.
 pub fn normalise(advantages: &mut [f64]) {
     let count = advantages.len().max(1) as f64;
     let mean = advantages.iter().sum::<f64>() / count;
     let variance = advantages.iter().map(|a| (a - mean) * (a - mean)).sum::<f64>() / count;
-    let std = variance.sqrt() + 1e-8;
+    let std = variance.max(1e-8).sqrt();
     advantages.iter_mut().for_each(|a| *a = (*a - mean) / std);
 }
 
@@ -100,6 +101,9 @@ mod tests {
         let mut advantages = vec![1.0, 3.0, 5.0];
         normalise(&mut advantages);
         assert!((advantages[2] - 1.224_744_9).abs() < 1e-6 && advantages[1].abs() < 1e-12);
+        let mut rounding = vec![1.0, 1.0 + 2e-8, 1.0 - 3e-8];
+        normalise(&mut rounding);
+        assert!(rounding.iter().all(|a| a.abs() < 1e-3), "{rounding:?}");
     }
 
     /// A context, an answer of two spans in different rows, and one of a single token.

@@ -17,10 +17,11 @@ use crate::optim::{self, AdamW};
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
 
-/// How a trainer works; no setting changes what is learned.
+/// How a trainer works; no setting changes what is learned, but for M2PO over micro-batches.
 #[derive(Debug, Clone)]
 pub struct TrainerOptions {
-    /// Tokens computed at once at most, padding included. Changes memory, never the result (to rounding).
+    /// Tokens computed at once at most, padding included. Changes memory, and the result to rounding only; but M2PO as
+    /// published takes its budget over what is computed at once.
     pub micro_batch_tokens: usize,
     /// Whether version 0 is kept as the reference policy of the KL term (a frozen copy of the weights).
     pub keep_reference: bool,
