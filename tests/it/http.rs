@@ -53,6 +53,7 @@ fn without_end() -> Small {
         .set("run.train_steps", 1_000_000)
         .set("workflow.group_size", 16)
         .set("defaults.agent.model.random.max_context", 20_000)
+        .set("agents.b.http.context", 20_000)
         .set("defaults.agent.train.checkpoint_every", 0)
         .set("agents.b.train.enabled", false)
 }
@@ -171,6 +172,7 @@ fn a_stream_that_outlasts_the_run_is_told_so() {
     let program = program();
     let config = without_end()
         .set("agents.b.http.listen", "127.0.0.1:0")
+        .set("agents.b.http.context", 1_000_000)
         .set("defaults.agent.model.random.max_context", 2_000_000);
     let mut run = start(&program, &config, &[]);
     let mut client = python("last_words", &[url(&program, "b")])

@@ -583,6 +583,7 @@ fn fronts_have_addresses_of_their_own_and_bounds() {
         &[
             ("agents.a.http.listen", "127.0.0.1:8001"),
             ("agents.a.http.body", "1 KiB"),
+            ("agents.b.http.context", "nobody would be answered"),
             ("agents.b.http.requests", "1 or more"),
             ("agents.b.http.generations", "256 slots"),
         ],
