@@ -14,10 +14,13 @@ pub(super) struct Admission {
     pub(super) members: Vec<(GenRequest, usize)>,
 }
 
+/// A prompt and who asks for it.
+pub(super) type OfPrompt = (Arc<[u32]>, Vec<GenRequest>);
+
 impl Admission {
     /// Takes out the prompts of which `apart` says so, each with its requests.
-    pub(super) fn split(self, apart: impl Fn(&[u32]) -> bool) -> (Self, Vec<(Arc<[u32]>, Vec<GenRequest>)>) {
-        let (mut rest, mut others) = (Self::default(), Vec::new());
+    pub(super) fn split(self, apart: impl Fn(&[u32]) -> bool) -> (Self, Vec<OfPrompt>) {
+        let (mut rest, mut others): (_, Vec<OfPrompt>) = (Self::default(), Vec::new());
         let mut places = Vec::with_capacity(self.prompts.len());
         for prompt in self.prompts {
             if apart(&prompt) {

@@ -301,7 +301,7 @@ proptest! {
         let swap = if retract { Swap::Retract } else { Swap::InPlace };
         let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, swap });
         let mut talks: Vec<GenRequest> = (0..6).map(|n| turn(n, &prompt(n as u32 / 3, 34), 3)).collect();
-        let mut open = vec![false; 6];
+        let mut open = [false; 6];
         let (mut fresh, mut step) = (100, 1);
         for (op, n) in ops {
             match op {
