@@ -238,14 +238,16 @@ async fn weights_do_not_wait_for_a_visitor() {
 #[tokio::test]
 async fn weights_that_waited_are_served_when_nothing_else_comes() {
     let (engine, shape) = engine_with(1 << 12, Some(Vec::new()), Swap::Drain);
-    let mut long = job(1, 3);
+    let (short, mut long) = (job(1, 3), job(2, 3));
     long.sampling = Arc::new(Sampling {
-        max_new_tokens: 300,
+        max_new_tokens: 3000,
         ..(*long.sampling).clone()
     });
     let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
     let mut versions = engine.versions();
-    engine.submit(vec![long], false, done);
+    engine.submit(vec![short, long], false, done);
+    // With the short one's end the long one is under way.
+    assert!(finished.recv().await.unwrap().remove(0).result.is_ok());
     let published = Published::new(weights(&shape), version(7));
     engine.pulse.take(1);
     engine.commands.send(Command::Swap(published)).unwrap();
