@@ -165,7 +165,11 @@ fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
 fn every_loss_begins_with_the_policy_gradient() {
     let run = |kind: &str, epochs: i64| -> (Vec<f64>, String) {
         let program = program();
-        let config = Small::new()
+        let small = match kind {
+            "m2po" => Small::new().set("defaults.agent.train.loss.tau", 1e-4),
+            _ => Small::new(),
+        };
+        let config = small
             .set("workflow.group_size", 32)
             .set("defaults.agent.train.epochs", epochs)
             .set("defaults.agent.train.entropy", 0.0)
@@ -173,7 +177,6 @@ fn every_loss_begins_with_the_policy_gradient() {
             .set("defaults.agent.train.optimizer.lr", 0.02)
             .set("defaults.agent.train.loss.kind", kind)
             .set("defaults.agent.train.loss.beta", 1.0)
-            .set("defaults.agent.train.loss.tau", 1e-4)
             .write(&program.runs().with_extension("toml"));
         let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
         program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);

@@ -45,6 +45,26 @@ fn every_service_restarted_in_turn_costs_nothing() {
     world.end_well();
 }
 
+/// Longer than leases, heartbeats and the waits between attempts to connect; `DYAD_GONE_SECONDS=300` for longer yet. Whoever was
+/// waiting goes on by itself.
+#[test]
+fn servers_that_are_gone_for_a_while_cost_only_the_while() {
+    let mut world = world(2);
+    world.publish(40);
+    world.wait_closed(4);
+    let seconds = std::env::var("DYAD_GONE_SECONDS").map_or(20, |text| text.parse().unwrap());
+    world.servers.both_gone_for(Duration::from_secs(seconds));
+    let waited = world.wait_closed(40);
+    println!(
+        "all was done {:.1} s after {seconds} s without servers",
+        waited.as_secs_f64()
+    );
+    for label in ["a", "b", "c1", "c2"] {
+        assert_eq!(world.fleet.starts(label), 1, "{label}:\n{}", world.fleet.log(label));
+    }
+    world.end_well();
+}
+
 /// Its release hangs, because the store does: who insists does not wait for it.
 #[test]
 fn a_second_signal_ends_a_process_at_once() {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::local::redis::{PrivateRedis, RedisServerOptions};
@@ -59,6 +60,15 @@ impl Servers {
     /// SIGKILL, then a start on the same port and data.
     pub fn crash_rabbit(&mut self) {
         self.runtime.block_on(self.rabbit.restart()).unwrap();
+    }
+
+    /// Both are killed, and start again with their data after `time`.
+    pub fn both_gone_for(&mut self, time: Duration) {
+        self.rabbit.kill9();
+        self.redis.kill9();
+        std::thread::sleep(time);
+        self.crash_rabbit();
+        self.crash_redis(true);
     }
 
     /// SIGKILL, then a start with the data or without it.

@@ -102,6 +102,34 @@ async fn a_redis_restarted_empty_is_a_new_attempt() {
     assert_eq!(take(&*store, 1, "x", 8).await.lease.attempt, attempt(8));
 }
 
+/// Somebody's script runs without end, so Redis answers BUSY, until a person kills it.
+#[tokio::test]
+async fn a_redis_that_is_busy_with_a_script_is_waited_for_until_that_is_killed() {
+    let redis = RedisFixture::start().await;
+    let store = &*redis.store;
+    let lease = take(store, 1, "x", 7).await.lease;
+    let () = redis.raw_command(&["CONFIG", "SET", "lua-time-limit", "50"]).await;
+    let (mut other, mut person) = (redis.raw().await, redis.raw().await);
+    let endless = tokio::spawn(async move {
+        let mut script = redis::cmd("EVAL");
+        let ended: redis::RedisResult<()> = script.arg("while true do end").arg(0).query_async(&mut other).await;
+        ended
+    });
+    let busy = async {
+        loop {
+            if let Err(error) = store.commit(lease, &[record("k", "v")]).await {
+                break error;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    assert!(matches!(busy.await, StoreError::Unknown(_)), "it may be repeated");
+    let () = redis::cmd("SCRIPT").arg("KILL").query_async(&mut person).await.unwrap();
+    assert!(endless.await.unwrap().is_err(), "the script was killed");
+    let late = [record("l", "v")];
+    assert_eq!(until_known(|| store.commit(lease, &late)).await, Ok(vec![New]));
+}
+
 #[tokio::test]
 async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     let redis = RedisFixture::with(RedisOptions {

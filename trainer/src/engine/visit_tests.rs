@@ -11,9 +11,13 @@ use crate::model::{Init, Weights, test_shape};
 use crate::weights::Published;
 
 fn engine(slots: usize, swap: Swap) -> Engine {
+    engine_of(slots, 16, swap)
+}
+
+fn engine_of(slots: usize, prefill_tokens: usize, swap: Swap) -> Engine {
     let options = EngineOptions {
         slots,
-        prefill_tokens: 16,
+        prefill_tokens,
         prefix_cache: 0,
         swap,
     };
@@ -53,20 +57,22 @@ fn close(a: &[f32], b: &[f32]) -> bool {
 
 #[test]
 fn what_is_taken_out_and_put_back_says_what_it_would_have_said() {
-    let (mut undisturbed, mut all) = (engine(8, Swap::InPlace), Vec::new());
+    let (mut undisturbed, mut all) = (engine_of(8, 64, Swap::InPlace), Vec::new());
     requests()
         .into_iter()
         .for_each(|request| undisturbed.submit(request).unwrap());
     drain(&mut undisturbed, &mut all);
 
-    let (mut engine, mut ended) = (engine(8, Swap::InPlace), Vec::new());
+    let (mut engine, mut ended) = (engine_of(8, 64, Swap::InPlace), Vec::new());
     requests()
         .into_iter()
         .for_each(|request| engine.submit(request).unwrap());
-    for _ in 0..5 {
+    for round in 0..5 {
         for _ in 0..3 {
             ended.append(&mut engine.step().unwrap());
         }
+        let shared = engine.rows.iter().filter(|row| row.shared.is_some()).count();
+        assert_eq!(shared, if round == 0 { 4 } else { 0 }, "each comes back on its own");
         let mut aside = VecDeque::new();
         for request in requests() {
             if ended.iter().any(|one| one.id == request.id) {
@@ -78,7 +84,7 @@ fn what_is_taken_out_and_put_back_says_what_it_would_have_said() {
             }
         }
         let waiting = engine.pending();
-        assert_eq!(waiting + aside.len() + ended.len(), 6);
+        assert_eq!(waiting + aside.len() + ended.len(), 8);
         if waiting == 0 {
             // Others compute alone in between.
             let wave: Vec<GenRequest> = (10..14).map(|n| request(n, &[1, 2], 9)).collect();
@@ -89,7 +95,7 @@ fn what_is_taken_out_and_put_back_says_what_it_would_have_said() {
         }
     }
     drain(&mut engine, &mut ended);
-    assert_eq!(ended.len(), 6);
+    assert_eq!(ended.len(), 8);
     for (one, other) in ended.iter().zip(&all) {
         assert_eq!((one.id, &one.output_ids), (other.id, &other.output_ids));
         assert_eq!(one.spans, other.spans);
@@ -98,22 +104,36 @@ fn what_is_taken_out_and_put_back_says_what_it_would_have_said() {
 }
 
 #[test]
-fn only_as_many_come_back_as_have_a_slot_and_a_place_in_the_step() {
+fn only_as_many_come_back_as_have_a_slot_and_in_pieces() {
     let mut engine = engine(2, Swap::InPlace);
     let mut aside = VecDeque::new();
     for request in requests() {
         let id = request.id;
         engine.submit(request).unwrap();
-        engine.step().unwrap();
+        while engine.under_way().count() == 0 {
+            engine.step().unwrap();
+        }
         aside.extend(engine.take_out(id).unwrap());
     }
-    assert_eq!((aside.len(), engine.pending()), (6, 0));
-    // 21 tokens of the first are more than a step has, so it goes alone.
-    engine.put_back(&mut aside).unwrap();
-    assert_eq!((aside.len(), engine.under_way().count()), (5, 1));
+    assert_eq!((aside.len(), engine.pending()), (8, 0));
     engine.put_back(&mut aside).unwrap();
     engine.put_back(&mut aside).unwrap();
-    assert_eq!((aside.len(), engine.under_way().count()), (4, 2), "two slots");
+    assert_eq!((aside.len(), engine.pending()), (6, 2), "two slots");
+    // More than 50 tokens each, and a step computes 16.
+    for _ in 0..3 {
+        engine.step().unwrap();
+        assert_eq!(engine.under_way().count(), 0);
+    }
+    // One that is on its way back can be taken out again, with all that it has made.
+    let first = requests()[0].id;
+    let again = engine.take_out(first).unwrap().unwrap();
+    assert_eq!((again.id(), engine.pending()), (first, 1));
+    aside.push_front(again);
+    for _ in 0..9 {
+        engine.put_back(&mut aside).unwrap();
+        engine.step().unwrap();
+    }
+    assert_eq!((aside.len(), engine.under_way().count()), (6, 2));
 }
 
 #[test]
