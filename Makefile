@@ -89,19 +89,19 @@ lint: setup ## formatting, clippy with warnings as errors, cargo-deny where inst
 # Python with the torch, transformers and peft that the fixtures were made with.
 PARITY := trainer/fixtures/.venv/bin/python
 parity: build ## models, gradients and adapters against transformers and peft, fixtures made anew (Python, 5 GB once)
-	$(phase) "python" "5 GB once, then nothing" trainer/fixtures/setup.sh
+	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "fixtures" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity
 	$(phase) "fixtures as committed" "a second" $(PARITY) trainer/fixtures/compare.py trainer/fixtures/models target/parity
 	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
 		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test -p trainer --lib parity $(ARGS)
 
 bench-engine: build ## tokens per second beside transformers' generate(), one thread, f32 (Python as for parity)
-	$(phase) "python" "5 GB once, then nothing" trainer/fixtures/setup.sh
+	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example engine_work
 	$(phase) "bench" "about 5 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
-	$(phase) "python" "5 GB once, then nothing" trainer/bench/setup.sh
+	$(phase) "python" "5 GB once, then nothing" trainer/python.sh bench
 	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example train_work
 	$(phase) "bench" "about 15 minutes" env OMP_NUM_THREADS=1 trainer/bench/.venv/bin/python trainer/bench/train.py \
 	    target/debug/examples/train_work $(ARGS)

@@ -20,18 +20,11 @@ import time
 
 os.environ["OMP_NUM_THREADS"] = "1"
 import torch
-from transformers import AutoModelForCausalLM, Qwen3Config
+from transformers import AutoModelForCausalLM
 
-VOCAB = 4096
+from model import VOCAB, save_model
+
 NEW = 64
-
-
-def save_model(folder):
-    torch.manual_seed(1)
-    config = Qwen3Config(vocab_size=VOCAB, hidden_size=256, intermediate_size=768, num_hidden_layers=6,
-                         num_attention_heads=8, num_key_value_heads=4, head_dim=32, max_position_embeddings=1024,
-                         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
 
 
 def prompts(count, length, seed=1):

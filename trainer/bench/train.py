@@ -24,21 +24,18 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["PYTHONWARNINGS"] = "ignore"
 
-VOCAB, NEW, SAMPLES, PROMPTS = 4096, 64, 16, 4
+from model import VOCAB, save_model
+
+NEW, SAMPLES, PROMPTS = 64, 16, 4
 LENGTHS = {"16 of each, prompts of 215": 215, "16 of each, prompts of 20": 20}
 MICRO_BATCH_TOKENS = 1024
 
 
-def save_model(folder):
-    import torch
+def save_folder(folder):
+    """The model, and a tokenizer of which no word ends a text: every completion has its 64 tokens."""
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3Config
-    torch.manual_seed(1)
-    # An end that is never drawn: every completion has its 64 tokens.
-    config = Qwen3Config(vocab_size=VOCAB, hidden_size=256, intermediate_size=768, num_hidden_layers=6,
-                         num_attention_heads=8, num_key_value_heads=4, head_dim=32, max_position_embeddings=1024,
-                         tie_word_embeddings=True, bos_token_id=None, eos_token_id=None, pad_token_id=None)
-    AutoModelForCausalLM.from_config(config).float().save_pretrained(folder)
+    from transformers import PreTrainedTokenizerFast
+    save_model(folder)
     words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCAB)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w1", pad_token="w0").save_pretrained(folder)
@@ -144,7 +141,7 @@ def main():
     import trl as library
     binary, repeats = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
     folder = tempfile.mkdtemp()
-    save_model(folder)
+    save_folder(folder)
     print(f"{pathlib.Path('/proc/cpuinfo').read_text().split('model name')[1].splitlines()[0].strip(': 	')}, "
           f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; torch {torch.__version__}, "
           f"transformers {transformers.__version__}, TRL {library.__version__}; dyad: micro_batch_tokens {MICRO_BATCH_TOKENS}")

@@ -4,9 +4,11 @@
 //! to the prompts in order, equally many each, sampled at temperature 1. They arrive together. Seconds are this thread's on the
 //! processor.
 
+#[path = "common/clock.rs"]
+mod clock;
+
 use std::io::{BufRead, Write};
 use std::sync::Arc;
-use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
@@ -16,6 +18,8 @@ use trainer::engine::{Engine, EngineOptions, GenRequest};
 use trainer::model::{ModelShape, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::weights::Published;
+
+use clock::on_processor;
 
 #[derive(Deserialize)]
 struct Work {
@@ -38,15 +42,6 @@ fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
         keep: false,
     };
     work.new.iter().enumerate().map(make).collect()
-}
-
-/// What the kernel says this thread has computed.
-fn on_processor() -> std::io::Result<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
-    nanoseconds
-        .map(Duration::from_nanos)
-        .ok_or_else(|| std::io::Error::other(format!("/proc/thread-self/schedstat says {text:?}")))
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -4,8 +4,10 @@
 //! of 128 tokens, then 8 turns of 32 new tokens with 32 tokens of somebody else between them. Processor seconds of both ways,
 //! one after the other, three times; medians by turn.
 
+#[path = "common/clock.rs"]
+mod clock;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
@@ -14,6 +16,8 @@ use trainer::engine::{Engine, EngineError, EngineOptions, GenRequest};
 use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::weights::Published;
+
+use clock::on_processor;
 
 const TURNS: usize = 8;
 const REPEATS: usize = 3;
@@ -52,15 +56,6 @@ fn engine(prefix_cache: usize) -> Result<Engine, EngineError> {
     };
     let weights = Published::new(Weights::random(&shape(), init, 1)?, WeightVersion::default());
     Engine::new(&shape(), weights, options)
-}
-
-/// What the kernel says this thread has computed.
-fn on_processor() -> std::io::Result<Duration> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let nanoseconds = text.split(' ').next().and_then(|first| first.parse().ok());
-    nanoseconds
-        .map(Duration::from_nanos)
-        .ok_or_else(|| std::io::Error::other(format!("/proc/thread-self/schedstat says {text:?}")))
 }
 
 /// Seconds of each turn of all conversations together, and the share of prompt tokens that was reused.

@@ -10,11 +10,12 @@ use actix::{Actor, AsyncContext, Context, Handler, Message};
 use broker::AgentName;
 use broker::bus::{Bus, Delivery};
 use broker::ids::RequestId;
-use broker::protocol::turn::{Generation, TurnFrame, TurnOutcome, TurnRequest, TurnResult, Wave};
+use broker::protocol::turn::{TurnFrame, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::answers::{Answers, estimate, outcome, tell};
 use super::desk::Desk;
 use super::recent::{Bounds, Recent};
 use super::render::Rendered;
@@ -28,8 +29,6 @@ const REMEMBERED: Bounds = Bounds {
     entries: 16_384,
     bytes: 64 << 20,
 };
-/// A result frame is closed above this estimate.
-const FRAME_BYTES: usize = 256 << 10;
 
 /// What can happen to the router.
 #[derive(Message)]
@@ -61,14 +60,6 @@ struct Asked {
     /// Held ids that its prompt begins with.
     kept: usize,
     frames: Vec<u64>,
-}
-
-/// Results on their way to one coordinator, with how many answer which frame.
-#[derive(Default)]
-struct Answers {
-    results: Vec<Arc<TurnResult>>,
-    frames: BTreeMap<u64, usize>,
-    bytes: usize,
 }
 
 #[derive(Default)]
@@ -327,10 +318,8 @@ impl Router {
             let Some(state) = self.frames.get(&frame) else { continue };
             let place = (state.reply_to.clone(), state.wave);
             let answers = places.entry(place.clone()).or_default();
-            answers.bytes += estimate(&result);
-            answers.results.push(result);
-            *answers.frames.entry(frame).or_default() += 1;
-            if answers.bytes > FRAME_BYTES
+            answers.put(frame, result);
+            if answers.is_full()
                 && let Some(answers) = places.remove(&place)
             {
                 self.send(place, answers, ctx);
@@ -381,47 +370,6 @@ enum Taken {
     Job(Job),
     Known(Arc<TurnResult>),
     UnderWay,
-}
-
-fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
-    match finished.result {
-        Err(failure) => TurnOutcome::Failed {
-            reason: failure.reason,
-            retry: failure.retry,
-        },
-        Ok(made) => TurnOutcome::Done(Generation {
-            kept: kept as u32,
-            prompt_ids: finished.job.prompt_ids[kept..].to_vec(),
-            output_ids: made.output_ids,
-            logprobs: made.logprobs,
-            spans: made.spans,
-            oldest_kv: made.oldest_kv,
-            temperature: finished.job.sampling.temperature,
-            finish: made.finish,
-            text,
-        }),
-    }
-}
-
-/// What was computed, and what an earlier turn had computed already.
-fn tell(finished: &[(Finished, String)]) {
-    let made = || {
-        finished
-            .iter()
-            .filter_map(|(one, _)| Some((&one.job, one.result.as_ref().ok()?)))
-    };
-    let prompts: usize = made().map(|(job, _)| job.prompt_ids.len()).sum();
-    let reused: usize = made().map(|(_, made)| made.reused).sum();
-    let tokens: usize = made().map(|(_, made)| made.output_ids.len()).sum();
-    tracing::debug!(turns = finished.len(), prompts, reused, tokens, "generated");
-}
-
-/// About how many bytes a result has on the wire, and in memory.
-fn estimate(result: &TurnResult) -> usize {
-    match &result.outcome {
-        TurnOutcome::Done(made) => 160 + 4 * made.prompt_ids.len() + 8 * made.output_ids.len() + made.text.len(),
-        TurnOutcome::Failed { reason, .. } => 160 + reason.len(),
-    }
 }
 
 impl Actor for Router {

@@ -5,7 +5,7 @@ use broker::bus::{Acker, BusError, BusHealth, Consumer, Outgoing, PublishError};
 use broker::codec;
 use broker::ids::{Attempt, GroupId, RunId, WeightVersion};
 use broker::protocol::Kind;
-use broker::protocol::turn::{Prompt, ResultFrame, Sampling};
+use broker::protocol::turn::{Prompt, ResultFrame, Sampling, TurnOutcome};
 use broker::topology::Queue;
 use tokio::sync::watch;
 

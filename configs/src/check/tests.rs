@@ -1,6 +1,9 @@
 //! Every problem of a file is named at once, at its key path, with what to write instead.
 #![allow(clippy::unwrap_used)]
 
+mod fronts;
+mod losses;
+
 use std::path::Path;
 
 use proptest::prelude::*;
@@ -406,101 +409,6 @@ fn a_pull_on_every_group_skips_none() {
 }
 
 #[test]
-fn losses_of_many_tokens_compose_or_are_refused_by_name() {
-    let refused = |train: &str, key: &str, says: &str| {
-        let train = format!("batch_groups = 32\n{train}");
-        expect(
-            &[("batch_groups = 32", &train)],
-            &[(&format!("agents.b.train.{key}"), says)],
-        );
-    };
-    let gspo = "train.loss.kind = \"gspo\"\n";
-    let m2po = "train.loss.kind = \"m2po\"\n";
-    refused(
-        &format!("{gspo}train.loss.ratio = \"decoupled\""),
-        "loss.ratio",
-        "one ratio of a whole answer",
-    );
-    refused(
-        &format!("{gspo}train.loss.dual_clip = 3.0"),
-        "loss.dual_clip",
-        "only of",
-    );
-    refused(
-        &format!("{m2po}train.loss.ratio = \"decoupled\""),
-        "loss.ratio",
-        "loss.mode = \"mask\"",
-    );
-    refused(&format!("{m2po}train.loss.tau = 0.0"), "loss.tau", "above 0");
-    let masked = format!("{m2po}train.loss.mode = \"mask\"\n");
-    refused(
-        &format!("{masked}train.loss.ratio = \"decoupled\"\ntrain.epochs = 2"),
-        "loss.ratio",
-        "not the steps after it",
-    );
-    refused("train.loss.scope = \"microbatch\"", "loss.kind", "which alone has");
-    refused(
-        "train.loss.kind = \"cispo\"\ntrain.loss.dual_clip = 3.0",
-        "loss.dual_clip",
-        "only of",
-    );
-    refused(
-        "train.advantage = \"reinforce_plus_plus\"\ntrain.kl.place = \"reward\"",
-        "kl.place",
-        "no KL anywhere",
-    );
-    refused(
-        &format!("{masked}train.zero_advantage = \"skip\""),
-        "zero_advantage",
-        "without advantage too",
-    );
-    refused(
-        "train.kl = { coef = 0.1, place = \"reward\" }",
-        "kl.place",
-        "reinforce_plus_plus",
-    );
-    let reinforce = "train.advantage = \"reinforce_plus_plus\"\n";
-    refused(
-        &format!("{reinforce}{gspo}train.kl = {{ coef = 0.1, place = \"reward\" }}"),
-        "kl.place",
-        "needs one advantage",
-    );
-    refused(
-        &format!("{reinforce}train.zero_advantage = \"skip\""),
-        "zero_advantage",
-        "such groups push too",
-    );
-    for aggregation in ["token", "sequence", "conversation", "constant"] {
-        for kind in [gspo, m2po, &masked] {
-            let train = format!(
-                "batch_groups = 32\n{kind}train.loss.agg = {aggregation:?}\ntrain.entropy = 0.01\ntrain.kl.coef = 0.1"
-            );
-            expect(&[("batch_groups = 32", &train)], &[]);
-        }
-    }
-    let fine = format!(
-        "batch_groups = 32\n{masked}train.loss.ratio = \"decoupled\"\n{reinforce}train.kl = {{ coef = 0.1, kind = \"k1\", place = \"reward\" }}"
-    );
-    expect(&[("batch_groups = 32", &fine)], &[]);
-}
-
-#[test]
-fn one_conversation_of_a_task_is_enough_where_advantages_are_of_the_batch() {
-    let alone = ("group_size = 8", "group_size = 1");
-    let reinforce = (
-        "batch_groups = 16",
-        "batch_groups = 16\nadvantage = \"reinforce_plus_plus\"",
-    );
-    expect(&[alone, reinforce], &[]);
-    expect(&[alone], &[("workflow.group_size", "compares with the batch")]);
-    let one_of_two = ("batch_groups = 32", "batch_groups = 32\ntrain.advantage = \"loo\"");
-    expect(
-        &[alone, reinforce, one_of_two],
-        &[("workflow.group_size", "compares with the batch")],
-    );
-}
-
-#[test]
 fn synchronous_batches_are_whole_rounds() {
     expect(
         &[("batch_groups = 32", "batch_groups = 24")],
@@ -563,36 +471,6 @@ fn an_adapter_is_new_or_read() {
         ],
     );
     adapter("{ path = \"somewhere\", rank = 4 }", &[("agents.a.lora.path", "alone")]);
-}
-
-#[test]
-fn fronts_have_addresses_of_their_own_and_bounds() {
-    let fronts = |a: &str, b: &str, expected: &[(&str, &str)]| {
-        let (a, b) = (format!("[agents.a]\nhttp = {a}"), format!("[agents.b]\nhttp = {b}"));
-        expect(&[("[agents.a]", &a), ("[agents.b]", &b)], expected);
-    };
-    let taken = [("agents.b.http.listen", "agents.a.http.listen")];
-    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.1:2\" }", &[]);
-    fronts("{ listen = \"127.0.0.1:0\" }", "{ listen = \"127.0.0.1:0\" }", &[]);
-    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.2:1\" }", &[]);
-    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.1:1\" }", &taken);
-    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"0.0.0.0:1\" }", &taken);
-    fronts(
-        "{ listen = \"localhost:1\", body = \"1\" }",
-        "{ listen = \"[::1]:1\", requests = 0, context = 0, generations = 256 }",
-        &[
-            ("agents.a.http.listen", "127.0.0.1:8001"),
-            ("agents.a.http.body", "1 KiB"),
-            ("agents.b.http.context", "nobody would be answered"),
-            ("agents.b.http.requests", "1 or more"),
-            ("agents.b.http.generations", "256 slots"),
-        ],
-    );
-    fronts(
-        "{}",
-        "{ listen = 8001 }",
-        &[("agents.a.http.listen", "listen ="), ("agents.b.http.listen", "text")],
-    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes the Python environment of `make bench-train` beside this file, once.
+# python.sh FOLDER: makes the Python environment FOLDER/.venv of FOLDER/requirements.txt, once (`make parity`, `make bench-train`).
 set -euo pipefail
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/$1"
 if ! cmp -s requirements.txt .venv/made-from; then
     python3 -m venv .venv
     .venv/bin/pip install --quiet --requirement requirements.txt

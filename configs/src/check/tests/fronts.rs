@@ -1,0 +1,33 @@
+//! HTTP fronts: addresses and bounds.
+
+use super::expect;
+
+#[test]
+fn fronts_have_addresses_of_their_own_and_bounds() {
+    let fronts = |a: &str, b: &str, expected: &[(&str, &str)]| {
+        let (a, b) = (format!("[agents.a]\nhttp = {a}"), format!("[agents.b]\nhttp = {b}"));
+        expect(&[("[agents.a]", &a), ("[agents.b]", &b)], expected);
+    };
+    let taken = [("agents.b.http.listen", "agents.a.http.listen")];
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.1:2\" }", &[]);
+    fronts("{ listen = \"127.0.0.1:0\" }", "{ listen = \"127.0.0.1:0\" }", &[]);
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.2:1\" }", &[]);
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"127.0.0.1:1\" }", &taken);
+    fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"0.0.0.0:1\" }", &taken);
+    fronts(
+        "{ listen = \"localhost:1\", body = \"1\" }",
+        "{ listen = \"[::1]:1\", requests = 0, context = 0, generations = 256 }",
+        &[
+            ("agents.a.http.listen", "127.0.0.1:8001"),
+            ("agents.a.http.body", "1 KiB"),
+            ("agents.b.http.context", "nobody would be answered"),
+            ("agents.b.http.requests", "1 or more"),
+            ("agents.b.http.generations", "256 slots"),
+        ],
+    );
+    fronts(
+        "{}",
+        "{ listen = 8001 }",
+        &[("agents.a.http.listen", "listen ="), ("agents.b.http.listen", "text")],
+    );
+}

@@ -1,0 +1,98 @@
+//! Losses, advantages and KL that do not go together.
+
+use super::expect;
+
+#[test]
+fn losses_of_many_tokens_compose_or_are_refused_by_name() {
+    let refused = |train: &str, key: &str, says: &str| {
+        let train = format!("batch_groups = 32\n{train}");
+        expect(
+            &[("batch_groups = 32", &train)],
+            &[(&format!("agents.b.train.{key}"), says)],
+        );
+    };
+    let gspo = "train.loss.kind = \"gspo\"\n";
+    let m2po = "train.loss.kind = \"m2po\"\n";
+    refused(
+        &format!("{gspo}train.loss.ratio = \"decoupled\""),
+        "loss.ratio",
+        "one ratio of a whole answer",
+    );
+    refused(
+        &format!("{gspo}train.loss.dual_clip = 3.0"),
+        "loss.dual_clip",
+        "only of",
+    );
+    refused(
+        &format!("{m2po}train.loss.ratio = \"decoupled\""),
+        "loss.ratio",
+        "loss.mode = \"mask\"",
+    );
+    refused(&format!("{m2po}train.loss.tau = 0.0"), "loss.tau", "above 0");
+    let masked = format!("{m2po}train.loss.mode = \"mask\"\n");
+    refused(
+        &format!("{masked}train.loss.ratio = \"decoupled\"\ntrain.epochs = 2"),
+        "loss.ratio",
+        "not the steps after it",
+    );
+    refused("train.loss.scope = \"microbatch\"", "loss.kind", "which alone has");
+    refused(
+        "train.loss.kind = \"cispo\"\ntrain.loss.dual_clip = 3.0",
+        "loss.dual_clip",
+        "only of",
+    );
+    refused(
+        "train.advantage = \"reinforce_plus_plus\"\ntrain.kl.place = \"reward\"",
+        "kl.place",
+        "no KL anywhere",
+    );
+    refused(
+        &format!("{masked}train.zero_advantage = \"skip\""),
+        "zero_advantage",
+        "without advantage too",
+    );
+    refused(
+        "train.kl = { coef = 0.1, place = \"reward\" }",
+        "kl.place",
+        "reinforce_plus_plus",
+    );
+    let reinforce = "train.advantage = \"reinforce_plus_plus\"\n";
+    refused(
+        &format!("{reinforce}{gspo}train.kl = {{ coef = 0.1, place = \"reward\" }}"),
+        "kl.place",
+        "needs one advantage",
+    );
+    refused(
+        &format!("{reinforce}train.zero_advantage = \"skip\""),
+        "zero_advantage",
+        "such groups push too",
+    );
+    for aggregation in ["token", "sequence", "conversation", "constant"] {
+        for kind in [gspo, m2po, &masked] {
+            let train = format!(
+                "batch_groups = 32\n{kind}train.loss.agg = {aggregation:?}\ntrain.entropy = 0.01\ntrain.kl.coef = 0.1"
+            );
+            expect(&[("batch_groups = 32", &train)], &[]);
+        }
+    }
+    let fine = format!(
+        "batch_groups = 32\n{masked}train.loss.ratio = \"decoupled\"\n{reinforce}train.kl = {{ coef = 0.1, kind = \"k1\", place = \"reward\" }}"
+    );
+    expect(&[("batch_groups = 32", &fine)], &[]);
+}
+
+#[test]
+fn one_conversation_of_a_task_is_enough_where_advantages_are_of_the_batch() {
+    let alone = ("group_size = 8", "group_size = 1");
+    let reinforce = (
+        "batch_groups = 16",
+        "batch_groups = 16\nadvantage = \"reinforce_plus_plus\"",
+    );
+    expect(&[alone, reinforce], &[]);
+    expect(&[alone], &[("workflow.group_size", "compares with the batch")]);
+    let one_of_two = ("batch_groups = 32", "batch_groups = 32\ntrain.advantage = \"loo\"");
+    expect(
+        &[alone, reinforce, one_of_two],
+        &[("workflow.group_size", "compares with the batch")],
+    );
+}

@@ -1,0 +1,124 @@
+//! Beginning requests: prompts computed once for all that share them, first tokens, slots.
+
+use tch::Tensor;
+
+use super::admission::{self, Admission, Room};
+use super::choose::{Draw, choose};
+use super::row::Row;
+use super::{Engine, EngineError};
+use crate::model::{Prefilled, Prefixes, RowBatch, Shared};
+use crate::sampling::Choice;
+
+impl Engine {
+    /// Begins waiting requests, and goes on with the prompts that are computed in pieces: what one step may compute of them.
+    pub(super) fn begin(&mut self) -> Result<(), EngineError> {
+        let mut left = self.options.prefill_tokens;
+        if self.next.is_none() {
+            let promised = self.tokens_promised();
+            let room = Room {
+                slots: self
+                    .options
+                    .slots
+                    .saturating_sub(self.rows.len() + self.slots_promised()),
+                tokens: left.saturating_sub(promised),
+                free: promised == 0,
+            };
+            let mut waiting = std::mem::take(&mut self.waiting);
+            let admission = admission::admit(&mut waiting, room, |prompt| self.cost(prompt));
+            self.waiting = waiting;
+            let (whole, in_pieces) = admission.split(|prompt| self.in_pieces(prompt));
+            for (prompt, members) in in_pieces {
+                self.fill(prompt, members)?;
+            }
+            left -= whole.prompts.iter().map(|prompt| prompt.len()).sum::<usize>().min(left);
+            self.begin_whole(whole)?;
+        }
+        self.fill_on(left)
+    }
+
+    /// Prompts that are computed at once: first tokens, slots.
+    fn begin_whole(&mut self, admission: Admission) -> Result<(), EngineError> {
+        if admission.members.is_empty() {
+            return Ok(());
+        }
+        match self.first_tokens(&admission) {
+            Ok((choices, kept)) => self.seat(admission, choices, &kept),
+            Err(error) => {
+                admission
+                    .members
+                    .into_iter()
+                    .rev()
+                    .for_each(|(request, _)| self.waiting.push_front(request));
+                Err(error)
+            }
+        }
+    }
+
+    fn first_tokens(&self, admission: &Admission) -> Result<(Vec<Choice>, Prefilled), EngineError> {
+        let keep = admission.members.iter().any(|(request, _)| request.max_new_tokens > 1);
+        let batch = RowBatch::new(self.shape(), &admission.prompts, self.decoder.device())?;
+        let (logits, kept) = self.decoder.prefill(&batch, keep)?;
+        let draws: Vec<Draw> = admission
+            .members
+            .iter()
+            .map(|(request, row)| Draw::first(*row, request))
+            .collect();
+        let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite {
+            version: self.version(),
+        })?;
+        Ok((choices, kept))
+    }
+
+    /// Gives first tokens to their requests; those that go on get slots behind the live rows.
+    fn seat(&mut self, admission: Admission, choices: Vec<Choice>, kept: &Prefilled) -> Result<(), EngineError> {
+        let (version, max_context) = (self.version(), self.shape().max_context);
+        let (live, mut begun) = (self.rows.len(), Vec::new());
+        for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {
+            let mut row = Row::new(request, version);
+            match row.push(choice, version, max_context) {
+                Some(finish) => self.done.push(row.finish(finish)),
+                None => begun.push((row, prompt)),
+            }
+        }
+        if begun.is_empty() {
+            return Ok(());
+        }
+        self.share(&mut begun, admission.prompts.len(), kept)?;
+        // Rows with a prompt of their own first: their slots are filled in one go.
+        begun.sort_by_key(|(row, _)| row.shared.is_some());
+        let own: Vec<i64> = begun
+            .iter()
+            .filter(|(row, _)| row.shared.is_none())
+            .map(|(_, prompt)| *prompt as i64)
+            .collect();
+        let width = kept.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
+        let longest = begun.iter().map(|(row, _)| row.in_slot() + 1).max().unwrap_or(1);
+        self.rows.extend(begun.into_iter().map(|(row, _)| row));
+        let length = if own.is_empty() { longest } else { longest.max(width) };
+        self.cache.reserve(self.rows.len(), length, live)?;
+        if !own.is_empty() {
+            let own = Tensor::f_from_slice(&own)?.f_to_device(self.decoder.device())?;
+            self.cache.admit(live, kept, &own)?;
+        }
+        Ok(())
+    }
+
+    /// Gives prompts that enough rows begin with together a place of their own.
+    fn share(&mut self, begun: &mut [(Row, usize)], prompts: usize, kept: &Prefilled) -> Result<(), EngineError> {
+        let device = self.decoder.device();
+        let mut members = vec![0; prompts];
+        begun.iter().for_each(|(_, prompt)| members[*prompt] += 1);
+        let mut shared: Vec<Option<Shared>> = vec![None; prompts];
+        for (row, prompt) in begun {
+            let (length, users) = (row.request.prompt_ids.len(), members[*prompt]);
+            if Prefixes::pay(users, length, device) {
+                row.shared = match shared[*prompt] {
+                    None => Some(self.cache.prefixes.keep(kept, *prompt, length, users)?),
+                    known => known,
+                };
+                shared[*prompt] = row.shared;
+            }
+        }
+        Ok(())
+    }
+}
