@@ -97,12 +97,12 @@ parity: build ## models, gradients and adapters against transformers and peft, f
 
 bench-engine: build ## tokens per second beside transformers' generate(), one thread, f32 (Python as for parity)
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
-	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example engine_work
+	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
 	$(phase) "bench" "about 5 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh bench
-	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example train_work
+	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example train_work
 	$(phase) "bench" "about 15 minutes" env OMP_NUM_THREADS=1 trainer/bench/.venv/bin/python trainer/bench/train.py \
 	    target/debug/examples/train_work $(ARGS)
 

@@ -5,6 +5,7 @@
 pub mod checkpoint;
 pub mod device;
 pub mod engine;
+mod linear;
 pub mod loss;
 pub mod model;
 pub mod optim;
