@@ -17,15 +17,15 @@ const CONTROL: usize = 4;
 /// Why two clients cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Lack {
-    #[error(
-        "workflow.params.clients asks for two agents, and {0} plays both roles: name another one, or write clients = \"any\""
-    )]
+    #[error("two agents are asked for, and {0} plays both roles: name another one, or write clients = \"any\"")]
     OneAgent(AgentName),
-    #[error("workflow.params.clients asks for adapters over one base, and agent {0} has none: add agents.{0}.lora")]
+    #[error(
+        "two adapters over one base are asked for, and agent {0} has none: add agents.{0}.lora, or write clients = \"any\""
+    )]
     NoAdapter(AgentName),
     #[error(
-        "workflow.params.clients asks for adapters over one base, and agents {0} and {1} have different ones: give both the \
-         same model, device and dtype"
+        "two adapters over one base are asked for, and agents {0} and {1} have different ones: give both the same model, device \
+         and dtype, or write clients = \"any\""
     )]
     OtherBase(AgentName, AgentName),
     #[error("two clients need at least {needed} of memory and {free} are free")]
@@ -47,19 +47,27 @@ pub enum Processes {
 /// # Errors
 /// What speaks against two clients where two are asked for; under `auto` all but the memory.
 pub fn settle(config: RunConfig, processes: Processes) -> Result<(RunConfig, Option<Lack>), Lack> {
+    settle_within(config, processes, free_memory())
+}
+
+/// `free`: bytes that the machine can still give; unknown, they are not checked.
+fn settle_within(
+    config: RunConfig,
+    processes: Processes,
+    free: Option<u64>,
+) -> Result<(RunConfig, Option<Lack>), Lack> {
     let wanted = config.workflow.params.get("clients").and_then(toml::Value::as_str);
     let auto = wanted == Some("auto");
     if config.workflow.kind != "sequential" || !(auto || wanted == Some("two")) {
         return Ok((config, None));
     }
-    match two_clients(&config, processes, free_memory()) {
+    match two_clients(&config, processes, free) {
         Ok(()) => Ok((config, None)),
         Err(lack @ Lack::Memory { .. }) if auto => Ok((one_client(config), Some(lack))),
         Err(lack) => Err(lack),
     }
 }
 
-/// `free` is what the machine can still give; unknown, it is not checked.
 fn two_clients(config: &RunConfig, processes: Processes, free: Option<u64>) -> Result<(), Lack> {
     let Some(((first, a), (second, b))) = pair(config) else {
         return Ok(());
@@ -204,6 +212,23 @@ mod tests {
         assert_eq!(each - one, base);
         let adapter = Layout::of_adapter(&shape, &lora_shape(a.lora.as_ref().unwrap())).numel() as u64;
         assert_eq!(one, base + 2 * adapter * 20);
+    }
+
+    #[test]
+    fn only_memory_that_lacks_is_made_up_for_and_only_where_that_is_allowed() {
+        let little = Some(1 << 20);
+        let settled = |change: &dyn Fn(&str) -> String| settle_within(config(change), Processes::One, little);
+        assert!(matches!(settled(&str::to_owned), Err(Lack::Memory { .. })));
+        let auto = |text: &str| text.replace("clients = \"two\"", "clients = \"auto\"");
+        let (one, lack) = settled(&auto).unwrap();
+        assert!(matches!(lack, Some(Lack::Memory { .. })));
+        assert_eq!(one.participants().len(), 1);
+        // A mistake is not made up for.
+        let mistaken = |text: &str| auto(text).replace("[agents.b]", "[agents.b]\nmodel.random.layers = 3");
+        assert!(matches!(settled(&mistaken), Err(Lack::OtherBase(..))));
+        // Of a machine of which nothing is known, nothing is said.
+        let (two, lack) = settle_within(config(auto), Processes::One, None).unwrap();
+        assert_eq!((two.participants().len(), lack), (2, None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use configs::RunConfig;
 
 use super::failure::Usage;
 use super::overrides::{Overrides, Resume};
-use crate::clients::{self, Processes};
+use crate::clients::{self, Lack, Processes};
 use crate::telemetry;
 
 /// Every actor in this process. With `memory:` URLs no server is needed.
@@ -40,9 +40,17 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
 
 /// The configuration with one client in the place of two, where this machine cannot hold two and `clients = "auto"`.
 pub(super) fn settled(config: RunConfig, processes: Processes) -> anyhow::Result<RunConfig> {
-    let (config, lack) = clients::settle(config, processes).map_err(|lack| Usage::new(lack.to_string()))?;
+    let (config, lack) = clients::settle(config, processes).map_err(refused)?;
     if let Some(lack) = lack {
-        eprintln!("{lack}: one client plays both roles (workflow.params.clients = \"auto\")");
+        eprintln!("one client plays both roles: {lack}");
     }
     Ok(config)
+}
+
+fn refused(lack: Lack) -> Usage {
+    let usage = Usage::new(format!("workflow.params.clients: {lack}"));
+    match lack {
+        Lack::Memory { .. } => usage.hint("clients = \"auto\" lets one client play both roles where two cannot be"),
+        _ => usage,
+    }
 }
