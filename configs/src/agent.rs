@@ -45,8 +45,8 @@ pub enum Dtype {
     Bf16,
 }
 
-/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose `model.path` is the same
-/// share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
+/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose model is the same (one
+/// `model.path`, or an equal `model.random`) share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraConfig {

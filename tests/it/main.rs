@@ -20,6 +20,7 @@ mod processes;
 mod programs;
 mod published;
 mod recipes;
+mod recipes_pairs;
 mod resume;
 mod stop;
 mod tls;

@@ -10,6 +10,7 @@ pub mod learn;
 pub mod logs;
 pub mod orders;
 pub mod overrides;
+mod pair;
 pub mod process;
 pub mod publish;
 pub mod report;

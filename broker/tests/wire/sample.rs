@@ -126,6 +126,7 @@ pub(crate) fn bundle() -> Bundle {
             role: "solver".into(),
             seat: 1,
             subkey: "p2".into(),
+            target: Some("42".into()),
             status: SampleStatus::Truncated,
             reward: 0.75,
             parts: vec![RewardPart {

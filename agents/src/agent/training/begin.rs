@@ -17,6 +17,7 @@ use super::Training;
 use super::former::Former;
 use super::refused::Refused;
 use super::save::version_of;
+use crate::agent::alarms::Alarms;
 use crate::agent::policy::Prepared;
 use crate::agent::worker::Worker;
 use crate::agent::{Agent, warm};
@@ -38,11 +39,12 @@ impl Training {
         let mut training = Self {
             worker: None,
             version: WeightVersion::default(),
-            former: Former::new(&agent.config, &agent.name, &settings),
+            former: Former::new(&agent.config, &agent.name, &settings, prepared.text.clone()),
             refused: Refused::default(),
             seq: 0,
             saved: None,
             metrics,
+            alarms: Alarms::default(),
             settings,
             agent,
         };
