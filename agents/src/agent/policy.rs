@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
-use configs::{AgentConfig, LoraConfig, LoraTarget, ModelConfig, RandomModel};
+use configs::{AgentConfig, Dtype, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
-use trainer::model::{Init, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::transfer::Form;
 
 use super::{Env, bases};
 
@@ -25,6 +26,24 @@ pub struct Prepared {
     /// Where its engine and its trainer compute.
     pub device: Device,
     pub settings: AgentConfig,
+}
+
+impl Prepared {
+    /// What engines in other processes hold its weights against.
+    pub fn form(&self) -> anyhow::Result<Form> {
+        form(self.weights.layout(), self.settings.dtype, self.base.as_ref())
+    }
+}
+
+/// What weights of `layout`, served in `dtype` over `base`, are held against.
+pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> anyhow::Result<Form> {
+    let base = base.map(Weights::digest).transpose().context("reading the base")?;
+    Ok(Form::of(layout, dtype, base))
+}
+
+/// The frozen model in `folder`, one copy for this process.
+pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
+    bases::shared(shape, folder, device, dtype)
 }
 
 /// Opens the model's folder, making a random one first if the configuration asks for that.
@@ -43,7 +62,7 @@ pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepar
     .await?
 }
 
-fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
+pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = match &settings.lora {
@@ -66,7 +85,7 @@ fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Pre
 }
 
 /// Makes tokenizer and weights, the same for the same seed and name. A folder that is whole already is left as it is.
-fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64) -> anyhow::Result<()> {
+pub(crate) fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64) -> anyhow::Result<()> {
     if folder.join("model.safetensors").exists() {
         return Ok(());
     }
@@ -82,7 +101,7 @@ fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64) -> any
     Ok(())
 }
 
-fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
+pub(crate) fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
     if let Some(path) = &config.path {
         return Ok(peft::load(path, shape)?.1);
     }
