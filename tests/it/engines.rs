@@ -112,3 +112,18 @@ fn an_asynchronous_run_loses_nothing_when_its_engine_is_killed() {
     books_are_right(&program, &run);
     assert!(running.log().contains("new weights"), "{}", running.log());
 }
+
+/// The engine holds weights of a lineage that ended with the agent, and takes those of the next.
+#[test]
+fn an_agent_that_is_killed_finds_its_engine_again() {
+    let program = program();
+    let mut running = start(&program, "up", &apart(short()));
+    let run = program.run_folder();
+    wait_for("batches of b", PATIENCE, || (trained(&run, "b") >= 3).then_some(()));
+    kill(*pids(&running.log(), "b").last().unwrap());
+    running.finish(PATIENCE);
+    let log = running.log();
+    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
+    books_are_right(&program, &run);
+    assert_eq!(digests(&run), embedded());
+}

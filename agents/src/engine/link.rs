@@ -19,6 +19,9 @@ pub const VARIABLE: &str = "DYAD_ENGINE_TOKEN";
 pub(super) const SESSION: &str = "x-dyad-session";
 pub(super) const BINARY: &str = "application/octet-stream";
 pub(super) const JSON: &str = "application/json";
+/// A connection that is not used stays open for so long at who was asked, and shorter at who asks, so that none is closed under a request.
+pub(super) const KEEP: Duration = Duration::from_secs(75);
+const IDLE: Duration = Duration::from_secs(20);
 /// The longest that is read of an answer that is an error.
 const REASON: usize = 2000;
 
@@ -132,6 +135,7 @@ pub(super) fn client(silence: Duration) -> anyhow::Result<Client> {
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(5))
         .read_timeout(silence)
+        .pool_idle_timeout(IDLE)
         // A token goes where it was meant to go.
         .redirect(Policy::none())
         .no_proxy()

@@ -16,7 +16,7 @@ use configs::EngineConfig;
 use serde::Deserialize;
 use trainer::transfer::{Offer, Shelf};
 
-use super::link::{BINARY, Secret};
+use super::link::{BINARY, KEEP, Secret};
 
 struct Counter {
     shelf: Arc<Shelf>,
@@ -50,6 +50,7 @@ pub(super) fn serve(
     };
     let server = HttpServer::new(app)
         .workers(1)
+        .keep_alive(KEEP)
         .tcp_nodelay(true)
         .disable_signals()
         .bind(address)

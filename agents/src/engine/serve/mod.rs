@@ -21,7 +21,7 @@ use anyhow::Context;
 use broker::AgentName;
 use configs::RunConfig;
 
-use super::link::Secret;
+use super::link::{KEEP, Secret};
 use crate::agent::no_such_agent;
 use floor::Floor;
 
@@ -58,6 +58,7 @@ pub(super) async fn start_with(
     let app = move || App::new().app_data(floor.clone()).configure(routes::routes);
     let server = HttpServer::new(app)
         .workers(1)
+        .keep_alive(KEEP)
         // A session whose agent is gone is noticed.
         .h1_allow_half_closed(false)
         .tcp_nodelay(true)
