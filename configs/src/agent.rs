@@ -218,6 +218,8 @@ pub enum EngineKind {
     Embedded,
     /// Answers made from the request's seed without a model, to measure everything else.
     Scripted,
+    /// `dyad engine`: libtorch in processes of their own.
+    Dyad,
 }
 
 /// `engine`
@@ -225,6 +227,12 @@ pub enum EngineKind {
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
     pub kind: EngineKind,
+    /// Where engines answer that run as processes of their own: one URL each.
+    pub urls: Vec<String>,
+    /// Where such engines fetch this agent's weights: IP address and port; port 0 takes any that is free.
+    pub weights_listen: String,
+    /// How they reach it, where that is not the address itself: behind another name, or with `"0.0.0.0:PORT"`.
+    pub weights_url: Option<String>,
     pub swap: Swap,
     /// Engines of this agent, each with a copy of the weights; its router shares conversations out among them.
     pub replicas: usize,
@@ -243,6 +251,9 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             kind: EngineKind::Embedded,
+            urls: Vec::new(),
+            weights_listen: "127.0.0.1:0".into(),
+            weights_url: None,
             swap: Swap::InPlace,
             replicas: 1,
             slots: 256,

@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 9] = [
+const HOMES: [(&str, &[&str]); 11] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -26,6 +26,8 @@ const HOMES: [(&str, &[&str]); 9] = [
     ("actix", &["agents"]),
     ("actix-web", &["agents"]),
     ("rusqlite", &["agents"]),
+    ("reqwest", &["agents"]),
+    ("zstd", &["trainer"]),
 ];
 
 /// Crate -> packages it names, tests' own dependencies apart.

@@ -6,6 +6,7 @@ mod arithmetic;
 mod chaos;
 mod crash_points;
 mod embedded;
+mod engines;
 mod faults;
 mod fuzz;
 mod going_on;

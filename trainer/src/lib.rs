@@ -15,4 +15,5 @@ pub mod sampling;
 pub mod schedule;
 mod shim;
 pub mod train;
+pub mod transfer;
 pub mod weights;

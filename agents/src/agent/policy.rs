@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
-use configs::{AgentConfig, LoraConfig, LoraTarget, ModelConfig, RandomModel};
+use configs::{AgentConfig, Dtype, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
-use trainer::model::{Init, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::transfer::Form;
 
 use super::{Env, bases};
 
@@ -27,13 +28,28 @@ pub struct Prepared {
     pub settings: AgentConfig,
 }
 
+impl Prepared {
+    /// What engines in other processes hold its weights against.
+    pub fn form(&self) -> anyhow::Result<Form> {
+        form(self.weights.layout(), self.settings.dtype, self.base.as_ref())
+    }
+}
+
+/// What weights of `layout`, served in `dtype` over `base`, are held against.
+pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> anyhow::Result<Form> {
+    let base = base.map(Weights::digest).transpose().context("reading the base")?;
+    Ok(Form::of(layout, dtype, base))
+}
+
+/// The frozen model in `folder`, one copy for this process.
+pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
+    bases::shared(shape, folder, device, dtype)
+}
+
 /// Opens the model's folder, making a random one first if the configuration asks for that.
 pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepared> {
     let (settings, name, seed) = (settings.clone(), env.name.clone(), env.config.run.seed);
-    let model = match (&settings.model, &settings.lora) {
-        (ModelConfig::Random(random), Some(_)) => base_name(random)?,
-        _ => name.clone(),
-    };
+    let model = model_name(&settings, &name)?;
     let folder = match &settings.model {
         ModelConfig::Path(path) => path.clone(),
         ModelConfig::Random(_) => env.folder.model(&model),
@@ -47,7 +63,7 @@ pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepar
     .await?
 }
 
-fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
+pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = match &settings.lora {
@@ -69,6 +85,14 @@ fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Pre
     })
 }
 
+/// The name from which a random model of an agent is made, and under which it lies.
+pub(crate) fn model_name(settings: &AgentConfig, agent: &AgentName) -> anyhow::Result<AgentName> {
+    match (&settings.model, &settings.lora) {
+        (ModelConfig::Random(random), Some(_)) => base_name(random),
+        _ => Ok(agent.clone()),
+    }
+}
+
 /// Agents with adapters of equally described random models have one base between them: its name follows from what it is.
 fn base_name(random: &RandomModel) -> anyhow::Result<AgentName> {
     let digest = broker::ids::Digest::of(&serde_json::to_vec(random)?);
@@ -78,7 +102,13 @@ fn base_name(random: &RandomModel) -> anyhow::Result<AgentName> {
 
 /// Makes tokenizer and weights, the same for the same seed and `name`. A folder that is whole already is left as it is.
 /// Several agents may make the same one at once: each makes it aside, and the first to be done gives it its place.
-fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64, maker: &AgentName) -> anyhow::Result<()> {
+pub(crate) fn make(
+    random: &RandomModel,
+    folder: &Path,
+    name: &AgentName,
+    seed: u64,
+    maker: &AgentName,
+) -> anyhow::Result<()> {
     let whole = || folder.join("model.safetensors").exists();
     if whole() {
         return Ok(());
@@ -99,7 +129,7 @@ fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64, maker:
     }
 }
 
-fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
+pub(crate) fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
     if let Some(path) = &config.path {
         return Ok(peft::load(path, shape)?.1);
     }

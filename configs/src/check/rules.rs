@@ -71,6 +71,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     }
     agents(config, report);
     imitators(config, report);
+    super::engine_rules::all(config, report);
     super::http_rules::all(config, report);
     rounds(config, report);
 }

@@ -23,6 +23,7 @@ use crate::agent::worker::Worker;
 use crate::agent::{Agent, warm};
 use crate::engine::EngineClient;
 use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::remote;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
@@ -80,7 +81,8 @@ impl Training {
             None => Trainer::new(shape, weights, options)?,
         };
         let (engine, sinks) = self.engines(&prepared)?;
-        self.refused = Refused::new(engine.refusals(), self.settings.engine.replicas);
+        let engines = self.settings.engine.replicas.max(self.settings.engine.urls.len());
+        self.refused = Refused::new(engine.refusals(), engines);
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
@@ -110,6 +112,11 @@ impl Training {
 
     /// The engines of this agent behind one client, and where published weights reach them.
     fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+        if self.settings.engine.kind == EngineKind::Dyad {
+            let frozen = !self.settings.train.enabled;
+            let (engine, sink) = remote::start(&self.agent.name, &self.agent.run, prepared, frozen)?;
+            return Ok((engine, vec![sink]));
+        }
         let (mut engines, mut sinks) = (Vec::new(), Vec::new());
         for replica in 0..self.settings.engine.replicas {
             let (engine, sink) = self.engine(prepared, replica)?;
