@@ -92,6 +92,8 @@ class Continuous:
             self.manager.add_request(list(prompt), max_new_tokens=count)
         while left:
             result = self.manager.get_result(timeout=1)
+            if result is None and not self.manager.is_running():
+                raise SystemExit("transformers' continuous batching has ended")
             if result is not None and result.is_finished():
                 left, tokens = left - 1, tokens + len(result.generated_tokens)
         assert tokens == sum(new)

@@ -3,7 +3,10 @@
 //! libtorch computes f32 products with MKL, which on AMD's processors leaves half of their speed unused (it takes no AVX-512 there);
 //! oneDNN, in the same libtorch, does not. The switch for it that libtorch has is global and makes attention over a cache several
 //! times slower, so it is chosen here product by product: on AMD's processors, after a test of its accuracy, for products large
-//! enough. The choice depends on the machine and the sizes alone, never on a clock, so a run repeats its bits.
+//! enough. The choice depends on the processor, the sizes and whether a gradient is wanted, never on a clock, so a run repeats its bits.
+//!
+//! Where a gradient is wanted oneDNN's own copies of input and output are kept for the backward pass beside libtorch's: a trained layer
+//! keeps about twice the memory, which `micro_batch_tokens` bounds.
 
 use std::sync::OnceLock;
 
@@ -14,6 +17,9 @@ use crate::shim::onednn;
 /// Products below are not worth oneDNN's longer way.
 const LEAST_ROWS: i64 = 8;
 const LEAST_MULTIPLICATIONS: i64 = 1 << 20;
+/// A sum of outer products is made apart and added: not of few, and not where that is large and mapped afresh each time.
+const LEAST_SUMMED: i64 = 128;
+const MOST_ELEMENTS: i64 = 1 << 22;
 /// With a gradient each tensor is copied into oneDNN's own form and back.
 const LEAST_WITH_GRADIENT: i64 = 1 << 23;
 
@@ -54,7 +60,8 @@ pub(crate) fn times(x: &Tensor, weight: &Tensor) -> Result<Tensor, TchError> {
 /// `sum += a^T b`: `a` is `[n, out]`, `b` `[n, in]`, `sum` `[out, in]`.
 pub(crate) fn add_outer(sum: &mut Tensor, a: &Tensor, b: &Tensor) -> Result<(), TchError> {
     let (a, b) = (a.f_tr()?, b.f_tr()?);
-    let _ = if !pays(&a, &b, LEAST_MULTIPLICATIONS) {
+    let small = a.size()[1] < LEAST_SUMMED || a.size()[0] * b.size()[0] > MOST_ELEMENTS;
+    let _ = if small || !pays(&a, &b, LEAST_MULTIPLICATIONS) {
         sum.f_addmm_(&a, &b.f_tr()?)?
     } else if a.size()[0] >= b.size()[0] {
         // The longer side as the weight: oneDNN's faster way.

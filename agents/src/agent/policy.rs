@@ -100,8 +100,9 @@ fn base_name(random: &RandomModel) -> anyhow::Result<AgentName> {
     Ok(AgentName::new(&format!("base-{name}"))?)
 }
 
-/// Makes tokenizer and weights, the same for the same seed and `name`. A folder that is whole already is left as it is.
-/// Several agents may make the same one at once: each makes it aside, and the first to be done gives it its place.
+/// Makes tokenizer and weights, the same for the same seed and `name`. A folder that is whole already is left as it is, and
+/// one without weights, from which somebody took them or a disk lost them, is made anew. Several agents may make the same one
+/// at once: each makes it aside, and the first to be done gives it its place.
 pub(crate) fn make(
     random: &RandomModel,
     folder: &Path,
@@ -123,7 +124,13 @@ pub(crate) fn make(
         matrix_std: random.matrix_std,
     };
     Weights::random(&shape, init, model_seed(seed, name))?.save(&shape, &aside)?;
-    match std::fs::rename(&aside, folder) {
+    let mut renamed = std::fs::rename(&aside, folder);
+    if renamed.is_err() && folder.is_dir() && !whole() {
+        tracing::warn!(folder = %folder.display(), "a model folder without weights is made anew");
+        std::fs::remove_dir_all(folder).with_context(|| format!("removing the torn {}", folder.display()))?;
+        renamed = std::fs::rename(&aside, folder);
+    }
+    match renamed {
         Err(_) if whole() => Ok(std::fs::remove_dir_all(&aside)?),
         renamed => renamed.with_context(|| format!("moving it to {}", folder.display())),
     }
@@ -165,4 +172,30 @@ fn seed_of(text: &str) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&digest.0[..8]);
     u64::from_le_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_weights_is_made_anew_and_a_whole_one_is_left() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("model");
+        let (shape, agent) = (
+            "layers = 1\nhidden = 8\nheads = 2\nmax_context = 16\ntokenizer = { words = [\"a\"] }",
+            AgentName::new("a").unwrap(),
+        );
+        let random: RandomModel = toml::from_str(shape).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("left.json"), "{}").unwrap();
+        make(&random, &folder, &agent, 1, &agent).unwrap();
+        let weights = folder.join("model.safetensors");
+        let made = std::fs::read(&weights).unwrap();
+        assert!(!folder.join("left.json").exists());
+        make(&random, &folder, &agent, 2, &agent).unwrap();
+        assert_eq!(std::fs::read(&weights).unwrap(), made);
+        let left: Vec<_> = std::fs::read_dir(base.path()).unwrap().collect();
+        assert_eq!(left.len(), 1, "nothing is left aside: {left:?}");
+    }
 }

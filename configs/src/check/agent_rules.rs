@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::loss_rules;
 use super::rules::{Report, is_source};
 use crate::{
-    AgentConfig, AgentName, AlarmsConfig, LoraConfig, ModelConfig, OptimizerConfig, RandomModel, RunConfig,
+    AgentConfig, AgentName, AlarmsConfig, LoraConfig, LossKind, ModelConfig, OptimizerConfig, RandomModel, RunConfig,
     SamplingConfig, TokenizerConfig, TrainConfig,
 };
 
@@ -259,6 +259,7 @@ fn train(train: &TrainConfig, below: &mut Below) {
     );
     loss_rules::check(train, below);
     alarms(&train.alarms, below);
+    alarms_of_imitation(train, below);
     if let Some(warm) = &train.warm_start {
         below.at_least_one(warm.steps as usize, "warm_start.steps");
         below.at_least_one(warm.batch, "warm_start.batch");
@@ -288,6 +289,32 @@ fn alarms(alarms: &AlarmsConfig, below: &mut Below) {
         (alarms.entropy, "entropy"),
     ] {
         below.not_negative(limit.unwrap_or(0.0), &format!("alarms.{key}"));
+    }
+    if let (Some(least), Some(most)) = (alarms.least_tokens, alarms.most_tokens) {
+        below.compared(
+            least > most,
+            "alarms.least_tokens",
+            &["alarms.most_tokens"],
+            format!("is {least}, more than alarms.most_tokens = {most}: one of the two would always ring; write less"),
+        );
+    }
+}
+
+/// Under cross-entropy a batch holds known answers in the place of what the policy said.
+fn alarms_of_imitation(train: &TrainConfig, below: &mut Below) {
+    let alarms = &train.alarms;
+    for (limit, key) in [
+        (alarms.repetition, "repetition"),
+        (alarms.sameness, "sameness"),
+        (alarms.least_tokens, "least_tokens"),
+        (alarms.most_tokens, "most_tokens"),
+    ] {
+        below.compared(
+            limit.is_some() && train.loss.kind == LossKind::CrossEntropy,
+            &format!("alarms.{key}"),
+            &["loss", "loss.kind"],
+            "watches what is trained on, which under loss.kind = \"cross_entropy\" are the known answers and not what the policy said: remove it; alarms.entropy and eval.floors watch the policy itself",
+        );
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a configuration of the right shape may still say wrongly about the run, its tasks and its workflow.
 
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use super::names::nearest;
@@ -71,6 +72,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     }
     agents(config, report);
     imitators(config, report);
+    opponents(config, report);
     super::engine_rules::all(config, report);
     super::http_rules::all(config, report);
     rounds(config, report);
@@ -363,6 +365,32 @@ fn imitators(config: &RunConfig, report: &mut Report) {
             format!(
                 "is \"cross_entropy\", while workflow.kind = {kind:?} tells no known answers: use {} or a program, or another loss",
                 one_of(&TELLING)
+            ),
+        );
+    }
+}
+
+/// A stand-in that trained would be no fixed opponent.
+fn opponents(config: &RunConfig, report: &mut Report) {
+    if config.workflow.kind != "adversarial" {
+        return;
+    }
+    // Their shape is the workflow's to check.
+    let sides = config.workflow.params.get("opponents").and_then(toml::Value::as_table);
+    let lists = sides
+        .into_iter()
+        .flat_map(|sides| sides.values())
+        .filter_map(toml::Value::as_array);
+    let names: BTreeSet<&str> = lists.flatten().filter_map(toml::Value::as_str).collect();
+    for (role, agent) in &config.workflow.roles {
+        let trains = config.agents.get(agent).is_some_and(|agent| agent.train.enabled);
+        report.when(
+            trains && names.contains(role.as_str()),
+            format!("workflow.roles.{role}"),
+            &["workflow.params.opponents", &format!("agents.{agent}.train.enabled")],
+            format!(
+                "is {:?}, which trains, while workflow.params.opponents names the role: an opponent stays as it is, so write agents.{agent}.train.enabled = false, or name another agent",
+                agent.as_str()
             ),
         );
     }

@@ -6,33 +6,54 @@
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample, Segment};
 use broker::protocol::turn::VersionSpan;
 
+/// The bundles to train on, and how many known answers have no place in them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Imitated<E> {
+    pub bundles: Vec<Bundle>,
+    /// Known answers for which the context leaves no room behind what was asked.
+    pub too_long: usize,
+    /// Why known answers could not be encoded, one for each.
+    pub unreadable: Vec<E>,
+}
+
 /// The bundles with each sample's target in the place of its last answer. `encode` gives a target's ids, end of turn
-/// included. A sample without a target keeps no row, so that nothing of it is trained.
-///
-/// # Errors
-/// The first of `encode`.
-pub fn imitate<E>(bundles: &[Bundle], encode: impl Fn(&str) -> Result<Vec<u32>, E>) -> Result<Vec<Bundle>, E> {
-    let corrected = |sample: &Sample| {
-        let answer = sample.target.as_deref().map(&encode).transpose()?;
-        let row = answer.and_then(|answer| corrected(sample, &answer));
-        Ok(Sample {
-            rows: row.into_iter().collect(),
-            ..sample.clone()
-        })
-    };
-    let bundle = |bundle: &Bundle| {
-        let content = match &bundle.content {
-            BundleContent::Samples(samples) => {
-                BundleContent::Samples(samples.iter().map(corrected).collect::<Result<_, E>>()?)
+/// included. A sample keeps no row, so that nothing of it is trained, if it has no target, or one that cannot be encoded or
+/// that makes more than `max_context` tokens with what was asked: the trainer would refuse the whole batch.
+pub fn imitate<E>(bundles: &[Bundle], max_context: usize, encode: impl Fn(&str) -> Result<Vec<u32>, E>) -> Imitated<E> {
+    let (mut too_long, mut unreadable) = (0, Vec::new());
+    let mut row_of = |sample: &Sample| -> Option<Row> {
+        let answer = match encode(sample.target.as_deref()?) {
+            Ok(answer) => answer,
+            Err(error) => {
+                unreadable.push(error);
+                return None;
             }
+        };
+        let row = corrected(sample, &answer)?;
+        let fits = row.ids.len() <= max_context;
+        too_long += usize::from(!fits);
+        fits.then_some(row)
+    };
+    let mut sample_of = |sample: &Sample| Sample {
+        rows: row_of(sample).into_iter().collect(),
+        ..sample.clone()
+    };
+    let bundle_of = |bundle: &Bundle| {
+        let content = match &bundle.content {
+            BundleContent::Samples(samples) => BundleContent::Samples(samples.iter().map(&mut sample_of).collect()),
             empty @ BundleContent::Empty { .. } => empty.clone(),
         };
-        Ok(Bundle {
+        Bundle {
             content,
             ..bundle.clone()
-        })
+        }
     };
-    bundles.iter().map(bundle).collect()
+    let bundles = bundles.iter().map(bundle_of).collect();
+    Imitated {
+        bundles,
+        too_long,
+        unreadable,
+    }
 }
 
 /// The last row of a sample up to its last answer, then the known one, at temperature 1. It is as old as the answer it

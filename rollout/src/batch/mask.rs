@@ -109,7 +109,10 @@ fn discard(
         return Some(Discard::RoleWeight);
     }
     if tokens == 0 && config.loss.kind == LossKind::CrossEntropy {
-        return Some(Discard::NoTarget);
+        return Some(match sample.target {
+            Some(_) => Discard::TargetUnfit,
+            None => Discard::NoTarget,
+        });
     }
     (advantage == 0.0 && may_skip(config)).then_some(Discard::ZeroAdvantage)
 }

@@ -21,7 +21,7 @@ use broker::protocol::train::TrainBatch;
 use configs::{LossKind, TrainConfig};
 
 pub use flat::{FlatRow, flatten};
-pub use imitate::imitate;
+pub use imitate::{Imitated, imitate};
 pub use stats::{BatchStats, Mean, Staleness};
 pub use warm::cross_entropy;
 
@@ -64,6 +64,8 @@ pub enum Discard {
     RoleWeight,
     /// The loss imitates known answers, and this sample has none.
     NoTarget,
+    /// Its known answer does not fit the model's context behind what was asked, or cannot be encoded.
+    TargetUnfit,
 }
 
 impl Discard {
@@ -76,6 +78,7 @@ impl Discard {
             Discard::ZeroAdvantage => "zero_advantage",
             Discard::RoleWeight => "role_weight",
             Discard::NoTarget => "no_target",
+            Discard::TargetUnfit => "target_unfit",
         }
     }
 }

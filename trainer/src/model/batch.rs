@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::error::{ModelError, Result};
 use super::forest::{Family, Forest};
+use super::layer::Heads;
 use super::shape::ModelShape;
 
 /// A batch of rows on a device.
@@ -41,11 +42,34 @@ pub(super) struct Stretches {
 /// The beginning that a family goes on from.
 #[derive(Debug)]
 pub(super) struct Behind {
-    /// Packed stretches of it, from its first token on: start and length.
-    pub(super) stretches: Vec<(usize, usize)>,
+    /// The stretches of it, from its first token on.
+    pub(super) stretches: Vec<Piece>,
     pub(super) length: usize,
-    /// `[width, length + width]`: 0 where a token sees another, else minus infinity. `None`: it is one token and sees all.
+    /// `[group * width, length + width]`, the queries that share a key head one after the other: 0 where a token sees another, else
+    /// minus infinity. `None`: it is one token and sees all.
     pub(super) mask: Option<Tensor>,
+}
+
+/// Neighbouring tokens of a family, counted from its first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Piece {
+    pub(super) family: usize,
+    pub(super) start: usize,
+    pub(super) length: usize,
+}
+
+/// Queries, keys and values of each family, `[tokens, heads or kv_heads, head_dim]`.
+#[derive(Debug)]
+pub(super) struct FamilyHeads {
+    pub(super) q: Vec<Tensor>,
+    pub(super) k: Vec<Tensor>,
+    pub(super) v: Vec<Tensor>,
+}
+
+impl FamilyHeads {
+    pub(super) fn each(&self) -> std::ops::Range<usize> {
+        0..self.q.len()
+    }
 }
 
 /// Index tensors between packed and padded tokens of a family, counted from its first.
@@ -90,28 +114,38 @@ impl RowBatch {
     ) -> Result<Self> {
         check(shape, rows)?;
         let (mut ids, mut positions) = (Vec::new(), Vec::new());
-        let mut packed = vec![(0, 0); forest.stretches.len()];
-        let mut placed = Vec::with_capacity(families.len());
-        for family in families {
+        let mut pieces = vec![Piece::default(); forest.stretches.len()];
+        let mut placed: Vec<Stretches> = Vec::with_capacity(families.len());
+        for (index, family) in families.iter().enumerate() {
             let start = ids.len();
             for member in &family.members {
                 let stretch = &forest.stretches[*member];
-                packed[*member] = (ids.len(), stretch.tokens.len());
+                pieces[*member] = Piece {
+                    family: index,
+                    start: ids.len() - start,
+                    length: stretch.tokens.len(),
+                };
                 let tokens = &rows[stretch.row].as_ref()[stretch.tokens.clone()];
                 ids.extend(tokens.iter().map(|&id| i64::from(id)));
                 positions.extend(stretch.tokens.clone().map(|at| at as i64));
             }
-            let lengths: Vec<usize> = family.members.iter().map(|member| packed[*member].1).collect();
+            let lengths: Vec<usize> = family.members.iter().map(|member| pieces[*member].length).collect();
             let mut stretches = Stretches::new(start, &lengths, device)?;
             if let Some(parent) = family.parent {
                 let path = forest.above(parent).into_iter().chain([parent]);
-                let above = path.map(|stretch| packed[stretch]).collect();
-                stretches.behind = Some(Behind::new(above, stretches.width, device, kind)?);
+                let above = path.map(|stretch| pieces[stretch]).collect();
+                stretches.behind = Some(Behind::new(above, stretches.width, shape.group(), device, kind)?);
             }
             placed.push(stretches);
         }
         let spots = |path: &Vec<usize>| {
-            let spot = |stretch: &usize| (forest.stretches[*stretch].tokens.start, packed[*stretch].0);
+            let spot = |stretch: &usize| {
+                let piece = pieces[*stretch];
+                (
+                    forest.stretches[*stretch].tokens.start,
+                    placed[piece.family].start + piece.start,
+                )
+            };
             path.iter().map(spot).collect()
         };
         let lengths: Vec<usize> = rows.iter().map(|row| row.as_ref().len()).collect();
@@ -119,9 +153,23 @@ impl RowBatch {
             ids: to_device(&ids, device)?,
             positions: to_device(&positions, device)?,
             longest: lengths.iter().max().copied().unwrap_or(0),
-            families: placed,
             paths: forest.paths.iter().map(spots).collect(),
+            families: placed,
             lengths,
+        })
+    }
+
+    /// Each family's own heads, for which the backward pass is one concatenation.
+    pub(super) fn split(&self, heads: &Heads) -> Result<FamilyHeads> {
+        let tokens: Vec<i64> = self.families.iter().map(|family| family.tokens as i64).collect();
+        let parts = |all: &Tensor| match tokens.as_slice() {
+            [_] => Ok(vec![all.shallow_clone()]),
+            several => all.f_split_with_sizes(several, 0),
+        };
+        Ok(FamilyHeads {
+            q: parts(&heads.q)?,
+            k: parts(&heads.k)?,
+            v: parts(&heads.v)?,
         })
     }
 
@@ -204,10 +252,10 @@ impl Stretches {
 }
 
 impl Behind {
-    fn new(stretches: Vec<(usize, usize)>, width: usize, device: Device, kind: Kind) -> Result<Self> {
-        let length = stretches.iter().map(|(_, length)| length).sum();
+    fn new(stretches: Vec<Piece>, width: usize, group: usize, device: Device, kind: Kind) -> Result<Self> {
+        let length = stretches.iter().map(|piece| piece.length).sum();
         let mask = if width > 1 {
-            Some(seen(length, width, device, kind)?)
+            Some(seen(length, width, device, kind)?.f_repeat([group as i64, 1])?)
         } else {
             None
         };
@@ -218,22 +266,13 @@ impl Behind {
         })
     }
 
-    /// Keys or values of the beginning, which stand among those of `all` packed tokens, before a family's own of
-    /// `[rows, heads, width, head_dim]`.
-    pub(super) fn before(&self, all: &Tensor, own: &Tensor) -> Result<Tensor> {
-        let parts: Vec<Tensor> = self
-            .stretches
-            .iter()
-            .map(|(start, length)| all.f_narrow(0, *start as i64, *length as i64))
-            .collect::<std::result::Result<_, _>>()?;
-        let whole = match parts.as_slice() {
-            [alone] => alone.shallow_clone(),
-            several => Tensor::f_cat(several, 0)?,
-        };
+    /// Keys or values of the beginning, which stand in those of `families`, before a family's own of `[rows, heads, width, head_dim]`.
+    pub(super) fn before(&self, families: &[Tensor], own: &Tensor) -> Result<Tensor> {
+        let part = |piece: &Piece| families[piece.family].f_narrow(0, piece.start as i64, piece.length as i64);
+        let parts: std::result::Result<Vec<Tensor>, _> = self.stretches.iter().map(part).collect();
         let [rows, heads, _, dim] = own.size4().map(|(a, b, c, d)| [a, b, c, d])?;
-        let shared = whole
-            .f_transpose(0, 1)?
-            .f_expand([rows, heads, self.length as i64, dim], false)?;
+        let whole = Tensor::f_cat(&parts?, 0)?.f_transpose(0, 1)?;
+        let shared = whole.f_expand([rows, heads, self.length as i64, dim], false)?;
         Ok(Tensor::f_cat(&[&shared, own], 2)?)
     }
 }
@@ -310,14 +349,17 @@ mod tests {
             .iter()
             .map(|family| family.behind.as_ref().unwrap())
             .collect();
-        assert_eq!(
-            behind.iter().map(|behind| behind.stretches.clone()).collect::<Vec<_>>(),
-            [[(0, 20)], [(0, 20)]]
-        );
+        let prompt = Piece {
+            family: 0,
+            start: 0,
+            length: 20,
+        };
+        assert!(behind.iter().all(|behind| behind.stretches == [prompt]));
+        // Two query heads for each key head.
         let mask = behind[0].mask.as_ref().unwrap();
-        assert_eq!(mask.size(), [3, 23]);
+        assert_eq!(mask.size(), [6, 23]);
         let seen: Vec<i64> = mask.eq(0.0).sum_dim_intlist(1, false, Kind::Int64).try_into().unwrap();
-        assert_eq!(seen, [21, 22, 23]);
+        assert_eq!(seen, [21, 22, 23, 21, 22, 23]);
         assert!(behind[1].mask.is_none());
     }
 

@@ -3,11 +3,11 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::batch::{RowBatch, Stretches};
+use super::batch::{FamilyHeads, RowBatch, Stretches};
 use super::bind::{Binder, Leaf};
 use super::delta::Delta;
 use super::error::Result;
-use super::layer::{Heads, Layer, rms_norm};
+use super::layer::{Layer, rms_norm};
 use super::rope::RopeTable;
 use super::shape::ModelShape;
 use super::weights::Weights;
@@ -194,30 +194,29 @@ impl Decoder {
         let mut x = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
         for layer in &self.layers {
             x = layer.forward(&self.shape, &x, &rope, |heads| {
-                if let [alone] = batch.families.as_slice() {
-                    return self.causal(&heads, &heads, alone, &mut keep);
+                let families = batch.split(&heads)?;
+                let attended = families
+                    .each()
+                    .map(|own| self.causal(&families, own, &batch.families[own], &mut keep));
+                let attended = attended.collect::<Result<Vec<_>>>()?;
+                match attended.as_slice() {
+                    [alone] => Ok(alone.shallow_clone()),
+                    several => Ok(Tensor::f_cat(several, 0)?),
                 }
-                let mut attended = Vec::with_capacity(batch.families.len());
-                for family in &batch.families {
-                    let own = heads.narrow(family.start, family.tokens)?;
-                    attended.push(self.causal(&heads, &own, family, &mut keep)?);
-                }
-                Ok(Tensor::f_cat(&attended, 0)?)
             })?;
         }
         Ok(x)
     }
 
-    /// Causal attention of a family's tokens (`own`) within each of its rows and to the beginning they share, which is among `all`
-    /// packed tokens.
+    /// Causal attention of a family's tokens within each of its rows and to the beginning they share.
     fn causal(
         &self,
-        all: &Heads,
-        own: &Heads,
+        heads: &FamilyHeads,
+        own: usize,
         family: &Stretches,
         keep: &mut impl FnMut(&Tensor, &Tensor) -> Result<()>,
     ) -> Result<Tensor> {
-        let dim = self.shape.head_dim as i64;
+        let (count, dim) = (self.shape.heads as i64, self.shape.head_dim as i64);
         let (rows, width) = (family.rows as i64, family.width as i64);
         let by_row = |packed: &Tensor| -> Result<Tensor> {
             let padded = match &family.padding {
@@ -227,22 +226,24 @@ impl Decoder {
             let count = padded.size()[1];
             Ok(padded.f_view([rows, width, count, dim])?.f_transpose(1, 2)?)
         };
-        let (q, k, v) = (by_row(&own.q)?, by_row(&own.k)?, by_row(&own.v)?);
+        let (q, k, v) = (by_row(&heads.q[own])?, by_row(&heads.k[own])?, by_row(&heads.v[own])?);
         keep(&k, &v)?;
-        let grouped = self.shape.group() > 1;
-        let attend = |k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool| {
-            Tensor::f_scaled_dot_product_attention(&q, k, v, mask, 0.0, causal, None, grouped)
-        };
         let out = match &family.behind {
-            None => attend(&k, &v, None, width > 1)?,
+            None => {
+                let grouped = self.shape.group() > 1;
+                Tensor::f_scaled_dot_product_attention(&q, &k, &v, None::<&Tensor>, 0.0, width > 1, None, grouped)?
+            }
             Some(behind) => {
-                let (k, v) = (behind.before(&all.k, &k)?, behind.before(&all.v, &v)?);
-                attend(&k, &v, behind.mask.as_ref(), false)?
+                let (k, v) = (behind.before(&heads.k, &k)?, behind.before(&heads.v, &v)?);
+                // Queries of one key head as if they were queries of one row: on CUDA no kernel that is sparing with memory takes
+                // both a mask and groups.
+                let folded = q.f_reshape([rows, self.shape.kv_heads as i64, -1, dim])?;
+                let mask = behind.mask.as_ref();
+                Tensor::f_scaled_dot_product_attention(&folded, &k, &v, mask, 0.0, false, None, false)?
+                    .f_reshape([rows, count, width, dim])?
             }
         };
-        let flat = out
-            .f_transpose(1, 2)?
-            .f_reshape([rows * width, self.shape.heads as i64 * dim])?;
+        let flat = out.f_transpose(1, 2)?.f_reshape([rows * width, count * dim])?;
         Ok(match &family.padding {
             Some(padding) => flat.f_index_select(0, &padding.to_packed)?,
             None => flat,

@@ -47,18 +47,6 @@ pub(crate) struct Heads {
     pub(crate) v: Tensor,
 }
 
-impl Heads {
-    /// Those of `count` neighbouring tokens.
-    pub(crate) fn narrow(&self, start: usize, count: usize) -> Result<Self> {
-        let of = |all: &Tensor| all.f_narrow(0, start as i64, count as i64);
-        Ok(Self {
-            q: of(&self.q)?,
-            k: of(&self.k)?,
-            v: of(&self.v)?,
-        })
-    }
-}
-
 impl Layer {
     /// `x` and the result are `[tokens, hidden]`; `attend` maps heads to `[tokens, heads * head_dim]`.
     pub(crate) fn forward(

@@ -1,7 +1,6 @@
 //! oneDNN's linear layer on dense tensors: `mkldnn::_linear_pointwise`, which ATen's own functions, and so tch, do not offer.
 //!
-//! libtorch exports it with a C interface for compiled models (`torch/csrc/inductor/aoti_torch/c/shim_cpu.h`, whose interface is
-//! kept stable). It is looked up at run time, since builds of libtorch without oneDNN lack it.
+//! libtorch exports it with a C interface for compiled models (`torch/csrc/inductor/aoti_torch/c/shim_cpu.h`). It is looked up at run time, since builds of libtorch without oneDNN lack it.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;

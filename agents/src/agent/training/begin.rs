@@ -40,7 +40,7 @@ impl Training {
         let mut training = Self {
             worker: None,
             version: WeightVersion::default(),
-            former: Former::new(&agent.config, &agent.name, &settings, prepared.text.clone()),
+            former: Former::new(&agent.config, &agent.name, &prepared),
             refused: Refused::default(),
             seq: 0,
             saved: None,

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::{bail, ensure};
 use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
-use configs::{AgentConfig, LossKind, RunConfig, TrainConfig, ZeroAdvantage};
+use configs::{LossKind, RunConfig, TrainConfig, ZeroAdvantage};
 use rollout::batch::{Batch, Context, Formed, REFILL_CAP, Verdict as BatchVerdict, form, imitate};
 use rollout::text::TextCodec;
 
+use crate::agent::policy::Prepared;
 use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdict};
 
 /// Forms one agent's batches.
@@ -20,8 +21,8 @@ pub(super) struct Former {
     max_new_tokens: u32,
     run_seed: u64,
     agent: AgentName,
-    /// Where the loss imitates known answers: what turns them into ids.
-    imitates: Option<Arc<TextCodec>>,
+    /// Where the loss imitates known answers.
+    imitates: Option<Imitates>,
     lineages: Lineages,
     /// Recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
@@ -32,14 +33,36 @@ pub(super) struct Former {
     zero: Vec<BatchVerdict>,
 }
 
+/// What turns known answers into ids, and what the model takes of them.
+struct Imitates {
+    text: Arc<TextCodec>,
+    vocab: usize,
+    max_context: usize,
+}
+
+impl Imitates {
+    fn ids(&self, answer: &str) -> anyhow::Result<Vec<u32>> {
+        let ids = self.text.completion(answer)?;
+        let known = ids.iter().all(|id| (*id as usize) < self.vocab);
+        ensure!(known, "{answer:?} has tokens that the model does not know");
+        Ok(ids)
+    }
+}
+
 impl Former {
-    pub(super) fn new(run: &RunConfig, agent: &AgentName, settings: &AgentConfig, text: Arc<TextCodec>) -> Self {
+    pub(super) fn new(run: &RunConfig, agent: &AgentName, prepared: &Prepared) -> Self {
+        let settings = &prepared.settings;
+        let imitates = || Imitates {
+            text: prepared.text.clone(),
+            vocab: prepared.shape.vocab,
+            max_context: prepared.shape.max_context,
+        };
         Self {
             config: settings.train.clone(),
             max_new_tokens: settings.sampling.max_new_tokens,
             run_seed: run.run.seed,
             agent: agent.clone(),
-            imitates: (settings.train.loss.kind == LossKind::CrossEntropy).then_some(text),
+            imitates: (settings.train.loss.kind == LossKind::CrossEntropy).then(imitates),
             lineages: Lineages::default(),
             replay: VecDeque::new(),
             replayed_to: 0,
@@ -74,7 +97,7 @@ impl Former {
         if let Some(recorded) = self.replay.front() {
             let bundles = ledger.payloads(recorded.groups()).await?;
             self.replay.pop_front();
-            return match self.form(&bundles, version, false)? {
+            return match self.form(&bundles, version, false) {
                 Formed::Batch(batch) => Ok(Some((bundles, *batch))),
                 Formed::More { .. } => bail!("a recorded batch does not form again: its payloads are missing"),
             };
@@ -86,7 +109,7 @@ impl Former {
                 return Ok(None);
             }
             let bundles = self.ready(ledger).await?;
-            match self.form(&bundles, version, true)? {
+            match self.form(&bundles, version, true) {
                 Formed::Batch(batch) => return Ok(Some((bundles, *batch))),
                 Formed::More {
                     discarded, verdicts, ..
@@ -105,7 +128,7 @@ impl Former {
         version: WeightVersion,
     ) -> anyhow::Result<Option<(Vec<Bundle>, Batch)>> {
         let bundles = self.ready(ledger).await?;
-        match self.form(&bundles, version, false)? {
+        match self.form(&bundles, version, false) {
             Formed::Batch(batch) if !batch.groups.is_empty() => Ok(Some((bundles, *batch))),
             _ => Ok(None),
         }
@@ -138,10 +161,10 @@ impl Former {
         zero.chain(batch.verdicts.iter().cloned()).map(sample_verdict).collect()
     }
 
-    fn form(&self, bundles: &[Bundle], current: WeightVersion, more: bool) -> anyhow::Result<Formed> {
+    fn form(&self, bundles: &[Bundle], current: WeightVersion, more: bool) -> Formed {
         let staleness = |version| self.staleness(current.step, version);
-        Ok(form(
-            &self.examples(bundles)?,
+        form(
+            &self.examples(bundles),
             &Context {
                 config: &self.config,
                 max_new_tokens: self.max_new_tokens,
@@ -151,16 +174,33 @@ impl Former {
                 drawn: self.discarded.len(),
                 more,
             },
-        ))
+        )
     }
 
     /// What is trained on: what was sampled, or under cross-entropy the known answers in its place.
-    fn examples<'a>(&self, bundles: &'a [Bundle]) -> anyhow::Result<Cow<'a, [Bundle]>> {
-        let Some(text) = &self.imitates else {
-            return Ok(Cow::Borrowed(bundles));
+    /// Known answers that the model cannot take are told and left out here: once a batch is recorded it is too late.
+    fn examples<'a>(&self, bundles: &'a [Bundle]) -> Cow<'a, [Bundle]> {
+        let Some(imitates) = &self.imitates else {
+            return Cow::Borrowed(bundles);
         };
-        let imitated = imitate(bundles, |answer| text.completion(answer));
-        Ok(Cow::Owned(imitated.context("turning known answers into tokens")?))
+        let imitated = imitate(bundles, imitates.max_context, |answer| imitates.ids(answer));
+        if imitated.too_long > 0 {
+            tracing::warn!(
+                agent = %self.agent,
+                samples = imitated.too_long,
+                max_context = imitates.max_context,
+                "known answers do not fit the context and are not trained: shorten labels or prompts, or take a model with more"
+            );
+        }
+        if let Some(first) = imitated.unreadable.first() {
+            tracing::warn!(
+                agent = %self.agent,
+                samples = imitated.unreadable.len(),
+                error = format!("{first:#}"),
+                "known answers cannot be turned into tokens and are not trained: change their labels"
+            );
+        }
+        Cow::Owned(imitated.bundles)
     }
 
     /// Trained again in the same order, the batches of a dead branch lead to its very weights: up to the last of them its

@@ -1,5 +1,6 @@
 use broker::protocol::bundle::{BundleContent, Sample};
-use configs::ZeroAdvantage;
+use configs::{TokenizerConfig, ZeroAdvantage};
+use rollout::text::make::write_tokenizer;
 
 use super::*;
 use crate::ledger::tests::{agent, group, part, reserve, run, sample};
@@ -141,4 +142,46 @@ async fn a_restart_trains_the_recorded_batches_first() {
         ledger.record_batch(again.lineage, step + 1, verdicts).await.unwrap();
     }
     assert_eq!(trained, [group(0), group(1), group(2), group(3)]);
+}
+
+/// The trainer would refuse the row, and the agent stop for good: its batch is recorded by then.
+#[test]
+fn known_answers_that_the_model_cannot_take_keep_no_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["1", "2"].map(str::to_owned).to_vec();
+    write_tokenizer(folder.path(), &TokenizerConfig::Words(words)).unwrap();
+    let text = Arc::new(TextCodec::open(folder.path()).unwrap());
+    let told = |member, target: Option<&str>| Sample {
+        target: target.map(str::to_owned),
+        ..sample(member)
+    };
+    let bundle = Bundle {
+        content: BundleContent::Samples(vec![told(0, Some("1")), told(1, Some("1 2")), told(2, None)]),
+        conversations: 3,
+        ..part(0, 1, 0, 0, 1)
+    };
+    // What was asked is 12 tokens.
+    let shorter = 12 + text.completion("1").unwrap().len();
+    let vocab = text.vocab_size();
+    for (vocab, max_context, kept) in [
+        (vocab, 1000, [1_usize, 1, 0]),
+        (vocab, shorter, [1, 0, 0]),
+        (vocab, shorter - 1, [0, 0, 0]),
+        (0, 1000, [0, 0, 0]),
+    ] {
+        let imitating = Former {
+            imitates: Some(Imitates {
+                text: text.clone(),
+                vocab,
+                max_context,
+            }),
+            ..former(1, ZeroAdvantage::Keep)
+        };
+        let examples = imitating.examples(std::slice::from_ref(&bundle));
+        let BundleContent::Samples(samples) = &examples[0].content else {
+            panic!()
+        };
+        let rows: Vec<usize> = samples.iter().map(|sample| sample.rows.len()).collect();
+        assert_eq!(rows, kept, "{vocab} {max_context}");
+    }
 }

@@ -120,6 +120,16 @@ fn known_answers_are_imitated_where_the_workflow_tells_them() {
     with("train.kl.coef = 0.1", &[(path, "neither KL nor entropy")]);
     let zero = "agents.b.train.zero_advantage";
     with("train.zero_advantage = \"skip\"", &[(zero, "no advantages")]);
+    // These would watch the labels.
+    with(
+        "train.alarms = { repetition = 0.5, sameness = 0.9, least_tokens = 1.0, most_tokens = 9.0, entropy = 0.1 }",
+        &[
+            ("agents.b.train.alarms.repetition", "not what the policy said"),
+            ("agents.b.train.alarms.sameness", "not what the policy said"),
+            ("agents.b.train.alarms.least_tokens", "not what the policy said"),
+            ("agents.b.train.alarms.most_tokens", "not what the policy said"),
+        ],
+    );
 }
 
 #[test]
@@ -134,4 +144,41 @@ fn alarms_have_bounds_that_can_be() {
             ("agents.b.train.alarms.least_tokens", "0 or more"),
         ],
     );
+}
+
+#[test]
+fn a_mean_length_can_be_within_its_alarms() {
+    let with = |least: f64, expected: &[(&str, &str)]| {
+        let alarms = format!("batch_groups = 32\ntrain.alarms = {{ least_tokens = {least:?}, most_tokens = 4.0 }}");
+        expect(&[("batch_groups = 32", &alarms)], expected);
+    };
+    with(4.0, &[]);
+    with(5.0, &[("agents.b.train.alarms.least_tokens", "always ring")]);
+}
+
+#[test]
+fn opponents_are_frozen() {
+    let adversarial = |opponents: &str, more: &str, expected: &[(&str, &str)]| {
+        let kind = format!("kind = \"adversarial\"\nparams = {{ opponents = {opponents} }}");
+        let agents = format!("train.batch_groups = 32\n[agents.c]\n{more}");
+        expect(
+            &[
+                ("kind = \"signal\"", &kind),
+                (
+                    "speaker = \"a\", listener = \"b\"",
+                    "proposer = \"a\", solver = \"b\", past = \"c\"",
+                ),
+                ("speaker = { success = 1.0 }, listener = { success = 1.0 }", ""),
+                ("train.batch_groups = 32", &agents),
+            ],
+            expected,
+        );
+    };
+    let refused = [("workflow.roles.past", "write agents.c.train.enabled = false")];
+    adversarial("{ solver = [\"past\"] }", "", &refused);
+    adversarial("{ solver = [\"past\"] }", "train.enabled = false", &[]);
+    // Of another shape, they are the workflow's to refuse.
+    for odd in ["3", "[\"past\"]", "{ solver = \"past\" }", "{ solver = [3] }"] {
+        adversarial(odd, "", &[]);
+    }
 }

@@ -34,7 +34,7 @@ fn the_known_answer_stands_behind_what_was_really_asked_and_nothing_else_is_trai
             told(None, sample(1, "solver", 1.0, &[turn("solver", &[5])])),
         ],
     );
-    let bundles = imitate(&[group], encode).unwrap();
+    let bundles = imitate(&[group], 64, encode).bundles;
     let config = imitating();
     let batch = formed(&bundles, &context(&config));
     let rows = flatten(&batch.minibatches[0]);
@@ -64,7 +64,7 @@ fn the_known_answer_stands_behind_what_was_really_asked_and_nothing_else_is_trai
 fn of_several_turns_the_last_is_corrected_in_its_own_context() {
     let (first, second) = (turn("solver", &[7]), generation(&[1, 2, 3, 6, 7, 30], &[8, 9]));
     let group = bundle(0, vec![told(Some("a"), sample(0, "solver", 0.0, &[first, second]))]);
-    let bundles = imitate(&[group], encode).unwrap();
+    let bundles = imitate(&[group], 64, encode).bundles;
     let BundleContent::Samples(samples) = &bundles[0].content else {
         panic!()
     };
@@ -75,4 +75,33 @@ fn of_several_turns_the_last_is_corrected_in_its_own_context() {
     );
     assert_eq!(row.segments[0].start, 6);
     assert!(bundles[0].validate().is_ok());
+}
+
+/// The trainer refuses a row that is longer than the context, and with it a batch that is recorded already.
+#[test]
+fn a_known_answer_that_does_not_fit_is_left_out_by_itself() {
+    let letters = |answer: &str| match answer {
+        "?" => Err("no such letter"),
+        answer => encode(answer).map_err(|never| match never {}),
+    };
+    // What was asked has 4 tokens, the end of the turn is one more.
+    let targets = [Some("ab"), Some("abc"), Some("?"), None];
+    let samples = (0..).zip(targets).map(|(member, target)| {
+        let said = sample(member, "solver", 0.0, &[turn("solver", &[7])]);
+        told(target, said)
+    });
+    let group = bundle(0, samples.collect());
+    let imitated = imitate(std::slice::from_ref(&group), 7, letters);
+    assert_eq!((imitated.too_long, imitated.unreadable), (1, vec!["no such letter"]));
+    let config = imitating();
+    let batch = formed(&imitated.bundles, &context(&config));
+    let rows = flatten(&batch.minibatches[0]);
+    let ids: Vec<_> = rows.iter().map(|row| row.ids.as_slice()).collect();
+    assert_eq!(ids, [[1, 2, 3, 6, 40, 41, 99].as_slice()], "as long as the context");
+    let outcomes: Vec<_> = batch.verdicts.iter().map(|v| v.outcome).collect();
+    let unfit = Err(Discard::TargetUnfit);
+    assert_eq!(outcomes, [Ok(()), unfit, unfit, Err(Discard::NoTarget)]);
+    assert_eq!(batch.stats.discarded[&Discard::TargetUnfit], 2);
+    let short = imitate(&[group], 6, letters);
+    assert_eq!(short.too_long, 2, "one token less");
 }

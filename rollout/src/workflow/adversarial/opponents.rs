@@ -63,6 +63,11 @@ impl Opponents {
         all.map(|role| spec(role, parts)).collect()
     }
 
+    /// Whether anybody may stand in for `side`.
+    pub(super) fn stands_in(&self, side: &RoleName) -> bool {
+        !self.of(side).is_empty()
+    }
+
     fn of(&self, side: &RoleName) -> &[RoleName] {
         self.0.get(side).map_or(&[], Vec::as_slice)
     }

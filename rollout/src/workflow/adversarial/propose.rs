@@ -65,11 +65,19 @@ impl Propose {
         let (proposer, solver) = (named("proposer")?, named("solver")?);
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let rule = grader(&mut params, graders).rule();
-        if rule.is_none() {
-            params.problem(
-                "grader",
-                "is a program; answers to proposed problems are compared by a grader of ours",
-            );
+        // The label of a proposed problem is the number that it comes to.
+        let message = match rule {
+            None => Some("is a program; answers to proposed problems are compared by a grader of ours".to_owned()),
+            Some(Grader::Format) => Some(
+                "is of kind \"format\", which reads no answer: name one that compares numbers, such as \"integer\""
+                    .into(),
+            ),
+            Some(rule) => rule.check_label(&Value::from(1)).err().map(|why| {
+                format!("cannot compare with a number ({why}): name one that does, such as of kind \"integer\"")
+            }),
+        };
+        if let Some(message) = message {
+            params.problem("grader", message);
         }
         let sample = context! { prompt => "?", problem => "?", left => 1, sign => "+", right => 1, least => 0, most => 1, signs => "+" };
         let game = Self {
@@ -77,7 +85,7 @@ impl Propose {
             proposer,
             solver,
             problems: Problems::take(&mut params),
-            tries: params.integer("tries", 4, 1..=64) as u16,
+            tries: tries(&mut params),
             grader: rule.unwrap_or(Grader::Exact),
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
@@ -97,21 +105,51 @@ impl Propose {
         vec![Message::user(self.prompts.text("solver", context))]
     }
 
-    /// What a side makes of standing against one that does not train.
-    fn fixed(&self, proposer: &RoleName, solver: &RoleName, rate: f64) -> Option<(&'static str, f64)> {
+    /// Who solves what this proposer proposes.
+    fn drawn_solver<'a>(&'a self, proposer: &RoleName, task: &Task) -> &'a RoleName {
+        // Two stand-ins would train nobody.
+        if proposer == &self.proposer {
+            self.opponents.drawn(&self.solver, task)
+        } else {
+            &self.solver
+        }
+    }
+
+    /// What a side makes of standing against one that does not train: `broken` is the proposer's part, `rate` the solver's.
+    /// Where both sides have stand-ins, the two figures are of different things and have names of their own.
+    fn fixed(&self, proposer: &RoleName, solver: &RoleName, broken: f64, rate: f64) -> Option<(&'static str, f64)> {
+        let both = self.opponents.stands_in(&self.proposer) && self.opponents.stands_in(&self.solver);
+        let name = |own| if both { own } else { "win_fixed" };
         match (proposer == &self.proposer, solver == &self.solver) {
-            (true, false) => Some(("win_fixed", 1.0 - rate)),
-            (false, true) => Some(("win_fixed", rate)),
+            (true, false) => Some((name("win_fixed_proposer"), broken)),
+            (false, true) => Some((name("win_fixed_solver"), rate)),
             _ => None,
         }
     }
 
-    fn invalid(proposer: &RoleName) -> Outcome {
+    fn invalid(&self, proposer: &RoleName, solver: &RoleName) -> Outcome {
+        let mut metrics = vec![("success", 0.0), ("valid", 0.0)];
+        // A solver that was not asked made nothing of its opponent, good or bad.
+        if proposer == &self.proposer {
+            metrics.extend(self.fixed(proposer, solver, 0.0, 0.0));
+        }
         Outcome {
             rewards: vec![seat(proposer, 0, "", &[("broken", 0.0), ("valid", 0.0)])],
-            metrics: vec![("success", 0.0), ("valid", 0.0)],
+            metrics,
         }
     }
+}
+
+/// Tries at a problem are compared with each other alone.
+fn tries(params: &mut Params<'_>) -> u16 {
+    let found = params.problems.len();
+    let tries = params.integer("tries", 4, 2..=64) as u16;
+    if let Some(problem) = params.problems.get_mut(found) {
+        problem
+            .message
+            .push_str(": a lone try has nothing to be compared with, so nothing is learned of it");
+    }
+    tries
 }
 
 impl Workflow for Propose {
@@ -135,14 +173,9 @@ impl Workflow for Propose {
         let Some(proposal) = events.first(proposer, 0) else {
             return Step::Ask(vec![ask(proposer, 0, self.proposer_prompt(task))]);
         };
+        let solver = self.drawn_solver(proposer, task);
         let Some(problem) = self.problems.read(&proposal.text) else {
-            return Step::Done(Self::invalid(proposer));
-        };
-        // Two stand-ins would train nobody.
-        let solver = if proposer == &self.proposer {
-            self.opponents.drawn(&self.solver, task)
-        } else {
-            &self.solver
+            return Step::Done(self.invalid(proposer, solver));
         };
         let tries = match events.stage(solver, self.tries, || self.solver_prompt(problem)) {
             Ok(tries) => tries,
@@ -156,7 +189,7 @@ impl Workflow for Propose {
         rewards.extend(tries.iter().zip(&grades).map(one));
         let rate = f64::from(rate);
         let mut metrics = vec![("success", rate), ("valid", 1.0), ("broken", 1.0 - rate)];
-        metrics.extend(self.fixed(proposer, solver, rate));
+        metrics.extend(self.fixed(proposer, solver, 1.0 - rate, rate));
         Step::Done(Outcome { rewards, metrics })
     }
 }

@@ -193,6 +193,54 @@ fn stand_ins_are_drawn_by_the_task_and_earn_as_the_side_they_stand_in_for() {
     assert!(counted.values().all(|n| (70..130).contains(n)), "{counted:?}");
 }
 
+/// What was proposed against a stand-in and is no problem won nothing, and counts.
+#[test]
+fn an_invalid_proposal_wins_nothing_against_a_fixed_solver() {
+    let game = game(&["proposer", "solver", "past"], "opponents = { solver = [\"past\"] }");
+    let mut fixed = 0;
+    for id in 0..50 {
+        let task = identified(id);
+        let solver = asks(game.step(&task, 0, &[event("proposer", 0, "3+4")]))[0]
+            .role
+            .clone();
+        let invalid = done(game.step(&task, 0, &[event("proposer", 0, "what?")]));
+        let against_past = solver.as_str() == "past";
+        assert_eq!(metric(&invalid, "win_fixed"), against_past.then_some(0.0));
+        fixed += usize::from(against_past);
+    }
+    assert!((10..40).contains(&fixed), "{fixed}");
+}
+
+#[test]
+fn where_both_sides_have_stand_ins_what_is_won_against_them_is_kept_apart() {
+    let roles = ["proposer", "solver", "old", "past"];
+    let game = game(&roles, "opponents = { proposer = [\"old\"], solver = [\"past\"] }");
+    let mut seen = BTreeSet::new();
+    for id in 0..200 {
+        let task = identified(id);
+        let proposer = asks(game.step(&task, 0, &[]))[0].role.clone();
+        let mut events = vec![event(proposer.as_str(), 0, "3+4")];
+        let wanted = asks(game.step(&task, 0, &events));
+        // One of four is right.
+        let answers = (0..).zip(&wanted);
+        let said = |(at, ask): (usize, &Ask)| event(ask.role.as_str(), ask.seat, if at == 0 { "7" } else { "8" });
+        events.extend(answers.map(said));
+        let outcome = done(game.step(&task, 0, &events));
+        let expected = match (proposer.as_str(), wanted[0].role.as_str()) {
+            ("proposer", "past") => [None, Some(0.75), None],
+            ("old", "solver") => [None, None, Some(0.25)],
+            _ => [None; 3],
+        };
+        let names = ["win_fixed", "win_fixed_proposer", "win_fixed_solver"];
+        assert_eq!(names.map(|name| metric(&outcome, name)), expected);
+        let invalid = done(game.step(&task, 0, &[event(proposer.as_str(), 0, "what?")]));
+        assert_eq!(metric(&invalid, "win_fixed_proposer"), expected[1].map(|_| 0.0));
+        assert_eq!(metric(&invalid, "win_fixed_solver"), None, "it was not asked");
+        seen.insert(expected.map(|value| value.is_some()));
+    }
+    assert_eq!(seen.len(), 3);
+}
+
 #[test]
 fn one_side_at_least_is_the_side_itself() {
     let roles = ["proposer", "solver", "old", "past"];
@@ -251,6 +299,24 @@ fn what_is_wrong_is_named() {
         ["workflow.roles.past1"]
     );
     assert_eq!(found(&PROPOSE, "game = \"war\"", "integer"), [param("game")]);
+    assert_eq!(found(&PROPOSE, "tries = 1", "integer"), [param("tries")]);
+    assert_eq!(found(&PROPOSE, "tries = 65", "integer"), [param("tries")]);
+    let lone = build(&config("adversarial", &PROPOSE, "tries = 1"), &graders("integer"));
+    let message = lone
+        .err()
+        .map(|problems| problems[0].message.clone())
+        .unwrap_or_default();
+    assert!(message.contains("from 2 to 64: a lone try"), "{message}");
+    for grader in ["choice", "format"] {
+        assert_eq!(
+            found(&PROPOSE, "", grader),
+            [param("grader")],
+            "it compares with no number"
+        );
+    }
+    for grader in ["exact", "match", "integer", "gsm8k", "math", "f1"] {
+        assert!(build(&config("adversarial", &PROPOSE, "tries = 2"), &graders(grader)).is_ok());
+    }
 }
 
 proptest! {
