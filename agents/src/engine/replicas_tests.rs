@@ -235,3 +235,22 @@ async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() 
     assert_eq!(counts(), [0, 0]);
     assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
 }
+
+#[tokio::test]
+async fn without_waves_an_engine_that_is_away_for_ever_holds_nobody_up() {
+    let held = [Held::new(), Held::new()];
+    let engines = || held.iter().map(|one| one.clone() as Arc<dyn EngineClient>).collect();
+    let (apart, together) = (Replicas::start_apart(engines()), Replicas::start(engines()));
+    let mut versions = apart.versions();
+    held[1].there.send_replace(false);
+    held[0].version.send_replace(version(3));
+    versions.wait_for(|known| *known == version(3)).await.unwrap();
+    // It comes back with what it had, and that counts.
+    held[1].there.send_replace(true);
+    versions.wait_for(|known| *known == version(0)).await.unwrap();
+    held[1].there.send_replace(false);
+    versions.wait_for(|known| *known == version(3)).await.unwrap();
+    held[0].there.send_replace(false);
+    versions.wait_for(|known| *known == version(0)).await.unwrap();
+    assert_eq!(*together.versions().borrow(), version(0), "a wave would wait for it");
+}
