@@ -8,15 +8,15 @@ use crate::telemetry;
 pub(super) const LOSSES: u32 = 3;
 
 /// Ends the process, as [`super::stuck`] does.
-pub(super) fn end(agent: &str, jobs: usize) -> ! {
+pub(super) fn end(whose: &str, jobs: usize) -> ! {
     tracing::error!(
-        agent,
+        whose,
         jobs,
         "an engine process was lost {LOSSES} times with the same work: this process ends and is to be started again, and what it was \
          working on is tried alone; the engine's log says what it died of"
     );
     eprintln!(
-        "error: agent {agent}: an engine process was lost {LOSSES} times with the same {jobs} requests: the process ends"
+        "error: {whose}: an engine process was lost {LOSSES} times with the same {jobs} requests: the process ends"
     );
     telemetry::end_for_a_bug();
 }

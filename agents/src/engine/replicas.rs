@@ -201,7 +201,7 @@ async fn follow_presence(
                 asker.losses += u32::from(is_lost && from == id);
                 let (job, losses) = (asker.job.clone(), asker.losses);
                 if losses >= lost::LOSSES {
-                    lost::end("with several engines", 1);
+                    lost::end(&format!("group {} at several engines", job.group), 1);
                 }
                 let to = desk.router.assign(request, job.group, job.member);
                 parts.entry(to).or_default().push(job);

@@ -149,6 +149,8 @@ async fn what_an_engine_has_that_is_away_is_done_by_another_and_a_wave_waits() {
     until(|| held[1].seen().len() == 3).await;
     assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
     assert_eq!(held[1].seen()[2], (vec![(1, 0), (1, 1)], false));
+    let losses = |job: Job| lock(&replicas.desk).askers[&job.request].losses;
+    assert_eq!([job(1, 0), job(1, 1), job(2, 0)].map(losses), [1, 1, 0]);
     replicas.submit(vec![job(1, 2)], false, done.clone());
     assert_eq!(held[1].seen().len(), 4, "nothing new either");
     held[1].there.send_replace(false);

@@ -191,7 +191,8 @@ impl Driver {
         if self.said.there.send_replace(false) {
             let last = self.open.lose().len();
             if last > 0 {
-                lost::end(self.target.agent.as_str(), last);
+                let (agent, url) = (&self.target.agent, &self.target.url);
+                lost::end(&format!("agent {agent}, engine at {url}"), last);
             }
         }
         self.open.end_visits(&away());
@@ -247,3 +248,7 @@ impl Driver {
         self.said.refused.send_replace(Some(Refusal { version, reason }));
     }
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

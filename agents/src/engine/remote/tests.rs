@@ -199,6 +199,7 @@ async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
     sink.publish(&scene.prepared.weights, version(4)).unwrap();
     serves(&*first, version(4)).await;
     drop((first, sink));
+    until(async || health(&serving).await["session"] == false).await;
     let shelf: Arc<Shelf> = Arc::default();
     let (again, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
     // The session is there before the weights are.
