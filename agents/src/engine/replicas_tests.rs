@@ -145,6 +145,8 @@ async fn what_an_engine_has_that_is_away_is_done_by_another_and_a_wave_waits() {
     let (done, mut answered) = unbounded_channel();
     replicas.submit(vec![job(1, 0), job(1, 1), job(2, 0)], false, done.clone());
     replicas.submit(vec![job(3, 0), job(4, 0)], true, done.clone());
+    // It is seen to be there first.
+    tokio::task::yield_now().await;
     held[0].there.send_replace(false);
     until(|| held[1].seen().len() == 3).await;
     assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
