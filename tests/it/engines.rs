@@ -127,3 +127,19 @@ fn an_agent_that_is_killed_finds_its_engine_again() {
     books_are_right(&program, &run);
     assert_eq!(digests(&run), embedded());
 }
+
+/// Its weights have the same version and the same bits in each of its lives: the engine has nothing to fetch, and says so once.
+#[test]
+fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
+    let program = program();
+    let config = apart(short()).set("agents.b.train.enabled", false);
+    let mut running = start(&program, "up", &config);
+    let run = program.run_folder();
+    wait_for("batches of a", PATIENCE, || (trained(&run, "a") >= 3).then_some(()));
+    kill(*pids(&running.log(), "b").last().unwrap());
+    running.finish(PATIENCE);
+    let log = running.log();
+    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
+    assert_eq!(trained(&run, "a"), usize::try_from(STEPS).unwrap());
+    program.succeed(&["audit", "--run", run.to_str().unwrap()]);
+}

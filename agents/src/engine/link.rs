@@ -104,6 +104,8 @@ impl Secret {
 pub struct LinkError {
     url: String,
     reason: String,
+    /// The same request would fail in the same way.
+    is_final: bool,
 }
 
 impl LinkError {
@@ -111,7 +113,23 @@ impl LinkError {
         Self {
             url: url.to_owned(),
             reason: reason.into(),
+            is_final: false,
         }
+    }
+
+    /// Of a message that is not sent at all.
+    pub(super) fn too_large(url: &str, bytes: usize, most: usize) -> Self {
+        Self {
+            is_final: true,
+            ..Self::answer(
+                url,
+                format!("a message of {bytes} bytes is too large: {most} are the most"),
+            )
+        }
+    }
+
+    pub(super) fn is_final(&self) -> bool {
+        self.is_final
     }
 
     /// With the innermost cause, which says more than that a request failed.
@@ -178,7 +196,10 @@ pub(super) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, 
     }
     reason.truncate(REASON);
     let reason = String::from_utf8_lossy(&reason).into_owned();
-    Err(LinkError::answer(url, format!("answered {status}: {reason}")))
+    Err(LinkError {
+        is_final: matches!(status, StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE),
+        ..LinkError::answer(url, format!("answered {status}: {reason}"))
+    })
 }
 
 #[cfg(test)]

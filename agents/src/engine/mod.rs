@@ -3,13 +3,15 @@
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
 //! own thread), [`remote`] (the same in a process of its own, which is [`serve`]; [`shelf`] is where it fetches weights, [`link`] how they
 //! ask each other) and [`scripted`] (answers made from the seed without a model, to measure everything else); [`replicas`] shares work
-//! out among several; [`stuck`] ends the process when an engine's thread is stuck.
+//! out among several; [`stuck`] ends the process when an engine's thread is stuck, [`lost`] when an engine's process
+//! dies of the same work again and again.
 //!
 //! Beside the jobs of training an engine serves **visits** ([`Visit`], [`visits`]): they tell their tokens as they come, may be left
 //! at any time, and make way for waves and for weights.
 
 pub mod embedded;
 pub mod link;
+mod lost;
 pub mod remote;
 pub mod replicas;
 pub mod scripted;
@@ -106,7 +108,7 @@ pub trait EngineClient: Send + Sync {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
     /// Takes visits. None of them ever delays a wave, or weights, by more than a step.
     fn visit(&self, visits: Vec<Visit>);
-    /// A visitor is gone, or has its last answer: said of every visit, once. Said of a job, an engine that is away forgets it.
+    /// A visitor is gone, or has its last answer: said of every visit, once. Said of a job, an engine process forgets it.
     fn leave(&self, request: RequestId);
     /// The weights it serves, now and as they change.
     fn versions(&self) -> watch::Receiver<WeightVersion>;

@@ -8,7 +8,7 @@ use rollout::router::{EngineId, Limits, Router};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::{EngineClient, Finished, Job, Refusal, Visit};
+use super::{EngineClient, Finished, Job, Refusal, Visit, lost};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -25,7 +25,23 @@ pub struct Replicas {
 struct Desk {
     router: Router,
     /// Who asked for what is with an engine, and for what.
-    askers: HashMap<RequestId, (Done, Job)>,
+    askers: HashMap<RequestId, Asker>,
+}
+
+struct Asker {
+    done: Done,
+    job: Job,
+    /// Engines that went away while they had it.
+    losses: u32,
+}
+
+/// Of which engines the oldest weights are what all of them serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// Of those too that are away: each has its part of every wave, which waits for it.
+    All,
+    /// Of those that are there; of all if none is.
+    Present,
 }
 
 fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
@@ -36,18 +52,30 @@ impl Replicas {
     /// Begins to share work out. Must be called in a runtime.
     #[must_use]
     pub fn start(engines: Vec<Arc<dyn EngineClient>>) -> Arc<Self> {
+        Self::start_with(engines, Whose::All)
+    }
+
+    /// As [`Self::start`], of engines that are asked for no waves: one that is away, perhaps for ever, holds nobody up.
+    #[must_use]
+    pub fn start_apart(engines: Vec<Arc<dyn EngineClient>>) -> Arc<Self> {
+        Self::start_with(engines, Whose::Present)
+    }
+
+    fn start_with(engines: Vec<Arc<dyn EngineClient>>, whose: Whose) -> Arc<Self> {
         let (answers, answered) = unbounded_channel();
         let desk = Arc::new(Mutex::new(Desk {
             router: Router::new(Limits::default(), engines.len()),
             askers: HashMap::new(),
         }));
-        let version = watch::Sender::new(least(&engines));
+        let version = watch::Sender::new(least(&engines, whose));
         let refused = watch::Sender::new(None);
         tokio::spawn(pass_on(desk.clone(), answered));
         for (id, engine) in engines.iter().enumerate() {
             tokio::spawn(follow_refusals(engine.refusals(), refused.clone()));
-            tokio::spawn(follow_versions(id, engines.clone(), desk.clone(), version.clone()));
-            tokio::spawn(follow_presence(id, engines.clone(), desk.clone(), answers.clone()));
+            let told = (version.clone(), whose);
+            tokio::spawn(follow_versions(id, engines.clone(), desk.clone(), told.clone()));
+            let home = (desk.clone(), answers.clone());
+            tokio::spawn(follow_presence(id, engines.clone(), home, told));
         }
         Arc::new(Self {
             engines,
@@ -77,7 +105,12 @@ impl Replicas {
         let mut desk = lock(&self.desk);
         for job in jobs {
             let id = desk.router.assign(job.request, job.group, job.member);
-            desk.askers.insert(job.request, (done.clone(), job.clone()));
+            let asker = Asker {
+                done: done.clone(),
+                job: job.clone(),
+                losses: 0,
+            };
+            desk.askers.insert(job.request, asker);
             parts.entry(id).or_default().push(job);
         }
         drop(desk);
@@ -87,10 +120,25 @@ impl Replicas {
     }
 }
 
-/// The oldest weights that any engine serves.
-fn least(engines: &[Arc<dyn EngineClient>]) -> WeightVersion {
-    let versions = engines.iter().map(|engine| *engine.versions().borrow());
-    versions.min().unwrap_or_default()
+type Version = (watch::Sender<WeightVersion>, Whose);
+
+/// The oldest weights that any of them serves.
+fn least(engines: &[Arc<dyn EngineClient>], whose: Whose) -> WeightVersion {
+    let oldest = |all: bool| {
+        let asked = engines.iter().filter(|engine| all || *engine.presence().borrow());
+        asked.map(|engine| *engine.versions().borrow()).min()
+    };
+    let present = if whose == Whose::Present { oldest(false) } else { None };
+    present.or_else(|| oldest(true)).unwrap_or_default()
+}
+
+/// Tells the oldest weights, if they are others than before. Looked at under the channel's lock: of two engines' tasks the later one has
+/// seen both.
+fn tell_version(engines: &[Arc<dyn EngineClient>], (version, whose): &Version) {
+    version.send_if_modified(|told| {
+        let least = least(engines, *whose);
+        std::mem::replace(told, least) != least
+    });
 }
 
 /// Gives each answer to whoever asked.
@@ -100,7 +148,7 @@ async fn pass_on(desk: Arc<Mutex<Desk>>, mut answered: UnboundedReceiver<Vec<Fin
         for one in list {
             let mut desk = lock(&desk);
             desk.router.finish(one.job.request);
-            let Some((asker, _)) = desk.askers.remove(&one.job.request) else {
+            let Some(Asker { done: asker, .. }) = desk.askers.remove(&one.job.request) else {
                 continue;
             };
             match by_asker.iter_mut().find(|(known, _)| known.same_channel(&asker)) {
@@ -115,21 +163,12 @@ async fn pass_on(desk: Arc<Mutex<Desk>>, mut answered: UnboundedReceiver<Vec<Fin
     }
 }
 
-async fn follow_versions(
-    id: EngineId,
-    engines: Vec<Arc<dyn EngineClient>>,
-    desk: Arc<Mutex<Desk>>,
-    version: watch::Sender<WeightVersion>,
-) {
+async fn follow_versions(id: EngineId, engines: Vec<Arc<dyn EngineClient>>, desk: Arc<Mutex<Desk>>, told: Version) {
     let mut versions = engines[id].versions();
     loop {
         let step = versions.borrow_and_update().step;
         lock(&desk).router.serves(id, step);
-        // Looked at under the channel's lock: of two engines' tasks the later one has seen both.
-        version.send_if_modified(|told| {
-            let least = least(&engines);
-            std::mem::replace(told, least) != least
-        });
+        tell_version(&engines, &told);
         if versions.changed().await.is_err() {
             return;
         }
@@ -137,10 +176,18 @@ async fn follow_versions(
 }
 
 /// Has others do what an engine has that is away. Waves wait for it: shared out otherwise they would have other bits.
-async fn follow_presence(id: EngineId, engines: Vec<Arc<dyn EngineClient>>, desk: Arc<Mutex<Desk>>, answers: Done) {
+async fn follow_presence(
+    id: EngineId,
+    engines: Vec<Arc<dyn EngineClient>>,
+    (desk, answers): (Arc<Mutex<Desk>>, Done),
+    told: Version,
+) {
     let mut presence = engines[id].presence();
+    let mut was_there = false;
     loop {
         let there = *presence.borrow_and_update();
+        tell_version(&engines, &told);
+        let is_lost = std::mem::replace(&mut was_there, there) && !there;
         let (mut parts, mut left): (BTreeMap<EngineId, Vec<Job>>, Vec<_>) = Default::default();
         {
             let mut desk = lock(&desk);
@@ -148,9 +195,14 @@ async fn follow_presence(id: EngineId, engines: Vec<Arc<dyn EngineClient>>, desk
             for (request, from) in desk.router.release() {
                 left.push((request, from));
                 // A visit has ended with its engine.
-                let Some(job) = desk.askers.get(&request).map(|(_, job)| job.clone()) else {
+                let Some(asker) = desk.askers.get_mut(&request) else {
                     continue;
                 };
+                asker.losses += u32::from(is_lost && from == id);
+                let (job, losses) = (asker.job.clone(), asker.losses);
+                if losses >= lost::LOSSES {
+                    lost::end(&format!("group {} at several engines", job.group), 1);
+                }
                 let to = desk.router.assign(request, job.group, job.member);
                 parts.entry(to).or_default().push(job);
             }

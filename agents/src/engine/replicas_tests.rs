@@ -145,10 +145,14 @@ async fn what_an_engine_has_that_is_away_is_done_by_another_and_a_wave_waits() {
     let (done, mut answered) = unbounded_channel();
     replicas.submit(vec![job(1, 0), job(1, 1), job(2, 0)], false, done.clone());
     replicas.submit(vec![job(3, 0), job(4, 0)], true, done.clone());
+    // It is seen to be there first.
+    tokio::task::yield_now().await;
     held[0].there.send_replace(false);
     until(|| held[1].seen().len() == 3).await;
     assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
     assert_eq!(held[1].seen()[2], (vec![(1, 0), (1, 1)], false));
+    let losses = |job: Job| lock(&replicas.desk).askers[&job.request].losses;
+    assert_eq!([job(1, 0), job(1, 1), job(2, 0)].map(losses), [1, 1, 0]);
     replicas.submit(vec![job(1, 2)], false, done.clone());
     assert_eq!(held[1].seen().len(), 4, "nothing new either");
     held[1].there.send_replace(false);
@@ -234,4 +238,23 @@ async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() 
     replicas.leave(job(2, 0).request);
     assert_eq!(counts(), [0, 0]);
     assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
+}
+
+#[tokio::test]
+async fn without_waves_an_engine_that_is_away_for_ever_holds_nobody_up() {
+    let held = [Held::new(), Held::new()];
+    let engines = || held.iter().map(|one| one.clone() as Arc<dyn EngineClient>).collect();
+    let (apart, together) = (Replicas::start_apart(engines()), Replicas::start(engines()));
+    let mut versions = apart.versions();
+    held[1].there.send_replace(false);
+    held[0].version.send_replace(version(3));
+    versions.wait_for(|known| *known == version(3)).await.unwrap();
+    // It comes back with what it had, and that counts.
+    held[1].there.send_replace(true);
+    versions.wait_for(|known| *known == version(0)).await.unwrap();
+    held[1].there.send_replace(false);
+    versions.wait_for(|known| *known == version(3)).await.unwrap();
+    held[0].there.send_replace(false);
+    versions.wait_for(|known| *known == version(0)).await.unwrap();
+    assert_eq!(*together.versions().borrow(), version(0), "a wave would wait for it");
 }

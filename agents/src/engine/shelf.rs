@@ -1,4 +1,4 @@
-//! The agent's weights over HTTP, for engines that are processes of their own: `GET /v1/weights?held=LINEAGE.STEP`.
+//! The agent's weights over HTTP, for engines that are processes of their own: `GET /v1/weights?held=LINEAGE.STEP-DIGEST`.
 //!
 //! Answered with the messages that lead to the newest version from the one that is held (`trainer::transfer`), or with 304 if that is the
 //! newest. `etag` says to which version they lead.
@@ -12,6 +12,7 @@ use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use anyhow::Context;
 use broker::AgentName;
 use broker::ids::WeightVersion;
+use broker::protocol::engine::StateId;
 use configs::EngineConfig;
 use serde::Deserialize;
 use trainer::transfer::{Offer, Shelf};
@@ -74,10 +75,10 @@ async fn weights(request: HttpRequest, asked: Query<Asked>, counter: Data<Counte
     if let Some((status, reason)) = counter.secret.refuses(&request) {
         return refusal(status, reason);
     }
-    let held = match asked.held.as_deref().map(version) {
+    let held = match asked.held.as_deref().map(read) {
         None => None,
         Some(Some(held)) => Some(held),
-        Some(None) => return refusal(400, "held is no version: write LINEAGE.STEP"),
+        Some(None) => return refusal(400, "held is no state: write LINEAGE.STEP-DIGEST"),
     };
     let shelf = counter.shelf.clone();
     // Packing the whole takes long; other threads answer meanwhile.
@@ -121,11 +122,53 @@ fn tag(version: WeightVersion) -> String {
     format!("\"{version}\"")
 }
 
-/// What [`WeightVersion`] displays, read.
-fn version(text: &str) -> Option<WeightVersion> {
-    let (lineage, step) = text.split_once('.')?;
-    Some(WeightVersion {
-        lineage: lineage.parse().ok()?,
-        step: step.parse().ok()?,
+/// What is held, as it is written in a question: the version, and the digest in hexadecimal digits.
+pub(super) fn written(held: StateId) -> String {
+    let digest: String = held.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}-{digest}", held.version)
+}
+
+fn read(text: &str) -> Option<StateId> {
+    let (version, hex) = text.split_once('-')?;
+    let (lineage, step) = version.split_once('.')?;
+    let mut digest = [0; 32];
+    if hex.len() != 2 * digest.len() || !hex.is_ascii() {
+        return None;
+    }
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(StateId {
+        version: WeightVersion {
+            lineage: lineage.parse().ok()?,
+            step: step.parse().ok()?,
+        },
+        digest,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_read_as_it_was_written() {
+        let mut digest = [0; 32];
+        digest[0] = 0xaf;
+        let held = StateId {
+            version: WeightVersion { lineage: 2, step: 71 },
+            digest,
+        };
+        assert_eq!(read(&written(held)), Some(held));
+        for wrong in [
+            "",
+            "2.71",
+            "2-00",
+            &written(held)[1..],
+            &written(held)[..60],
+            &format!("{}é", written(held)),
+        ] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
 }

@@ -37,13 +37,23 @@ pub enum EngineCommand {
     },
     /// Visits that are over for whoever asked.
     Leave(Vec<RequestId>),
-    /// These weights are there to be fetched. Told late or twice, it does no harm.
-    Announce(WeightVersion),
+    /// These weights, or later ones, are there to be fetched. Told late or twice, it does no harm.
+    Announce(StateId),
+}
+
+/// Which weights, to the bit: a ledger that was repaired, or another model folder, gives the same version to other weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct StateId {
+    pub version: WeightVersion,
+    /// BLAKE3 over the model's form and all values in the engine's type.
+    pub digest: [u8; 32],
 }
 
 /// Generations to make.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct JobFrame {
+    /// Of the jobs that were asked together; each answer says to which it is one. Of visits 0.
+    pub batch: u64,
     /// A part of a closed batch, which begins with the part that has no more after it.
     pub wave: Option<WavePart>,
     pub prompts: Vec<Ids>,
@@ -85,7 +95,7 @@ pub enum EngineEvent {
     /// It is there: said each second.
     Alive,
     /// The weights it serves from here on. What was finished before this event may be of these or earlier ones: see its spans.
-    Serving(WeightVersion),
+    Serving(StateId),
     /// Weights that it could not fetch or take.
     Refused {
         version: WeightVersion,
@@ -98,6 +108,8 @@ pub enum EngineEvent {
 /// The one answer to a job.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct EngineAnswer {
+    /// [`JobFrame::batch`].
+    pub batch: u64,
     pub request: RequestId,
     pub result: Result<EngineMade, EngineFault>,
 }

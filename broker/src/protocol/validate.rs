@@ -4,7 +4,7 @@
 //! that nothing later could see.
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
-use super::engine::EngineMade;
+use super::engine::{EngineMade, EngineTold};
 use super::turn::{Generation, ResultFrame, Sampling, TurnFrame, TurnOutcome, VersionSpan};
 use crate::codec::CodecError;
 use configs::RoleName;
@@ -34,7 +34,12 @@ fn role(name: &str) -> Result<(), CodecError> {
 
 /// Spans cover `0..length` in order, without gaps; none is empty.
 fn covers(spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
-    let mut end = 0;
+    covers_from(0, spans, length)
+}
+
+/// As [`covers`], of `start..start + length`.
+fn covers_from(start: usize, spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
+    let mut end = u32::try_from(start).map_err(|_| CodecError::Content("more tokens than can be counted"))?;
     for span in spans {
         hold(
             span.start == end && span.end > end,
@@ -43,7 +48,7 @@ fn covers(spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
         end = span.end;
     }
     hold(
-        end as usize == length,
+        end as usize == start + length,
         "version spans that do not end where the tokens end",
     )
 }
@@ -76,6 +81,21 @@ impl EngineMade {
         )?;
         finite(&self.logprobs, "a log-prob that is not finite")?;
         covers(&self.spans, self.output_ids.len())
+    }
+}
+
+impl EngineTold {
+    /// As [`Generation::validate`]; `told` tokens of the visit were told before.
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self, told: usize) -> Result<(), CodecError> {
+        hold(
+            self.logprobs.len() == self.ids.len(),
+            "another number of log-probs than of tokens",
+        )?;
+        finite(&self.logprobs, "a log-prob that is not finite")?;
+        covers_from(told, &self.spans, self.ids.len())
     }
 }
 

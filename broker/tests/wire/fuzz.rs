@@ -3,7 +3,7 @@
 use bincode::{Decode, Encode};
 use broker::codec::{self, CodecError};
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample};
-use broker::protocol::engine::{EngineCommand, EngineEvent};
+use broker::protocol::engine::{EngineCommand, EngineEvent, EngineTold};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
 use broker::protocol::task::Task;
 use broker::protocol::train::{TrainCommand, TrainReply};
@@ -234,4 +234,26 @@ fn bundles_that_cannot_be_true_are_refused() {
         s.rows[0].logprobs.pop();
     }));
     assert!(refused(|_, s| s.rows[0].ids.truncate(5)));
+}
+
+#[test]
+fn what_visitors_are_told_that_cannot_be_true_is_refused() {
+    fn refused(change: impl FnOnce(&mut EngineTold)) -> bool {
+        let mut told = EngineTold {
+            request: sample::turn_frame().requests[0].request,
+            ids: vec![1, 2],
+            logprobs: vec![-0.5, -1.0],
+            spans: vec![sample::span(3, 4), sample::span(4, 5)],
+            end: None,
+        };
+        assert_eq!(told.validate(3), Ok(()));
+        change(&mut told);
+        matches!(told.validate(3), Err(CodecError::Content(_)))
+    }
+    assert!(refused(|told| told.logprobs[0] = f32::NAN));
+    assert!(refused(|told| told.logprobs.push(-1.0)));
+    assert!(refused(|told| told.ids.push(1)));
+    assert!(refused(|told| told.spans.clear()));
+    assert!(refused(|told| told.spans[0].start = 2));
+    assert!(refused(|told| told.spans[1].end = 6));
 }

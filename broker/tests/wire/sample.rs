@@ -3,7 +3,8 @@
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::engine::{
-    EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, WavePart,
+    EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, StateId,
+    WavePart,
 };
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::train::{
@@ -299,6 +300,7 @@ pub(crate) fn train_replies() -> Vec<TrainReply> {
 
 fn job_frame(wave: Option<WavePart>) -> JobFrame {
     JobFrame {
+        batch: 7,
         wave,
         prompts: vec![Ids {
             ids: vec![1, 2, 70_000],
@@ -316,6 +318,13 @@ fn job_frame(wave: Option<WavePart>) -> JobFrame {
     }
 }
 
+fn state_id() -> StateId {
+    StateId {
+        version: version(2, 40),
+        digest: [0x66; 32],
+    }
+}
+
 pub(crate) fn engine_commands() -> Vec<EngineCommand> {
     vec![
         EngineCommand::Generate(job_frame(None)),
@@ -325,7 +334,7 @@ pub(crate) fn engine_commands() -> Vec<EngineCommand> {
             watched: vec![true],
         },
         EngineCommand::Leave(vec![RequestId([0x44; 16])]),
-        EngineCommand::Announce(version(2, 40)),
+        EngineCommand::Announce(state_id()),
     ]
 }
 
@@ -343,7 +352,11 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
         finish: Finish::Stop,
     };
     let request = RequestId([0x55; 16]);
-    let answer = |result| EngineAnswer { request, result };
+    let answer = |result| EngineAnswer {
+        batch: 7,
+        request,
+        result,
+    };
     let told = |end| EngineTold {
         request,
         ids: vec![6],
@@ -353,7 +366,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
     };
     vec![
         EngineEvent::Alive,
-        EngineEvent::Serving(version(2, 40)),
+        EngineEvent::Serving(state_id()),
         EngineEvent::Refused {
             version: version(2, 41),
             reason: "no memory".into(),

@@ -1,6 +1,6 @@
 //! What may be said wrongly about engines that are processes of their own.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use super::rules::Report;
 use crate::{EngineConfig, EngineKind, RunConfig};
@@ -10,9 +10,11 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     for (name, agent) in &config.agents {
         let (engine, path) = (&agent.engine, format!("agents.{name}.engine"));
         if engine.kind != EngineKind::Dyad {
+            idle(engine, &path, report);
             continue;
         }
         addresses(engine, &path, report);
+        reach(engine, &path, report);
         for url in &engine.urls {
             if let Some((_, other)) = taken.iter().find(|(known, _)| *known == url.trim_end_matches('/')) {
                 let message =
@@ -77,6 +79,57 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
     }
 }
 
+/// Keys that say something to engine processes alone.
+fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
+    let default = EngineConfig::default();
+    for (key, is_set) in [
+        ("urls", !engine.urls.is_empty()),
+        ("weights_listen", engine.weights_listen != default.weights_listen),
+        ("weights_url", engine.weights_url.is_some()),
+    ] {
+        report.when(
+            is_set,
+            format!("{path}.{key}"),
+            &[&format!("{path}.kind")],
+            "is for engines that are processes of their own: write kind = \"dyad\", or leave it out",
+        );
+    }
+}
+
+/// Engines on other hosts fetch weights from this one.
+fn reach(engine: &EngineConfig, path: &str, report: &mut Report) {
+    let near = |address: SocketAddr| address.ip().to_canonical().is_loopback();
+    let far = engine.urls.iter().find(|url| fault(url).is_none() && !is_near(url));
+    if let Some(url) = far
+        && engine.weights_listen.parse().is_ok_and(near)
+        && engine.weights_url.is_none()
+    {
+        let message = format!(
+            "is {:?}, which the engine at {url:?} cannot reach: write weights_listen = \"0.0.0.0:8100\" (with DYAD_ENGINE_TOKEN set) and \
+             weights_url = \"http://THIS-HOST:8100\"",
+            engine.weights_listen
+        );
+        let others = [format!("{path}.urls"), format!("{path}.weights_url")];
+        report.when(
+            true,
+            format!("{path}.weights_listen"),
+            &[&others[0], &others[1]],
+            message,
+        );
+    }
+}
+
+/// Whether a URL without fault names this machine.
+fn is_near(url: &str) -> bool {
+    let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost")
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
 /// What is wrong with the URL of a server that is asked by host and port alone.
 fn fault(url: &str) -> Option<&'static str> {
     let Some(rest) = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) else {
@@ -90,13 +143,17 @@ fn fault(url: &str) -> Option<&'static str> {
         return Some("which has more than a host and a port: write http://HOST:PORT");
     }
     // An IPv6 address has colons of its own, in brackets.
-    let (host, port) = match authority.rfind(']') {
-        Some(end) => authority.split_at(end + 1),
-        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    let bracketed = authority.strip_prefix('[').and_then(|rest| rest.split_once("]:"));
+    let is_name = |host: &str| !host.is_empty() && !host.contains([':', '[', ']']);
+    let (sound, port) = match bracketed {
+        Some((host, port)) => (host.parse::<Ipv6Addr>().is_ok(), port),
+        None => authority
+            .split_once(':')
+            .map_or((false, ""), |(host, port)| (is_name(host), port)),
     };
-    let port = port.strip_prefix(':').map_or(Some(80), |port| port.parse::<u16>().ok());
-    if host.is_empty() || port.is_none_or(|port| port == 0) {
-        return Some("which names no host and port: write http://HOST:PORT");
+    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+    if !sound || !digits || port.parse::<u16>().unwrap_or(0) == 0 {
+        return Some("which names no host and port: write http://HOST:PORT, port 443 too");
     }
     None
 }

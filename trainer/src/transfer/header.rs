@@ -3,20 +3,20 @@
 //! | bytes | what |
 //! |---|---|
 //! | 4 | `DYWT` |
-//! | 4 | format (1); kind (0 full, 1 delta); type (0 f32, 1 bf16); packed (1: the body is a zstd frame) |
+//! | 4 | format (2); kind (0 full, 1 delta); type (0 f32, 1 bf16); packed (1: the body is a zstd frame) |
 //! | 12 | lineage (u32) and step (u64) that a delta begins from; 0 |
 //! | 12 | lineage and step that result |
 //! | 32 | elements; changed elements; bytes of the body unpacked; bytes of the body as it follows |
 //! | 32 | [`Form::model`] |
-//! | 32 | digest of the state that results |
+//! | 32 | [`seal`] over what a delta begins from, the version that results and the digest of its state |
 
 use broker::ids::WeightVersion;
 use configs::Dtype;
 
-use super::{Form, TransferError};
+use super::{Form, State, TransferError};
 
 const MAGIC: &[u8; 4] = b"DYWT";
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
 pub(super) const LENGTH: usize = 128;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) struct Header {
     pub(super) plain: u64,
     /// Bytes of the body as it follows.
     pub(super) body: u64,
-    pub(super) digest: [u8; 32],
+    pub(super) seal: [u8; 32],
 }
 
 impl Header {
@@ -51,7 +51,7 @@ impl Header {
             to.extend(number.to_le_bytes());
         }
         to.extend(self.form.model);
-        to.extend(self.digest);
+        to.extend(self.seal);
     }
 
     /// Splits a message from its front: header, body, and what follows.
@@ -93,9 +93,21 @@ impl Header {
                 elements,
                 model: at.take(),
             },
-            digest: at.take(),
+            seal: at.take(),
         })
     }
+}
+
+/// What stands in no body: a message whose version was damaged on the way would lead to the right values under a wrong name.
+pub(super) fn seal(base: Option<WeightVersion>, state: &State) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new_derive_key("dyad weights message v2");
+    hasher.update(&[u8::from(base.is_some())]);
+    for version in [base.unwrap_or_default(), state.version()] {
+        hasher.update(&version.lineage.to_le_bytes());
+        hasher.update(&version.step.to_le_bytes());
+    }
+    hasher.update(state.digest().as_bytes());
+    *hasher.finalize().as_bytes()
 }
 
 /// Reads a header, which is as long as it is.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::header::{Header, LENGTH};
+use super::header::{Header, LENGTH, seal};
 use super::{Form, Held, State, TransferError, body};
 
 /// zstd's fastest: what is left to gain is in the coding before it.
@@ -31,7 +31,7 @@ pub fn full(state: &State) -> Vec<u8> {
         packed: packed.is_some(),
         plain: state.bytes().len() as u64,
         body: 0,
-        digest: *state.digest().as_bytes(),
+        seal: seal(None, state),
     };
     message(header, packed.as_deref().unwrap_or(state.bytes()))
 }
@@ -53,7 +53,7 @@ pub fn delta(base: &State, new: &State) -> Option<Vec<u8>> {
         packed: packed.is_some(),
         plain: plain.len() as u64,
         body: 0,
-        digest: *new.digest().as_bytes(),
+        seal: seal(Some(base.version()), new),
     };
     Some(message(header, packed.as_deref().unwrap_or(&plain)))
 }
@@ -98,7 +98,7 @@ fn one(form: &Form, held: Option<&State>, header: &Header, body: &[u8]) -> Resul
         }
     };
     let state = State::new(*form, version, bytes)?;
-    if state.digest().as_bytes() != &header.digest {
+    if seal(header.base, &state) != header.seal {
         return Err(TransferError::Digest { version });
     }
     Ok(state)

@@ -1,20 +1,38 @@
 //! Where the newest weights and the deltas that lead to them lie, for whoever fetches them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use broker::ids::WeightVersion;
+use broker::protocol::engine::StateId;
 
 use super::message::MESSAGES;
 use super::{State, delta, full};
 
+/// States that are remembered by their digest: of weights so old nobody says any more that it serves them.
+const KNOWN: usize = 1024;
+
 /// What is there to fetch. Whole states are never changed, so what is being sent is never torn by a later step.
 #[derive(Debug, Default)]
-pub struct Shelf(Mutex<Content>);
+pub struct Shelf {
+    content: Mutex<Content>,
+    whole: AtomicU64,
+    deltas: AtomicU64,
+}
+
+/// How often something was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    pub whole: u64,
+    pub deltas: u64,
+}
 
 #[derive(Debug, Default)]
 struct Content {
     newest: Option<Arc<Newest>>,
+    /// Digests of what was put here.
+    known: BTreeMap<WeightVersion, [u8; 32]>,
     /// Each begins where the one before ends; the last ends at the newest.
     links: VecDeque<Link>,
 }
@@ -28,7 +46,7 @@ struct Newest {
 
 #[derive(Debug)]
 struct Link {
-    base: WeightVersion,
+    base: StateId,
     message: Arc<[u8]>,
 }
 
@@ -50,13 +68,28 @@ pub enum Offer {
 
 impl Shelf {
     fn content(&self) -> MutexGuard<'_, Content> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest version.
+    /// The newest weights.
     #[must_use]
-    pub fn version(&self) -> Option<WeightVersion> {
-        self.content().newest.as_ref().map(|newest| newest.state.version())
+    pub fn newest(&self) -> Option<StateId> {
+        self.content().newest.as_ref().map(|newest| newest.state.id())
+    }
+
+    /// Whether these weights were put here, and no others under their version.
+    #[must_use]
+    pub fn knows(&self, id: StateId) -> bool {
+        self.content().known.get(&id.version) == Some(&id.digest)
+    }
+
+    /// What was offered so far.
+    #[must_use]
+    pub fn taken(&self) -> Taken {
+        Taken {
+            whole: self.whole.load(Ordering::Relaxed),
+            deltas: self.deltas.load(Ordering::Relaxed),
+        }
     }
 
     /// Puts a state on top. `false`, and nothing is changed: one as new is there already.
@@ -71,7 +104,7 @@ impl Shelf {
         // Without the lock: it takes long, and one thread alone puts.
         let link = before.and_then(|before| {
             let message = delta(&before.state, &state)?.into();
-            let base = before.state.version();
+            let base = before.state.id();
             Some(Link { base, message })
         });
         let most = state.form().bytes();
@@ -84,6 +117,10 @@ impl Shelf {
         while content.links.len() > MESSAGES || length(&content.links) > most {
             content.links.pop_front();
         }
+        content.known.insert(state.version(), state.id().digest);
+        while content.known.len() > KNOWN {
+            content.known.pop_first();
+        }
         content.newest = Some(Arc::new(Newest {
             state,
             full: OnceLock::new(),
@@ -91,20 +128,23 @@ impl Shelf {
         true
     }
 
-    /// What leads to the newest from `held`. May take long: the whole is packed when it is first asked for.
+    /// What leads to the newest from `held`, which is of use only if it is what was put here under its version. May take long: the whole is
+    /// packed when it is first asked for.
     #[must_use]
-    pub fn offer(&self, held: Option<WeightVersion>) -> Offer {
+    pub fn offer(&self, held: Option<StateId>) -> Offer {
         let content = self.content();
         let Some(newest) = content.newest.clone() else {
             return Offer::Nothing;
         };
         let version = newest.state.version();
-        if held == Some(version) {
+        if held == Some(newest.state.id()) {
             return Offer::Same(version);
         }
         let from = content.links.iter().position(|link| Some(link.base) == held);
         let links = from.map(|from| content.links.range(from..).map(|link| link.message.clone()).collect());
         drop(content);
+        let count = if links.is_some() { &self.deltas } else { &self.whole };
+        count.fetch_add(1, Ordering::Relaxed);
         Offer::Messages {
             version,
             delta: links.is_some(),

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use broker::ids::WeightVersion;
+use broker::protocol::engine::StateId;
 
 use super::{Form, Shelf, State};
 use crate::model::Weights;
 use crate::weights::{SinkError, WeightSink};
 
-/// Says that a version is on the shelf, each time it was published.
-pub type Announce = Box<dyn FnMut(WeightVersion) + Send>;
+/// Says what is on the shelf, each time something was published.
+pub type Announce = Box<dyn FnMut(StateId) + Send>;
 
 /// Publishes to a [`Shelf`]. The weights are copied before `publish` returns, so a later step never shows in them.
 #[derive(Debug)]
@@ -59,7 +60,7 @@ fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, 
             Ok(state) => {
                 // Published again, it is announced again.
                 shelf.put(state);
-                announce(version);
+                shelf.newest().into_iter().for_each(&mut announce);
             }
             Err(error) => tracing::error!(%error, %version, "weights cannot be offered to other processes"),
         }

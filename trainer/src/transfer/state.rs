@@ -1,6 +1,7 @@
 //! All values of a model's parameters at one version, as bytes.
 
 use broker::ids::WeightVersion;
+use broker::protocol::engine::StateId;
 use configs::Dtype;
 
 use super::TransferError;
@@ -100,5 +101,13 @@ impl State {
     #[must_use]
     pub fn digest(&self) -> &blake3::Hash {
         &self.digest
+    }
+
+    #[must_use]
+    pub fn id(&self) -> StateId {
+        StateId {
+            version: self.version,
+            digest: *self.digest.as_bytes(),
+        }
     }
 }

@@ -1,5 +1,6 @@
 use std::sync::mpsc::channel;
 
+use broker::protocol::engine::StateId;
 use configs::Dtype;
 use proptest::prelude::*;
 use tch::{Device, Kind};
@@ -71,10 +72,9 @@ proptest! {
         if let Some(mut message) = message {
             let at = at.index(message.len());
             if cut { message.truncate(at) } else { message[at] ^= flip }
-            // The version is the one thing that no digest covers: whoever fetches knows it.
             let taken = apply(new.form(), Some(&old), &message);
             if let Ok(taken) = taken {
-                prop_assert_eq!(taken.bytes(), new.bytes());
+                prop_assert_eq!(&taken, &new, "values, version and all");
             }
         }
     }
@@ -146,7 +146,7 @@ fn history(steps: u64) -> Vec<State> {
 }
 
 fn fetched(shelf: &Shelf, held: Option<&State>) -> (State, bool) {
-    let Offer::Messages { messages, delta, .. } = shelf.offer(held.map(State::version)) else {
+    let Offer::Messages { messages, delta, .. } = shelf.offer(held.map(State::id)) else {
         panic!("there is something newer");
     };
     let bytes = messages
@@ -164,7 +164,7 @@ fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
         assert!(shelf.put(state.clone()));
     }
     let newest = states.last().unwrap();
-    assert_eq!(shelf.offer(Some(newest.version())), Offer::Same(newest.version()));
+    assert_eq!(shelf.offer(Some(newest.id())), Offer::Same(newest.version()));
     assert_eq!(fetched(&shelf, None), (newest.clone(), false));
     assert_eq!(
         fetched(&shelf, Some(&states[0])),
@@ -177,6 +177,32 @@ fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
     assert!(!shelf.put(states[4].clone()), "late ones are ignored");
     assert!(!shelf.put(newest.clone()), "and repeated ones");
     assert_eq!(fetched(&shelf, Some(&states[18])), (newest.clone(), true));
+}
+
+/// A ledger that was repaired gives a version a second time.
+#[test]
+fn whoever_holds_other_weights_of_the_same_version_gets_the_whole() {
+    let (shelf, states) = (Shelf::default(), history(3));
+    states.iter().for_each(|state| assert!(shelf.put(state.clone())));
+    let newest = &states[2];
+    for (held, step) in [(&states[0], 3), (&states[2], 2), (&states[2], 9)] {
+        let other = State::new(*held.form(), version(step), held.bytes().to_vec()).unwrap();
+        assert!(!shelf.knows(other.id()));
+        assert_eq!(fetched(&shelf, Some(&other)), (newest.clone(), false));
+    }
+    assert!(states.iter().all(|state| shelf.knows(state.id())));
+    assert_eq!(shelf.taken(), Taken { whole: 3, deltas: 0 });
+}
+
+#[test]
+fn a_message_under_another_name_is_refused() {
+    let (old, new) = step_of(1000, 50);
+    for (message, at) in [(full(&new), 20), (delta(&old, &new).unwrap(), 24)] {
+        let mut message = message;
+        message[at] ^= 1;
+        let taken = apply(new.form(), Some(&old), &message);
+        assert!(matches!(taken, Err(TransferError::Digest { .. })), "{taken:?}");
+    }
 }
 
 fn weights() -> Weights {
@@ -192,7 +218,7 @@ fn a_sink_copies_before_it_returns_and_announces_in_order() {
     let (weights, shelf) = (weights(), Arc::new(Shelf::default()));
     let form = Form::of(weights.layout(), Dtype::Bf16, None);
     let (tell, told) = channel();
-    let announce = Box::new(move |version| tell.send(version).unwrap());
+    let announce = Box::new(move |id: StateId| tell.send(id.version).unwrap());
     let mut sink = ShelfSink::start("test", form, shelf.clone(), announce).unwrap();
     let expected = weights.to_bytes(Dtype::Bf16).unwrap();
     sink.publish(&weights, version(1)).unwrap();
@@ -212,7 +238,7 @@ fn a_sink_copies_before_it_returns_and_announces_in_order() {
         sink.publish(&weights, version(1)),
         Err(SinkError::Stale { .. })
     ));
-    assert_eq!(shelf.version(), Some(version(2)));
+    assert_eq!(shelf.newest().unwrap().version, version(2));
 }
 
 #[test]

@@ -51,6 +51,7 @@ impl Training {
         };
         if !training.settings.train.enabled {
             let engine = training.engines(&prepared)?.0;
+            training.refused = training.refusals(&*engine);
             return Ok((training, engine));
         }
         let engine = training.begin(prepared).await?;
@@ -81,8 +82,7 @@ impl Training {
             None => Trainer::new(shape, weights, options)?,
         };
         let (engine, sinks) = self.engines(&prepared)?;
-        let engines = self.settings.engine.replicas.max(self.settings.engine.urls.len());
-        self.refused = Refused::new(engine.refusals(), engines);
+        self.refused = self.refusals(&*engine);
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
@@ -110,11 +110,19 @@ impl Training {
         Ok(engine)
     }
 
+    fn refusals(&self, engine: &dyn EngineClient) -> Refused {
+        let engines = self.settings.engine.replicas.max(self.settings.engine.urls.len());
+        Refused::new(engine.refusals(), engines)
+    }
+
     /// The engines of this agent behind one client, and where published weights reach them.
     fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
         if self.settings.engine.kind == EngineKind::Dyad {
-            let frozen = !self.settings.train.enabled;
-            let (engine, sink) = remote::start(&self.agent.name, &self.agent.run, prepared, frozen)?;
+            let work = remote::Work {
+                frozen: !self.settings.train.enabled,
+                waves: self.agent.config.run.mode == configs::Mode::Sync,
+            };
+            let (engine, sink) = remote::start(&self.agent.name, &self.agent.run, prepared, work)?;
             return Ok((engine, vec![sink]));
         }
         let (mut engines, mut sinks) = (Vec::new(), Vec::new());

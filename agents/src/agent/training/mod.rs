@@ -20,7 +20,7 @@ use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::control::RunPhase;
 use broker::protocol::train::{TrainCommand, TrainReply};
-use configs::{AgentConfig, LastBatch};
+use configs::{AgentConfig, EngineKind, LastBatch};
 
 use super::Agent;
 use super::alarms::Alarms;
@@ -94,7 +94,7 @@ impl Training {
             self.last_batch().await?;
             self.end().await?;
         } else {
-            self.agent.closing.notified().await;
+            self.serve().await?;
         }
         self.agent
             .ledger
@@ -105,8 +105,22 @@ impl Training {
         Ok(())
     }
 
+    /// Of a frozen policy: its engines take its weights in the end, or the agent ends.
+    async fn serve(&mut self) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                refused = self.refused.wait(self.version) => drop(refused?),
+                () = self.agent.closing.notified() => return Ok(()),
+            }
+        }
+    }
+
     /// Sends the newest weights again after a pause; later ones make up for those that were refused before.
     async fn publish_again(&mut self, pause: std::time::Duration) -> anyhow::Result<()> {
+        // To processes its driver announces them again.
+        if self.settings.engine.kind == EngineKind::Dyad {
+            return Ok(());
+        }
         tokio::time::sleep(pause).await;
         self.publish().await
     }

@@ -1,17 +1,24 @@
 //! What is asked of one engine process, in sessions that come and go.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::engine::{EngineCommand, EngineEvent};
+use broker::protocol::engine::{EngineCommand, EngineEvent, StateId};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use trainer::transfer::Shelf;
 
-use super::open::Open;
+use super::open::{Open, end};
 use super::session::{News, Target};
-use super::{away, never, wire};
-use crate::engine::{Finished, Job, Refusal, Visit};
+use super::{away, wire};
+use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit, lost};
+use crate::failure;
+
+/// After weights were refused they are announced again, later each time.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the router wants.
 pub(super) enum Input {
@@ -39,11 +46,16 @@ pub(super) struct Driver {
     open: Open,
     shelf: Arc<Shelf>,
     /// The newest weights that were announced.
-    newest: Option<WeightVersion>,
+    newest: Option<StateId>,
     /// Where commands go, while there is a session.
     outbox: Option<UnboundedSender<Vec<EngineCommand>>>,
     /// The weights from which on the engine of this session may be asked.
     waits_for: Option<WeightVersion>,
+    /// What the engine of this session serves, as it said last.
+    serving: Option<StateId>,
+    /// When to announce again what was refused, and the pause after that.
+    again: Option<Instant>,
+    pause: Duration,
 }
 
 impl Driver {
@@ -52,10 +64,13 @@ impl Driver {
             target,
             shelf,
             said,
-            open: Open::default(),
+            open: Open::new(),
             newest: None,
             outbox: None,
             waits_for: None,
+            serving: None,
+            again: None,
+            pause: FIRST_PAUSE,
         }
     }
 
@@ -67,12 +82,13 @@ impl Driver {
     pub(super) async fn run(
         mut self,
         mut inputs: UnboundedReceiver<Input>,
-        mut announced: watch::Receiver<Option<WeightVersion>>,
+        mut announced: watch::Receiver<Option<StateId>>,
     ) {
         let (tell, mut news) = unbounded_channel();
         let session = tokio::spawn(self.target.clone().keep(tell));
         announced.mark_changed();
         loop {
+            let again = self.again;
             tokio::select! {
                 input = inputs.recv() => match input {
                     Some(input) => self.take(input),
@@ -84,6 +100,10 @@ impl Driver {
                     let newest = *announced.borrow_and_update();
                     self.announce(newest);
                 }
+                () = tokio::time::sleep_until(again.unwrap_or_else(Instant::now)), if again.is_some() => {
+                    self.again = None;
+                    self.announce(self.newest);
+                }
             }
         }
         session.abort();
@@ -92,13 +112,14 @@ impl Driver {
     fn take(&mut self, input: Input) {
         match input {
             Input::Jobs { jobs, wave, done } => {
-                if self.ready() {
-                    let frames = wire::frames(&jobs, wave);
+                let copy = self.ready().then(|| jobs.clone());
+                let batch = self.open.take(jobs, wave, done);
+                if let Some(jobs) = copy {
+                    let frames = wire::frames(batch, &jobs, wave);
                     self.send(frames.into_iter().map(EngineCommand::Generate).collect());
                 }
-                self.open.take(jobs, wave, done);
             }
-            Input::Visit(visits) if !self.ready() => visits.iter().for_each(never),
+            Input::Visit(visits) if !self.ready() => visits.iter().for_each(|visit| end(visit, &away())),
             Input::Visit(visits) => {
                 let commands = wire::visits(visits.iter().map(|visit| (&visit.job, visit.watched)));
                 self.send(commands);
@@ -107,7 +128,7 @@ impl Driver {
             Input::Leave(request) => {
                 if self.open.leave(request) {
                     self.send(vec![EngineCommand::Leave(vec![request])]);
-                } else if !self.ready() {
+                } else {
                     self.open.forget(request);
                 }
             }
@@ -123,13 +144,16 @@ impl Driver {
         }
     }
 
-    fn announce(&mut self, newest: Option<WeightVersion>) {
-        self.newest = newest.max(self.newest);
-        if let Some(version) = self.newest {
-            self.send(vec![EngineCommand::Announce(version)]);
+    fn announce(&mut self, newest: Option<StateId>) {
+        let newer = |newest: &StateId| self.newest.is_none_or(|known| known.version <= newest.version);
+        self.newest = newest.filter(newer).or(self.newest);
+        if let Some(newest) = self.newest {
+            self.send(vec![EngineCommand::Announce(newest)]);
             if self.outbox.is_some() && self.waits_for.is_none() {
-                self.waits_for = Some(version);
+                self.waits_for = Some(newest.version);
             }
+            // It may have said that it serves them before it was told to.
+            self.look();
         }
     }
 
@@ -137,35 +161,69 @@ impl Driver {
         match news {
             News::Up(outbox) => {
                 self.outbox = Some(outbox);
-                self.waits_for = None;
+                (self.waits_for, self.serving) = (None, None);
                 self.announce(self.newest);
             }
-            News::Lost => {
-                self.outbox = None;
-                self.said.there.send_replace(false);
-                self.open.end_visits(&away());
-            }
+            News::Lost => self.lose(),
+            News::Failed { commands, reason } => self.fail(commands, reason),
             News::Said(EngineEvent::Alive) => {}
-            News::Said(EngineEvent::Serving(version)) => self.serves(version),
+            News::Said(EngineEvent::Serving(state)) => {
+                self.serving = Some(state);
+                self.look();
+            }
             News::Said(EngineEvent::Refused { version, reason }) => self.refuse(version, reason),
             News::Said(EngineEvent::Finished(answers)) => {
                 self.open.answer(answers.into_iter().map(wire::made).collect());
             }
             News::Said(EngineEvent::Told(list)) => {
                 for told in list {
-                    self.open.tell(wire::told_from_wire(told));
+                    let request = told.request;
+                    if !self.open.tell(told) {
+                        self.send(vec![EngineCommand::Leave(vec![request])]);
+                    }
                 }
             }
         }
     }
 
-    /// It serves these weights. From those on that were the newest when the session began, it is asked.
-    fn serves(&mut self, version: WeightVersion) {
-        let (agent, url) = (&self.target.agent, &self.target.url);
-        // On the shelf, which may be ahead of what was announced.
-        if let Some(newest) = self.shelf.version().filter(|newest| version > *newest) {
-            let reason = format!("the engine at {url} serves weights {version}, which are later: start it again");
-            return self.refuse(newest, reason);
+    fn lose(&mut self) {
+        self.outbox = None;
+        if self.said.there.send_replace(false) {
+            let last = self.open.lose().len();
+            if last > 0 {
+                let (agent, url) = (&self.target.agent, &self.target.url);
+                lost::end(&format!("agent {agent}, engine at {url}"), last);
+            }
+        }
+        self.open.end_visits(&away());
+    }
+
+    /// The engine will never take these: asked again they would be refused again.
+    fn fail(&mut self, commands: Vec<EngineCommand>, reason: String) {
+        let failure = EngineFailure {
+            reason: failure::engine(reason),
+            retry: false,
+        };
+        for command in commands {
+            match command {
+                EngineCommand::Generate(frame) => self.open.fail(&frame, &failure),
+                EngineCommand::Visit { frame, .. } => {
+                    let requests = frame.jobs.iter().map(|job| job.request);
+                    requests.for_each(|request| self.open.end_visit(request, &failure));
+                }
+                EngineCommand::Leave(_) | EngineCommand::Announce(_) => {}
+            }
+        }
+    }
+
+    /// Looks at what it serves. From those weights on that were the newest when the session began, it is asked. Weights that are not this
+    /// agent's are as none: announced others, it fetches those.
+    fn look(&mut self) {
+        let Some(StateId { version, .. }) = self.serving.filter(|serving| self.shelf.knows(*serving)) else {
+            return;
+        };
+        if self.newest.is_none_or(|newest| newest.version <= version) {
+            (self.again, self.pause) = (None, FIRST_PAUSE);
         }
         self.said
             .version
@@ -173,17 +231,24 @@ impl Driver {
         if self.ready() || self.waits_for.is_none_or(|wanted| version < wanted) {
             return;
         }
-        let again = self.open.len();
+        let (agent, url, again) = (&self.target.agent, &self.target.url, self.open.len());
         tracing::info!(%agent, url, %version, again, "an engine process serves");
-        let commands = self.open.again().flat_map(|(jobs, wave)| wire::frames(jobs, wave));
+        let batches = self.open.again();
+        let commands = batches.flat_map(|(batch, jobs, wave)| wire::frames(batch, jobs, wave));
         let commands = commands.map(EngineCommand::Generate).collect();
         self.send(commands);
         self.said.there.send_replace(true);
     }
 
-    fn refuse(&self, version: WeightVersion, reason: String) {
+    fn refuse(&mut self, version: WeightVersion, reason: String) {
         let (agent, url) = (&self.target.agent, &self.target.url);
-        tracing::error!(%agent, url, %version, reason, "an engine process did not take new weights");
+        tracing::error!(%agent, url, %version, reason, "an engine process did not take new weights; they are announced again");
+        self.again = Some(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
         self.said.refused.send_replace(Some(Refusal { version, reason }));
     }
 }
+
+#[cfg(test)]
+#[path = "driver_tests.rs"]
+mod tests;

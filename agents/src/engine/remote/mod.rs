@@ -19,7 +19,7 @@ use anyhow::Context;
 use broker::AgentName;
 use broker::codec;
 use broker::ids::{RequestId, RunId, WeightVersion};
-use broker::protocol::engine::Hello;
+use broker::protocol::engine::{Hello, StateId};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 use trainer::transfer::{Shelf, ShelfSink};
@@ -27,7 +27,7 @@ use trainer::weights::WeightSink;
 
 use super::link::{self, Secret};
 use super::replicas::Replicas;
-use super::{EngineClient, EngineFailure, Finished, Job, Refusal, Told, Visit, shelf};
+use super::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, shelf};
 use crate::agent::policy::Prepared;
 use crate::failure;
 use driver::{Driver, Input, Said};
@@ -44,8 +44,17 @@ pub struct RemoteEngine {
     there: watch::Receiver<bool>,
 }
 
-/// Begins to work with the engines at the agent's `engine.urls`: they as one client, and where the trainer publishes to. Weights of an agent
-/// that does not train (`frozen`) are published here. Must be called in a runtime.
+/// What an agent is to its engines.
+#[derive(Debug, Clone, Copy)]
+pub struct Work {
+    /// It does not train: its weights are published here.
+    pub frozen: bool,
+    /// It asks for waves, of which each engine has its part.
+    pub waves: bool,
+}
+
+/// Begins to work with the engines at the agent's `engine.urls`: they as one client, and where the trainer publishes to. Must be called in a
+/// runtime.
 ///
 /// # Errors
 /// A URL that may not be asked, a token that is weak or missing, an address that cannot be listened on.
@@ -53,7 +62,18 @@ pub fn start(
     agent: &AgentName,
     run: &RunId,
     prepared: &Prepared,
-    frozen: bool,
+    work: Work,
+) -> anyhow::Result<(Arc<dyn EngineClient>, Box<dyn WeightSink>)> {
+    start_on(Arc::default(), agent, run, prepared, work)
+}
+
+/// With a shelf that others look at too.
+fn start_on(
+    shelf: Arc<Shelf>,
+    agent: &AgentName,
+    run: &RunId,
+    prepared: &Prepared,
+    work: Work,
 ) -> anyhow::Result<(Arc<dyn EngineClient>, Box<dyn WeightSink>)> {
     let settings = &prepared.settings.engine;
     let secret = Secret::from_environment()?;
@@ -63,15 +83,14 @@ pub fn start(
         .map(|url| link::judged(url))
         .collect::<Result<_, _>>()?;
     let client = link::client(SILENCE)?;
-    let shelf = Arc::new(Shelf::default());
     let weights = shelf::serve(agent, settings, &secret, shelf.clone())?;
     let (announce, announced) = watch::channel(None);
-    let tell = Box::new(move |version| {
-        announce.send_replace(Some(version));
+    let tell = Box::new(move |state| {
+        announce.send_replace(Some(state));
     });
     let mut sink = ShelfSink::start(agent.as_str(), prepared.form()?, shelf.clone(), tell)
         .context("starting the weights' thread")?;
-    if frozen {
+    if work.frozen {
         sink.publish(&prepared.weights, WeightVersion::default())?;
     }
     let hello = Hello {
@@ -93,14 +112,15 @@ pub fn start(
     let engines: Vec<_> = engines.collect();
     let engine = match engines.as_slice() {
         [alone] => alone.clone(),
-        _ => Replicas::start(engines),
+        _ if work.waves => Replicas::start(engines),
+        _ => Replicas::start_apart(engines),
     };
     Ok((engine, Box::new(sink)))
 }
 
 impl RemoteEngine {
     /// Begins to work with one engine. `announced` has the newest weights that are there to be fetched, told each time they are published.
-    fn start(target: Target, shelf: Arc<Shelf>, announced: watch::Receiver<Option<WeightVersion>>) -> Arc<Self> {
+    fn start(target: Target, shelf: Arc<Shelf>, announced: watch::Receiver<Option<StateId>>) -> Arc<Self> {
         let (inputs, asked) = unbounded_channel();
         let said = Said::default();
         let engine = Self {
@@ -147,16 +167,4 @@ impl EngineClient for RemoteEngine {
     fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
         self.refused.clone()
     }
-}
-
-/// A visit that was not begun.
-fn never(visit: &Visit) {
-    // A visitor who is gone leaves in a moment.
-    let _ = visit.tell.send(Told {
-        request: visit.job.request,
-        ids: Vec::new(),
-        logprobs: Vec::new(),
-        spans: Vec::new(),
-        end: Some(Err(away())),
-    });
 }

@@ -3,40 +3,72 @@
 use std::collections::{BTreeMap, HashMap};
 
 use broker::ids::RequestId;
+use broker::protocol::engine::{EngineTold, JobFrame};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::engine::{EngineFailure, Finished, Job, Made, Told, Visit};
+use super::wire::{self, Answer};
+use crate::engine::lost::LOSSES;
+use crate::engine::{EngineFailure, Finished, Job, Told, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
 /// Jobs without an answer, and visits without an end.
-#[derive(Default)]
 pub(super) struct Open {
     /// In the order in which they were asked.
     batches: BTreeMap<u64, Batch>,
     places: HashMap<RequestId, (u64, usize)>,
     next: u64,
-    visits: HashMap<RequestId, Visit>,
+    visits: HashMap<RequestId, Visitor>,
 }
 
 /// Jobs that were asked together.
 struct Batch {
     wave: bool,
     /// A wave is kept whole until it is answered whole: asked again as a part, it would have other bits.
-    jobs: Vec<(Job, bool)>,
+    jobs: Vec<Asked>,
     missing: usize,
     done: Done,
 }
 
+struct Asked {
+    job: Job,
+    answered: bool,
+    /// Sessions that were lost while an engine worked on it.
+    losses: u32,
+}
+
+struct Visitor {
+    visit: Visit,
+    /// Tokens that were told.
+    told: usize,
+}
+
 impl Open {
-    pub(super) fn take(&mut self, jobs: Vec<Job>, wave: bool, done: Done) {
+    /// Batches are numbered from a random number on: an engine may still answer to an agent that was here before.
+    pub(super) fn new() -> Self {
+        Self {
+            batches: BTreeMap::new(),
+            places: HashMap::new(),
+            next: uuid::Uuid::new_v4().as_u64_pair().0 >> 1,
+            visits: HashMap::new(),
+        }
+    }
+
+    /// Takes jobs, and answers with the number of their batch. One that was asked before is asked here from now on.
+    pub(super) fn take(&mut self, jobs: Vec<Job>, wave: bool, done: Done) -> u64 {
         let batch = self.next;
         self.next += 1;
         for (index, job) in jobs.iter().enumerate() {
+            self.forget(job.request);
             self.places.insert(job.request, (batch, index));
         }
         let missing = jobs.len();
-        let jobs = jobs.into_iter().map(|job| (job, false)).collect();
+        let asked = |job| Asked {
+            job,
+            answered: false,
+            losses: 0,
+        };
+        let jobs = jobs.into_iter().map(asked).collect();
         if missing > 0 {
             self.batches.insert(
                 batch,
@@ -48,28 +80,38 @@ impl Open {
                 },
             );
         }
+        batch
     }
 
-    /// What an engine that knows nothing is to be asked, in its order, each with whether it is a wave.
-    pub(super) fn again(&self) -> impl Iterator<Item = (Vec<&Job>, bool)> {
-        self.batches.values().map(|batch| {
-            let wanted = batch.jobs.iter().filter(|(_, answered)| batch.wave || !answered);
-            (wanted.map(|(job, _)| job).collect(), batch.wave)
+    /// What an engine that knows nothing is to be asked, in its order: number of the batch, jobs, and whether it is a wave.
+    pub(super) fn again(&self) -> impl Iterator<Item = (u64, Vec<&Job>, bool)> {
+        self.batches.iter().map(|(id, batch)| {
+            let wanted = batch.jobs.iter().filter(|asked| batch.wave || !asked.answered);
+            (*id, wanted.map(|asked| &asked.job).collect(), batch.wave)
         })
     }
 
-    /// Gives answers to whoever asked; one that nobody waits for (any more) is dropped.
-    pub(super) fn answer(&mut self, answers: Vec<(RequestId, Result<Made, EngineFailure>)>) {
+    /// An engine that worked on all of this is gone. Answers with those that it was the last time for.
+    pub(super) fn lose(&mut self) -> Vec<&Job> {
+        let mut last = Vec::new();
+        let asked = self.batches.values_mut().flat_map(|batch| &mut batch.jobs);
+        for asked in asked.filter(|asked| !asked.answered) {
+            asked.losses += 1;
+            if asked.losses >= LOSSES {
+                last.push(&asked.job);
+            }
+        }
+        last
+    }
+
+    /// Gives answers to whoever asked; one that nobody waits for (any more), or not in this batch, is dropped.
+    pub(super) fn answer(&mut self, answers: Vec<Answer>) {
         let mut by_batch: BTreeMap<u64, Vec<Finished>> = BTreeMap::new();
-        for (request, result) in answers {
-            let Some((batch, index)) = self.places.remove(&request) else {
+        for Answer { batch, request, result } in answers {
+            if self.places.get(&request).is_none_or(|(asked, _)| *asked != batch) {
                 continue;
-            };
-            let job = self.batches.get_mut(&batch).and_then(|batch| {
-                let (job, answered) = batch.jobs.get_mut(index)?;
-                batch.missing -= usize::from(!std::mem::replace(answered, true));
-                Some(job.clone())
-            });
+            }
+            let job = self.settle(request);
             let finished = job.map(|job| Finished { job, result });
             by_batch.entry(batch).or_default().extend(finished);
         }
@@ -77,40 +119,73 @@ impl Open {
             let Some(batch) = self.batches.get(&id) else { continue };
             // Whoever asked may have gone.
             let _ = batch.done.send(list);
-            if batch.missing == 0 {
-                self.batches.remove(&id);
-            }
+            self.drop_done(id);
         }
     }
 
-    /// Another engine does it.
-    pub(super) fn forget(&mut self, request: RequestId) {
-        let Some((id, index)) = self.places.remove(&request) else {
+    /// A frame will never be taken: answers its jobs with a failure, and the whole wave if it is a part of one.
+    pub(super) fn fail(&mut self, frame: &JobFrame, failure: &EngineFailure) {
+        let Some(batch) = self.batches.get(&frame.batch) else {
             return;
         };
-        let Some(batch) = self.batches.get_mut(&id) else { return };
-        if let Some((_, answered)) = batch.jobs.get_mut(index) {
-            batch.missing -= usize::from(!std::mem::replace(answered, true));
+        let missing = batch.jobs.iter().filter(|asked| !asked.answered);
+        let requests: Vec<RequestId> = match frame.wave {
+            Some(_) => missing.map(|asked| asked.job.request).collect(),
+            None => frame.jobs.iter().map(|job| job.request).collect(),
+        };
+        let answers = requests.into_iter().map(|request| Answer {
+            batch: frame.batch,
+            request,
+            result: Err(failure.clone()),
+        });
+        self.answer(answers.collect());
+    }
+
+    /// Another engine does it, or nobody.
+    pub(super) fn forget(&mut self, request: RequestId) {
+        if let Some((id, _)) = self.places.get(&request).copied() {
+            self.settle(request);
+            self.drop_done(id);
         }
-        if batch.missing == 0 {
+    }
+
+    /// Nothing is waited for at its place.
+    fn settle(&mut self, request: RequestId) -> Option<Job> {
+        let (id, index) = self.places.remove(&request)?;
+        let batch = self.batches.get_mut(&id)?;
+        let asked = batch.jobs.get_mut(index)?;
+        batch.missing -= usize::from(!std::mem::replace(&mut asked.answered, true));
+        Some(asked.job.clone())
+    }
+
+    fn drop_done(&mut self, id: u64) {
+        if self.batches.get(&id).is_some_and(|batch| batch.missing == 0) {
             self.batches.remove(&id);
         }
     }
 
     pub(super) fn begin(&mut self, visit: Visit) {
-        self.visits.insert(visit.job.request, visit);
+        self.visits.insert(visit.job.request, Visitor { visit, told: 0 });
     }
 
-    /// Tells a visitor; `false` if there is none.
-    pub(super) fn tell(&mut self, told: Told) -> bool {
-        let request = told.request;
-        let ends = told.end.is_some();
+    /// Tells a visitor. `false`: what was said cannot be true of a healthy engine, and the visit has ended with a failure.
+    pub(super) fn tell(&mut self, news: EngineTold) -> bool {
+        let request = news.request;
+        let Some(visitor) = self.visits.get_mut(&request) else {
+            return true;
+        };
+        if let Err(error) = news.validate(visitor.told) {
+            self.end_visit(request, &wire::untrue(&error));
+            return false;
+        }
+        visitor.told += news.ids.len();
+        let ends = news.end.is_some();
         // A visitor who is gone leaves in a moment.
-        let known = self.visits.get(&request).map(|visit| visit.tell.send(told)).is_some();
+        let _ = visitor.visit.tell.send(wire::told_from_wire(news));
         if ends {
             self.visits.remove(&request);
         }
-        known
+        true
     }
 
     /// Forgets a visit; `false` if there is none.
@@ -118,18 +193,18 @@ impl Open {
         self.visits.remove(&request).is_some()
     }
 
+    /// Ends a visit, if it is one, with a failure.
+    pub(super) fn end_visit(&mut self, request: RequestId, failure: &EngineFailure) {
+        if let Some(Visitor { visit, .. }) = self.visits.remove(&request) {
+            end(&visit, failure);
+        }
+    }
+
     /// Ends every visit: what an engine that is gone has told of it cannot be told again by another.
     pub(super) fn end_visits(&mut self, failure: &EngineFailure) {
-        for (request, visit) in self.visits.drain() {
-            // As above.
-            let _ = visit.tell.send(Told {
-                request,
-                ids: Vec::new(),
-                logprobs: Vec::new(),
-                spans: Vec::new(),
-                end: Some(Err(failure.clone())),
-            });
-        }
+        self.visits
+            .drain()
+            .for_each(|(_, visitor)| end(&visitor.visit, failure));
     }
 
     /// Jobs without an answer.
@@ -137,3 +212,19 @@ impl Open {
         self.batches.values().map(|batch| batch.missing).sum()
     }
 }
+
+/// Tells a visitor that nothing comes any more.
+pub(super) fn end(visit: &Visit, failure: &EngineFailure) {
+    // A visitor who is gone leaves in a moment.
+    let _ = visit.tell.send(Told {
+        request: visit.job.request,
+        ids: Vec::new(),
+        logprobs: Vec::new(),
+        spans: Vec::new(),
+        end: Some(Err(failure.clone())),
+    });
+}
+
+#[cfg(test)]
+#[path = "open_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! A session with an engine process, opened again whenever it ends.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use broker::AgentName;
 use broker::codec;
@@ -13,12 +13,19 @@ use crate::engine::link::{self, BINARY, JSON, LinkError, SESSION, Secret};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// A session that lived for so long was sound: the next is opened soon.
+const SOUND: Duration = Duration::from_secs(10);
 
 /// What a session brings.
 pub(super) enum News {
     /// It is open: where commands go. They arrive in their order.
     Up(UnboundedSender<Vec<EngineCommand>>),
     Said(EngineEvent),
+    /// It goes on, but these will never be taken.
+    Failed {
+        commands: Vec<EngineCommand>,
+        reason: String,
+    },
     /// It has ended; what was not answered will not be.
     Lost,
 }
@@ -38,19 +45,19 @@ impl Target {
     pub(super) async fn keep(self, news: UnboundedSender<News>) {
         let (mut pause, mut said) = (FIRST_PAUSE, String::new());
         while !news.is_closed() {
-            let mut was_up = false;
             let error = match self.open().await {
                 Ok((id, events)) => {
-                    was_up = true;
-                    self.hold(&id, events, &news).await
+                    let began = Instant::now();
+                    let error = self.hold(&id, events, &news).await;
+                    // Who does not listen any more needs no news.
+                    let _ = news.send(News::Lost);
+                    if began.elapsed() >= SOUND {
+                        (pause, said) = (FIRST_PAUSE, String::new());
+                    }
+                    error
                 }
                 Err(error) => error,
             };
-            if was_up {
-                (pause, said) = (FIRST_PAUSE, String::new());
-                // Who does not listen any more needs no news.
-                let _ = news.send(News::Lost);
-            }
             let reason = error.to_string();
             if reason != said {
                 let (agent, url) = (&self.agent, &self.url);
@@ -81,7 +88,7 @@ impl Target {
         let _ = news.send(News::Up(outbox));
         tokio::select! {
             error = self.read(events, news) => error,
-            error = self.send(id, commands) => error,
+            error = self.send(id, commands, news) => error,
         }
     }
 
@@ -108,17 +115,39 @@ impl Target {
         }
     }
 
-    async fn send(&self, id: &str, mut commands: UnboundedReceiver<Vec<EngineCommand>>) -> LinkError {
-        let url = format!("{}/v1/commands", self.url);
-        while let Some(list) = commands.recv().await {
-            let request = self.client.post(&url).header(CONTENT_TYPE, BINARY).header(SESSION, id);
-            let body = codec::encode(&list);
-            if let Err(error) = link::ask(self.secret.show(request).body(body), &url).await {
+    async fn send(
+        &self,
+        id: &str,
+        mut lists: UnboundedReceiver<Vec<EngineCommand>>,
+        news: &UnboundedSender<News>,
+    ) -> LinkError {
+        while let Some(commands) = lists.recv().await {
+            let Err(error) = self.command(id, &commands).await else {
+                continue;
+            };
+            if !(error.is_final() && commands.iter().all(is_work)) {
                 return error;
             }
+            let reason = error.to_string();
+            let _ = news.send(News::Failed { commands, reason });
         }
         std::future::pending().await
     }
+
+    async fn command(&self, id: &str, commands: &Vec<EngineCommand>) -> Result<(), LinkError> {
+        let url = format!("{}/v1/commands", self.url);
+        let body = codec::encode(commands);
+        if body.len() > LARGEST {
+            return Err(LinkError::too_large(&url, body.len(), LARGEST));
+        }
+        let request = self.client.post(&url).header(CONTENT_TYPE, BINARY).header(SESSION, id);
+        link::ask(self.secret.show(request).body(body), &url).await.map(drop)
+    }
+}
+
+/// Something that can fail alone. A session in which anything else is not taken is of no use.
+fn is_work(command: &EngineCommand) -> bool {
+    matches!(command, EngineCommand::Generate(_) | EngineCommand::Visit { .. })
 }
 
 /// The first event of what has arrived, and how many bytes it takes; `None`: not all of it is there.
@@ -150,6 +179,7 @@ pub(crate) fn framed(event: &EngineEvent) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use broker::ids::WeightVersion;
+    use broker::protocol::engine::StateId;
 
     use super::*;
 
@@ -157,7 +187,10 @@ mod tests {
     fn events_are_read_from_whatever_pieces_they_come_in() {
         let events = [
             EngineEvent::Alive,
-            EngineEvent::Serving(WeightVersion { lineage: 2, step: 7 }),
+            EngineEvent::Serving(StateId {
+                version: WeightVersion { lineage: 2, step: 7 },
+                digest: [3; 32],
+            }),
             EngineEvent::Refused {
                 version: WeightVersion { lineage: 2, step: 8 },
                 reason: "no memory".into(),

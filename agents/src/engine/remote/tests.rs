@@ -6,6 +6,7 @@ use broker::protocol::turn::Sampling;
 use configs::{EngineKind, RunConfig};
 use tokio::sync::mpsc::UnboundedReceiver;
 use trainer::engine::{Engine, EngineOptions};
+use trainer::transfer::Taken;
 use trainer::weights::Published;
 
 use super::*;
@@ -54,8 +55,25 @@ impl Scene {
     }
 
     fn agent(&mut self, run: &str, at: &[SocketAddr]) -> (Arc<dyn EngineClient>, Box<dyn WeightSink>) {
+        self.agent_with(run, at, false, Arc::default())
+    }
+
+    fn agent_with(
+        &mut self,
+        run: &str,
+        at: &[SocketAddr],
+        frozen: bool,
+        shelf: Arc<Shelf>,
+    ) -> (Arc<dyn EngineClient>, Box<dyn WeightSink>) {
         self.prepared.settings.engine.urls = at.iter().map(|address| format!("http://{address}")).collect();
-        start(&self.agent, &RunId::new(run).unwrap(), &self.prepared, false).unwrap()
+        let work = Work { frozen, waves: false };
+        start_on(shelf, &self.agent, &RunId::new(run).unwrap(), &self.prepared, work).unwrap()
+    }
+
+    /// A trainer's copy of the weights.
+    fn trained(&self) -> trainer::model::Weights {
+        let weights = &self.prepared.weights;
+        weights.copied_to(self.prepared.device, configs::Dtype::F32).unwrap()
     }
 
     fn embedded(&self) -> Arc<EmbeddedEngine> {
@@ -155,12 +173,9 @@ async fn a_wave_has_the_same_bits_in_another_process_and_one_that_comes_back() {
 async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
-    let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
-    let trained = scene
-        .prepared
-        .weights
-        .copied_to(scene.prepared.device, configs::Dtype::F32)
-        .unwrap();
+    let shelf: Arc<Shelf> = Arc::default();
+    let (engine, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
+    let trained = scene.trained();
     for step in 1..4 {
         let _ = trained.flat().narrow(0, 5, 1).fill_(step as f64);
         sink.publish(&trained, version(step)).unwrap();
@@ -171,7 +186,126 @@ async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
     sink.publish(&trained, version(3)).unwrap();
     assert!(sink.publish(&trained, version(2)).is_err());
     assert_eq!(play(&*engine, vec![job(1, 3)], false).await[0].3[0], version(3));
+    assert_eq!(shelf.taken(), Taken { whole: 1, deltas: 2 });
     serving.close().await;
+}
+
+/// Of a frozen agent that was started again, or of one whose ledger was repaired: the engine lives, and holds the same version.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (first, mut sink) = scene.agent("r-1", &[serving.address]);
+    sink.publish(&scene.prepared.weights, version(4)).unwrap();
+    serves(&*first, version(4)).await;
+    drop((first, sink));
+    until(async || health(&serving).await["session"] == false).await;
+    let shelf: Arc<Shelf> = Arc::default();
+    let (again, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
+    // The session is there before the weights are.
+    until(async || health(&serving).await["session"] == true).await;
+    sink.publish(&scene.prepared.weights, version(4)).unwrap();
+    assert_eq!(play(&*again, vec![job(1, 3)], false).await[0].3[0], version(4));
+    assert_eq!(shelf.taken(), Taken { whole: 0, deltas: 0 }, "nothing was fetched");
+    serving.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_that_holds_later_or_other_weights_takes_its_agents() {
+    for held in [version(9), version(4), WeightVersion { lineage: 7, step: 1 }] {
+        let mut scene = scene();
+        let serving = scene.engine("127.0.0.1:0").await;
+        let (first, mut sink) = scene.agent("r-1", &[serving.address]);
+        let other = scene.trained();
+        let _ = other.flat().shallow_clone().fill_(0.01);
+        sink.publish(&other, held).unwrap();
+        serves(&*first, held).await;
+        drop((first, sink));
+        let (again, mut sink) = scene.agent("r-1", &[serving.address]);
+        sink.publish(&scene.prepared.weights, version(4)).unwrap();
+        let said = play(&*again, wave(), true).await;
+        assert!(said.iter().all(|one| one.3.iter().all(|made| *made == version(4))));
+        let bits = |said: Vec<Said>| said.into_iter().map(|one| (one.1, one.2)).collect::<Vec<_>>();
+        assert_eq!(bits(said), bits(play(&*scene.embedded(), wave(), true).await));
+        serves(&*again, version(4)).await;
+        // And goes on from there.
+        sink.publish(&scene.prepared.weights, version(5)).unwrap();
+        serves(&*again, version(5)).await;
+        serving.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_agents_engine_gets_its_weights_though_they_cannot_be_fetched_at_first() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let weights = broker::local::process::free_port().unwrap();
+    let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", door.local_addr().unwrap());
+    // More than the engine tries by itself.
+    tokio::spawn(async move {
+        for turn in 0.. {
+            let (mut near, _) = door.accept().await.unwrap();
+            if turn >= 6 {
+                let mut far = tokio::net::TcpStream::connect(("127.0.0.1", weights)).await.unwrap();
+                tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+            }
+        }
+    });
+    let settings = &mut scene.prepared.settings.engine;
+    settings.weights_listen = format!("127.0.0.1:{weights}");
+    settings.weights_url = Some(url);
+    let (engine, _sink) = scene.agent_with("r-1", &[serving.address], true, Arc::default());
+    let mut refused = engine.refusals();
+    let said = play(&*engine, vec![job(1, 3)], false).await;
+    assert_eq!(said[0].3[0], WeightVersion::default());
+    assert!(refused.borrow_and_update().is_some(), "it was told");
+    serving.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_large_to_be_asked_fails_and_the_session_goes_on() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
+    sink.publish(&scene.prepared.weights, version(1)).unwrap();
+    serves(&*engine, version(1)).await;
+    let huge = Job {
+        prompt_ids: vec![40; (broker::protocol::engine::LARGEST >> 2) + 1].into(),
+        ..job(1, 3)
+    };
+    for wave in [false, true] {
+        let (done, mut finished) = unbounded_channel();
+        engine.submit(vec![job(2, 3), huge.clone(), job(3, 3)], wave, done);
+        let failed = loop {
+            let list = finished.recv().await.unwrap();
+            if let Some(one) = list.into_iter().find(|one| one.job.request == huge.request) {
+                break one.result.unwrap_err();
+            }
+        };
+        assert!(!failed.retry && failed.reason.contains("too large"), "{failed}");
+    }
+    assert_eq!(play(&*engine, vec![job(5, 3)], false).await.len(), 1);
+    assert_eq!(
+        play(&*engine, wave(), true).await.len(),
+        12,
+        "and the next wave is whole"
+    );
+    assert_eq!(health(&serving).await["session"], true);
+    assert!(*engine.presence().borrow());
+    serving.close().await;
+}
+
+async fn health(serving: &Serving) -> serde_json::Value {
+    let url = format!("http://{}/health", serving.address);
+    let answer = link::ask(link::client(SILENCE).unwrap().get(&url), &url).await.unwrap();
+    serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
+}
+
+async fn until(so: impl AsyncFn() -> bool) {
+    while !so().await {
+        tokio::task::yield_now().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

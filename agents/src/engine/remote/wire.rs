@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use broker::codec::CodecError;
 use broker::ids::RequestId;
 use broker::protocol::engine::{
     EngineAnswer, EngineCommand, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, WavePart,
@@ -16,17 +17,17 @@ const FULL: usize = 4 << 20;
 /// Bytes of what is not a list of numbers, about.
 const RECORD: usize = 128;
 
-/// Jobs as frames, in their order.
-pub(crate) fn frames<'a>(jobs: impl IntoIterator<Item = &'a Job>, wave: bool) -> Vec<JobFrame> {
+/// Jobs that were asked together as frames, in their order.
+pub(crate) fn frames<'a>(batch: u64, jobs: impl IntoIterator<Item = &'a Job>, wave: bool) -> Vec<JobFrame> {
     let (mut frames, mut current) = (Vec::new(), Packing::default());
     for job in jobs {
         if current.bytes >= FULL {
-            frames.push(std::mem::take(&mut current).frame(wave.then_some(WavePart { more: true })));
+            frames.push(std::mem::take(&mut current).frame(batch, wave.then_some(WavePart { more: true })));
         }
         current.put(job);
     }
     if !current.jobs.is_empty() {
-        frames.push(current.frame(wave.then_some(WavePart { more: false })));
+        frames.push(current.frame(batch, wave.then_some(WavePart { more: false })));
     }
     frames
 }
@@ -69,8 +70,9 @@ impl Packing {
         });
     }
 
-    fn frame(self, wave: Option<WavePart>) -> JobFrame {
+    fn frame(self, batch: u64, wave: Option<WavePart>) -> JobFrame {
         JobFrame {
+            batch,
             wave,
             prompts: self.prompts,
             samplings: self.samplings.iter().map(|sampling| (**sampling).clone()).collect(),
@@ -105,27 +107,27 @@ pub(crate) fn visits<'a>(visits: impl IntoIterator<Item = (&'a Job, bool)>) -> V
         let watched = std::mem::replace(&mut watched, rest);
         EngineCommand::Visit { frame, watched }
     };
-    frames(jobs, false).into_iter().map(command).collect()
+    frames(0, jobs, false).into_iter().map(command).collect()
 }
 
-/// Answers in lists that are no larger than an event may be.
-pub(crate) fn answers(finished: Vec<Finished>) -> Vec<Vec<EngineAnswer>> {
+/// Answers, each with its batch, in lists that are no larger than an event may be.
+pub(crate) fn answers(finished: impl IntoIterator<Item = (u64, Finished)>) -> Vec<Vec<EngineAnswer>> {
     let mut lists: Vec<Vec<EngineAnswer>> = Vec::new();
     let mut bytes = FULL;
-    for one in finished {
+    for (batch, one) in finished {
         if bytes >= FULL {
             lists.push(Vec::new());
             bytes = 0;
         }
         bytes += RECORD + one.result.as_ref().map_or(0, |made| 8 * made.output_ids.len());
         if let Some(list) = lists.last_mut() {
-            list.push(answer(one));
+            list.push(answer(batch, one));
         }
     }
     lists
 }
 
-fn answer(one: Finished) -> EngineAnswer {
+fn answer(batch: u64, one: Finished) -> EngineAnswer {
     let made = |made: Made| EngineMade {
         output_ids: made.output_ids,
         logprobs: made.logprobs,
@@ -135,6 +137,7 @@ fn answer(one: Finished) -> EngineAnswer {
         finish: made.finish,
     };
     EngineAnswer {
+        batch,
         request: one.job.request,
         result: one.result.map(made).map_err(fault),
     }
@@ -154,8 +157,23 @@ fn failure(fault: EngineFault) -> EngineFailure {
     }
 }
 
+/// Said instead of what no healthy engine says.
+pub(crate) fn untrue(error: &CodecError) -> EngineFailure {
+    EngineFailure {
+        reason: crate::failure::engine(format!("its answer cannot be true: {error}")),
+        retry: true,
+    }
+}
+
+/// What an engine says of a request that was asked in a batch.
+pub(crate) struct Answer {
+    pub(crate) batch: u64,
+    pub(crate) request: RequestId,
+    pub(crate) result: Result<Made, EngineFailure>,
+}
+
 /// What an engine says of a request. What cannot be true of a healthy engine is a failure, and never an answer.
-pub(crate) fn made(answer: EngineAnswer) -> (RequestId, Result<Made, EngineFailure>) {
+pub(crate) fn made(answer: EngineAnswer) -> Answer {
     let sound = |made: EngineMade| match made.validate() {
         Ok(()) => Ok(Made {
             output_ids: made.output_ids,
@@ -165,12 +183,13 @@ pub(crate) fn made(answer: EngineAnswer) -> (RequestId, Result<Made, EngineFailu
             reused: usize::try_from(made.reused).unwrap_or(0),
             finish: made.finish,
         }),
-        Err(error) => Err(EngineFailure {
-            reason: crate::failure::engine(format!("its answer cannot be true: {error}")),
-            retry: true,
-        }),
+        Err(error) => Err(untrue(&error)),
     };
-    (answer.request, answer.result.map_err(failure).and_then(sound))
+    Answer {
+        batch: answer.batch,
+        request: answer.request,
+        result: answer.result.map_err(failure).and_then(sound),
+    }
 }
 
 pub(crate) fn told_to_wire(told: Told) -> EngineTold {

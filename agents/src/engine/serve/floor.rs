@@ -1,12 +1,13 @@
 //! Where an agent's session meets its engine.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::AgentName;
 use broker::codec::SCHEMA;
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::engine::{EngineCommand, EngineEvent, Hello, JobFrame};
+use broker::protocol::engine::{EngineCommand, EngineEvent, Hello, JobFrame, StateId};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -29,8 +30,8 @@ pub(super) struct Floor {
     desk: Mutex<Desk>,
     /// What the puller is to fetch.
     wanted: watch::Sender<Option<Wanted>>,
-    /// Where the engine answers.
-    finished: UnboundedSender<Vec<Finished>>,
+    /// Where answers are passed on: a server's worker may end before this process does.
+    runtime: Handle,
     told: UnboundedSender<Told>,
 }
 
@@ -41,10 +42,14 @@ struct Desk {
     session: Option<Session>,
     sessions: u64,
     engine: Option<Arc<EmbeddedEngine>>,
-    /// Jobs that the engine has, waves apart.
-    open: HashSet<RequestId>,
+    /// How many engines there were before this one.
+    era: u64,
+    /// Digests of the weights that the engine was given, of what it serves and later.
+    digests: BTreeMap<WeightVersion, [u8; 32]>,
+    /// Jobs that the engine has, waves apart, and the batch that asked last.
+    open: HashMap<RequestId, u64>,
     /// Parts of a wave that is not whole yet.
-    wave: Vec<Job>,
+    wave: (u64, Vec<Job>),
     visits: HashSet<RequestId>,
 }
 
@@ -58,7 +63,7 @@ struct Session {
 impl Floor {
     /// Begins to pass on what an engine will say. Must be called in a runtime.
     pub(super) fn start(agent: AgentName, secret: Secret, parts: Parts) -> anyhow::Result<Arc<Self>> {
-        let ((finished, answers), (told, tellings)) = (unbounded_channel(), unbounded_channel());
+        let (told, tellings) = unbounded_channel();
         let (wanted, wants) = watch::channel(None);
         let floor = Arc::new(Self {
             agent,
@@ -66,10 +71,9 @@ impl Floor {
             parts: parts.clone(),
             desk: Mutex::default(),
             wanted,
-            finished,
+            runtime: Handle::current(),
             told,
         });
-        tokio::spawn(pass_on(floor.clone(), answers));
         tokio::spawn(pass_on_told(floor.clone(), tellings));
         tokio::spawn(pull::run(floor.clone(), parts, wants)?);
         Ok(floor)
@@ -104,15 +108,13 @@ impl Floor {
             ));
         }
         let (events, heard) = unbounded_channel();
-        if let Some(engine) = &desk.engine {
-            // The first thing that is said: what it serves.
-            let _ = events.send(EngineEvent::Serving(*engine.versions().borrow()));
-        }
         desk.end_visits();
-        desk.wave.clear();
+        desk.wave.1.clear();
         desk.sessions += 1;
         let id = desk.sessions;
         desk.session = Some(Session { id, events, weights });
+        // The first thing that is said: what it serves.
+        desk.say_serving();
         tracing::info!(agent = %self.agent, session = id, "the agent is there");
         Ok((id, heard))
     }
@@ -128,7 +130,7 @@ impl Floor {
     }
 
     /// Does what a session wants.
-    pub(super) fn command(&self, id: u64, commands: Vec<EngineCommand>) -> Result<(), No> {
+    pub(super) fn command(self: &Arc<Self>, id: u64, commands: Vec<EngineCommand>) -> Result<(), No> {
         let mut desk = self.desk();
         let session = desk.session.as_ref().filter(|session| session.id == id);
         let Some(weights) = session.map(|session| session.weights.clone()) else {
@@ -136,9 +138,9 @@ impl Floor {
         };
         for command in commands {
             match command {
-                EngineCommand::Announce(version) => {
+                EngineCommand::Announce(state) => {
                     let url = weights.clone();
-                    self.wanted.send_replace(Some(Wanted { version, url }));
+                    self.wanted.send_replace(Some(Wanted { state, url }));
                 }
                 EngineCommand::Leave(requests) => requests.into_iter().for_each(|request| desk.leave(request)),
                 EngineCommand::Generate(frame) => self.generate(&mut desk, frame)?,
@@ -148,33 +150,37 @@ impl Floor {
         Ok(())
     }
 
-    fn generate(&self, desk: &mut Desk, frame: JobFrame) -> Result<(), No> {
-        let wave = frame.wave;
+    fn generate(self: &Arc<Self>, desk: &mut Desk, frame: JobFrame) -> Result<(), No> {
+        let (batch, wave) = (frame.batch, frame.wave);
         let mut jobs = wire::jobs(frame).ok_or_else(broken)?;
         let Some(engine) = desk.engine.clone() else {
-            let failure = EngineFailure {
-                reason: failure::engine("the engine has no weights yet"),
-                retry: true,
-            };
-            let failed = jobs.into_iter().map(|job| Finished {
-                job,
-                result: Err(failure.clone()),
-            });
-            // Its receiver lives as long as this process.
-            let _ = self.finished.send(failed.collect());
+            desk.finish(jobs.into_iter().map(|job| (batch, unready(job))));
             return Ok(());
         };
         if let Some(part) = wave {
-            desk.wave.append(&mut jobs);
+            if std::mem::replace(&mut desk.wave.0, batch) != batch {
+                desk.wave.1.clear();
+            }
+            desk.wave.1.append(&mut jobs);
             if !part.more {
-                engine.submit(std::mem::take(&mut desk.wave), true, self.finished.clone());
+                let done = self.listen(desk.era, Some(batch));
+                engine.submit(std::mem::take(&mut desk.wave.1), true, done);
             }
             return Ok(());
         }
         // What an earlier session asked for is under way: its answer goes to this one.
-        jobs.retain(|job| desk.open.insert(job.request));
-        engine.submit(jobs, false, self.finished.clone());
+        jobs.retain(|job| desk.open.insert(job.request, batch).is_none());
+        if !jobs.is_empty() {
+            engine.submit(jobs, false, self.listen(desk.era, None));
+        }
         Ok(())
+    }
+
+    /// Where an engine answers what it is asked at once: a wave, or else jobs that are in [`Desk::open`].
+    fn listen(self: &Arc<Self>, era: u64, wave: Option<u64>) -> UnboundedSender<Vec<Finished>> {
+        let (done, answers) = unbounded_channel();
+        self.runtime.spawn(pass_on(self.clone(), era, wave, answers));
+        done
     }
 
     fn visit(&self, desk: &mut Desk, frame: JobFrame, watched: Vec<bool>) -> Result<(), No> {
@@ -193,14 +199,33 @@ impl Floor {
     }
 
     /// The engine is made: it serves from here on.
-    pub(super) fn serve(self: &Arc<Self>, engine: Arc<EmbeddedEngine>) {
+    pub(super) fn serve(self: &Arc<Self>, engine: Arc<EmbeddedEngine>, first: StateId) {
         let pulse = engine.pulse();
         let stuck_after = self.parts.settings.engine.stuck_after.0;
         stuck::watch(self.agent.clone(), "engine 0".into(), pulse, stuck_after);
-        tokio::spawn(follow(self.clone(), engine.versions(), engine.refusals()));
         let mut desk = self.desk();
-        desk.say(EngineEvent::Serving(*engine.versions().borrow()));
+        let follow = follow(self.clone(), desk.era, engine.versions(), engine.refusals());
+        tokio::spawn(follow);
+        desk.digests.insert(first.version, first.digest);
         desk.engine = Some(engine);
+        desk.say_serving();
+    }
+
+    /// The engine is about to be given these weights.
+    pub(super) fn expect(&self, state: StateId) {
+        self.desk().digests.insert(state.version, state.digest);
+    }
+
+    /// Its weights are not its agent's (any more): it is asked nothing, and what it still answers is dropped. Whoever opened this session
+    /// has not asked it for anything, since it never served what was announced.
+    pub(super) fn retire(&self) {
+        let mut desk = self.desk();
+        desk.end_visits();
+        desk.era += 1;
+        desk.engine = None;
+        desk.digests.clear();
+        desk.open.clear();
+        desk.wave.1.clear();
     }
 
     pub(super) fn say(&self, event: EngineEvent) {
@@ -224,6 +249,22 @@ impl Floor {
 }
 
 impl Desk {
+    fn say_serving(&mut self) {
+        let Some(version) = self.engine.as_ref().map(|engine| *engine.versions().borrow()) else {
+            return;
+        };
+        self.digests = self.digests.split_off(&version);
+        if let Some(digest) = self.digests.get(&version).copied() {
+            self.say(EngineEvent::Serving(StateId { version, digest }));
+        }
+    }
+
+    fn finish(&self, finished: impl IntoIterator<Item = (u64, Finished)>) {
+        for answers in wire::answers(finished) {
+            self.say(EngineEvent::Finished(answers));
+        }
+    }
+
     fn say(&self, event: EngineEvent) {
         if let Some(session) = &self.session {
             // A session whose connection is gone is about to hang up.
@@ -255,15 +296,30 @@ fn broken() -> No {
     )
 }
 
-async fn pass_on(floor: Arc<Floor>, mut answers: UnboundedReceiver<Vec<Finished>>) {
+/// Asked of a process that has no engine.
+fn unready(job: Job) -> Finished {
+    let failure = EngineFailure {
+        reason: failure::engine("the engine has no weights yet"),
+        retry: true,
+    };
+    Finished {
+        job,
+        result: Err(failure),
+    }
+}
+
+async fn pass_on(floor: Arc<Floor>, era: u64, wave: Option<u64>, mut answers: UnboundedReceiver<Vec<Finished>>) {
     while let Some(list) = answers.recv().await {
         let mut desk = floor.desk();
-        for one in &list {
-            desk.open.remove(&one.job.request);
+        if desk.era != era {
+            return;
         }
-        for answers in wire::answers(list) {
-            desk.say(EngineEvent::Finished(answers));
-        }
+        let numbered = list.into_iter().filter_map(|one| {
+            let batch = wave.or_else(|| desk.open.remove(&one.job.request));
+            batch.map(|batch| (batch, one))
+        });
+        let numbered: Vec<_> = numbered.collect();
+        desk.finish(numbered);
     }
 }
 
@@ -280,19 +336,23 @@ async fn pass_on_told(floor: Arc<Floor>, mut tellings: UnboundedReceiver<Told>) 
 /// Says what the engine serves and refuses, as it changes.
 async fn follow(
     floor: Arc<Floor>,
+    era: u64,
     mut versions: watch::Receiver<WeightVersion>,
     mut refusals: watch::Receiver<Option<Refusal>>,
 ) {
     loop {
         tokio::select! {
             Ok(()) = versions.changed() => {
-                let version = *versions.borrow_and_update();
-                floor.say(EngineEvent::Serving(version));
+                let mut desk = floor.desk();
+                if desk.era == era {
+                    desk.say_serving();
+                }
             }
             Ok(()) = refusals.changed() => {
                 let refusal = refusals.borrow_and_update().clone();
-                if let Some(Refusal { version, reason }) = refusal {
-                    floor.say(EngineEvent::Refused { version, reason });
+                let desk = floor.desk();
+                if let Some(Refusal { version, reason }) = refusal.filter(|_| desk.era == era) {
+                    desk.say(EngineEvent::Refused { version, reason });
                 }
             }
             else => return,

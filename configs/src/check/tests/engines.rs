@@ -14,11 +14,13 @@ fn engine(keys: &str, expected: &[(&str, &str)]) {
 
 #[test]
 fn an_engine_is_asked_at_its_url() {
-    for urls in [
-        r#"["http://127.0.0.1:8101"]"#,
-        r#"["http://engine-a:8101/", "https://gpu.example.org", "http://[::1]:8101"]"#,
+    let far = r#"weights_listen = "0.0.0.0:8100", weights_url = "http://agent-a:8100""#;
+    for keys in [
+        r#"urls = ["http://127.0.0.1:8101"]"#.to_owned(),
+        r#"urls = ["http://localhost:8101", "http://[::1]:8101/"]"#.to_owned(),
+        format!(r#"urls = ["http://engine-a:8101/", "https://gpu.example.org:443", "http://[fd00::1]:8101"], {far}"#),
     ] {
-        engine(&format!("urls = {urls}"), &[]);
+        engine(&keys, &[]);
     }
     let urls = "agents.a.engine.urls";
     engine("swap = \"drain\"", &[(urls, "is empty")]);
@@ -28,18 +30,29 @@ fn an_engine_is_asked_at_its_url() {
         ("http://:8101", "no host"),
         ("http://h:0", "no host"),
         ("http://h:x", "no host"),
+        ("http://h", "port 443 too"),
+        ("https://gpu.example.org", "port 443 too"),
+        ("http://h:+1", "no host"),
+        ("http://[::1]", "no host"),
+        ("http://[::1]8101", "no host"),
+        ("http://[::1:8101", "no host"),
+        ("http://[h]:8101", "no host"),
+        ("http://::1:8101", "no host"),
         ("http://me:secret@h:8101", "DYAD_ENGINE_TOKEN"),
         ("http://h:8101/v1", "more than a host"),
         ("http://h:8101?x", "more than a host"),
     ] {
         engine(&format!("urls = [{url:?}]"), &[(urls, said)]);
     }
-    engine(r#"urls = ["http://h:1", "http://h:1/"]"#, &[(urls, "named once")]);
+    engine(
+        r#"urls = ["http://127.0.0.1:1", "http://127.0.0.1:1/"]"#,
+        &[(urls, "named once")],
+    );
 }
 
 #[test]
 fn two_agents_do_not_share_an_engine_process() {
-    let keys = r#"engine = { kind = "dyad", urls = ["http://h:1"] }"#;
+    let keys = r#"engine = { kind = "dyad", urls = ["http://127.0.0.1:1"] }"#;
     let found = problems(&[
         (AGENT, &format!("{AGENT}\n{keys}")),
         ("[agents.b]", &format!("[agents.b]\n{keys}")),
@@ -50,7 +63,7 @@ fn two_agents_do_not_share_an_engine_process() {
 
 #[test]
 fn weights_are_fetched_at_an_address_that_can_be_asked() {
-    let urls = r#"urls = ["http://h:1"]"#;
+    let urls = r#"urls = ["http://127.0.0.1:1"]"#;
     let listen = "agents.a.engine.weights_listen";
     engine(
         &format!("{urls}, weights_listen = \"0.0.0.0:8100\""),
@@ -69,4 +82,34 @@ fn weights_are_fetched_at_an_address_that_can_be_asked() {
         &format!("{urls}, replicas = 2"),
         &[("agents.a.engine.replicas", "engine.urls")],
     );
+}
+
+#[test]
+fn an_engine_on_another_host_can_reach_the_weights() {
+    let listen = "agents.a.engine.weights_listen";
+    for url in [
+        "http://engine-a:8101",
+        "http://10.0.0.4:8101",
+        "https://gpu.example.org:443",
+    ] {
+        let urls = format!("urls = [\"http://127.0.0.1:1\", {url:?}]");
+        engine(&urls, &[(listen, "weights_url = ")]);
+        engine(&format!("{urls}, weights_url = \"http://agent-a:8100\""), &[]);
+        engine(&format!("{urls}, weights_listen = \"10.0.0.3:8100\""), &[]);
+    }
+}
+
+#[test]
+fn keys_of_engine_processes_are_not_taken_for_others() {
+    for kind in ["embedded", "scripted"] {
+        for (key, value) in [
+            ("urls", r#"["http://127.0.0.1:1"]"#),
+            ("weights_listen", r#""127.0.0.1:8100""#),
+            ("weights_url", r#""http://127.0.0.1:8100""#),
+        ] {
+            let keys = format!("{AGENT}\nengine = {{ kind = {kind:?}, {key} = {value} }}");
+            let path = format!("agents.a.engine.{key}");
+            expect(&[(AGENT, &keys)], &[(&path, "kind = \"dyad\"")]);
+        }
+    }
 }
