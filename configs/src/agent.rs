@@ -218,6 +218,18 @@ pub enum EngineKind {
     Embedded,
     /// Answers made from the request's seed without a model, to measure everything else.
     Scripted,
+    /// SGLang servers.
+    Sglang,
+    /// vLLM servers.
+    Vllm,
+}
+
+impl EngineKind {
+    /// Whether its servers are other people's programs, driven over HTTP.
+    #[must_use]
+    pub fn is_foreign(self) -> bool {
+        matches!(self, Self::Sglang | Self::Vllm)
+    }
 }
 
 /// `engine`
@@ -237,6 +249,11 @@ pub struct EngineConfig {
     pub prefix_cache_mib: usize,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,
+    /// Where engines answer that run as processes of their own: one URL each.
+    pub urls: Vec<String>,
+    /// Where weights are written for SGLang and vLLM, which see the folder under the same path; `weights` in the run's folder if not
+    /// given.
+    pub weights_folder: Option<PathBuf>,
 }
 
 impl Default for EngineConfig {
@@ -249,6 +266,8 @@ impl Default for EngineConfig {
             prefill_tokens: 4096,
             prefix_cache_mib: 1024,
             stuck_after: HumanDuration::from_secs(600),
+            urls: Vec::new(),
+            weights_folder: None,
         }
     }
 }

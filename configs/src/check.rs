@@ -5,6 +5,7 @@
 //! and parameters is checked where the workflows are.
 
 mod agent_rules;
+mod engine_rules;
 mod http_rules;
 mod loss_rules;
 mod merge;

@@ -125,6 +125,7 @@ fn a_program_is_told_no_password() {
             ("DYAD_STATE", url),
             ("DYAD_PASSWORD_OPERATOR", url),
             ("DYAD_HTTP_TOKEN", url),
+            ("DYAD_ENGINE_TOKEN", url),
             ("DYAD_HARMLESS", "yes"),
         ])
         .output()

@@ -1,13 +1,14 @@
 //! Engines behind an agent's router: ids in; ids, log-probs and version spans out.
 //!
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
-//! own thread) and [`scripted`] (answers made from the seed without a model, to measure everything else); [`replicas`] shares work
-//! out among several; [`stuck`] ends the process when an engine's thread is stuck.
+//! own thread), [`scripted`] (answers made from the seed without a model, to measure everything else) and [`remote`] (SGLang and vLLM);
+//! [`replicas`] shares work out among several; [`stuck`] ends the process when an engine's thread is stuck.
 //!
 //! Beside the jobs of training an engine serves **visits** ([`Visit`], [`visits`]): they tell their tokens as they come, may be left
 //! at any time, and make way for waves and for weights.
 
 pub mod embedded;
+pub mod remote;
 pub mod replicas;
 pub mod scripted;
 pub mod stuck;

@@ -198,6 +198,7 @@ fn is_secret(name: &std::ffi::OsStr) -> bool {
         "DYAD_TASK_KEY",
         "DYAD_CLIENT",
         "DYAD_HTTP_TOKEN",
+        "DYAD_ENGINE_TOKEN",
     ]
     .iter()
     .any(|begin| name.starts_with(begin))

@@ -1,7 +1,8 @@
 //! Who may be spoken to without TLS: this machine, and a container's network.
 
 /// Why a host must not be spoken to in plaintext; `None` if it may.
-pub(crate) fn refuse_plaintext(host: &str, allowed: bool, scheme: &str) -> Option<String> {
+#[must_use]
+pub fn refuse_plaintext(host: &str, allowed: bool, scheme: &str) -> Option<String> {
     if allowed || stays_inside(host) {
         return None;
     }

@@ -66,6 +66,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         super::agent_rules::agent(config, name, agent, report);
     }
     agents(config, report);
+    super::engine_rules::all(config, report);
     super::http_rules::all(config, report);
     rounds(config, report);
 }

@@ -1,6 +1,7 @@
 //! Every problem of a file is named at once, at its key path, with what to write instead.
 #![allow(clippy::unwrap_used)]
 
+mod engines;
 mod fronts;
 mod losses;
 

@@ -27,7 +27,7 @@ use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
 use crate::metrics::MetricsWriter;
 
-type Sink = Box<dyn WeightSink>;
+pub(super) type Sink = Box<dyn WeightSink>;
 
 impl Training {
     /// Restores or begins the policy's training state and starts its engine.
@@ -47,7 +47,7 @@ impl Training {
             agent,
         };
         if !training.settings.train.enabled {
-            let engine = training.engines(&prepared)?.0;
+            let engine = training.engines(&prepared).await?.0;
             return Ok((training, engine));
         }
         let engine = training.begin(prepared).await?;
@@ -77,8 +77,9 @@ impl Training {
             Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
             None => Trainer::new(shape, weights, options)?,
         };
-        let (engine, sinks) = self.engines(&prepared)?;
-        self.refused = Refused::new(engine.refusals(), self.settings.engine.replicas);
+        let (engine, sinks) = self.engines(&prepared).await?;
+        let engines = self.settings.engine.replicas.max(self.settings.engine.urls.len());
+        self.refused = Refused::new(engine.refusals(), engines);
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
@@ -107,7 +108,11 @@ impl Training {
     }
 
     /// The engines of this agent behind one client, and where published weights reach them.
-    fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+    async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+        if self.settings.engine.kind.is_foreign() {
+            let (engine, sink) = self.foreign(prepared).await?;
+            return Ok((engine, vec![sink]));
+        }
         let (mut engines, mut sinks) = (Vec::new(), Vec::new());
         for replica in 0..self.settings.engine.replicas {
             let (engine, sink) = self.engine(prepared, replica)?;
@@ -183,7 +188,7 @@ impl Training {
 }
 
 /// Every token that is no control token.
-fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
+pub(super) fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
     (0..text.vocab_size() as u32)
         .filter(|id| !text.is_control(*id))
         .collect()
