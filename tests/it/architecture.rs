@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 9] = [
+const HOMES: [(&str, &[&str]); 10] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -25,6 +25,7 @@ const HOMES: [(&str, &[&str]); 9] = [
     ("torch-sys", &["trainer"]),
     ("actix", &["agents"]),
     ("actix-web", &["agents"]),
+    ("reqwest", &["agents"]),
     ("rusqlite", &["agents"]),
 ];
 

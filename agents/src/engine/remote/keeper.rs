@@ -20,6 +20,9 @@ const STRIKES: u32 = 3;
 /// Looks in succession after which it is said again that a server does not answer.
 const REMIND: u32 = 12;
 
+/// Loads in succession that may fail in a server that is well.
+const LOADS: u32 = 5;
+
 /// Where weights are announced.
 pub(super) type Wanted = watch::Receiver<Option<Source>>;
 /// Where the outcome of every look at what a server is goes.
@@ -158,13 +161,14 @@ impl Driver {
                     tries = 0;
                     tracing::info!(version = %source.version, "{} serves new weights", self.name());
                 }
-                Err(trouble) if trouble.may_pass() => {
+                Err(trouble) if trouble.may_pass() && tries < LOADS => {
                     tracing::warn!(%trouble, version = %source.version, "{} did not take weights; they are sent again", self.name());
                     self.doubt.notify_one();
                     tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
                     tries += 1;
                 }
                 Err(trouble) => {
+                    tries = 0;
                     tracing::error!(%trouble, version = %source.version, "{} did not take weights", self.name());
                     self.refuse(source.version, &trouble);
                     tokio::select! {

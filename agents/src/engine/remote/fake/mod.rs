@@ -216,7 +216,13 @@ fn serve(shared: &Data<Shared>, listener: TcpListener) -> ServerHandle {
             _ => app.configure(sglang::routes),
         }
     });
-    let server = server.workers(1).disable_signals().listen(listener).unwrap().run();
+    let server = server
+        .workers(1)
+        .h1_allow_half_closed(false)
+        .disable_signals()
+        .listen(listener)
+        .unwrap()
+        .run();
     let handle = server.handle();
     tokio::spawn(server);
     handle

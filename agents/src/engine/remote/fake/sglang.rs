@@ -89,6 +89,9 @@ async fn generated(request: HttpRequest, shared: Data<Shared>, body: Json<Value>
             "output_token_logprobs": chosen,
         },
     });
+    if made.ids.is_empty() {
+        answer["meta_info"]["output_token_logprobs"] = Value::Null;
+    }
     if call.top > 0 {
         answer["meta_info"]["output_top_logprobs"] = Value::Array(top);
     }

@@ -106,6 +106,9 @@ async fn completions(request: HttpRequest, shared: Data<Shared>, body: Json<Valu
         "finish_reason": reason,
         "token_ids": ids,
     });
+    if made.ids.is_empty() {
+        choice["logprobs"] = Value::Null;
+    }
     if shared.says_versions && body["return_weight_versions"] == true && !made.ids.is_empty() {
         choice["weight_versions"] = json!([{ "version": made.label, "start": 0, "end": made.ids.len() }]);
     }
@@ -155,7 +158,7 @@ async fn collective_rpc(shared: Data<Shared>, body: Json<Value>) -> HttpResponse
     match shared.load(Path::new(folder)) {
         Ok(()) => HttpResponse::Ok().json(json!({ "results": [null] })),
         // It does not tell a person's mistake from its own.
-        Err(said) => refused(400, &said),
+        Err(said) => refused(500, &said),
     }
 }
 

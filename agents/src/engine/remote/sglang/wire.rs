@@ -50,11 +50,15 @@ pub(super) fn request(ask: &Ask) -> Value {
 pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     let meta = answer.get("meta_info").and_then(Value::as_object);
     let meta = meta.ok_or_else(|| missing("meta_info"))?;
-    let chosen = list(meta, "output_token_logprobs").ok_or_else(|| missing("meta_info.output_token_logprobs"))?;
-    let chosen = chosen.iter().map(pair).collect::<Result<Vec<_>, _>>()?;
-    if let Some(told) = answer.get("output_ids").and_then(Value::as_array)
-        && told.len() > chosen.len()
-    {
+    let end = end(meta)?;
+    let chosen = match list(meta, "output_token_logprobs") {
+        Some(list) => list.iter().map(pair).collect::<Result<Vec<_>, _>>()?,
+        // Ended before its prompt was computed: it says nothing of tokens.
+        None if end == End::Aborted => Vec::new(),
+        None => return Err(missing("meta_info.output_token_logprobs")),
+    };
+    let told = answer.get("output_ids").and_then(Value::as_array);
+    if let Some(told) = told.filter(|told| told.len() > chosen.len() && end != End::Aborted) {
         return Err(Trouble::Malformed(format!(
             "{} ids with {} log-probs",
             told.len(),
@@ -72,7 +76,7 @@ pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     Ok(Reply {
         ids,
         logprobs,
-        end: end(meta)?,
+        end,
         label: meta.get("weight_version").and_then(Value::as_str).map(str::to_owned),
         reused: meta.get("cached_tokens").and_then(Value::as_u64).unwrap_or(0) as usize,
         top: alternatives
@@ -233,6 +237,10 @@ mod tests {
 
     #[test]
     fn a_reply_without_what_is_needed_is_refused() {
+        let mut early = answer();
+        early["meta_info"] = json!({"finish_reason": {"type": "abort", "message": "Abort before prefill"}});
+        let read = reply(&early, 0).unwrap();
+        assert!(read.ids.is_empty() && read.end == End::Aborted);
         let spoil: [fn(&mut Value); 7] = [
             |answer| answer["meta_info"] = Value::Null,
             |answer| answer["meta_info"]["output_token_logprobs"] = Value::Null,

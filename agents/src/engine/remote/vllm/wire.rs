@@ -46,10 +46,14 @@ pub(super) fn request(ask: &Ask, model: &str) -> Value {
 /// Something is missing, is no finite number, or does not fit the rest.
 pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     let choice = answer.pointer("/choices/0").ok_or_else(|| missing("choices[0]"))?;
-    let logprobs = choice.pointer("/logprobs/token_logprobs").and_then(Value::as_array);
-    let logprobs = logprobs.ok_or_else(|| missing("logprobs.token_logprobs"))?;
-    let logprobs = logprobs.iter().map(logprob).collect::<Result<Vec<_>, _>>()?;
-    let ids = ids(choice)?;
+    let end = end(choice)?;
+    let told = choice.pointer("/logprobs/token_logprobs").and_then(Value::as_array);
+    let (ids, logprobs) = match told {
+        Some(list) => (ids(choice)?, list.iter().map(logprob).collect::<Result<Vec<_>, _>>()?),
+        // Ended before its prompt was computed: it says nothing of tokens.
+        None if end == End::Aborted => Default::default(),
+        None => return Err(missing("logprobs.token_logprobs")),
+    };
     if ids.len() != logprobs.len() {
         return Err(Trouble::Malformed(format!(
             "{} ids with {} log-probs",
@@ -63,7 +67,7 @@ pub(super) fn reply(answer: &Value, top: u32) -> Result<Reply, Trouble> {
     Ok(Reply {
         ids,
         logprobs,
-        end: end(choice)?,
+        end,
         label: versions(choice),
         reused: cached.and_then(Value::as_u64).unwrap_or(0) as usize,
         top: places.map(alternatives).collect::<Result<_, _>>()?,
@@ -245,6 +249,11 @@ mod tests {
 
     #[test]
     fn a_reply_without_what_is_needed_is_refused() {
+        let mut early = answer();
+        early["choices"][0]["finish_reason"] = json!("abort");
+        early["choices"][0]["logprobs"] = Value::Null;
+        let read = reply(&early, 0).unwrap();
+        assert!(read.ids.is_empty() && read.end == End::Aborted);
         let spoil: [fn(&mut Value); 7] = [
             |answer| answer["choices"] = json!([]),
             |answer| answer["choices"][0]["logprobs"] = Value::Null,
