@@ -147,7 +147,7 @@ impl Driver {
                 tokio::select! {
                     changed = wanted.changed() => if changed.is_err() { return },
                     () = self.until(false) => return,
-                    () = self.lost.notified() => self.stop_serving().await,
+                    () = self.lost.notified() => self.change(|state| state.serving = None),
                 }
                 continue;
             };
@@ -204,8 +204,10 @@ impl Driver {
             }
             What::Adapter(folder) => {
                 self.server.load_adapter(&label, folder).await?;
-                let before = self.served.write().await.replace(served(None, Some(label)));
-                self.unload(before).await;
+                let now = served(None, Some(label));
+                let before = self.served.write().await.replace(now.clone());
+                // One that was lost and is there again is in use.
+                self.unload(before.filter(|before| before.adapter != now.adapter)).await;
             }
         }
         self.change(|state| state.serving = Some(source.version));
