@@ -142,13 +142,12 @@ impl Fake {
         format!("http://{}", self.address)
     }
 
-    /// As `kill -9`: connections break, and nothing is computed any more when this returns.
+    /// As `kill -9`: connections break.
     pub(super) async fn kill(&self) {
         let server = self.server.lock().unwrap().take();
         if let Some(server) = server {
             server.stop(false).await;
         }
-        self.until_running(0).await;
     }
 
     /// Starts again with the weights that it was started with at first.
