@@ -8,7 +8,7 @@
 //! at any time, and make way for waves and for weights.
 
 pub mod embedded;
-pub mod remote;
+pub mod foreign;
 pub mod replicas;
 pub mod scripted;
 pub mod stuck;

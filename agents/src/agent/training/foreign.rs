@@ -9,9 +9,9 @@ use super::Training;
 use super::begin::{Sink, words};
 use crate::agent::policy::Prepared;
 use crate::engine::EngineClient;
-use crate::engine::remote::driver::Settings;
-use crate::engine::remote::fleet::Fleet;
-use crate::engine::remote::{self, Pace};
+use crate::engine::foreign::driver::Settings;
+use crate::engine::foreign::fleet::Fleet;
+use crate::engine::foreign::{self, Pace};
 
 /// Prompts by which a server's log-probs are looked at, and their tokens.
 const PROBES: usize = 4;
@@ -22,7 +22,7 @@ impl Training {
     /// servers were started, but for an adapter.
     pub(super) async fn foreign(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Sink)> {
         let engine = &self.settings.engine;
-        let servers = engine.urls.iter().map(|url| remote::server(engine.kind, url));
+        let servers = engine.urls.iter().map(|url| foreign::server(engine.kind, url));
         let servers = servers.collect::<anyhow::Result<Vec<_>>>()?;
         let as_started = !self.settings.train.enabled && prepared.base.is_none();
         tracing::info!(urls = engine.urls.join(" "), "waiting for the agent's engines");

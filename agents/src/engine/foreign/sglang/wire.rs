@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::remote::server::{About, Ask, End, Reply};
-use crate::engine::remote::trouble::Trouble;
+use crate::engine::foreign::server::{About, Ask, End, Reply};
+use crate::engine::foreign::trouble::Trouble;
 
 /// What `/generate` is sent.
 pub(super) fn request(ask: &Ask) -> Value {
@@ -178,7 +178,7 @@ pub(super) fn success(answer: &Value) -> Result<(), Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::remote::tests::ask;
+    use crate::engine::foreign::tests::ask;
 
     #[test]
     fn a_request_says_all_that_sampling_depends_on() {

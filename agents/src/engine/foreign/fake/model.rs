@@ -7,20 +7,20 @@ use trainer::device::Device;
 use trainer::model::{Decoder, ModelShape, Parts, RowBatch, Weights, peft};
 
 /// A model that answers with logits.
-pub(in crate::engine::remote) struct Model {
-    pub(in crate::engine::remote) shape: ModelShape,
+pub(in crate::engine::foreign) struct Model {
+    pub(in crate::engine::foreign) shape: ModelShape,
     decoder: Mutex<Decoder>,
 }
 
 impl Model {
-    pub(in crate::engine::remote) fn open(folder: &Path) -> Result<Self, String> {
+    pub(in crate::engine::foreign) fn open(folder: &Path) -> Result<Self, String> {
         let shape = ModelShape::load(folder).map_err(|error| error.to_string())?;
         let weights = Weights::load(&shape, folder).map_err(|error| error.to_string())?;
         Self::bound(shape, (&weights).into())
     }
 
     /// Without what an adapter adds to the head.
-    pub(in crate::engine::remote) fn with_adapter(base: &Path, adapter: &Path) -> Result<Self, String> {
+    pub(in crate::engine::foreign) fn with_adapter(base: &Path, adapter: &Path) -> Result<Self, String> {
         let shape = ModelShape::load(base).map_err(|error| error.to_string())?;
         let weights = Weights::load(&shape, base).map_err(|error| error.to_string())?;
         let (_, adapter) = peft::load(adapter, &shape).map_err(|error| error.to_string())?;
@@ -36,7 +36,7 @@ impl Model {
     }
 
     /// What follows `ids`, of every token.
-    pub(in crate::engine::remote) fn logits(&self, ids: &[u32]) -> Vec<f32> {
+    pub(in crate::engine::foreign) fn logits(&self, ids: &[u32]) -> Vec<f32> {
         let decoder = self.decoder.lock().unwrap();
         let batch = RowBatch::new(&self.shape, &[ids], Device::Cpu).unwrap();
         let hidden = decoder.hidden(&batch).unwrap();
@@ -46,7 +46,7 @@ impl Model {
     }
 
     /// log-softmax(logits / temperature) of what follows `ids`.
-    pub(in crate::engine::remote) fn logprobs(&self, ids: &[u32], temperature: f32) -> Vec<f32> {
+    pub(in crate::engine::foreign) fn logprobs(&self, ids: &[u32], temperature: f32) -> Vec<f32> {
         log_softmax(&self.logits(ids), temperature)
     }
 }

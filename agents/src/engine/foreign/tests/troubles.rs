@@ -1,7 +1,7 @@
 //! What goes wrong, and what is made of it.
 
 use super::*;
-use crate::engine::remote::fake::{Fault, How};
+use crate::engine::foreign::fake::{Fault, How};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_fails_is_made_again_and_one_that_always_fails_is_told() {

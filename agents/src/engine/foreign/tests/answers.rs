@@ -4,7 +4,7 @@ use broker::protocol::turn::Finish;
 
 use super::*;
 use crate::engine::Visit;
-use crate::engine::remote::fake::How;
+use crate::engine::foreign::fake::How;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_come_with_true_logprobs_of_the_weights_that_made_them() {

@@ -244,8 +244,8 @@ fn judge(reply: &Reply, ask: &Ask, vocab: usize) -> Result<(), Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::remote::server::End;
-    use crate::engine::remote::tests::ask;
+    use crate::engine::foreign::server::End;
+    use crate::engine::foreign::tests::ask;
 
     #[test]
     fn a_reply_that_cannot_be_the_answer_is_refused() {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::generate::{Call, generate};
 use super::{Fault, Shared};
-use crate::engine::remote::server::End;
+use crate::engine::foreign::server::End;
 
 const NAME: &str = "the-model";
 

@@ -29,7 +29,7 @@ const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
 /// Tokens of a prompt and its answer.
 const CONTEXT: usize = 48;
 
-pub(in crate::engine::remote) fn ask() -> Ask {
+pub(in crate::engine::foreign) fn ask() -> Ask {
     Ask {
         id: "x".into(),
         prompt: vec![1, 2],

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::model::log_softmax;
 use super::{Fault, Shared};
-use crate::engine::remote::server::End;
+use crate::engine::foreign::server::End;
 
 /// What is asked for, read from either shape.
 pub(super) struct Call {

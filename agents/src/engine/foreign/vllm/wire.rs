@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::remote::server::{About, Ask, End, Reply};
-use crate::engine::remote::trouble::Trouble;
+use crate::engine::foreign::server::{About, Ask, End, Reply};
+use crate::engine::foreign::trouble::Trouble;
 
 /// What `/v1/completions` is sent. All that sampling depends on is said: what is not, a server takes from the model's
 /// `generation_config.json`.
@@ -178,7 +178,7 @@ pub(super) fn label(answer: &Value) -> Result<String, Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::remote::tests::ask;
+    use crate::engine::foreign::tests::ask;
 
     #[test]
     fn a_request_says_all_that_sampling_depends_on() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::generate::{Call, generate};
 use super::{Fault, Shared};
-use crate::engine::remote::server::End;
+use crate::engine::foreign::server::End;
 
 pub(super) fn routes(config: &mut ServiceConfig) {
     config
