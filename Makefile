@@ -68,14 +68,14 @@ endif
 
 chaos: build ## random kills and faults; CONVERSATIONS=300 FAULTS=30 SEED=1 PAUSE=0 (seconds between faults)
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
-	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test -p tests --no-run --quiet
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
 	$(phase) "chaos" "about 3 seconds a fault" env DYAD_CHAOS_CONVERSATIONS=$(CONVERSATIONS) DYAD_CHAOS_FAULTS=$(FAULTS) \
-	    DYAD_CHAOS_SEED=$(SEED) DYAD_CHAOS_PAUSE=$(PAUSE) cargo test -p tests --test it chaos -- --nocapture
+	    DYAD_CHAOS_SEED=$(SEED) DYAD_CHAOS_PAUSE=$(PAUSE) cargo test --workspace --test it chaos -- --nocapture
 
 fuzz: build ## damaged input for every decoder; SECONDS=60 for each of them
-	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test -p tests --no-run --quiet
+	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --test it --no-run --quiet
 	$(phase) "fuzz" "a minute for each of a dozen" env DYAD_FUZZ_SECONDS=$(or $(SECONDS),60) \
-	    cargo test -p tests --test it fuzz:: -- --nocapture --test-threads 1
+	    cargo test --workspace --test it fuzz:: -- --nocapture --test-threads 1
 
 mutants: build ## takes one guard away at a time: a named test must fail each time
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
@@ -93,16 +93,16 @@ parity: build ## models, gradients and adapters against transformers and peft, f
 	$(phase) "fixtures" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity
 	$(phase) "fixtures as committed" "a second" $(PARITY) trainer/fixtures/compare.py trainer/fixtures/models target/parity
 	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
-		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test -p trainer --lib parity $(ARGS)
+		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test --workspace --lib parity $(ARGS)
 
 bench-engine: build ## tokens per second beside transformers' generate(), one thread, f32 (Python as for parity)
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
-	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example engine_work
+	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
 	$(phase) "bench" "about 5 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh bench
-	$(phase) "worker" "first time about a minute, then seconds" cargo build -p trainer --example train_work
+	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example train_work
 	$(phase) "bench" "about 15 minutes" env OMP_NUM_THREADS=1 trainer/bench/.venv/bin/python trainer/bench/train.py \
 	    target/debug/examples/train_work $(ARGS)
 

@@ -126,7 +126,8 @@ impl KeptServers {
 }
 
 /// Whether the user has said that the network between hosts may see what is sent.
-fn allows_plaintext() -> bool {
+#[must_use]
+pub fn allows_plaintext() -> bool {
     std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1")
 }
 

@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod clients;
 pub mod connect;
 pub mod coordinator;
 pub mod ended;

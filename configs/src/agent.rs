@@ -45,8 +45,8 @@ pub enum Dtype {
     Bf16,
 }
 
-/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose `model.path` is the same
-/// share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
+/// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose model is the same (one
+/// `model.path`, or an equal `model.random`) share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraConfig {
@@ -218,6 +218,8 @@ pub enum EngineKind {
     Embedded,
     /// Answers made from the request's seed without a model, to measure everything else.
     Scripted,
+    /// `dyad engine`: libtorch in processes of their own.
+    Dyad,
     /// SGLang servers.
     Sglang,
     /// vLLM servers.
@@ -237,6 +239,12 @@ impl EngineKind {
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
     pub kind: EngineKind,
+    /// Where engines answer that run as processes of their own: one URL each.
+    pub urls: Vec<String>,
+    /// Where such engines fetch this agent's weights: IP address and port; port 0 takes any that is free.
+    pub weights_listen: String,
+    /// How they reach it, where that is not the address itself: behind another name, or with `"0.0.0.0:PORT"`.
+    pub weights_url: Option<String>,
     pub swap: Swap,
     /// Engines of this agent, each with a copy of the weights; its router shares conversations out among them.
     pub replicas: usize,
@@ -249,8 +257,6 @@ pub struct EngineConfig {
     pub prefix_cache_mib: usize,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,
-    /// Where engines answer that run as processes of their own: one URL each.
-    pub urls: Vec<String>,
     /// Where weights are written for SGLang and vLLM, which see the folder under the same path; `weights` in the run's folder if not
     /// given.
     pub weights_folder: Option<PathBuf>,
@@ -260,13 +266,15 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             kind: EngineKind::Embedded,
+            urls: Vec::new(),
+            weights_listen: "127.0.0.1:0".into(),
+            weights_url: None,
             swap: Swap::InPlace,
             replicas: 1,
             slots: 256,
             prefill_tokens: 4096,
             prefix_cache_mib: 1024,
             stuck_after: HumanDuration::from_secs(600),
-            urls: Vec::new(),
             weights_folder: None,
         }
     }

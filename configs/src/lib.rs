@@ -5,6 +5,7 @@
 //! The shipped configurations lie beside this crate's sources, in `configs/*.toml`.
 
 pub mod agent;
+pub mod alarms;
 pub mod check;
 pub mod http;
 pub mod names;
@@ -17,6 +18,7 @@ pub use agent::{
     AgentConfig, Dtype, EngineConfig, EngineKind, History, LoraConfig, LoraTarget, ModelConfig, RandomModel,
     SamplingConfig, Swap, TokenizerConfig,
 };
+pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
 pub use names::{AgentName, NameError, RoleName};
 pub use run::{

@@ -156,6 +156,9 @@ pub struct EvalConfig {
     /// Tasks per evaluation.
     #[serde(default)]
     pub tasks: Option<u64>,
+    /// Metric -> value below which an evaluation is warned about, such as the wins against a fixed opponent.
+    #[serde(default)]
+    pub floors: BTreeMap<String, f64>,
     /// The run ends early when an evaluation's `success` reaches this.
     #[serde(default)]
     pub stop_at: Option<f64>,

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::alarms::AlarmsConfig;
+
 /// How an agent trains. See ARCHITECTURE.md, "What is trained", for the formulas.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -37,6 +39,8 @@ pub struct TrainConfig {
     pub keep_checkpoints: usize,
     /// Weight of a role's tokens in the loss, 1 if not listed.
     pub role_weights: std::collections::BTreeMap<crate::RoleName, f64>,
+    /// When to warn of a collapse.
+    pub alarms: AlarmsConfig,
 }
 
 impl TrainConfig {
@@ -69,6 +73,7 @@ impl Default for TrainConfig {
             checkpoint_every: 0,
             keep_checkpoints: 2,
             role_weights: std::collections::BTreeMap::new(),
+            alarms: AlarmsConfig::default(),
         }
     }
 }
@@ -199,7 +204,7 @@ pub enum LossKind {
     Gspo,
     /// The second moment of all log-ratios bounds each of them (arXiv:2510.01161).
     M2po,
-    /// Log-likelihood, for warm starts.
+    /// Log-likelihood of known answers, where the workflow tells them.
     CrossEntropy,
 }
 

@@ -10,7 +10,7 @@ use crate::{AgentName, ByteSize, HumanDuration, RoleName};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowConfig {
-    /// `signal`, `solo`, `solve-verify`, `solve-rewrite-select`, or `process:FILE`.
+    /// A shipped workflow, such as `signal` or `solve-verify`, or `process:FILE`.
     pub kind: String,
     /// A named variant of the workflow; `dyad` is ours, others are exact copies of a reference.
     #[serde(default = "default_profile")]

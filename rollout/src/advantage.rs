@@ -12,6 +12,10 @@
 //! - `reinforce_plus_plus`: `A = r`, and `reinforce_plus_plus_baseline`: `A = r - mean` with the mean of `grpo`, then a z-score
 //!   over the tokens of the batch (REINFORCE++, arXiv:2501.03262, equations 6 to 8).
 //!
+//! A subkey names one thing that is tried several times over, such as a proposed problem: its seats are independent tries, and
+//! each stands for a conversation of its own in the formulas above. Without a subkey, the seats of a conversation may have
+//! influenced each other and are one.
+//!
 //! Sums run in the order of (member, seat), in f64: the order of arrival changes no bit.
 
 use std::collections::BTreeMap;
@@ -34,7 +38,7 @@ pub struct GroupAdvantages {
     pub keys: usize,
     /// Keys with two or more conversations whose rewards do not differ.
     pub equal: usize,
-    /// Keys with one conversation: nothing to compare with, A = 0.
+    /// Keys with one conversation (or try): nothing to compare with, A = 0.
     pub alone: usize,
 }
 
@@ -72,17 +76,25 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
             continue;
         }
         for i in at {
-            group.values[i] = key.advantage(kind, samples[i].member, f64::from(samples[i].reward));
+            group.values[i] = key.advantage(kind, unit(&samples[i]), f64::from(samples[i].reward));
         }
     }
     group
 }
 
+/// What is compared with its likes: a conversation, by its member, or with a subkey one seat of it.
+type Unit = (u16, u16);
+
+fn unit(sample: &Sample) -> Unit {
+    let seat = if sample.subkey.is_empty() { 0 } else { sample.seat };
+    (sample.member, seat)
+}
+
 /// The rewards of one key.
 struct Key {
-    /// `m_c` by member.
-    means: BTreeMap<u16, f64>,
-    /// Their sum, in the order of members.
+    /// `m_c` by unit.
+    means: BTreeMap<Unit, f64>,
+    /// Their sum, in the order of units.
     sum: f64,
     /// Unbiased standard deviation of the rewards.
     std: f64,
@@ -92,17 +104,17 @@ struct Key {
 
 impl Key {
     fn new<'a>(samples: impl Iterator<Item = &'a Sample>) -> Self {
-        let mut sums: BTreeMap<u16, (f64, f64)> = BTreeMap::new();
+        let mut sums: BTreeMap<Unit, (f64, f64)> = BTreeMap::new();
         let mut rewards = Vec::new();
         for sample in samples {
-            let (sum, count) = sums.entry(sample.member).or_default();
+            let (sum, count) = sums.entry(unit(sample)).or_default();
             *sum += f64::from(sample.reward);
             *count += 1.0;
             rewards.push(f64::from(sample.reward));
         }
-        let means: BTreeMap<u16, f64> = sums
+        let means: BTreeMap<Unit, f64> = sums
             .into_iter()
-            .map(|(member, (sum, count))| (member, sum / count))
+            .map(|(unit, (sum, count))| (unit, sum / count))
             .collect();
         let equal = rewards.windows(2).all(|pair| pair[0] == pair[1]);
         Self {
@@ -114,9 +126,9 @@ impl Key {
         }
     }
 
-    fn advantage(&self, kind: Advantage, member: u16, reward: f64) -> f64 {
+    fn advantage(&self, kind: Advantage, unit: Unit, reward: f64) -> f64 {
         let n = self.means.len() as f64;
-        let own = self.means.get(&member).copied().unwrap_or(0.0);
+        let own = self.means.get(&unit).copied().unwrap_or(0.0);
         let others = self.sum - own;
         match kind {
             Advantage::Loo => reward - others / (n - 1.0),

@@ -16,6 +16,7 @@ fn sample(member: u16, role: &str, seat: u16, reward: f32) -> Sample {
         role: role.into(),
         seat,
         subkey: String::new(),
+        target: None,
         status: SampleStatus::Completed,
         reward,
         parts: vec![],
@@ -100,6 +101,30 @@ fn roles_and_subkeys_have_baselines_of_their_own() {
     close(&found.values, &[1.0, -1.0, 0.0, 0.0]);
     assert_eq!((found.keys, found.alone, found.equal), (2, 0, 1));
     assert!(!found.is_zero());
+}
+
+#[test]
+fn tries_at_one_thing_are_compared_with_each_other() {
+    let tries = |rewards: &[f32], subkey: &str| -> Vec<Sample> {
+        let seat = |(seat, reward): (u16, &f32)| Sample {
+            subkey: subkey.into(),
+            ..sample(0, "solver", seat, *reward)
+        };
+        (0..).zip(rewards).map(seat).collect()
+    };
+    let found = of_group(Advantage::Loo, &tries(&[1.0, 0.0, 0.0], "3+4"));
+    close(&found.values, &[1.0, -0.5, -0.5]);
+    assert_eq!((found.keys, found.alone, found.equal), (1, 0, 0));
+    // One try has nothing to be compared with, and siblings without a subkey never are.
+    close(&of_group(Advantage::Loo, &tries(&[1.0], "3+4")).values, &[0.0]);
+    close(
+        &of_group(Advantage::Loo, &tries(&[1.0, 0.0, 0.0], "")).values,
+        &[0.0; 3],
+    );
+    // Another proposal of the group is another thing.
+    let mut both = tries(&[1.0, 0.0], "3+4");
+    both.extend(tries(&[1.0, 1.0], "1+1").into_iter().map(|s| Sample { member: 1, ..s }));
+    close(&of_group(Advantage::Loo, &both).values, &[1.0, -1.0, 0.0, 0.0]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 10] = [
+const HOMES: [(&str, &[&str]); 11] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -25,8 +25,9 @@ const HOMES: [(&str, &[&str]); 10] = [
     ("torch-sys", &["trainer"]),
     ("actix", &["agents"]),
     ("actix-web", &["agents"]),
-    ("reqwest", &["agents"]),
     ("rusqlite", &["agents"]),
+    ("reqwest", &["agents"]),
+    ("zstd", &["trainer"]),
 ];
 
 /// Crate -> packages it names, tests' own dependencies apart.

@@ -14,7 +14,7 @@ fn up(config: &str, steps: &str) -> (Program, PathBuf) {
 }
 
 /// Trained on, nothing lost, nothing counted twice.
-fn nothing_lost(folder: &Path, agent: &str) {
+pub(crate) fn nothing_lost(folder: &Path, agent: &str) {
     let audit = audit(folder, agent);
     assert!(
         audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,

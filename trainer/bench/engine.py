@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Tokens per second of the engine beside transformers' generate(): the same files, prompts and lengths, one thread, f32.
 
-    python engine.py WORKER [REPEATS]        # WORKER: target/debug/examples/engine_work (`make bench-engine`)
+    python engine.py WORKER [REPEATS [WORK ...]]     # WORK: distinct, groups, ragged; WORKER: target/debug/examples/engine_work (`make bench-engine`)
 
 A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs at the
 fastest of its own settings (attention sdpa or eager, f32 matmul "highest" or "medium"), which is printed. The two take
-turns; medians and their ratio are printed. Seconds are those of the processor, not of the clock: each side is one thread that
+turns; medians and their ratio are printed. Requests of unlike lengths are also given to transformers' own continuous batching
+(its default settings, after a first call that allocates its cache). Seconds are those of the processor, not of the clock: each side is one thread that
 never waits, and other work on the machine then disturbs neither.
 """
 
@@ -20,7 +21,7 @@ import time
 
 os.environ["OMP_NUM_THREADS"] = "1"
 import torch
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GenerationConfig
 
 from model import VOCAB, save_model
 
@@ -76,6 +77,27 @@ def generate(net, ids, samples, new, slots):
     return time.thread_time() - begun
 
 
+class Continuous:
+    """transformers' own continuous batching; its thread computes, so the process's seconds are taken."""
+
+    def __init__(self, net):
+        config = GenerationConfig(do_sample=True, temperature=1.0, top_k=0, max_new_tokens=256, eos_token_id=-1, pad_token_id=0)
+        self.manager = net.init_continuous_batching(generation_config=config)
+        self.manager.start()
+        self.run([[2] * 32], [4])
+
+    def run(self, ids, new):
+        begun, left, tokens = time.process_time(), len(new), 0
+        for prompt, count in zip(ids, new):
+            self.manager.add_request(list(prompt), max_new_tokens=count)
+        while left:
+            result = self.manager.get_result(timeout=1)
+            if result is not None and result.is_finished():
+                left, tokens = left - 1, tokens + len(result.generated_tokens)
+        assert tokens == sum(new)
+        return time.process_time() - begun
+
+
 def fastest(folder):
     """Both attentions and both f32 matmuls, on 32 distinct prompts."""
     best = None
@@ -102,15 +124,22 @@ def main():
     worker, net = Worker(binary, folder), fastest(folder)
     print(f"{'':20}{'engine':>12}{'transformers':>14}   tokens/s, medians of {repeats}; ratio (least, most)")
     for name, (ids, samples, new, slots) in WORK.items():
-        worker.run(ids, new, slots)
-        pairs = []
-        for turn in range(1 if name.startswith("ragged") else repeats):
-            pairs.append((worker.run(ids, new, slots), generate(net, ids, samples, new, slots)))
-        ours, theirs = (statistics.median(side) for side in zip(*pairs))
-        ratios = sorted(b / a for a, b in pairs)
-        total = sum(new)
-        print(f"{name:20}{total / ours:12.0f}{total / theirs:14.0f}   {theirs / ours:.2f}x ({ratios[0]:.2f}, {ratios[-1]:.2f})",
-              flush=True)
+        if len(sys.argv) > 3 and name.split()[0] not in sys.argv[3:]:
+            continue
+        times = 1 if name.startswith("ragged") else repeats
+        compare(name, sum(new), times, lambda: worker.run(ids, new, slots), lambda: generate(net, ids, samples, new, slots))
+        if name.startswith("ragged"):
+            theirs = Continuous(net)
+            compare("  continuous", sum(new), times, lambda: worker.run(ids, new, slots), lambda: theirs.run(ids.tolist(), new))
+            theirs.manager.stop(block=True)
+
+
+def compare(name, total, repeats, ours, theirs):
+    ours()
+    pairs = [(ours(), theirs()) for _ in range(repeats)]
+    here, there = (statistics.median(side) for side in zip(*pairs))
+    ratios = sorted(b / a for a, b in pairs)
+    print(f"{name:20}{total / here:12.0f}{total / there:14.0f}   {there / here:.2f}x ({ratios[0]:.2f}, {ratios[-1]:.2f})", flush=True)
 
 
 with torch.no_grad():

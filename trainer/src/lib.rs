@@ -5,6 +5,7 @@
 pub mod checkpoint;
 pub mod device;
 pub mod engine;
+mod linear;
 pub mod loss;
 pub mod model;
 pub mod optim;
@@ -14,4 +15,5 @@ pub mod sampling;
 pub mod schedule;
 mod shim;
 pub mod train;
+pub mod transfer;
 pub mod weights;

@@ -38,6 +38,8 @@ pub fn train_line(
     put("tokens/trained", stats.trained_tokens.into());
     put("tokens/stale", stats.stale_tokens.into());
     put("tokens/per_sample", stats.tokens_per_sample.get().into());
+    put("collapse/repetition", stats.repetition.get().into());
+    put("collapse/sameness", stats.sameness.get().into());
     put("samples/truncated", stats.truncated.into());
     for (reason, count) in &stats.discarded {
         put(&format!("discarded/{}", reason.as_str()), (*count).into());

@@ -4,6 +4,7 @@
 //! groups into batches and batches into weights, [`heart`] tells the others how it stands, [`policy`] prepares the model.
 //! Nothing here knows what a role means: a role is data.
 
+pub mod alarms;
 mod answers;
 mod bases;
 mod desk;

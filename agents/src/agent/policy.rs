@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
-use configs::{AgentConfig, LoraConfig, LoraTarget, ModelConfig, RandomModel};
+use configs::{AgentConfig, Dtype, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
-use trainer::model::{Init, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::transfer::Form;
 
 use super::{Env, bases};
 
@@ -27,23 +28,42 @@ pub struct Prepared {
     pub settings: AgentConfig,
 }
 
+impl Prepared {
+    /// What engines in other processes hold its weights against.
+    pub fn form(&self) -> anyhow::Result<Form> {
+        form(self.weights.layout(), self.settings.dtype, self.base.as_ref())
+    }
+}
+
+/// What weights of `layout`, served in `dtype` over `base`, are held against.
+pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> anyhow::Result<Form> {
+    let base = base.map(Weights::digest).transpose().context("reading the base")?;
+    Ok(Form::of(layout, dtype, base))
+}
+
+/// The frozen model in `folder`, one copy for this process.
+pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
+    bases::shared(shape, folder, device, dtype)
+}
+
 /// Opens the model's folder, making a random one first if the configuration asks for that.
 pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepared> {
+    let (settings, name, seed) = (settings.clone(), env.name.clone(), env.config.run.seed);
+    let model = model_name(&settings, &name)?;
     let folder = match &settings.model {
         ModelConfig::Path(path) => path.clone(),
-        ModelConfig::Random(_) => env.folder.model(&env.name),
+        ModelConfig::Random(_) => env.folder.model(&model),
     };
-    let (settings, name, seed) = (settings.clone(), env.name.clone(), env.config.run.seed);
     tokio::task::spawn_blocking(move || {
         if let ModelConfig::Random(random) = &settings.model {
-            make(random, &folder, &name, seed).with_context(|| format!("making the model of agent {name}"))?;
+            make(random, &folder, &model, seed, &name).with_context(|| format!("making the model of agent {name}"))?;
         }
         open(folder, settings, adapter_seed(seed, &name))
     })
     .await?
 }
 
-fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
+pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = match &settings.lora {
@@ -65,38 +85,70 @@ fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Pre
     })
 }
 
-/// Makes tokenizer and weights, the same for the same seed and name. A folder that is whole already is left as it is.
-fn make(random: &RandomModel, folder: &Path, name: &AgentName, seed: u64) -> anyhow::Result<()> {
-    if folder.join("model.safetensors").exists() {
+/// The name from which a random model of an agent is made, and under which it lies.
+pub(crate) fn model_name(settings: &AgentConfig, agent: &AgentName) -> anyhow::Result<AgentName> {
+    match (&settings.model, &settings.lora) {
+        (ModelConfig::Random(random), Some(_)) => base_name(random),
+        _ => Ok(agent.clone()),
+    }
+}
+
+/// Agents with adapters of equally described random models have one base between them: its name follows from what it is.
+fn base_name(random: &RandomModel) -> anyhow::Result<AgentName> {
+    let digest = broker::ids::Digest::of(&serde_json::to_vec(random)?);
+    let name: String = digest.0[..4].iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(AgentName::new(&format!("base-{name}"))?)
+}
+
+/// Makes tokenizer and weights, the same for the same seed and `name`. A folder that is whole already is left as it is.
+/// Several agents may make the same one at once: each makes it aside, and the first to be done gives it its place.
+pub(crate) fn make(
+    random: &RandomModel,
+    folder: &Path,
+    name: &AgentName,
+    seed: u64,
+    maker: &AgentName,
+) -> anyhow::Result<()> {
+    let whole = || folder.join("model.safetensors").exists();
+    if whole() {
         return Ok(());
     }
-    std::fs::create_dir_all(folder)?;
-    write_tokenizer(folder, &random.tokenizer)?;
-    let text = TextCodec::open(folder)?;
+    let aside = folder.with_extension(format!("{maker}-{}", std::process::id()));
+    std::fs::create_dir_all(&aside)?;
+    write_tokenizer(&aside, &random.tokenizer)?;
+    let text = TextCodec::open(&aside)?;
     let shape = ModelShape::from_random(random, text.vocab_size(), &text.stop_ids())?;
     let init = Init {
         embedding_std: random.embedding_std,
         matrix_std: random.matrix_std,
     };
-    Weights::random(&shape, init, model_seed(seed, name))?.save(&shape, folder)?;
-    Ok(())
+    Weights::random(&shape, init, model_seed(seed, name))?.save(&shape, &aside)?;
+    match std::fs::rename(&aside, folder) {
+        Err(_) if whole() => Ok(std::fs::remove_dir_all(&aside)?),
+        renamed => renamed.with_context(|| format!("moving it to {}", folder.display())),
+    }
 }
 
-fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
+pub(crate) fn adapter(config: &LoraConfig, shape: &ModelShape, seed: u64) -> anyhow::Result<Weights> {
     if let Some(path) = &config.path {
         return Ok(peft::load(path, shape)?.1);
     }
+    Ok(Weights::adapter(shape, &lora_shape(config), seed)?)
+}
+
+/// The shape of a new adapter.
+#[must_use]
+pub fn lora_shape(config: &LoraConfig) -> LoraShape {
     let modules = |target: &LoraTarget| match target {
         LoraTarget::Attn => &Module::ALL[..4],
         LoraTarget::Mlp => &Module::ALL[4..7],
         LoraTarget::Unembed => &Module::ALL[7..],
     };
-    let lora = LoraShape {
+    LoraShape {
         rank: config.rank(),
         alpha: config.alpha(),
         targets: config.targets().iter().flat_map(modules).copied().collect(),
-    };
-    Ok(Weights::adapter(shape, &lora, seed)?)
+    }
 }
 
 fn model_seed(run_seed: u64, name: &AgentName) -> u64 {

@@ -6,6 +6,7 @@ use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
 
 use super::failure::Usage;
+use crate::clients::{self, Lack, Processes};
 
 /// Check a configuration and print it with every default filled in
 ///
@@ -40,11 +41,21 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
     if let Err(more) = rollout::workflow::build(&config.workflow, &config.graders) {
         problems.extend(more);
     }
+    problems.extend(clients(&config));
     if problems.is_empty() {
         Ok(config)
     } else {
         Err(report(path, &problems))
     }
+}
+
+/// What speaks against two clients where they are asked for. How much memory is free now says little of another time or machine.
+fn clients(config: &RunConfig) -> Option<Problem> {
+    let lack = clients::settle(config.clone(), Processes::One).err()?;
+    (!matches!(lack, Lack::Memory { .. })).then(|| Problem {
+        path: "workflow.params.clients".into(),
+        message: lack.to_string(),
+    })
 }
 
 /// Files that the configuration names and that are not there.
@@ -114,6 +125,18 @@ mod tests {
         assert_eq!(code(&error), 2);
         assert!(
             render(&error).contains("tasks.source: not/here.jsonl is not a file"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn two_clients_without_a_base_between_them_are_named() {
+        let text = include_str!("../../../configs/two-lora.toml");
+        assert!(check_text(text).is_ok());
+        let other = text.replace("[agents.b]", "[agents.b]\ndtype = \"bf16\"");
+        let error = render(&check_text(&other).unwrap_err());
+        assert!(
+            error.contains("workflow.params.clients: ") && error.contains("different ones"),
             "{error}"
         );
     }

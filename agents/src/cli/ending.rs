@@ -17,20 +17,21 @@ pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
         writer.write(summary::line(&changes, step));
         writer.flush();
     }
+    let last = last_metrics(folder)?;
     print!("{}", learned(&changes));
-    print!(
-        "{}",
-        figures(&report::improvements(folder)?, &changes, &last_metrics(folder)?)
-    );
+    print!("{}", figures(&report::improvements(folder)?, &changes, &last));
+    print!("{}", super::pair::lines(folder, &last)?);
     println!("report      {}", report::write(folder)?.display());
     println!("run folder  {}", folder.path().display());
     Ok(())
 }
 
 /// What the figures that matter to most people mean; they are told first and with their intervals.
-const MEANINGS: [(&str, &str); 3] = [
+const MEANINGS: [(&str, &str); 5] = [
     ("success", "conversations that end well"),
     ("solver_first", "solver: first answers right"),
+    ("first", "first: answers right"),
+    ("second", "second: answers right"),
     ("verifier_balanced", "verifier: verdicts right, on its frozen pool"),
 ];
 

@@ -5,11 +5,13 @@ pub mod check;
 pub mod conversation;
 pub mod doctor;
 pub mod ending;
+pub mod engine;
 pub mod failure;
 pub mod learn;
 pub mod logs;
 pub mod orders;
 pub mod overrides;
+mod pair;
 pub mod process;
 pub mod publish;
 pub mod report;
@@ -42,6 +44,7 @@ Run:
   run CONFIG          The whole run in this process, no server needed
   up CONFIG           One process per agent and coordinator, over RabbitMQ and Redis
   agent, coordinator  One process of a run, for containers and clusters
+  engine CONFIG       An agent's engine as a process of its own
   learn CONFIG        A team against its solver alone, at equal tokens, over several seeds
 
 Before:
@@ -79,6 +82,7 @@ enum Command {
     Up(up::UpArgs),
     Agent(process::AgentArgs),
     Coordinator(process::CoordinatorArgs),
+    Engine(engine::EngineArgs),
     Check(check::CheckArgs),
     Doctor(doctor::DoctorArgs),
     Status(status::StatusArgs),
@@ -105,6 +109,7 @@ pub fn main() -> ExitCode {
         Command::Up(args) => up::run(&args),
         Command::Agent(args) => process::agent(&args),
         Command::Coordinator(args) => process::coordinator(&args),
+        Command::Engine(args) => engine::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Status(args) => status::run(&args),
@@ -161,6 +166,7 @@ mod tests {
             "dyad tasks dead --requeue",
             "dyad tasks dead --drop t1 t2",
             "dyad agent --name a --run r-1",
+            "dyad engine configs/signal.toml --agent a --listen 127.0.0.1:8101",
             "dyad topology export --run r-1 --config configs/signal.toml --out users",
             "dyad audit --json --run r-1",
             "dyad workflow test configs/programs.toml --task tasks.jsonl --say solver=5 --members 4",

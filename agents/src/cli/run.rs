@@ -6,7 +6,9 @@ use std::sync::Arc;
 use clap::Args;
 use configs::RunConfig;
 
+use super::failure::Usage;
 use super::overrides::{Overrides, Resume};
+use crate::clients::{self, Lack, Processes};
 use crate::telemetry;
 
 /// Every actor in this process. With `memory:` URLs no server is needed.
@@ -23,7 +25,7 @@ pub struct RunArgs {
 
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
-        let config = args.overrides.apply(RunConfig::load(path)?)?;
+        let config = settled(args.overrides.apply(RunConfig::load(path)?)?, Processes::One)?;
         let folder = crate::run::new_folder(&config, path)?;
         Ok((config, folder))
     };
@@ -34,4 +36,21 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let outcome = crate::run::system().block_on(crate::run::embedded(Arc::new(config), folder.clone()));
     // How the run went matters more than what can be told of it.
     outcome.and(super::ending::tell(&folder))
+}
+
+/// The configuration with one client in the place of two, where this machine cannot hold two and `clients = "auto"`.
+pub(super) fn settled(config: RunConfig, processes: Processes) -> anyhow::Result<RunConfig> {
+    let (config, lack) = clients::settle(config, processes).map_err(refused)?;
+    if let Some(lack) = lack {
+        eprintln!("one client plays both roles: {lack}");
+    }
+    Ok(config)
+}
+
+fn refused(lack: Lack) -> Usage {
+    let usage = Usage::new(format!("workflow.params.clients: {lack}"));
+    match lack {
+        Lack::Memory { .. } => usage.hint("clients = \"auto\" lets one client play both roles where two cannot be"),
+        _ => usage,
+    }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use configs::RunConfig;
 
 use super::overrides::{Overrides, Resume};
+use crate::clients::Processes;
 
 /// One process per agent and coordinator. `local:` URLs (the default here) start a private RabbitMQ and Redis.
 #[derive(Debug, Args)]
@@ -21,7 +22,8 @@ pub struct UpArgs {
 
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
-        let mut config = args.overrides.apply(RunConfig::load(path)?)?;
+        let config = args.overrides.apply(RunConfig::load(path)?)?;
+        let mut config = super::run::settled(config, Processes::Each)?;
         // Processes share no memory: what is embedded by default becomes private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
             if url == "memory:" {

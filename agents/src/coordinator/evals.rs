@@ -246,6 +246,17 @@ impl Coordinator {
         for name in found.values.keys() {
             line.set(name, found.mean(name));
         }
+        let low = below_floor(&found, &self.env.config.eval.floors);
+        for (metric, value, floor) in &low {
+            tracing::warn!(
+                step = found.step,
+                metric,
+                value,
+                floor,
+                "an evaluation is below its floor: see eval.floors"
+            );
+        }
+        line.set("collapse/alarms", low.len());
         let success = found.mean("success");
         self.evals.made(&found, self.env.config.eval.stop_at);
         tracing::info!(step = found.step, success, "evaluated");
@@ -317,6 +328,15 @@ fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
     }
 }
 
+/// (metric, value, floor) of every figure that is below its floor. A figure that the evaluation does not have is none.
+fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec<(&'a str, f64, f64)> {
+    let low = |(metric, floor): (&'a String, &f64)| {
+        let value = found.mean(metric).filter(|value| value < floor)?;
+        Some((metric.as_str(), value, *floor))
+    };
+    floors.iter().filter_map(low).collect()
+}
+
 /// The success of the answer that the most members gave; of the earliest of those that tie.
 fn majority(members: &[MemberEnd]) -> Option<f64> {
     let mut counted: Vec<(&str, usize, f64)> = Vec::new();
@@ -342,59 +362,4 @@ fn majority(members: &[MemberEnd]) -> Option<f64> {
 
 #[cfg(test)]
 #[path = "evals_tests.rs"]
-mod resume_tests;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use broker::RoleName;
-    use broker::ids::WeightVersion;
-    use broker::protocol::turn::Finish;
-    use rollout::workflow::Outcome;
-
-    fn said(text: &str, success: f64) -> MemberEnd {
-        let key = TurnKey {
-            member: 0,
-            role: RoleName::new("solver").unwrap(),
-            seat: 0,
-            turn: 0,
-        };
-        let made = Generation {
-            kept: 0,
-            prompt_ids: vec![1],
-            output_ids: vec![2],
-            logprobs: vec![0.0],
-            spans: Vec::new(),
-            oldest_kv: WeightVersion::default(),
-            temperature: 1.0,
-            finish: Finish::Stop,
-            text: text.into(),
-        };
-        MemberEnd::Ended {
-            outcome: Outcome {
-                rewards: Vec::new(),
-                metrics: vec![("success", success)],
-            },
-            turns: vec![(key, made)],
-        }
-    }
-
-    #[test]
-    fn the_answer_of_the_most_counts() {
-        let lost = || MemberEnd::Failed {
-            reason: "engine".into(),
-        };
-        for (votes, success) in [
-            (vec![said("5", 1.0), said("6", 0.0), said(" 6", 0.0)], Some(0.0)),
-            (
-                vec![said("6", 0.0), said("5", 1.0), said("7", 0.0), said("5", 1.0)],
-                Some(1.0),
-            ),
-            (vec![said("6", 0.0), said("5", 1.0)], Some(0.0)),
-            (vec![lost(), said("5", 1.0)], Some(1.0)),
-            (vec![lost()], None),
-        ] {
-            assert_eq!(majority(&votes), success);
-        }
-    }
-}
+mod tests;

@@ -1,16 +1,21 @@
 //! Engines behind an agent's router: ids in; ids, log-probs and version spans out.
 //!
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
-//! own thread), [`scripted`] (answers made from the seed without a model, to measure everything else) and [`remote`] (SGLang and vLLM);
-//! [`replicas`] shares work out among several; [`stuck`] ends the process when an engine's thread is stuck.
+//! own thread), [`remote`] (the same in a process of its own, which is [`serve`]; [`shelf`] is where it fetches weights, [`link`] how they
+//! ask each other), [`foreign`] (SGLang and vLLM) and [`scripted`] (answers made from the seed without a model, to measure everything
+//! else); [`replicas`] shares work out among several; [`stuck`] ends the process when an engine's thread is stuck.
 //!
 //! Beside the jobs of training an engine serves **visits** ([`Visit`], [`visits`]): they tell their tokens as they come, may be left
 //! at any time, and make way for waves and for weights.
 
 pub mod embedded;
 pub mod foreign;
+pub mod link;
+pub mod remote;
 pub mod replicas;
 pub mod scripted;
+pub mod serve;
+pub mod shelf;
 pub mod stuck;
 pub mod visits;
 
@@ -102,10 +107,15 @@ pub trait EngineClient: Send + Sync {
     fn submit(&self, jobs: Vec<Job>, wave: bool, done: UnboundedSender<Vec<Finished>>);
     /// Takes visits. None of them ever delays a wave, or weights, by more than a step.
     fn visit(&self, visits: Vec<Visit>);
-    /// A visitor is gone, or has its last answer: said of every visit, once.
+    /// A visitor is gone, or has its last answer: said of every visit, once. Said of a job, an engine that is away forgets it.
     fn leave(&self, request: RequestId);
     /// The weights it serves, now and as they change.
     fn versions(&self) -> watch::Receiver<WeightVersion>;
+    /// Whether it answers now. One that does not keeps what it was asked until it is back; what it is to [leave](Self::leave) meanwhile
+    /// may be asked of another. Most are always there.
+    fn presence(&self) -> watch::Receiver<bool> {
+        watch::channel(true).1
+    }
     /// The newest weights that it could not take, told each time.
     fn refusals(&self) -> watch::Receiver<Option<Refusal>>;
 }

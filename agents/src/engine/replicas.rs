@@ -24,8 +24,8 @@ pub struct Replicas {
 
 struct Desk {
     router: Router,
-    /// Who asked for what is with an engine.
-    askers: HashMap<RequestId, Done>,
+    /// Who asked for what is with an engine, and for what.
+    askers: HashMap<RequestId, (Done, Job)>,
 }
 
 fn lock(desk: &Mutex<Desk>) -> MutexGuard<'_, Desk> {
@@ -47,6 +47,7 @@ impl Replicas {
         for (id, engine) in engines.iter().enumerate() {
             tokio::spawn(follow_refusals(engine.refusals(), refused.clone()));
             tokio::spawn(follow_versions(id, engines.clone(), desk.clone(), version.clone()));
+            tokio::spawn(follow_presence(id, engines.clone(), desk.clone(), answers.clone()));
         }
         Arc::new(Self {
             engines,
@@ -76,7 +77,7 @@ impl Replicas {
         let mut desk = lock(&self.desk);
         for job in jobs {
             let id = desk.router.assign(job.request, job.group, job.member);
-            desk.askers.insert(job.request, done.clone());
+            desk.askers.insert(job.request, (done.clone(), job.clone()));
             parts.entry(id).or_default().push(job);
         }
         drop(desk);
@@ -99,7 +100,7 @@ async fn pass_on(desk: Arc<Mutex<Desk>>, mut answered: UnboundedReceiver<Vec<Fin
         for one in list {
             let mut desk = lock(&desk);
             desk.router.finish(one.job.request);
-            let Some(asker) = desk.askers.remove(&one.job.request) else {
+            let Some((asker, _)) = desk.askers.remove(&one.job.request) else {
                 continue;
             };
             match by_asker.iter_mut().find(|(known, _)| known.same_channel(&asker)) {
@@ -130,6 +131,41 @@ async fn follow_versions(
             std::mem::replace(told, least) != least
         });
         if versions.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Has others do what an engine has that is away. Waves wait for it: shared out otherwise they would have other bits.
+async fn follow_presence(id: EngineId, engines: Vec<Arc<dyn EngineClient>>, desk: Arc<Mutex<Desk>>, answers: Done) {
+    let mut presence = engines[id].presence();
+    loop {
+        let there = *presence.borrow_and_update();
+        let (mut parts, mut left): (BTreeMap<EngineId, Vec<Job>>, Vec<_>) = Default::default();
+        {
+            let mut desk = lock(&desk);
+            desk.router.is_away(id, !there);
+            for (request, from) in desk.router.release() {
+                left.push((request, from));
+                // A visit has ended with its engine.
+                let Some(job) = desk.askers.get(&request).map(|(_, job)| job.clone()) else {
+                    continue;
+                };
+                let to = desk.router.assign(request, job.group, job.member);
+                parts.entry(to).or_default().push(job);
+            }
+        }
+        left.into_iter()
+            .for_each(|(request, from)| engines[from].leave(request));
+        for (to, jobs) in parts {
+            tracing::info!(
+                engine = to,
+                requests = jobs.len(),
+                "an engine takes over from one that is away"
+            );
+            engines[to].submit(jobs, false, answers.clone());
+        }
+        if presence.changed().await.is_err() {
             return;
         }
     }

@@ -8,6 +8,7 @@ struct Held {
     visited: Mutex<Vec<Visit>>,
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<Refusal>>,
+    there: watch::Sender<bool>,
 }
 
 impl Held {
@@ -17,6 +18,7 @@ impl Held {
             visited: Mutex::default(),
             version: watch::Sender::new(version(0)),
             refused: watch::Sender::new(None),
+            there: watch::Sender::new(true),
         })
     }
 
@@ -60,6 +62,15 @@ impl EngineClient for Held {
             .lock()
             .unwrap()
             .retain(|visit| visit.job.request != request);
+        let mut given = self.given.lock().unwrap();
+        given
+            .iter_mut()
+            .for_each(|(jobs, ..)| jobs.retain(|job| job.request != request));
+        given.retain(|(jobs, ..)| !jobs.is_empty());
+    }
+
+    fn presence(&self) -> watch::Receiver<bool> {
+        self.there.subscribe()
     }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
@@ -118,6 +129,36 @@ async fn a_groups_prompt_goes_to_one_engine_and_answers_to_whoever_asked() {
     held[1].answer();
     assert_eq!(to_first.recv().await.unwrap()[0].job.group, GroupId([2; 16]));
     assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
+    assert!(lock(&replicas.desk).askers.is_empty());
+}
+
+/// Lets the other tasks go on until it is so.
+async fn until(so: impl Fn() -> bool) {
+    while !so() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn what_an_engine_has_that_is_away_is_done_by_another_and_a_wave_waits() {
+    let (held, replicas) = two();
+    let (done, mut answered) = unbounded_channel();
+    replicas.submit(vec![job(1, 0), job(1, 1), job(2, 0)], false, done.clone());
+    replicas.submit(vec![job(3, 0), job(4, 0)], true, done.clone());
+    held[0].there.send_replace(false);
+    until(|| held[1].seen().len() == 3).await;
+    assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
+    assert_eq!(held[1].seen()[2], (vec![(1, 0), (1, 1)], false));
+    replicas.submit(vec![job(1, 2)], false, done.clone());
+    assert_eq!(held[1].seen().len(), 4, "nothing new either");
+    held[1].there.send_replace(false);
+    held[0].there.send_replace(true);
+    until(|| held[0].seen().len() == 2).await;
+    held.iter().for_each(|engine| engine.answer());
+    let mut answers = 0;
+    while answers < 6 {
+        answers += answered.recv().await.unwrap().len();
+    }
     assert!(lock(&replicas.desk).askers.is_empty());
 }
 

@@ -22,7 +22,7 @@ fn front(token: Option<&str>) -> Data<Front> {
         engine: ScriptedEngine::new(vec![65], broker::ids::WeightVersion { lineage: 1, step: 2 }),
         text: Arc::new(rollout::text::TextCodec::open(folder.path()).unwrap()),
         sampling: SamplingConfig::default(),
-        token: token.map(|secret| Token::new(secret).unwrap()),
+        token: token.map(|secret| Token::new(crate::http::token::VARIABLE, secret).unwrap()),
         body: 1000,
         context: 60,
         gate: Gate::new(1, 2),

@@ -25,17 +25,19 @@ impl fmt::Debug for Token {
 }
 
 impl Token {
+    /// `variable` is where it stands, for the error.
+    ///
     /// # Errors
     /// One that can be guessed, or cannot stand in a header.
-    pub fn new(secret: &str) -> Result<Self, Usage> {
+    pub fn new(variable: &str, secret: &str) -> Result<Self, Usage> {
         let length = secret.chars().count();
         if length < SHORTEST {
-            let message = format!("{VARIABLE} has {length} characters, and fewer than {SHORTEST} can be guessed");
+            let message = format!("{variable} has {length} characters, and fewer than {SHORTEST} can be guessed");
             return Err(Usage::new(message).hint("`openssl rand -hex 32` makes a good one"));
         }
         if !secret.bytes().all(|byte| byte.is_ascii_graphic()) {
             let message = format!(
-                "{VARIABLE} has characters that cannot stand in a header: use letters, digits and signs of ASCII, without spaces"
+                "{variable} has characters that cannot stand in a header: use letters, digits and signs of ASCII, without spaces"
             );
             return Err(Usage::new(message).hint("`openssl rand -hex 32` makes a good one"));
         }
@@ -47,11 +49,9 @@ impl Token {
     /// # Errors
     /// As [`Self::new`].
     pub fn from_environment() -> Result<Option<Self>, Usage> {
-        match std::env::var(VARIABLE) {
-            Ok(secret) if !secret.is_empty() => Self::new(&secret).map(Some),
-            Err(std::env::VarError::NotUnicode(_)) => Err(Usage::new(format!("{VARIABLE} is no text"))),
-            _ => Ok(None),
-        }
+        secret_in(VARIABLE)?
+            .map(|secret| Self::new(VARIABLE, &secret))
+            .transpose()
     }
 
     /// Whether an `Authorization` header shows it. Takes as long whichever of its characters are wrong.
@@ -61,6 +61,18 @@ impl Token {
         let shown = Digest::of(shown);
         let pairs = self.0.0.iter().zip(shown.0);
         pairs.fold(0, |differ, (a, b)| black_box(differ | (a ^ b))) == 0
+    }
+}
+
+/// What an environment variable holds, if it is set and not empty.
+///
+/// # Errors
+/// It is no text.
+pub fn secret_in(variable: &str) -> Result<Option<String>, Usage> {
+    match std::env::var(variable) {
+        Ok(secret) if !secret.is_empty() => Ok(Some(secret)),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Usage::new(format!("{variable} is no text"))),
+        _ => Ok(None),
     }
 }
 
@@ -104,7 +116,7 @@ mod tests {
 
     #[test]
     fn only_the_whole_token_is_believed_and_it_is_never_shown() {
-        let token = Token::new(SECRET).unwrap();
+        let token = Token::new(VARIABLE, SECRET).unwrap();
         let shown = |header: &str| token.is_shown(Some(header.as_bytes()));
         assert!(shown("Bearer 0123456789abcdef") && shown("bearer  0123456789abcdef "));
         for wrong in [
@@ -126,7 +138,7 @@ mod tests {
     #[test]
     fn weak_tokens_are_refused() {
         for weak in ["", "short", "0123456789 abcdef", "0123456789abcde\u{e9}"] {
-            let error = Token::new(weak).unwrap_err();
+            let error = Token::new(VARIABLE, weak).unwrap_err();
             assert!(
                 error.message.contains(VARIABLE) && !error.message.contains("0123456789"),
                 "{error}"
@@ -136,7 +148,7 @@ mod tests {
 
     #[test]
     fn who_listens_to_others_needs_a_token() {
-        let token = Token::new(SECRET).unwrap();
+        let token = Token::new(VARIABLE, SECRET).unwrap();
         for (address, alone) in [
             ("127.0.0.1:1", true),
             ("127.9.9.9:1", true),

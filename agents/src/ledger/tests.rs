@@ -48,6 +48,7 @@ pub(crate) fn sample(member: u16) -> Sample {
         role: "speaker".into(),
         seat: 0,
         subkey: String::new(),
+        target: None,
         status: SampleStatus::Completed,
         reward: 1.0,
         parts: vec![RewardPart {

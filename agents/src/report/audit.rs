@@ -156,6 +156,7 @@ mod tests {
             role: "speaker".into(),
             seat: 0,
             subkey: String::new(),
+            target: None,
             status: SampleStatus::Completed,
             reward: 0.0,
             parts: vec![],

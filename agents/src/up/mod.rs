@@ -1,17 +1,19 @@
-//! `dyad up`: one process per agent and coordinator, supervised, with their lines prefixed.
+//! `dyad up`: one process per agent and coordinator, and one per engine of kind `dyad` whose URL is on this machine; supervised, with their
+//! lines prefixed.
 //!
 //! A process is done when the run's ledgers say so, and not because it ended well: one that somebody told to stop is started
 //! again, as one that crashed is, after a pause that doubles up to a bound. One that refuses its configuration ends all. The
 //! supervisor holds the private servers of `local:` URLs, starts them again when they die, and ends everything when it is
-//! told to or when all are done.
+//! told to or when all are done. An engine is never done: it ends with the others.
 
 mod child;
 
+use std::net::SocketAddr;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use configs::{AgentName, RunConfig};
+use configs::{AgentName, EngineKind, RunConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -34,8 +36,14 @@ const USAGE: i32 = 2;
 pub struct Role {
     pub label: String,
     pub args: Vec<String>,
-    /// None for the coordinator.
-    agent: Option<AgentName>,
+    kind: Kind,
+}
+
+#[derive(Debug, Clone)]
+enum Kind {
+    Agent(AgentName),
+    Coordinator,
+    Engine,
 }
 
 /// The processes of a run.
@@ -47,14 +55,57 @@ pub fn roles(config: &RunConfig, folder: &RunFolder) -> Vec<Role> {
         args: ["agent", "--name", name.as_str(), "--run", &run]
             .map(str::to_owned)
             .to_vec(),
-        agent: Some(name.clone()),
+        kind: Kind::Agent(name.clone()),
     };
     let coordinator = Role {
         label: "coordinator".into(),
         args: ["coordinator", "--run", &run].map(str::to_owned).to_vec(),
-        agent: None,
+        kind: Kind::Coordinator,
     };
-    config.participants().iter().map(agent).chain([coordinator]).collect()
+    let participants = config.participants();
+    let engines = participants.iter().flat_map(|name| engines(config, folder, name));
+    participants
+        .iter()
+        .map(agent)
+        .chain([coordinator])
+        .chain(engines)
+        .collect()
+}
+
+/// The engines of an agent that are to run on this machine.
+fn engines(config: &RunConfig, folder: &RunFolder, name: &AgentName) -> Vec<Role> {
+    let settings = config.agents.get(name).map(|agent| &agent.engine);
+    let Some(engine) = settings.filter(|engine| engine.kind == EngineKind::Dyad) else {
+        return Vec::new();
+    };
+    let file = folder.path().join("config.toml").display().to_string();
+    let role = |(index, address): (usize, SocketAddr)| Role {
+        label: format!("{name}.engine{index}"),
+        args: [
+            "engine",
+            &file,
+            "--agent",
+            name.as_str(),
+            "--listen",
+            &address.to_string(),
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+        kind: Kind::Engine,
+    };
+    let here = engine
+        .urls
+        .iter()
+        .enumerate()
+        .filter_map(|(index, url)| Some((index, here(url)?)));
+    here.map(role).collect()
+}
+
+/// The address of a URL that means this machine alone.
+fn here(url: &str) -> Option<SocketAddr> {
+    let authority = url.strip_prefix("http://")?.trim_end_matches('/');
+    let address: SocketAddr = authority.replace("localhost", "127.0.0.1").parse().ok()?;
+    address.ip().is_loopback().then_some(address)
 }
 
 /// Runs all processes to their end.
@@ -75,13 +126,19 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
     folder.set_connection(&urls)?;
     let servers = servers.keep();
     let (stop, stopping) = watch::channel(false);
-    let mut keepers = keepers(config, folder, &stopping);
+    let (mut keepers, mut working) = keepers(config, folder, &stopping);
     let mut outcome = Ok(());
     loop {
         tokio::select! {
             ended = keepers.join_next() => match ended.map(|end| end.context("a supervising task ended").and_then(|end| end)) {
                 None => break,
-                Some(Ok(())) => {}
+                Some(Ok(kind)) => {
+                    working -= usize::from(!matches!(kind, Kind::Engine));
+                    // Nobody is left to ask them.
+                    if working == 0 {
+                        stop.send_replace(true);
+                    }
+                }
                 // The others would wait for it for ever.
                 Some(Err(error)) => {
                     outcome = outcome.and(Err(error));
@@ -101,8 +158,14 @@ pub async fn supervise(config: &RunConfig, folder: &RunFolder) -> anyhow::Result
     outcome
 }
 
-fn keepers(config: &RunConfig, folder: &RunFolder, stopping: &watch::Receiver<bool>) -> JoinSet<anyhow::Result<()>> {
+/// Keeps each process; and how many of them are no engines.
+fn keepers(
+    config: &RunConfig,
+    folder: &RunFolder,
+    stopping: &watch::Receiver<bool>,
+) -> (JoinSet<anyhow::Result<Kind>>, usize) {
     let roles = roles(config, folder);
+    let working = roles.iter().filter(|role| !matches!(role.kind, Kind::Engine)).count();
     let width = roles.iter().map(|role| role.label.len()).max().unwrap_or(0);
     let mut keepers = JoinSet::new();
     for (index, role) in roles.into_iter().enumerate() {
@@ -114,7 +177,7 @@ fn keepers(config: &RunConfig, folder: &RunFolder, stopping: &watch::Receiver<bo
         let participants = config.participants();
         keepers.spawn(keep(role, line, folder.clone(), participants, stopping.clone()));
     }
-    keepers
+    (keepers, working)
 }
 
 /// What becomes of a process that has ended.
@@ -140,11 +203,12 @@ async fn keep(
     folder: RunFolder,
     participants: Vec<AgentName>,
     mut stopping: watch::Receiver<bool>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Kind> {
     let mut pause = FIRST_PAUSE;
-    let done = || match &role.agent {
-        Some(name) => ended::agent(&folder, name),
-        None => ended::all(&folder, &participants),
+    let done = || match &role.kind {
+        Kind::Agent(name) => ended::agent(&folder, name),
+        Kind::Coordinator => ended::all(&folder, &participants),
+        Kind::Engine => false,
     };
     while !*stopping.borrow() {
         let started = Instant::now();
@@ -152,12 +216,12 @@ async fn keep(
         line.say(&format!("started, process {}", held.child.id().unwrap_or(0)));
         let status = tokio::select! {
             status = held.child.wait() => status?,
-            _ = stopping.changed() => return child::end(held).await,
+            _ = stopping.changed() => return child::end(held).await.map(|()| role.kind.clone()),
         };
         match next(status, done()) {
             Next::Done => {
                 line.say("done");
-                return Ok(());
+                return Ok(role.kind);
             }
             Next::Never => {
                 let message = format!(
@@ -182,7 +246,7 @@ async fn keep(
         }
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-    Ok(())
+    Ok(role.kind)
 }
 
 #[cfg(test)]
@@ -190,6 +254,20 @@ mod tests {
     use std::os::unix::process::ExitStatusExt;
 
     use super::*;
+
+    #[test]
+    fn engines_of_this_machine_are_started_and_others_are_not() {
+        for (url, address) in [
+            ("http://127.0.0.1:8101", Some("127.0.0.1:8101")),
+            ("http://localhost:8101/", Some("127.0.0.1:8101")),
+            ("http://[::1]:8101", Some("[::1]:8101")),
+            ("http://10.0.0.4:8101", None),
+            ("http://engine-a:8101", None),
+            ("https://127.0.0.1:8101", None),
+        ] {
+            assert_eq!(here(url), address.map(|address| address.parse().unwrap()), "{url}");
+        }
+    }
 
     #[test]
     fn a_process_is_done_when_the_run_says_so() {

@@ -60,6 +60,8 @@ pub struct Sample {
     pub seat: u16,
     /// Refines the advantage key (group, agent, role), never coarsens it; empty for most workflows.
     pub subkey: String,
+    /// What the seat should have said at its last turn, where that is known: what a cross-entropy loss imitates.
+    pub target: Option<String>,
     pub status: SampleStatus,
     /// The weighted sum of the parts.
     pub reward: f32,

@@ -1,11 +1,12 @@
 //! What travels between processes.
 //!
 //! JSON where people or other languages take part ([`task`], [`control`], dead letters); bincode, led by a schema version,
-//! for tokens and log-probs ([`turn`], [`bundle`], [`reserve`], [`inference`] stays JSON for onlookers). Every change of a
+//! for tokens and log-probs ([`turn`], [`bundle`], [`reserve`], [`engine`]; [`inference`] stays JSON for onlookers). Every change of a
 //! binary type is a new schema version; the golden files in `broker/golden/` hold the bytes.
 
 pub mod bundle;
 pub mod control;
+pub mod engine;
 pub mod inference;
 pub mod reserve;
 pub mod task;

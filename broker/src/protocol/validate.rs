@@ -4,6 +4,7 @@
 //! that nothing later could see.
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
+use super::engine::EngineMade;
 use super::turn::{Generation, ResultFrame, Sampling, TurnFrame, TurnOutcome, VersionSpan};
 use crate::codec::CodecError;
 use configs::RoleName;
@@ -59,6 +60,21 @@ impl Generation {
         )?;
         finite(&self.logprobs, "a log-prob that is not finite")?;
         temperature(self.temperature)?;
+        covers(&self.spans, self.output_ids.len())
+    }
+}
+
+impl EngineMade {
+    /// As [`Generation::validate`].
+    ///
+    /// # Errors
+    /// [`CodecError::Content`] names what is wrong.
+    pub fn validate(&self) -> Result<(), CodecError> {
+        hold(
+            self.logprobs.len() == self.output_ids.len(),
+            "another number of log-probs than of tokens",
+        )?;
+        finite(&self.logprobs, "a log-prob that is not finite")?;
         covers(&self.spans, self.output_ids.len())
     }
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, Trust};
 
@@ -59,14 +58,6 @@ impl TlsFiles {
     /// One of them cannot be used.
     pub fn check(&self) -> Result<(), TlsError> {
         Trust::load(self).and_then(|trust| trust.config()).map(drop)
-    }
-
-    /// How a client speaks TLS with these files, that takes rustls' own configuration.
-    ///
-    /// # Errors
-    /// One of them cannot be used.
-    pub fn client(&self) -> Result<Arc<rustls::ClientConfig>, TlsError> {
-        Trust::load(self).and_then(|trust| trust.config())
     }
 
     /// What the environment names.

@@ -19,3 +19,11 @@ pub const CA_VARIABLE: &str = "DYAD_CA";
 pub const CERT_VARIABLE: &str = "DYAD_CLIENT_CERT";
 /// The environment variable that names the file of that certificate's key (PEM).
 pub const KEY_VARIABLE: &str = "DYAD_CLIENT_KEY";
+
+/// What a client of ours that speaks rustls is to be given: whom it trusts, and who it says it is.
+///
+/// # Errors
+/// A file cannot be read, or holds something else than it should.
+pub fn client(files: &TlsFiles) -> Result<rustls::ClientConfig, TlsError> {
+    Ok(std::sync::Arc::unwrap_or_clone(Trust::load(files)?.config()?))
+}

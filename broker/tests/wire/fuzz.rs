@@ -3,6 +3,7 @@
 use bincode::{Decode, Encode};
 use broker::codec::{self, CodecError};
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample};
+use broker::protocol::engine::{EngineCommand, EngineEvent};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
 use broker::protocol::task::Task;
 use broker::protocol::train::{TrainCommand, TrainReply};
@@ -21,6 +22,8 @@ fn decode_as_anything(bytes: &[u8]) {
     let _ = codec::decode::<ReserveAnswerFrame>(bytes);
     let _ = codec::decode::<Vec<TrainCommand>>(bytes);
     let _ = codec::decode::<Vec<TrainReply>>(bytes);
+    let _ = codec::decode::<Vec<EngineCommand>>(bytes);
+    let _ = codec::decode::<Vec<EngineEvent>>(bytes);
     let _ = Task::parse(bytes, 1 << 20);
 }
 
@@ -34,6 +37,8 @@ fn every_message() -> Vec<Vec<u8>> {
         codec::encode(&sample::reserve_answers()),
         codec::encode(&sample::train_commands()),
         codec::encode(&sample::train_replies()),
+        codec::encode(&sample::engine_commands()),
+        codec::encode(&sample::engine_events()),
     ]
 }
 

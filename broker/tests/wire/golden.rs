@@ -58,6 +58,8 @@ fn binary_messages_keep_their_bytes() {
     binary("reserve-answers", &sample::reserve_answers());
     binary("train-commands", &sample::train_commands());
     binary("train-replies", &sample::train_replies());
+    binary("engine-commands", &sample::engine_commands());
+    binary("engine-events", &sample::engine_events());
 }
 
 #[test]

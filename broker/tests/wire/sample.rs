@@ -2,6 +2,9 @@
 
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
+use broker::protocol::engine::{
+    EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, WavePart,
+};
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::train::{
     Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, Span, Surrogate, TrainBatch, TrainCommand, TrainReply,
@@ -126,6 +129,7 @@ pub(crate) fn bundle() -> Bundle {
             role: "solver".into(),
             seat: 1,
             subkey: "p2".into(),
+            target: Some("42".into()),
             status: SampleStatus::Truncated,
             reward: 0.75,
             parts: vec![RewardPart {
@@ -290,5 +294,71 @@ pub(crate) fn train_replies() -> Vec<TrainReply> {
         TrainReply::Saved { digest: "d1".into() },
         TrainReply::Loaded { meta: "{}".into() },
         TrainReply::Published,
+    ]
+}
+
+fn job_frame(wave: Option<WavePart>) -> JobFrame {
+    JobFrame {
+        wave,
+        prompts: vec![Ids {
+            ids: vec![1, 2, 70_000],
+        }],
+        samplings: turn_frame().samplings,
+        jobs: vec![EngineJob {
+            request: RequestId([0x44; 16]),
+            group: GROUP,
+            member: 3,
+            prompt: 0,
+            sampling: 0,
+            seed: u64::MAX - 1,
+            keep: true,
+        }],
+    }
+}
+
+pub(crate) fn engine_commands() -> Vec<EngineCommand> {
+    vec![
+        EngineCommand::Generate(job_frame(None)),
+        EngineCommand::Generate(job_frame(Some(WavePart { more: true }))),
+        EngineCommand::Visit {
+            frame: job_frame(None),
+            watched: vec![true],
+        },
+        EngineCommand::Leave(vec![RequestId([0x44; 16])]),
+        EngineCommand::Announce(version(2, 40)),
+    ]
+}
+
+pub(crate) fn engine_events() -> Vec<EngineEvent> {
+    let fault = EngineFault {
+        reason: "engine stopped".into(),
+        retry: true,
+    };
+    let made = EngineMade {
+        output_ids: vec![6, 7, 8],
+        logprobs: vec![-0.5, -1.25, -0.0],
+        spans: vec![span(0, 2), span(2, 3)],
+        oldest_kv: version(1, 39),
+        reused: 2,
+        finish: Finish::Stop,
+    };
+    let request = RequestId([0x55; 16]);
+    let answer = |result| EngineAnswer { request, result };
+    let told = |end| EngineTold {
+        request,
+        ids: vec![6],
+        logprobs: vec![-0.5],
+        spans: vec![span(0, 1)],
+        end,
+    };
+    vec![
+        EngineEvent::Alive,
+        EngineEvent::Serving(version(2, 40)),
+        EngineEvent::Refused {
+            version: version(2, 41),
+            reason: "no memory".into(),
+        },
+        EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone()))]),
+        EngineEvent::Told(vec![told(None), told(Some(Ok(Finish::Length))), told(Some(Err(fault)))]),
     ]
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::loss_rules;
 use super::rules::{Report, is_source};
 use crate::{
-    AgentConfig, AgentName, LoraConfig, ModelConfig, OptimizerConfig, RandomModel, RunConfig, SamplingConfig,
-    TokenizerConfig, TrainConfig,
+    AgentConfig, AgentName, AlarmsConfig, LoraConfig, ModelConfig, OptimizerConfig, RandomModel, RunConfig,
+    SamplingConfig, TokenizerConfig, TrainConfig,
 };
 
 /// A step of a sound engine may take so long on a machine that is busy.
@@ -258,6 +258,7 @@ fn train(train: &TrainConfig, below: &mut Below) {
         ),
     );
     loss_rules::check(train, below);
+    alarms(&train.alarms, below);
     if let Some(warm) = &train.warm_start {
         below.at_least_one(warm.steps as usize, "warm_start.steps");
         below.at_least_one(warm.batch, "warm_start.batch");
@@ -270,6 +271,23 @@ fn train(train: &TrainConfig, below: &mut Below) {
                 warm.source
             ),
         );
+    }
+}
+
+fn alarms(alarms: &AlarmsConfig, below: &mut Below) {
+    for (part, key) in [(alarms.repetition, "repetition"), (alarms.sameness, "sameness")] {
+        below.when(
+            part.is_some_and(|part| !(0.0..=1.0).contains(&part)),
+            &format!("alarms.{key}"),
+            "is no part: write a number from 0.0 to 1.0",
+        );
+    }
+    for (limit, key) in [
+        (alarms.least_tokens, "least_tokens"),
+        (alarms.most_tokens, "most_tokens"),
+        (alarms.entropy, "entropy"),
+    ] {
+        below.not_negative(limit.unwrap_or(0.0), &format!("alarms.{key}"));
     }
 }
 

@@ -1,150 +1,107 @@
-//! What may be said wrongly about engines that are other people's servers.
+//! What may be said wrongly about engines that are processes of their own.
 
-use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use super::rules::Report;
-use crate::{AgentConfig, EngineKind, Mode, RunConfig};
+use crate::{EngineConfig, EngineKind, RunConfig};
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
+    let mut taken: Vec<(String, String)> = Vec::new();
     for (name, agent) in &config.agents {
-        let path = format!("agents.{name}");
-        if agent.engine.kind.is_foreign() {
-            foreign(config, agent, &path, report);
-        } else {
-            own(agent, &path, report);
+        let (engine, path) = (&agent.engine, format!("agents.{name}.engine"));
+        if engine.kind != EngineKind::Dyad {
+            continue;
+        }
+        addresses(engine, &path, report);
+        for url in &engine.urls {
+            if let Some((_, other)) = taken.iter().find(|(known, _)| *known == same(url)) {
+                let message =
+                    format!("has {url:?}, which is in {other} too: an engine serves one agent, and is named once");
+                report.when(true, format!("{path}.urls"), &[other], message);
+            }
+            taken.push((same(url), format!("{path}.urls")));
         }
     }
-    shared(config, report);
 }
 
-/// Keys that mean nothing without a server.
-fn own(agent: &AgentConfig, path: &str, report: &mut Report) {
-    let kind = format!("{path}.engine.kind");
-    report.when(
-        !agent.engine.urls.is_empty(),
-        format!("{path}.engine.urls"),
-        &[&kind],
-        "is for engines that run as processes of their own: remove it, or write engine.kind = \"sglang\" or \"vllm\"",
-    );
-    report.when(
-        agent.engine.weights_folder.is_some(),
-        format!("{path}.engine.weights_folder"),
-        &[&kind],
-        "is for engine.kind = \"sglang\" or \"vllm\", which read weights from a folder: remove it",
-    );
+/// Equal for URLs that differ in their writing alone.
+pub(super) fn same(url: &str) -> String {
+    url.trim_end_matches('/').to_lowercase()
 }
 
-fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Report) {
-    let engine = &agent.engine;
-    let name = name(engine.kind);
-    let kind = format!("{path}.engine.kind");
-    let urls = format!("{path}.engine.urls");
+fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
+    let (urls, kind) = (format!("{path}.urls"), format!("{path}.kind"));
     report.when(
         engine.urls.is_empty(),
         &urls,
         &[&kind],
-        format!("is missing: write where {name} answers, such as [\"http://127.0.0.1:30000\"]"),
+        "is empty: write where `dyad engine` answers, such as [\"http://127.0.0.1:8101\"]",
     );
-    for (place, url) in engine.urls.iter().enumerate() {
-        if let Err(wrong) = judge(url) {
-            report.when(
-                true,
-                &urls,
-                &[],
-                format!("{:?} {wrong}: write http[s]://HOST:PORT", shown(url)),
-            );
+    for url in &engine.urls {
+        if let Some(problem) = fault(url) {
+            report.when(true, &urls, &[], format!("has {url:?}, {problem}"));
         }
-        report.when(
-            engine.urls[..place].contains(url),
-            &urls,
-            &[],
-            format!("has {:?} twice: one URL is one engine", shown(url)),
-        );
     }
     report.when(
         engine.replicas != 1,
-        format!("{path}.engine.replicas"),
+        format!("{path}.replicas"),
         &[&kind],
-        format!("is for engines in the agent's process: each URL of engine.urls is one {name}; remove it"),
+        format!(
+            "is {}: engines of this kind are as many as engine.urls; leave it out",
+            engine.replicas
+        ),
+    );
+    let listen = engine.weights_listen.parse::<SocketAddr>();
+    report.when(
+        listen.is_err(),
+        format!("{path}.weights_listen"),
+        &[],
+        format!(
+            "{:?} is no address: write an IP address and a port, such as \"127.0.0.1:8100\"",
+            engine.weights_listen
+        ),
     );
     report.when(
-        config.run.mode == Mode::Sync,
-        &kind,
-        &["run.mode"],
-        format!("is {name}, whose bits depend on what it computes at the same time: mode \"sync\" promises the same bits; write mode = \"async\", or engine.kind = \"embedded\""),
+        listen.is_ok_and(|address| address.ip().is_unspecified()) && engine.weights_url.is_none(),
+        format!("{path}.weights_listen"),
+        &[&format!("{path}.weights_url")],
+        format!(
+            "is {:?}, which is no address to ask at: write in weights_url how engines reach it, such as \"http://agent-a:8100\"",
+            engine.weights_listen
+        ),
     );
-    report.when(
-        agent.http.is_some(),
-        format!("{path}.http"),
-        &[&kind],
-        format!("is for engines in the agent's process: {name} has a front of its own, so ask it there; remove [{path}.http]"),
-    );
-}
-
-/// An engine that takes whole weights serves one agent; adapters share.
-fn shared(config: &RunConfig, report: &mut Report) {
-    let mut users: BTreeMap<&str, Vec<(String, bool)>> = BTreeMap::new();
-    for (name, agent) in &config.agents {
-        let alone = agent.train.enabled && agent.lora.is_none();
-        for url in agent.engine.urls.iter().filter(|_| agent.engine.kind.is_foreign()) {
-            let users = users.entry(url.trim_end_matches('/')).or_default();
-            users.push((name.to_string(), alone));
-        }
-    }
-    for (url, users) in users {
-        let Some((alone, _)) = users.iter().find(|(_, alone)| *alone) else {
-            continue;
-        };
-        for (other, _) in users.iter().filter(|(other, _)| other != alone) {
-            report.when(
-                true,
-                format!("agents.{other}.engine.urls"),
-                &[&format!("agents.{alone}.engine.urls")],
-                format!(
-                    "has {:?}, where agent {alone} puts its whole weights: give each an engine of its own, or train adapters ([agents.NAME.lora])",
-                    shown(url)
-                ),
-            );
-        }
+    if let Some(url) = &engine.weights_url
+        && let Some(problem) = fault(url)
+    {
+        report.when(
+            true,
+            format!("{path}.weights_url"),
+            &[],
+            format!("is {url:?}, {problem}"),
+        );
     }
 }
 
-fn name(kind: EngineKind) -> &'static str {
-    if kind == EngineKind::Vllm { "vLLM" } else { "SGLang" }
-}
-
-/// Why a text is no URL of an engine. Whether plaintext may go there is judged where it goes.
-fn judge(url: &str) -> Result<(), &'static str> {
-    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
-    let rest = rest.ok_or("is no http:// or https:// URL")?;
-    if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err("has white space in it");
-    }
-    if url.contains(['?', '#']) {
-        return Err("has a query or a fragment");
-    }
-    let authority = rest.split('/').next().unwrap_or_default();
-    if authority.contains('@') {
-        return Err("has a name or a key in it, which belongs into DYAD_ENGINE_TOKEN");
-    }
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
-        _ => (authority, None),
+/// What is wrong with the URL of a server that is asked by host and port alone.
+fn fault(url: &str) -> Option<&'static str> {
+    let Some(rest) = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) else {
+        return Some("which does not begin with http:// or https://");
     };
-    if host.is_empty() {
-        return Err("has no host");
+    let authority = rest.strip_suffix('/').unwrap_or(rest);
+    if authority.contains('@') {
+        return Some("which holds a password: give the token in DYAD_ENGINE_TOKEN");
     }
-    let wrong = |port: &str| port.parse::<u16>().map_or(true, |port| port == 0);
-    if port.is_some_and(wrong) {
-        return Err("has a port that is no number from 1 to 65535");
+    if authority.contains(['/', '?', '#']) || authority.contains(char::is_whitespace) {
+        return Some("which has more than a host and a port: write http://HOST:PORT");
     }
-    Ok(())
-}
-
-/// Without what may be a secret.
-fn shown(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, host)) => format!("...@{host}"),
-        None => url.to_owned(),
+    // An IPv6 address has colons of its own, in brackets.
+    let (host, port) = match authority.rfind(']') {
+        Some(end) => authority.split_at(end + 1),
+        None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+    };
+    let port = port.strip_prefix(':').map_or(Some(80), |port| port.parse::<u16>().ok());
+    if host.is_empty() || port.is_none_or(|port| port == 0) {
+        return Some("which names no host and port: write http://HOST:PORT");
     }
+    None
 }

@@ -19,7 +19,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         // A request's choices go to one engine.
         let slots = agent.engine.slots;
         report.when(
-            agent.engine.kind == EngineKind::Embedded && http.generations >= slots,
+            matches!(agent.engine.kind, EngineKind::Embedded | EngineKind::Dyad) && http.generations >= slots,
             format!("{path}.generations"),
             &[&format!("agents.{name}.engine")],
             format!(

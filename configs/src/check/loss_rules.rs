@@ -4,6 +4,7 @@ use super::agent_rules::Below;
 use crate::{Advantage, KlPlace, LossConfig, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
 
 pub(super) fn check(train: &TrainConfig, below: &mut Below) {
+    imitation(train, below);
     numbers(train, below);
     skipping(train, below);
     many_tokens(train, below);
@@ -35,6 +36,23 @@ fn numbers(train: &TrainConfig, below: &mut Below) {
     below.not_negative(train.kl.coef, "kl.coef");
     below.not_negative(train.entropy, "entropy");
     below.not_negative(train.entropy_final.unwrap_or(0.0), "entropy_final");
+}
+
+/// Cross-entropy on known answers has neither rewards nor samples of its own.
+fn imitation(train: &TrainConfig, below: &mut Below) {
+    let imitates = train.loss.kind == LossKind::CrossEntropy;
+    below.compared(
+        imitates && train.zero_advantage != ZeroAdvantage::Keep,
+        "zero_advantage",
+        &["loss", "loss.kind"],
+        "leaves groups of equal rewards out, while loss.kind is \"cross_entropy\", which has no advantages: write \"keep\"",
+    );
+    below.compared(
+        imitates && (train.kl.coef != 0.0 || train.entropy != 0.0 || train.entropy_final.unwrap_or(0.0) != 0.0),
+        "loss.kind",
+        &["loss", "kl", "kl.coef", "entropy", "entropy_final"],
+        "is \"cross_entropy\", which has neither KL nor entropy: set kl.coef and entropy to 0, or write another kind",
+    );
 }
 
 /// Groups may be left out where their gradient is nothing.

@@ -4,10 +4,10 @@ use std::fmt::Display;
 
 use super::names::nearest;
 use crate::run::Problem;
-use crate::{Advantage, Mode, RunConfig, ZeroAdvantage};
+use crate::{Advantage, LossKind, Mode, RunConfig, TrainConfig, ZeroAdvantage};
 
 /// Workflows that are shipped.
-pub(super) const WORKFLOWS: [&str; 8] = [
+pub(super) const WORKFLOWS: [&str; 9] = [
     "signal",
     "guess-number",
     "doctor-patient",
@@ -16,7 +16,10 @@ pub(super) const WORKFLOWS: [&str; 8] = [
     "solo",
     "solve-verify",
     "solve-rewrite-select",
+    "adversarial",
 ];
+/// Those that tell what a seat should have said.
+const TELLING: [&str; 1] = ["sequential"];
 /// What begins the kind of a workflow or grader that is a program.
 const PROCESS: &str = "process:";
 /// Less than this is not enough for a program to start.
@@ -60,13 +63,16 @@ impl Report {
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     run(config, report);
     tasks(config, report);
+    super::eval_rules::all(config, report);
     workflow(config, report);
     graders(config, report);
     for (name, agent) in &config.agents {
         super::agent_rules::agent(config, name, agent, report);
     }
     agents(config, report);
+    imitators(config, report);
     super::engine_rules::all(config, report);
+    super::foreign_rules::all(config, report);
     super::http_rules::all(config, report);
     rounds(config, report);
 }
@@ -191,48 +197,6 @@ fn tasks(config: &RunConfig, report: &mut Report) {
         &[],
         "is 0, so there are no tasks: remove it to use all lines",
     );
-    let eval = &config.eval;
-    let source = eval.source.as_deref();
-    report.when(
-        source.is_some_and(|source| !is_source(source)),
-        "eval.source",
-        &[],
-        format!(
-            "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
-            source.unwrap_or_default()
-        ),
-    );
-    report.when(
-        eval.every > 0 && source.is_none() && !tasks.source.starts_with("generator:"),
-        "eval.source",
-        &["eval.every", "tasks.source"],
-        "is missing: eval.every needs tasks that are never trained on, such as \"jsonl:PATH\"",
-    );
-    report.when(
-        eval.tasks == Some(0),
-        "eval.tasks",
-        &[],
-        "is 0, so nothing would be evaluated: write 1 or more",
-    );
-    report.when(
-        eval.pool.is_some() && config.workflow.kind != "solve-verify",
-        "eval.pool",
-        &["workflow.kind"],
-        "is for workflow.kind = \"solve-verify\": other workflows have no verifier to measure; remove it",
-    );
-    report.when(
-        eval.votes.is_some() && config.workflow.kind != "solo",
-        "eval.votes",
-        &["workflow.kind"],
-        "is for workflow.kind = \"solo\": only the answers of one role can be counted; remove it",
-    );
-    report.when(eval.votes == Some(0), "eval.votes", &[], "is 0: write 1 or more");
-    report.when(
-        eval.pool.is_some_and(|size| size < 2),
-        "eval.pool",
-        &[],
-        "is below 2: the pool is half right and half wrong, 100 or more make a figure",
-    );
 }
 
 fn workflow(config: &RunConfig, report: &mut Report) {
@@ -250,9 +214,13 @@ fn workflow(config: &RunConfig, report: &mut Report) {
         &[],
         "is 0, so no task would be played: write 1 or more",
     );
+    // What a cross-entropy imitates is the same whatever the others of its group earned.
+    let compares = |train: &TrainConfig| {
+        train.advantage != Advantage::ReinforcePlusPlus && train.loss.kind != LossKind::CrossEntropy
+    };
     let mut trained = config.agents.values().filter(|agent| agent.train.enabled);
     report.when(
-        workflow.group_size == 1 && trained.any(|agent| agent.train.advantage != Advantage::ReinforcePlusPlus),
+        workflow.group_size == 1 && trained.any(|agent| compares(&agent.train)),
         "workflow.group_size",
         &[],
         "is 1: an advantage compares conversations of the same task, so with one alone nothing is learned; write 2 or more, such as 8 (or advantage = \"reinforce_plus_plus\", which compares with the batch)",
@@ -380,6 +348,23 @@ fn agents(config: &RunConfig, report: &mut Report) {
             format!("agents.{name}"),
             &["workflow.roles"],
             "plays no role: name it under [workflow.roles], or remove it",
+        );
+    }
+}
+
+/// Known answers come from workflows that tell them.
+fn imitators(config: &RunConfig, report: &mut Report) {
+    let kind = &config.workflow.kind;
+    let tells = TELLING.contains(&kind.as_str()) || kind.starts_with(PROCESS);
+    for (name, agent) in config.agents.iter().filter(|(_, agent)| agent.train.enabled) {
+        report.when(
+            agent.train.loss.kind == LossKind::CrossEntropy && !tells,
+            format!("agents.{name}.train.loss.kind"),
+            &["workflow.kind"],
+            format!(
+                "is \"cross_entropy\", while workflow.kind = {kind:?} tells no known answers: use {} or a program, or another loss",
+                one_of(&TELLING)
+            ),
         );
     }
 }

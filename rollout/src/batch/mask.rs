@@ -2,7 +2,7 @@
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::{Bundle, Row, Sample, SampleStatus, Segment};
-use configs::{Stale, TrainConfig, Truncated, ZeroAdvantage};
+use configs::{LossKind, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
 use super::select::Chosen;
 use super::{Context, Discard};
@@ -107,6 +107,9 @@ fn discard(
     }
     if role_weight == 0.0 {
         return Some(Discard::RoleWeight);
+    }
+    if tokens == 0 && config.loss.kind == LossKind::CrossEntropy {
+        return Some(Discard::NoTarget);
     }
     (advantage == 0.0 && may_skip(config)).then_some(Discard::ZeroAdvantage)
 }

@@ -5,8 +5,10 @@
 //! fixed before any mask; [`forest`] lays the rows out with shared prompts. `minibatches` x `epochs` steps follow, over a
 //! seeded split by group. Nothing depends on the order of arrival.
 
+mod collapse;
 mod flat;
 mod forest;
+mod imitate;
 mod mask;
 mod select;
 mod stats;
@@ -16,9 +18,10 @@ mod weigh;
 use broker::ids::{GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
 use broker::protocol::train::TrainBatch;
-use configs::TrainConfig;
+use configs::{LossKind, TrainConfig};
 
 pub use flat::{FlatRow, flatten};
+pub use imitate::imitate;
 pub use stats::{BatchStats, Mean, Staleness};
 pub use warm::cross_entropy;
 
@@ -59,6 +62,8 @@ pub enum Discard {
     ZeroAdvantage,
     /// Its role's weight is 0.
     RoleWeight,
+    /// The loss imitates known answers, and this sample has none.
+    NoTarget,
 }
 
 impl Discard {
@@ -70,6 +75,7 @@ impl Discard {
             Discard::Truncated => "truncated",
             Discard::ZeroAdvantage => "zero_advantage",
             Discard::RoleWeight => "role_weight",
+            Discard::NoTarget => "no_target",
         }
     }
 }
@@ -154,8 +160,9 @@ fn steps(groups: &[Prepared<'_>], context: &Context<'_>) -> Vec<TrainBatch> {
             let mut chosen = order[part * groups.len() / parts..(part + 1) * groups.len() / parts].to_vec();
             chosen.sort_unstable();
             let chosen: Vec<&Prepared<'_>> = chosen.iter().map(|at| &groups[*at]).collect();
-            // The weights move with the first step: only before it are they those that sampled.
-            let fresh = epoch == 0 && part == 0;
+            // The weights move with the first step: only before it are they those that sampled. A known answer was never
+            // sampled.
+            let fresh = epoch == 0 && part == 0 && context.config.loss.kind != LossKind::CrossEntropy;
             if !chosen.is_empty() {
                 steps.push(forest::plant(&chosen, &weigh::Weights::new(&chosen, context), fresh));
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::mask::{Prepared, PreparedSample};
 use super::select::Selection;
-use super::{Context, Discard, Verdict};
+use super::{Context, Discard, Verdict, collapse};
 use broker::protocol::bundle::SampleStatus;
 use configs::KlPlace;
 
@@ -81,6 +81,10 @@ pub struct BatchStats {
     /// Parts before their weights, by (role, part).
     pub reward_parts: BTreeMap<(String, String), Mean>,
     pub tokens_per_sample: Mean,
+    /// The part of an answer that it said before, over the answers long enough to tell.
+    pub repetition: Mean,
+    /// The part of a key's answers that say what another one of it said, over the keys of all groups.
+    pub sameness: Mean,
     pub advantage_abs: Mean,
     /// Advantage keys of the batch; how many had equal rewards, how many one conversation only.
     pub keys: usize,
@@ -130,6 +134,10 @@ pub(super) fn measure(
             stats.advantage_abs.add(f64::from(sample.advantage.abs()));
         }
     }
+    for group in groups {
+        let all = collapse::sameness(group.samples.iter().map(|s| s.sample));
+        all.into_iter().for_each(|same| stats.sameness.add(same));
+    }
     for reason in verdicts.iter().filter_map(|v| v.outcome.err()) {
         *stats.discarded.entry(reason).or_default() += 1;
     }
@@ -155,6 +163,9 @@ impl BatchStats {
         for part in &sample.parts {
             let key = (sample.role.clone(), part.name.clone());
             self.reward_parts.entry(key).or_default().add(f64::from(part.value));
+        }
+        if let Some(repeated) = collapse::repetition(sample) {
+            self.repetition.add(repeated);
         }
         self.tokens_per_sample.add(prepared.tokens as f64);
         self.staleness.add(prepared.staleness);

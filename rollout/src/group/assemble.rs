@@ -265,6 +265,7 @@ fn judge_seat(
         role: reward.role.as_str().to_owned(),
         seat: reward.seat,
         subkey: reward.subkey.clone(),
+        target: reward.target.clone(),
         status: if truncated {
             SampleStatus::Truncated
         } else {

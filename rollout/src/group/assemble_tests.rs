@@ -25,6 +25,7 @@ fn seat(name: &str, parts: &[(&'static str, f32)]) -> SeatReward {
         role: role(name),
         seat: 0,
         subkey: String::new(),
+        target: None,
         parts,
     }
 }

@@ -238,6 +238,7 @@ mod tests {
             role: "solver".into(),
             seat: 0,
             subkey: String::new(),
+            target: None,
             status: SampleStatus::Completed,
             reward: member as f32,
             parts: vec![RewardPart {

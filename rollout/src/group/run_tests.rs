@@ -43,6 +43,7 @@ impl Workflow for Panel {
                     role: role("reader"),
                     seat: 0,
                     subkey: String::new(),
+                    target: None,
                     parts: vec![Part {
                         name: "order",
                         value: events.len() as f32,

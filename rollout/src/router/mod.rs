@@ -4,6 +4,7 @@
 //!   computed last.
 //! - Where that engine has [`Limits::imbalance`] requests more than the least loaded, the least loaded takes over.
 //! - An engine whose weights are further behind than [`Limits::max_lag`] gets nothing new while another is less so.
+//! - One that is away gets nothing while another is there, and what it has may be [moved](Router::release).
 
 mod affinity;
 
@@ -51,6 +52,7 @@ struct Engine {
     /// Step of the weights it serves.
     step: u64,
     load: usize,
+    away: bool,
 }
 
 impl Router {
@@ -70,6 +72,27 @@ impl Router {
         if let Some(engine) = self.engines.get_mut(engine) {
             engine.step = step;
         }
+    }
+
+    /// An engine does not answer, or does again.
+    pub fn is_away(&mut self, engine: EngineId, away: bool) {
+        if let Some(engine) = self.engines.get_mut(engine) {
+            engine.away = away;
+        }
+    }
+
+    /// Takes what engines have that are away, if another is there, to be assigned anew: in the order of the ids.
+    pub fn release(&mut self) -> Vec<(RequestId, EngineId)> {
+        if self.engines.iter().all(|engine| engine.away) {
+            return Vec::new();
+        }
+        let away = |id: EngineId| self.engines.get(id).is_some_and(|engine| engine.away);
+        let there: Vec<_> = self.in_flight.iter().map(|(request, id)| (*request, *id)).collect();
+        let released: Vec<_> = there.into_iter().filter(|(_, id)| away(*id)).collect();
+        for (request, _) in &released {
+            self.finish(*request);
+        }
+        released
     }
 
     /// Chooses an engine for a request of conversation `member` of `group`, and counts it there. A request that is with
@@ -106,12 +129,14 @@ impl Router {
         self.engines.iter().map(|engine| engine.load).collect()
     }
 
+    /// Of the engines that are there.
     fn newest(&self) -> u64 {
-        self.engines.iter().map(|engine| engine.step).max().unwrap_or(0)
+        let there = self.engines.iter().filter(|engine| !engine.away);
+        there.map(|engine| engine.step).max().unwrap_or(0)
     }
 
     fn is_current(&self, engine: &Engine) -> bool {
-        self.newest() - engine.step <= self.limits.max_lag
+        !engine.away && self.newest() - engine.step <= self.limits.max_lag
     }
 
     fn keeps(&self, home: EngineId, least: EngineId) -> bool {
@@ -120,7 +145,7 @@ impl Router {
         current && load(home) <= load(least).saturating_add(self.limits.imbalance)
     }
 
-    /// The least loaded engine that is not behind, the first among equals. The newest never is, so there is one.
+    /// The least loaded engine that is there and not behind, the first among equals; the first of all if none is there.
     fn least_loaded(&self) -> EngineId {
         let current = self
             .engines

@@ -77,6 +77,25 @@ fn an_engine_that_is_behind_gets_nothing_new() {
     assert_eq!(router.finish(request(0)), Some(0), "what it had, it kept");
 }
 
+#[test]
+fn what_an_engine_has_that_is_away_is_given_to_another() {
+    let mut router = router(2);
+    for id in 0..2 {
+        assert_eq!(router.assign(request(id), group(1), u16::from(id)), 0);
+    }
+    router.serves(0, 9);
+    router.is_away(0, true);
+    assert_eq!(router.assign(request(7), group(1), 0), 1, "its home is away, and newer");
+    assert_eq!(router.release(), [(request(0), 0), (request(1), 0)]);
+    assert_eq!(router.loads(), [0, 1]);
+    assert_eq!(router.assign(request(0), group(1), 0), 1);
+    router.is_away(1, true);
+    assert!(router.release().is_empty(), "nobody is there to take anything");
+    assert_eq!(router.assign(request(1), group(1), 1), 0);
+    router.is_away(0, false);
+    assert_eq!(router.release(), [(request(0), 1), (request(7), 1)]);
+}
+
 proptest! {
     /// Each request is with one engine or with none, and no engine that is behind gets anything new.
     #[test]

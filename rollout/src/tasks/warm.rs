@@ -1,5 +1,7 @@
 //! Data for warm starts: chats with a known answer, in the very prompts that the workflow's templates make.
 
+mod sequential;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -30,6 +32,8 @@ pub struct Example {
 /// - `generator:arithmetic-verifier`: solutions with their verdicts, half of them approved. `noise` (0) turns verdicts;
 ///   `slip` (0) judge as one who forgets the carry; `solve` (0) are bare problems with their answers. With
 ///   `answer_first = true` the verifier writes its own answer before its verdict: `85 reject`.
+/// - `generator:arithmetic-first`, `generator:arithmetic-second`: problems in the prompts of `sequential`, with their answers;
+///   `slip` as above. What the second is shown is right half of the time.
 /// - `jsonl:PATH`: lines of `{messages: [...]}` whose last message is the answer, shuffled anew in every pass.
 pub struct WarmSource {
     source: Source,
@@ -39,6 +43,7 @@ pub struct WarmSource {
 enum Source {
     Lines { examples: Vec<Example>, order: Vec<u32> },
     Arithmetic(Box<Generator>),
+    Sequential(Box<sequential::Answers>),
 }
 
 struct Generator {
@@ -77,8 +82,15 @@ impl WarmSource {
                 let verifier = kind == "arithmetic-verifier";
                 Source::Arithmetic(Box::new(Generator::new(warm, workflow, graders, tasks, verifier)?))
             }
+            Some(("generator", kind @ ("arithmetic-first" | "arithmetic-second"))) => {
+                let mut params = problem_params(warm, tasks);
+                let slip = part(&mut params, "slip", 0.0)?;
+                let (problems, second) = (train_split(&params)?, kind == "arithmetic-second");
+                let answers = sequential::Answers::new(workflow, graders, problems, second, slip)?;
+                Source::Sequential(Box::new(answers))
+            }
             _ => {
-                let known = "jsonl:PATH, generator:arithmetic-solver or generator:arithmetic-verifier";
+                let known = "jsonl:PATH, generator:arithmetic-solver, -verifier, -first or -second";
                 return Err(problem(
                     "source",
                     format!("{:?} is no warm start: write {known}", warm.source),
@@ -96,12 +108,39 @@ fn problem(key: &str, message: String) -> TasksError {
     }
 }
 
+/// The generator's params: those of the tasks, with the warm start's own laid over them.
+fn problem_params(warm: &WarmStartConfig, tasks: &TasksConfig) -> toml::Table {
+    let mut params = if tasks.source == "generator:arithmetic" {
+        tasks.params.clone()
+    } else {
+        toml::Table::new()
+    };
+    params.extend(warm.params.clone());
+    params.remove("seed");
+    params
+}
+
+fn train_split(params: &toml::Table) -> Result<Arithmetic, TasksError> {
+    Arithmetic::new(params, Split::Train).map_err(|(key, message)| problem(&format!("params.{key}"), message))
+}
+
+/// Takes a part from 0 to 1 out of the params.
+fn part(params: &mut toml::Table, key: &str, default: f64) -> Result<f64, TasksError> {
+    let Some(value) = params.remove(key) else {
+        return Ok(default);
+    };
+    let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
+    let wrong = || problem(&format!("params.{key}"), format!("{value} is not a part from 0 to 1"));
+    number.filter(|n| (0.0..=1.0).contains(n)).ok_or_else(wrong)
+}
+
 impl Iterator for WarmSource {
     type Item = Example;
 
     fn next(&mut self) -> Option<Example> {
         match &mut self.source {
             Source::Arithmetic(generator) => Some(generator.example(&mut self.random)),
+            Source::Sequential(answers) => Some(answers.example(&mut self.random)),
             Source::Lines { examples, order } => {
                 if order.is_empty() {
                     *order = self.random.permutation(examples.len());
@@ -120,16 +159,9 @@ impl Generator {
         tasks: &TasksConfig,
         verifier: bool,
     ) -> Result<Self, TasksError> {
-        let mut params = if tasks.source == "generator:arithmetic" {
-            tasks.params.clone()
-        } else {
-            toml::Table::new()
-        };
-        params.extend(warm.params.clone());
-        params.remove("seed");
+        let mut params = problem_params(warm, tasks);
         let habits = Habits::take(&mut params, verifier)?;
-        let problems = Arithmetic::new(&params, Split::Train)
-            .map_err(|(key, message)| problem(&format!("params.{key}"), message))?;
+        let problems = train_split(&params)?;
         let workflow = solve_verify(workflow, graders)?;
         Ok(Self {
             workflow,
@@ -229,14 +261,7 @@ impl Generator {
 
 impl Habits {
     fn take(params: &mut toml::Table, verifier: bool) -> Result<Self, TasksError> {
-        let mut part = |key: &str, default: f64| match params.remove(key) {
-            None => Ok(default),
-            Some(value) => {
-                let number = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
-                let wrong = || problem(&format!("params.{key}"), format!("{value} is not a part from 0 to 1"));
-                number.filter(|n| (0.0..=1.0).contains(n)).ok_or_else(wrong)
-            }
-        };
+        let mut part = |key: &str, default: f64| part(params, key, default);
         let mut habits = Self {
             noise: part("noise", 0.0)?,
             slip: part("slip", 0.0)?,

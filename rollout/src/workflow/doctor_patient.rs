@@ -213,6 +213,7 @@ impl DoctorPatient {
             role: role.clone(),
             seat: 0,
             subkey: String::new(),
+            target: None,
             parts,
         };
         let doctor = self.doctor_parts(task, said);

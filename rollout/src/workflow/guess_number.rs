@@ -142,6 +142,7 @@ impl GuessNumber {
             role: role.clone(),
             seat: 0,
             subkey: String::new(),
+            target: None,
             parts,
         };
         let success = f64::from(u8::from(said.found));

@@ -4,6 +4,7 @@
 //! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
 //! same with the same events and gets the same answer.
 
+mod adversarial;
 mod doctor_patient;
 mod grading;
 pub mod guess_number;
@@ -13,7 +14,7 @@ mod process;
 pub mod program;
 mod prompts;
 mod self_reward;
-mod sequential;
+pub(crate) mod sequential;
 pub mod signal;
 mod solo;
 mod solve_rewrite_select;
@@ -76,6 +77,8 @@ pub struct SeatReward {
     pub seat: u16,
     /// Refines the advantage key (group, agent, role); empty for most workflows.
     pub subkey: String,
+    /// What the seat should have said at its last turn, where the task tells: what `loss.kind = "cross_entropy"` imitates.
+    pub target: Option<String>,
     pub parts: Vec<Part>,
 }
 
@@ -133,6 +136,7 @@ pub fn build(
 ) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
     match config.kind.as_str() {
         "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
+        "adversarial" => adversarial::build(config, graders),
         "doctor-patient" => Ok(Arc::new(doctor_patient::DoctorPatient::new(config, graders)?)),
         "self-reward" => Ok(Arc::new(self_reward::SelfReward::new(config)?)),
         "sequential" => Ok(Arc::new(sequential::Sequential::new(config, graders)?)),
@@ -145,7 +149,7 @@ pub fn build(
         kind if kind.starts_with(program::PREFIX) => Ok(Arc::new(process::Process::new(config)?)),
         other => {
             let message = format!(
-                "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select or process:FILE"
+                "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select, adversarial or process:FILE"
             );
             Err(vec![Problem {
                 path: "workflow.kind".into(),

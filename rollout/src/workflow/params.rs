@@ -112,6 +112,29 @@ impl<'a> Params<'a> {
         texts
     }
 
+    /// A table of lists of texts; empty if not given.
+    pub(crate) fn lists(&mut self, key: &'static str) -> BTreeMap<String, Vec<String>> {
+        let Some(value) = self.get(key) else {
+            return BTreeMap::new();
+        };
+        let texts = |value: &toml::Value| -> Option<Vec<String>> {
+            let items = value.as_array()?.iter();
+            items.map(|item| item.as_str().map(str::to_owned)).collect()
+        };
+        let Some(table) = value.as_table() else {
+            self.problem(key, "write a table of lists of texts");
+            return BTreeMap::new();
+        };
+        let mut lists = BTreeMap::new();
+        for (name, value) in table {
+            match texts(value) {
+                Some(list) => drop(lists.insert(name.clone(), list)),
+                None => self.problem(&format!("{key}.{name}"), format!("{value} is not a list of texts")),
+            }
+        }
+        lists
+    }
+
     /// Names every key that was not asked for.
     pub(crate) fn finish(mut self) -> Vec<Problem> {
         let unknown: Vec<&String> = self

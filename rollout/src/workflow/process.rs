@@ -137,7 +137,13 @@ impl Process {
 
     fn outcome(&self, ending: &Ending, spoken: &BTreeMap<(&str, u16), u16>) -> Result<Outcome, String> {
         let mut rewards: Vec<SeatReward> = Vec::new();
-        for Earned { role, seat, parts } in &ending.rewards {
+        for Earned {
+            role,
+            seat,
+            parts,
+            target,
+        } in &ending.rewards
+        {
             let spec = self
                 .spec(role)
                 .ok_or_else(|| format!("it rewards {role:?}, which is no role"))?;
@@ -168,6 +174,7 @@ impl Process {
                 role: spec.name.clone(),
                 seat: *seat,
                 subkey: String::new(),
+                target: target.clone(),
                 parts: spec.parts.iter().map(part).collect::<Result<_, _>>()?,
             });
         }

@@ -131,6 +131,9 @@ pub struct Earned {
     pub seat: u16,
     /// By the names that `[workflow.reward]` gives weights to.
     pub parts: std::collections::BTreeMap<String, f64>,
+    /// What it should have said at its last turn, for agents whose loss imitates known answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
 }
 
 /// Why a program's answer cannot be used.

@@ -108,6 +108,7 @@ impl SelfReward {
                 role: self.answerer.clone(),
                 seat: 0,
                 subkey: String::new(),
+                target: None,
                 parts: vec![Part {
                     name: "rubric",
                     value: score as f32,

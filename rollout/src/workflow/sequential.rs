@@ -2,14 +2,17 @@
 //!
 //! Each earns the grade of its own answer, as `correct`. `team`, the second's grade, weighs nothing for the first unless the
 //! configuration says so: it is settled after the first's turn, so it may credit it. `gain`, the second's grade less the
-//! first's, may go to the second for the same reason the other way round.
+//! first's, may go to the second for the same reason the other way round. The label is each one's known answer, for agents
+//! whose loss is a cross-entropy.
 
 use std::collections::BTreeMap;
 
 use broker::RoleName;
 use broker::protocol::task::Task;
+use broker::protocol::turn::Message;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use minijinja::context;
+use serde_json::Value;
 
 use super::grading::Grading;
 use super::params::{Params, check_roles, grader};
@@ -18,12 +21,30 @@ use super::prompts::{Prompts, with_preamble};
 use super::transcript::{Transcript, ask, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
-const TEMPLATES: [(&str, &str); 2] = [
-    ("first", include_str!("../../templates/sequential/first.jinja")),
-    ("second", include_str!("../../templates/sequential/second.jinja")),
-];
+macro_rules! templates {
+    ($set:literal) => {
+        [
+            (
+                "first",
+                include_str!(concat!("../../templates/sequential/", $set, "/first.jinja")),
+            ),
+            (
+                "second",
+                include_str!(concat!("../../templates/sequential/", $set, "/second.jinja")),
+            ),
+        ]
+    };
+}
 
-pub(super) struct Sequential {
+const FULL: [(&str, &str); 2] = templates!("full");
+const SHORT: [(&str, &str); 2] = templates!("short");
+const MINT: [(&str, &str); 2] = templates!("mint");
+
+/// Params `clients`: who may play the two roles. `any`: as `[workflow.roles]` says; `two`: two agents with adapters over one
+/// base; `auto`: those, or where that cannot be, one agent that takes turns with itself.
+pub(crate) const CLIENTS: [&str; 3] = ["any", "two", "auto"];
+
+pub(crate) struct Sequential {
     first: RoleName,
     second: RoleName,
     grader: Grading,
@@ -31,23 +52,58 @@ pub(super) struct Sequential {
 }
 
 impl Sequential {
-    pub(super) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
-        let mut params = Params::new(&config.params, "workflow.params");
-        let named = |name| role(name).map_err(|problem| vec![problem]);
-        let (first, second) = (named("first")?, named("second")?);
-        let workflow = Self {
-            grader: grader(&mut params, graders).of_roles(&[&first, &second]),
-            first,
-            second,
-            prompts: Prompts::new(&TEMPLATES, &mut params, &context! { prompt => "?", answer => "?" }),
-        };
-        let mut problems = params.finish();
+    pub(crate) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
+        let (workflow, mut problems) = Self::built(config, graders)?;
         problems.extend(check_roles(config, &workflow.roles()));
         if problems.is_empty() {
             Ok(workflow)
         } else {
             Err(problems)
         }
+    }
+
+    fn built(
+        config: &WorkflowConfig,
+        graders: &BTreeMap<String, GraderConfig>,
+    ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
+        let mut params = Params::new(&config.params, "workflow.params");
+        let named = |name| role(name).map_err(|problem| vec![problem]);
+        let (first, second) = (named("first")?, named("second")?);
+        let templates = match params.choice("prompts", &["full", "short", "mint"]) {
+            "short" => &SHORT,
+            "mint" => &MINT,
+            _ => &FULL,
+        };
+        // Read by those who start a run: whether two agents must play, or one may stand in for both.
+        params.choice("clients", &CLIENTS);
+        let workflow = Self {
+            grader: grader(&mut params, graders).of_roles(&[&first, &second]),
+            first,
+            second,
+            prompts: Prompts::new(templates, &mut params, &context! { prompt => "?", answer => "?" }),
+        };
+        Ok((workflow, params.finish()))
+    }
+
+    /// The messages of the first answer.
+    pub(crate) fn first_prompt(&self, task: &Task) -> Vec<Message> {
+        let prompt = task.prompt.text();
+        with_preamble(task, self.prompts.text("first", context! { prompt }))
+    }
+
+    /// The messages of the second answer, after the first's.
+    pub(crate) fn second_prompt(&self, task: &Task, answer: &str) -> Vec<Message> {
+        let prompt = task.prompt.text();
+        with_preamble(task, self.prompts.text("second", context! { prompt, answer }))
+    }
+}
+
+/// The known answer as text: a text as it is, a number in digits.
+fn known_answer(label: &Value) -> Option<String> {
+    match label {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
     }
 }
 
@@ -72,14 +128,12 @@ impl Workflow for Sequential {
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
-        let (events, prompt) = (Transcript(events), task.prompt.text());
+        let events = Transcript(events);
         let Some(first) = events.first(&self.first, 0) else {
-            let text = self.prompts.text("first", context! { prompt });
-            return Step::Ask(vec![ask(&self.first, 0, with_preamble(task, text))]);
+            return Step::Ask(vec![ask(&self.first, 0, self.first_prompt(task))]);
         };
         let Some(second) = events.first(&self.second, 0) else {
-            let text = self.prompts.text("second", context! { prompt, answer => first.text });
-            return Step::Ask(vec![ask(&self.second, 0, with_preamble(task, text))]);
+            return Step::Ask(vec![ask(&self.second, 0, self.second_prompt(task, &first.text))]);
         };
         let grades = self.grader.grades(task, events);
         let (s1, s2) = (grades.of(first), grades.of(second));
@@ -88,6 +142,7 @@ impl Workflow for Sequential {
             role: role.clone(),
             seat: 0,
             subkey: String::new(),
+            target: known_answer(&task.label),
             parts,
         };
         let rewards = vec![
@@ -144,6 +199,23 @@ mod tests {
             .collect();
         assert_eq!(values, [0.0, 1.0, 1.0, 1.0]);
         assert_eq!(outcome.metrics[0], ("success", 1.0));
+        assert!(outcome.rewards.iter().all(|seat| seat.target.as_deref() == Some("5")));
+    }
+
+    #[test]
+    fn the_prompts_are_those_of_the_page() {
+        let params = "prompts = \"mint\"";
+        let workflow =
+            Sequential::new(&config("sequential", &["first", "second"], params), &graders("integer")).unwrap();
+        let task = task("What is 2+3?", 5.into());
+        assert_eq!(
+            workflow.first_prompt(&task)[0].content,
+            "Agent A: answer the math question with only the number. What is 2+3?\nAnswer:"
+        );
+        assert_eq!(
+            workflow.second_prompt(&task, "6")[0].content,
+            "Agent B: Agent A answered '6'. Now answer the same question with only the number. What is 2+3?\nAnswer:"
+        );
     }
 
     #[test]

@@ -88,6 +88,7 @@ impl Signal {
             role: role.clone(),
             seat: 0,
             subkey: String::new(),
+            target: None,
             parts,
         };
         let length = spoken.tokens as f32;

@@ -59,6 +59,7 @@ impl Workflow for Solo {
                 role: self.solver.clone(),
                 seat: 0,
                 subkey: String::new(),
+                target: None,
                 parts: vec![Part { name, value }],
             }],
             metrics: vec![("success", f64::from(value)), ("solver_first", f64::from(value))],

@@ -160,6 +160,7 @@ fn seat(event: &Event, correct: f32, team: f32) -> SeatReward {
         role: event.role.clone(),
         seat: event.seat,
         subkey: String::new(),
+        target: None,
         parts,
     }
 }

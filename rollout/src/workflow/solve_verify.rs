@@ -225,6 +225,7 @@ impl SolveVerify {
             role: role.clone(),
             seat: 0,
             subkey: String::new(),
+            target: None,
             parts,
         }
     }

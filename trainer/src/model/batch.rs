@@ -1,12 +1,14 @@
-//! Rows of tokens that are computed together, packed: token `i` of row `r` is row `start(r) + i` of every result.
+//! Rows of tokens that are computed together, packed: callers speak in packed places ([`RowBatch::place`]).
 //!
-//! Linear layers see packed tokens only; attention sees rows padded on the right to the longest, where the causal mask
-//! keeps the padding from every real token. Rows of equal length need neither gather nor mask. Callers speak in packed
-//! positions, so that rows which share a prefix can come later without a change for them.
+//! Linear layers see packed tokens only. Attention sees families: stretches of tokens behind the same beginning, padded on the right
+//! to the longest, where the causal mask keeps the padding from every real token. Stretches of equal length need no gather. A batch
+//! whose rows stand apart ([`RowBatch::new`]) is one family without a beginning; in [`RowBatch::sharing`] beginnings that rows share
+//! are computed once.
 
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::error::{ModelError, Result};
+use super::forest::{Family, Forest};
 use super::shape::ModelShape;
 
 /// A batch of rows on a device.
@@ -14,13 +16,39 @@ use super::shape::ModelShape;
 pub struct RowBatch {
     pub(super) ids: Tensor,
     pub(super) positions: Tensor,
+    /// Longest row.
+    pub(super) longest: usize,
+    /// In the order of their packed tokens.
+    pub(super) families: Vec<Stretches>,
+    /// Of each row, the stretches it is made of: its own first token there, and where that is packed.
+    paths: Vec<Vec<(usize, usize)>>,
+    lengths: Vec<usize>,
+}
+
+/// A family on a device.
+#[derive(Debug)]
+pub(super) struct Stretches {
+    /// Its packed tokens.
+    pub(super) start: usize,
+    pub(super) tokens: usize,
+    /// Padded, it is `rows * width`.
     pub(super) rows: usize,
     pub(super) width: usize,
     pub(super) padding: Option<Padding>,
-    starts: Vec<usize>,
+    pub(super) behind: Option<Behind>,
 }
 
-/// Index tensors between packed and padded tokens.
+/// The beginning that a family goes on from.
+#[derive(Debug)]
+pub(super) struct Behind {
+    /// Packed stretches of it, from its first token on: start and length.
+    pub(super) stretches: Vec<(usize, usize)>,
+    pub(super) length: usize,
+    /// `[width, length + width]`: 0 where a token sees another, else minus infinity. `None`: it is one token and sees all.
+    pub(super) mask: Option<Tensor>,
+}
+
+/// Index tensors between packed and padded tokens of a family, counted from its first.
 #[derive(Debug)]
 pub(super) struct Padding {
     /// `[rows * width]`: the packed token of each padded place; places past a row's end repeat its last token.
@@ -30,71 +58,97 @@ pub(super) struct Padding {
 }
 
 impl RowBatch {
-    /// Packs rows. Ids and lengths are checked here, on the host.
+    /// Packs rows, each by itself, in their order. Ids and lengths are checked here, on the host.
     ///
     /// # Errors
     /// [`ModelError::EmptyBatch`], [`ModelError::RowLength`] (1 to `max_context` tokens), [`ModelError::BadId`].
     pub fn new<R: AsRef<[u32]>>(shape: &ModelShape, rows: &[R], device: Device) -> Result<Self> {
-        let width = rows
-            .iter()
-            .map(|row| row.as_ref().len())
-            .max()
-            .ok_or(ModelError::EmptyBatch)?;
-        let total = rows.iter().map(|row| row.as_ref().len()).sum();
-        let (mut ids, mut positions) = (Vec::with_capacity(total), Vec::with_capacity(total));
-        let mut starts = Vec::with_capacity(rows.len() + 1);
-        for row in rows {
-            let row = row.as_ref();
-            if row.is_empty() || row.len() > shape.max_context {
-                return Err(ModelError::RowLength {
-                    len: row.len(),
-                    max: shape.max_context,
-                });
-            }
-            shape.check_ids(row)?;
-            starts.push(ids.len());
-            ids.extend(row.iter().map(|&id| i64::from(id)));
-            positions.extend(0..row.len() as i64);
-        }
-        starts.push(ids.len());
-        let ragged = total != rows.len() * width;
-        let padding = if ragged {
-            Some(Padding::new(&starts, width, device)?)
-        } else {
-            None
+        let forest = Forest::apart(rows);
+        let together = Family {
+            parent: None,
+            members: (0..rows.len()).collect(),
         };
+        Self::of(shape, rows, &forest, &[together], device, Kind::Float)
+    }
+
+    /// Packs rows and computes once what several begin with. `kind` is what the model computes in.
+    ///
+    /// # Errors
+    /// As [`RowBatch::new`].
+    pub fn sharing<R: AsRef<[u32]>>(shape: &ModelShape, rows: &[R], device: Device, kind: Kind) -> Result<Self> {
+        let forest = Forest::sharing(rows);
+        Self::of(shape, rows, &forest, &forest.families(), device, kind)
+    }
+
+    fn of<R: AsRef<[u32]>>(
+        shape: &ModelShape,
+        rows: &[R],
+        forest: &Forest,
+        families: &[Family],
+        device: Device,
+        kind: Kind,
+    ) -> Result<Self> {
+        check(shape, rows)?;
+        let (mut ids, mut positions) = (Vec::new(), Vec::new());
+        let mut packed = vec![(0, 0); forest.stretches.len()];
+        let mut placed = Vec::with_capacity(families.len());
+        for family in families {
+            let start = ids.len();
+            for member in &family.members {
+                let stretch = &forest.stretches[*member];
+                packed[*member] = (ids.len(), stretch.tokens.len());
+                let tokens = &rows[stretch.row].as_ref()[stretch.tokens.clone()];
+                ids.extend(tokens.iter().map(|&id| i64::from(id)));
+                positions.extend(stretch.tokens.clone().map(|at| at as i64));
+            }
+            let lengths: Vec<usize> = family.members.iter().map(|member| packed[*member].1).collect();
+            let mut stretches = Stretches::new(start, &lengths, device)?;
+            if let Some(parent) = family.parent {
+                let path = forest.above(parent).into_iter().chain([parent]);
+                let above = path.map(|stretch| packed[stretch]).collect();
+                stretches.behind = Some(Behind::new(above, stretches.width, device, kind)?);
+            }
+            placed.push(stretches);
+        }
+        let spots = |path: &Vec<usize>| {
+            let spot = |stretch: &usize| (forest.stretches[*stretch].tokens.start, packed[*stretch].0);
+            path.iter().map(spot).collect()
+        };
+        let lengths: Vec<usize> = rows.iter().map(|row| row.as_ref().len()).collect();
         Ok(Self {
             ids: to_device(&ids, device)?,
             positions: to_device(&positions, device)?,
-            rows: rows.len(),
-            width,
-            padding,
-            starts,
+            longest: lengths.iter().max().copied().unwrap_or(0),
+            families: placed,
+            paths: forest.paths.iter().map(spots).collect(),
+            lengths,
         })
     }
 
     /// Rows of the batch.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.rows
+        self.lengths.len()
     }
 
-    /// Tokens of all rows: the first dimension of every packed result.
+    /// Tokens that are computed: the first dimension of every packed result.
     #[must_use]
     pub fn tokens(&self) -> usize {
-        self.starts.last().copied().unwrap_or(0)
+        self.families.last().map_or(0, |family| family.start + family.tokens)
     }
 
-    /// The packed position of a row's first token; `start(rows())` is `tokens()`.
+    /// Where token `index` of a row is packed.
     #[must_use]
-    pub fn start(&self, row: usize) -> usize {
-        self.starts[row]
+    pub fn place(&self, row: usize, index: usize) -> usize {
+        let path = &self.paths[row];
+        let stretch = path.partition_point(|(first, _)| *first <= index).saturating_sub(1);
+        path.get(stretch).map_or(0, |(first, packed)| packed + index - first)
     }
 
     /// Tokens of a row.
     #[must_use]
     pub fn len_of(&self, row: usize) -> usize {
-        self.starts[row + 1] - self.starts[row]
+        self.lengths[row]
     }
 
     /// The token ids, packed, `[tokens]` of i64.
@@ -102,25 +156,103 @@ impl RowBatch {
         &self.ids
     }
 
-    /// The packed position of each row's last token, `[rows]` of i64.
+    /// Where each row's last token is packed, `[rows]` of i64.
     ///
     /// # Errors
     /// [`ModelError::Torch`].
     pub fn last(&self) -> Result<Tensor> {
-        let last: Vec<i64> = self.starts[1..].iter().map(|&end| end as i64 - 1).collect();
-        to_device(&last, self.ids.device())
+        let last = |row: usize| self.place(row, self.lengths[row] - 1) as i64;
+        to_device(&(0..self.rows()).map(last).collect::<Vec<_>>(), self.ids.device())
     }
 }
 
+fn check<R: AsRef<[u32]>>(shape: &ModelShape, rows: &[R]) -> Result<()> {
+    if rows.is_empty() {
+        return Err(ModelError::EmptyBatch);
+    }
+    for row in rows {
+        let row = row.as_ref();
+        if row.is_empty() || row.len() > shape.max_context {
+            return Err(ModelError::RowLength {
+                len: row.len(),
+                max: shape.max_context,
+            });
+        }
+        shape.check_ids(row)?;
+    }
+    Ok(())
+}
+
+impl Stretches {
+    fn new(start: usize, lengths: &[usize], device: Device) -> Result<Self> {
+        let width = lengths.iter().max().copied().unwrap_or(0);
+        let tokens = lengths.iter().sum();
+        let ragged = tokens != lengths.len() * width;
+        Ok(Self {
+            start,
+            tokens,
+            rows: lengths.len(),
+            width,
+            padding: if ragged {
+                Some(Padding::new(lengths, width, device)?)
+            } else {
+                None
+            },
+            behind: None,
+        })
+    }
+}
+
+impl Behind {
+    fn new(stretches: Vec<(usize, usize)>, width: usize, device: Device, kind: Kind) -> Result<Self> {
+        let length = stretches.iter().map(|(_, length)| length).sum();
+        let mask = if width > 1 {
+            Some(seen(length, width, device, kind)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            stretches,
+            length,
+            mask,
+        })
+    }
+
+    /// Keys or values of the beginning, which stand among those of `all` packed tokens, before a family's own of
+    /// `[rows, heads, width, head_dim]`.
+    pub(super) fn before(&self, all: &Tensor, own: &Tensor) -> Result<Tensor> {
+        let parts: Vec<Tensor> = self
+            .stretches
+            .iter()
+            .map(|(start, length)| all.f_narrow(0, *start as i64, *length as i64))
+            .collect::<std::result::Result<_, _>>()?;
+        let whole = match parts.as_slice() {
+            [alone] => alone.shallow_clone(),
+            several => Tensor::f_cat(several, 0)?,
+        };
+        let [rows, heads, _, dim] = own.size4().map(|(a, b, c, d)| [a, b, c, d])?;
+        let shared = whole
+            .f_transpose(0, 1)?
+            .f_expand([rows, heads, self.length as i64, dim], false)?;
+        Ok(Tensor::f_cat(&[&shared, own], 2)?)
+    }
+}
+
+/// What `width` tokens see that stand behind `before`: all of those, and of their own up to themselves.
+fn seen(before: usize, width: usize, device: Device, kind: Kind) -> Result<Tensor> {
+    let (rows, columns) = (width as i64, (before + width) as i64);
+    let hidden = Tensor::f_full([rows, columns], f64::NEG_INFINITY, (kind, device))?;
+    Ok(hidden.f_triu(before as i64 + 1)?)
+}
+
 impl Padding {
-    fn new(starts: &[usize], width: usize, device: Device) -> Result<Self> {
-        let rows = starts.len() - 1;
-        let mut to_padded = Vec::with_capacity(rows * width);
-        let mut to_packed = Vec::with_capacity(starts[rows]);
-        for (row, ends) in starts.windows(2).enumerate() {
-            let len = ends[1] - ends[0];
-            to_padded.extend((0..width).map(|i| (ends[0] + i.min(len - 1)) as i64));
-            to_packed.extend((0..len).map(|i| (row * width + i) as i64));
+    fn new(lengths: &[usize], width: usize, device: Device) -> Result<Self> {
+        let (mut to_padded, mut to_packed) = (Vec::with_capacity(lengths.len() * width), Vec::new());
+        let mut start = 0;
+        for (row, &length) in lengths.iter().enumerate() {
+            to_padded.extend((0..width).map(|i| (start + i.min(length - 1)) as i64));
+            to_packed.extend((0..length).map(|i| (row * width + i) as i64));
+            start += length;
         }
         Ok(Self {
             to_padded: to_device(&to_padded, device)?,
@@ -147,14 +279,46 @@ mod tests {
     #[test]
     fn padded_places_and_packed_tokens_name_each_other() {
         let batch = RowBatch::new(&tiny(), &[vec![3, 4, 5], vec![6], vec![7, 8]], Device::Cpu).unwrap();
-        assert_eq!((batch.rows(), batch.tokens(), batch.width), (3, 6, 3));
-        assert_eq!((batch.start(1), batch.len_of(1), batch.start(3)), (3, 1, 6));
-        let padding = batch.padding.as_ref().unwrap();
+        assert_eq!((batch.rows(), batch.tokens(), batch.families[0].width), (3, 6, 3));
+        assert_eq!((batch.place(1, 0), batch.len_of(1), batch.place(2, 1)), (3, 1, 5));
+        let padding = batch.families[0].padding.as_ref().unwrap();
         let round = padding.to_padded.index_select(0, &padding.to_packed);
         assert_eq!(Vec::<i64>::try_from(round).unwrap(), (0..6).collect::<Vec<_>>());
         assert_eq!(Vec::<i64>::try_from(batch.last().unwrap()).unwrap(), [2, 3, 5]);
         let equal = RowBatch::new(&tiny(), &[[3, 4], [5, 6]], Device::Cpu).unwrap();
-        assert!(equal.padding.is_none());
+        assert!(equal.families[0].padding.is_none());
+    }
+
+    #[test]
+    fn what_rows_share_is_packed_once() {
+        let shape = ModelShape { vocab: 64, ..tiny() };
+        let prompt: Vec<u32> = (0..20).collect();
+        let row = |own: &[u32]| [&prompt, own].concat();
+        let rows = [row(&[30, 31, 32]), row(&[40]), row(&[50, 51])];
+        let batch = RowBatch::sharing(&shape, &rows, Device::Cpu, Kind::Float).unwrap();
+        assert_eq!((batch.rows(), batch.tokens()), (3, 26));
+        let ids: Vec<i64> = batch.ids().try_into().unwrap();
+        let positions: Vec<i64> = (&batch.positions).try_into().unwrap();
+        for (r, row) in rows.iter().enumerate() {
+            for (i, id) in row.iter().enumerate() {
+                let place = batch.place(r, i);
+                assert_eq!((ids[place], positions[place]), (i64::from(*id), i as i64));
+            }
+        }
+        // Three and two tokens behind the prompt, and one that sees everything.
+        let behind: Vec<_> = batch.families[1..]
+            .iter()
+            .map(|family| family.behind.as_ref().unwrap())
+            .collect();
+        assert_eq!(
+            behind.iter().map(|behind| behind.stretches.clone()).collect::<Vec<_>>(),
+            [[(0, 20)], [(0, 20)]]
+        );
+        let mask = behind[0].mask.as_ref().unwrap();
+        assert_eq!(mask.size(), [3, 23]);
+        let seen: Vec<i64> = mask.eq(0.0).sum_dim_intlist(1, false, Kind::Int64).try_into().unwrap();
+        assert_eq!(seen, [21, 22, 23]);
+        assert!(behind[1].mask.is_none());
     }
 
     #[test]

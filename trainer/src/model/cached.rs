@@ -14,7 +14,7 @@ impl Decoder {
     /// values to fill slots from.
     pub(crate) fn prefill(&self, prompts: &RowBatch, keep: bool) -> Result<(Tensor, Prefilled)> {
         let mut kept = Prefilled::new();
-        let states = self.run(prompts, |_, k, v| {
+        let states = self.run(prompts, |k, v| {
             if keep {
                 kept.push([k.shallow_clone(), v.shallow_clone()]);
             }

@@ -3,14 +3,15 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::batch::RowBatch;
+use super::batch::{RowBatch, Stretches};
 use super::bind::{Binder, Leaf};
 use super::delta::Delta;
 use super::error::Result;
-use super::layer::{Heads, Layer, linear, rms_norm};
+use super::layer::{Heads, Layer, rms_norm};
 use super::rope::RopeTable;
 use super::shape::ModelShape;
 use super::weights::Weights;
+use crate::linear::linear;
 use crate::loss::head::HeadAdapter;
 
 /// What a model is bound to: whole weights, or a frozen base and an adapter of it.
@@ -147,6 +148,12 @@ impl Decoder {
         self.embedding.device()
     }
 
+    /// What the layers are computed in.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.embedding.kind()
+    }
+
     /// The head's matrix, `[vocab, hidden]` in f32: the embedding when tied. Without what an adapter adds.
     pub fn head_weight(&self) -> &Tensor {
         self.head.matrix()
@@ -176,52 +183,70 @@ impl Decoder {
     /// # Errors
     /// [`super::ModelError::Torch`].
     pub fn hidden(&self, batch: &RowBatch) -> Result<Tensor> {
-        let states = self.run(batch, |_, _, _| Ok(()))?;
+        let states = self.run(batch, |_, _| Ok(()))?;
         Ok(rms_norm(&states, &self.norm, self.shape.rms_eps)?.f_to_kind(Kind::Float)?)
     }
 
-    /// Hidden states before the final norm, packed; gives `keep` each layer's padded keys and values,
+    /// Hidden states before the final norm, packed; gives `keep` the padded keys and values of each layer's families,
     /// `[rows, kv_heads, width, head_dim]`.
-    pub(super) fn run(
-        &self,
-        batch: &RowBatch,
-        mut keep: impl FnMut(usize, &Tensor, &Tensor) -> Result<()>,
-    ) -> Result<Tensor> {
-        let rope = self.rope.rows(&batch.positions, batch.width)?;
+    pub(super) fn run(&self, batch: &RowBatch, mut keep: impl FnMut(&Tensor, &Tensor) -> Result<()>) -> Result<Tensor> {
+        let rope = self.rope.rows(&batch.positions, batch.longest)?;
         let mut x = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
-        for (index, layer) in self.layers.iter().enumerate() {
+        for layer in &self.layers {
             x = layer.forward(&self.shape, &x, &rope, |heads| {
-                let (attended, k, v) = self.causal(&heads, batch)?;
-                keep(index, &k, &v)?;
-                Ok(attended)
+                if let [alone] = batch.families.as_slice() {
+                    return self.causal(&heads, &heads, alone, &mut keep);
+                }
+                let mut attended = Vec::with_capacity(batch.families.len());
+                for family in &batch.families {
+                    let own = heads.narrow(family.start, family.tokens)?;
+                    attended.push(self.causal(&heads, &own, family, &mut keep)?);
+                }
+                Ok(Tensor::f_cat(&attended, 0)?)
             })?;
         }
         Ok(x)
     }
 
-    /// Causal attention within each row; also the padded keys and values.
-    fn causal(&self, heads: &Heads, batch: &RowBatch) -> Result<(Tensor, Tensor, Tensor)> {
+    /// Causal attention of a family's tokens (`own`) within each of its rows and to the beginning they share, which is among `all`
+    /// packed tokens.
+    fn causal(
+        &self,
+        all: &Heads,
+        own: &Heads,
+        family: &Stretches,
+        keep: &mut impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
         let dim = self.shape.head_dim as i64;
-        let (rows, width) = (batch.rows as i64, batch.width as i64);
+        let (rows, width) = (family.rows as i64, family.width as i64);
         let by_row = |packed: &Tensor| -> Result<Tensor> {
-            let padded = match &batch.padding {
+            let padded = match &family.padding {
                 Some(padding) => packed.f_index_select(0, &padding.to_padded)?,
                 None => packed.shallow_clone(),
             };
             let count = padded.size()[1];
             Ok(padded.f_view([rows, width, count, dim])?.f_transpose(1, 2)?)
         };
-        let (q, k, v) = (by_row(&heads.q)?, by_row(&heads.k)?, by_row(&heads.v)?);
+        let (q, k, v) = (by_row(&own.q)?, by_row(&own.k)?, by_row(&own.v)?);
+        keep(&k, &v)?;
         let grouped = self.shape.group() > 1;
-        let out = Tensor::f_scaled_dot_product_attention(&q, &k, &v, None::<Tensor>, 0.0, width > 1, None, grouped)?;
+        let attend = |k: &Tensor, v: &Tensor, mask: Option<&Tensor>, causal: bool| {
+            Tensor::f_scaled_dot_product_attention(&q, k, v, mask, 0.0, causal, None, grouped)
+        };
+        let out = match &family.behind {
+            None => attend(&k, &v, None, width > 1)?,
+            Some(behind) => {
+                let (k, v) = (behind.before(&all.k, &k)?, behind.before(&all.v, &v)?);
+                attend(&k, &v, behind.mask.as_ref(), false)?
+            }
+        };
         let flat = out
             .f_transpose(1, 2)?
             .f_reshape([rows * width, self.shape.heads as i64 * dim])?;
-        let packed = match &batch.padding {
+        Ok(match &family.padding {
             Some(padding) => flat.f_index_select(0, &padding.to_packed)?,
             None => flat,
-        };
-        Ok((packed, k, v))
+        })
     }
 
     /// Logits, `[n, vocab]` in f32, of hidden states `[n, hidden]` as [`Self::hidden`] gives them.
@@ -229,7 +254,7 @@ impl Decoder {
     /// # Errors
     /// [`super::ModelError::Torch`].
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let logits = linear(hidden, self.head.matrix())?;
+        let logits = linear(hidden, self.head.matrix(), None)?;
         match self.head.delta() {
             Some(delta) => delta.add_to(&logits, hidden),
             None => Ok(logits),
@@ -262,7 +287,7 @@ mod tests {
         let hidden = decoder.hidden(&batch).unwrap();
         assert_eq!(hidden.size(), [batch.tokens() as i64, decoder.shape().hidden as i64]);
         (0..batch.rows())
-            .map(|r| hidden.narrow(0, batch.start(r) as i64, batch.len_of(r) as i64))
+            .map(|r| hidden.narrow(0, batch.place(r, 0) as i64, batch.len_of(r) as i64))
             .collect()
     }
 
@@ -328,6 +353,55 @@ mod tests {
         let (up, down) = (at(step), at(-2.0 * step));
         let slope = (up - down) / (2.0 * step * norm);
         assert!((slope / norm - 1.0).abs() < 1e-2, "slope {slope}, norm {norm}");
+    }
+
+    /// Turns of two conversations about one prompt, and a row of its own: states and gradients are those of rows apart.
+    #[test]
+    fn what_rows_share_is_computed_once_to_the_same_states_and_gradients() {
+        let shape = tiny();
+        let (weights, _) = model(&shape);
+        let (decoder, leaves) = Decoder::trainable(&shape, &weights).unwrap();
+        let head = weights.layout().get("lm_head.weight").unwrap().offset;
+        let stretch = |seed: u32, count: u32| {
+            (0..count)
+                .map(|i| (seed * 7 + i * 5 + i * i) % 40)
+                .collect::<Vec<u32>>()
+        };
+        let prompt = stretch(1, 30);
+        let turn = [prompt.clone(), stretch(2, 20)].concat();
+        let rows = [
+            [prompt.clone(), stretch(3, 9)].concat(),
+            turn.clone(),
+            [turn.clone(), stretch(4, 17)].concat(),
+            stretch(5, 12),
+            [turn, stretch(6, 1)].concat(),
+            [prompt, stretch(7, 5)].concat(),
+        ];
+        let apart = RowBatch::new(&shape, &rows, Device::Cpu).unwrap();
+        let once = RowBatch::sharing(&shape, &rows, Device::Cpu, Kind::Float).unwrap();
+        assert_eq!(apart.tokens() - once.tokens(), 4 * 30 + 2 * 20);
+        let run = |batch: &RowBatch| {
+            let places = |r: usize| (0..rows[r].len()).map(move |i| batch.place(r, i) as i64);
+            let places: Vec<i64> = (0..rows.len()).flat_map(places).collect();
+            let states = decoder
+                .hidden(batch)
+                .unwrap()
+                .index_select(0, &Tensor::from_slice(&places));
+            // Every state counts, each with a weight of its own.
+            let weights = Tensor::arange(states.numel() as i64, (Kind::Float, Device::Cpu))
+                .sin()
+                .view_as(&states);
+            let scalar = (&states * weights).sum(Kind::Float);
+            let trunk = leaves.iter().filter(|leaf| leaf.offset != head);
+            let leaves: Vec<&Tensor> = trunk.map(|leaf| &leaf.tensor).collect();
+            (states.detach(), Tensor::run_backward(&[scalar], &leaves, false, false))
+        };
+        let ((states, gradients), (expected, wanted)) = (run(&once), run(&apart));
+        assert!(distance(&states, &expected) < 1e-5);
+        for (gradient, wanted) in gradients.iter().zip(&wanted) {
+            let norm = wanted.norm().double_value(&[]);
+            assert!((gradient - wanted).norm().double_value(&[]) < 1e-5 * norm, "of {norm}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::delta::Delta;
 use super::error::Result;
 use super::rope::RopeRows;
 use super::shape::ModelShape;
+use crate::linear::linear;
 
 /// Parameters of one layer; q, k, v are one matrix, and so are gate and up.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(crate) struct Linear {
 
 impl Linear {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = x.f_linear(&self.weight, self.bias.as_ref())?;
+        let y = linear(x, &self.weight, self.bias.as_ref())?;
         match &self.delta {
             Some(delta) => delta.add_to(&y, x),
             None => Ok(y),
@@ -44,6 +45,18 @@ pub(crate) struct Heads {
     pub(crate) q: Tensor,
     pub(crate) k: Tensor,
     pub(crate) v: Tensor,
+}
+
+impl Heads {
+    /// Those of `count` neighbouring tokens.
+    pub(crate) fn narrow(&self, start: usize, count: usize) -> Result<Self> {
+        let of = |all: &Tensor| all.f_narrow(0, start as i64, count as i64);
+        Ok(Self {
+            q: of(&self.q)?,
+            k: of(&self.k)?,
+            v: of(&self.v)?,
+        })
+    }
 }
 
 impl Layer {
@@ -96,10 +109,6 @@ impl Layer {
             .f_mul(&both.f_narrow(-1, wide, wide)?)?;
         self.down.forward(&gated)
     }
-}
-
-pub(crate) fn linear(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
-    Ok(x.f_linear(weight, None::<Tensor>)?)
 }
 
 /// RMSNorm over the last dimension, computed in f32 whatever the kind.

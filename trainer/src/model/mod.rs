@@ -14,6 +14,7 @@ mod delta;
 mod error;
 mod extend;
 mod folder;
+mod forest;
 mod layer;
 mod layout;
 mod lora;
@@ -34,6 +35,7 @@ pub(crate) use cache::{KvCache, Prefilled};
 pub use decoder::{Decoder, Parts};
 pub use error::{ModelError, Result};
 pub(crate) use extend::Piece;
+pub(crate) use forest::{LEAST_SHARED, common};
 pub use layout::{Layout, ParamKind, ParamSpec};
 pub use lora::{LoraShape, Module, Targets};
 pub(crate) use prefix::{Prefixes, Shared};
@@ -42,5 +44,7 @@ pub use scaling::{Rope, RopeScaling, Yarn};
 pub use shape::ModelShape;
 pub use weights::{Init, Weights, kind_of};
 
+#[cfg(test)]
+pub(crate) use forest::Forest;
 #[cfg(test)]
 pub(crate) use shape::tests::tiny as test_shape;

@@ -209,6 +209,35 @@ impl Weights {
         Ok(())
     }
 
+    /// All values in the order of the buffer, as `dtype`, little-endian: a copy that later steps do not change.
+    ///
+    /// # Errors
+    /// [`ModelError::Torch`] when they cannot be read from the device.
+    pub fn to_bytes(&self, dtype: Dtype) -> Result<Vec<u8>> {
+        let kind = kind_of(dtype);
+        let numel = self.layout.numel();
+        let values = self.flat.f_detach()?.f_to_device_(Device::Cpu, kind, false, false)?;
+        let mut bytes = vec![0u8; numel * kind.elt_size_in_bytes()];
+        values.f_copy_data_u8(&mut bytes, numel)?;
+        Ok(bytes)
+    }
+
+    /// What [`Self::to_bytes`] wrote, on the CPU.
+    ///
+    /// # Errors
+    /// [`ModelError::Shape`] when there are more or fewer values than `layout` has.
+    pub fn from_bytes(layout: Arc<Layout>, dtype: Dtype, bytes: &[u8]) -> Result<Self> {
+        let (kind, numel) = (kind_of(dtype), layout.numel());
+        if bytes.len() != numel * kind.elt_size_in_bytes() {
+            let found = bytes.len();
+            return Err(ModelError::shape(format!(
+                "{found} bytes are not {numel} parameters of {dtype:?}"
+            )));
+        }
+        let flat = Tensor::f_from_data_size(bytes, &[numel as i64], kind)?;
+        Ok(Self { flat, layout })
+    }
+
     /// The bytes of one parameter as they lie in memory.
     pub(crate) fn bytes_of(&self, spec: &ParamSpec) -> Result<Vec<u8>> {
         let values = self

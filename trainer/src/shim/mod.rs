@@ -3,6 +3,7 @@
 
 mod library;
 mod mapped;
+pub(crate) mod onednn;
 
 pub(crate) use library::open_globally;
 pub(crate) use mapped::MappedFile;

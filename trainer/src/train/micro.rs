@@ -9,26 +9,64 @@ use super::rows::{Row, Trained};
 use crate::loss::Token;
 use crate::loss::head::{self, HeadInput, HeadValues};
 use crate::loss::joint::Member;
-use crate::model::{Decoder, ModelError, RowBatch};
+use crate::model::{Decoder, LEAST_SHARED, ModelError, RowBatch, common};
 
-/// Indices of rows that are computed together, padded to the longest of them.
+/// Indices of rows that are computed together.
 pub(crate) type MicroBatch = Vec<usize>;
 
-/// Packs rows so that `rows x longest` stays within `budget` tokens; a row above the budget stands alone. Rows of like
-/// length go together (padding is work). A function of the rows and the budget alone.
+/// Packs rows so that the tokens computed together stay within `budget`; what a row shares with the one before it is computed
+/// once, and a row above the budget stands alone. Rows that begin alike go together, families of like length next to each
+/// other. A function of the rows and the budget alone.
 pub(crate) fn pack(rows: &[Row], budget: usize) -> Vec<MicroBatch> {
-    let mut order: Vec<usize> = (0..rows.len()).collect();
-    order.sort_by_key(|i| rows[*i].input.len());
     let mut batches: Vec<MicroBatch> = Vec::new();
-    for index in order {
-        // Ascending order: this row is the longest so far.
-        let longest = rows[index].input.len();
-        match batches.last_mut() {
-            Some(batch) if (batch.len() + 1) * longest <= budget => batch.push(index),
-            _ => batches.push(vec![index]),
+    let mut room = 0;
+    for family in families(rows) {
+        let mut before: Option<usize> = None;
+        for index in family {
+            let length = rows[index].input.len();
+            let fresh = before.map_or(length, |before| length - shared(&rows[before], &rows[index]));
+            match batches.last_mut() {
+                Some(batch) if fresh <= room => {
+                    batch.push(index);
+                    room -= fresh;
+                }
+                _ => {
+                    batches.push(vec![index]);
+                    room = budget.saturating_sub(length);
+                }
+            }
+            before = Some(index);
         }
     }
     batches
+}
+
+/// Rows that begin alike, in the order of their inputs; families by their longest row.
+fn families(rows: &[Row]) -> Vec<Vec<usize>> {
+    let mut order: Vec<usize> = (0..rows.len()).collect();
+    order.sort_by(|a, b| rows[*a].input.cmp(&rows[*b].input));
+    let mut families: Vec<Vec<usize>> = Vec::new();
+    for index in order {
+        match families.last_mut() {
+            Some(family)
+                if family
+                    .last()
+                    .is_some_and(|before| shared(&rows[*before], &rows[index]) > 0) =>
+            {
+                family.push(index);
+            }
+            _ => families.push(vec![index]),
+        }
+    }
+    families.sort_by_key(|family| family.iter().map(|index| rows[*index].input.len()).max());
+    families
+}
+
+/// Tokens that a row need not compute again behind its neighbour.
+fn shared(a: &Row, b: &Row) -> usize {
+    Some(common(&a.input, &b.input))
+        .filter(|common| *common >= LEAST_SHARED)
+        .unwrap_or(0)
 }
 
 /// Whether tokens of one answer are computed apart.
@@ -60,13 +98,13 @@ impl<'a> Micro<'a> {
         batch: &'a TrainBatch,
     ) -> Result<Self, ModelError> {
         let inputs: Vec<&[u32]> = indices.iter().map(|i| rows[*i].input.as_slice()).collect();
-        let packed = RowBatch::new(decoder.shape(), &inputs, decoder.device())?;
+        let packed = RowBatch::sharing(decoder.shape(), &inputs, decoder.device(), decoder.kind())?;
         let tokens: Vec<Trained> = indices.iter().flat_map(|i| &rows[*i].trained).copied().collect();
         let predictors: Vec<i64> = indices
             .iter()
             .enumerate()
             .flat_map(|(r, i)| rows[*i].trained.iter().map(move |t| (r, t.predictor)))
-            .map(|(r, predictor)| (packed.start(r) + predictor) as i64)
+            .map(|(r, predictor)| packed.place(r, predictor) as i64)
             .collect();
         let of = |token: &Trained| &batch.spans[token.span];
         Ok(Self {
@@ -154,17 +192,40 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_group_stays_together_and_its_prompt_counts_once() {
+        let row = |prompt: u32, own: u32, count: usize| Row {
+            input: [vec![prompt; 40], vec![own; count]].concat(),
+            trained: vec![],
+        };
+        let rows = [
+            row(1, 10, 10),
+            row(2, 11, 10),
+            row(1, 12, 9),
+            row(2, 13, 3),
+            row(1, 14, 8),
+        ];
+        // 40 + 10 + 9 + 8 tokens for the first prompt, 40 + 10 + 3 for the other.
+        assert_eq!(pack(&rows, 120), [vec![0, 2, 4, 1, 3]]);
+        assert_eq!(pack(&rows, 67), [vec![0, 2, 4], vec![1, 3]]);
+        assert_eq!(pack(&rows, 59), [vec![0, 2], vec![4], vec![1, 3]]);
+    }
+
     proptest! {
         #[test]
-        fn every_row_once_and_within_the_budget(lengths in prop::collection::vec(1usize..50, 0..40), budget in 1usize..200) {
-            let rows: Vec<Row> = lengths.iter().map(|n| Row { input: vec![0; *n], trained: vec![] }).collect();
+        fn every_row_once_and_within_the_budget(shapes in prop::collection::vec((0u32..4, 0usize..30, 1usize..30), 0..40), budget in 1usize..200) {
+            let row = |(id, shared, own): &(u32, usize, usize)| Row { input: [vec![*id; *shared], vec![id + 10; *own]].concat(), trained: vec![] };
+            let rows: Vec<Row> = shapes.iter().map(row).collect();
             let batches = pack(&rows, budget);
             let mut seen: Vec<usize> = batches.iter().flatten().copied().collect();
             seen.sort_unstable();
             prop_assert_eq!(seen, (0..rows.len()).collect::<Vec<_>>());
             for batch in batches {
-                let longest = batch.iter().map(|i| lengths[*i]).max().unwrap_or(0);
-                prop_assert!(batch.len() == 1 || batch.len() * longest <= budget);
+                let inputs: Vec<&[u32]> = batch.iter().map(|i| rows[*i].input.as_slice()).collect();
+                let forest = crate::model::Forest::sharing(&inputs);
+                let computed: usize = forest.stretches.iter().map(|stretch| stretch.tokens.len()).sum();
+                // A row that leaves its neighbour within LEAST_SHARED tokens of another fork repeats those.
+                prop_assert!(batch.len() == 1 || computed <= budget + LEAST_SHARED * batch.len());
             }
         }
     }

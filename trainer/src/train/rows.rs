@@ -3,7 +3,7 @@
 //!
 //! A row is a root-to-leaf path, as far as it predicts something that is trained. Rows whose input is the beginning of
 //! another's ride along in it: the n one-word answers to one prompt are one row with n trained tokens. Longer completions
-//! of one prompt still repeat it.
+//! of one prompt repeat it here; the model computes it once (`crate::model::RowBatch::sharing`).
 
 use broker::protocol::train::{Span, TrainBatch};
 

@@ -17,11 +17,13 @@ use super::Training;
 use super::former::Former;
 use super::refused::Refused;
 use super::save::version_of;
+use crate::agent::alarms::Alarms;
 use crate::agent::policy::Prepared;
 use crate::agent::worker::Worker;
 use crate::agent::{Agent, warm};
 use crate::engine::EngineClient;
 use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::remote;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
@@ -38,11 +40,12 @@ impl Training {
         let mut training = Self {
             worker: None,
             version: WeightVersion::default(),
-            former: Former::new(&agent.config, &agent.name, &settings),
+            former: Former::new(&agent.config, &agent.name, &settings, prepared.text.clone()),
             refused: Refused::default(),
             seq: 0,
             saved: None,
             metrics,
+            alarms: Alarms::default(),
             settings,
             agent,
         };
@@ -109,6 +112,11 @@ impl Training {
 
     /// The engines of this agent behind one client, and where published weights reach them.
     async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+        if self.settings.engine.kind == EngineKind::Dyad {
+            let frozen = !self.settings.train.enabled;
+            let (engine, sink) = remote::start(&self.agent.name, &self.agent.run, prepared, frozen)?;
+            return Ok((engine, vec![sink]));
+        }
         if self.settings.engine.kind.is_foreign() {
             let (engine, sink) = self.foreign(prepared).await?;
             return Ok((engine, vec![sink]));

@@ -1,13 +1,16 @@
 //! What is trained next: first the batches that a restart cut off, in their order, then what the ledger has ready.
 
+use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
-use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
-use rollout::batch::{Batch, Context, Formed, REFILL_CAP, Verdict as BatchVerdict, form};
+use configs::{AgentConfig, LossKind, RunConfig, TrainConfig, ZeroAdvantage};
+use rollout::batch::{Batch, Context, Formed, REFILL_CAP, Verdict as BatchVerdict, form, imitate};
+use rollout::text::TextCodec;
 
 use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdict};
 
@@ -17,6 +20,8 @@ pub(super) struct Former {
     max_new_tokens: u32,
     run_seed: u64,
     agent: AgentName,
+    /// Where the loss imitates known answers: what turns them into ids.
+    imitates: Option<Arc<TextCodec>>,
     lineages: Lineages,
     /// Recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
@@ -28,12 +33,13 @@ pub(super) struct Former {
 }
 
 impl Former {
-    pub(super) fn new(run: &RunConfig, agent: &AgentName, settings: &AgentConfig) -> Self {
+    pub(super) fn new(run: &RunConfig, agent: &AgentName, settings: &AgentConfig, text: Arc<TextCodec>) -> Self {
         Self {
             config: settings.train.clone(),
             max_new_tokens: settings.sampling.max_new_tokens,
             run_seed: run.run.seed,
             agent: agent.clone(),
+            imitates: (settings.train.loss.kind == LossKind::CrossEntropy).then_some(text),
             lineages: Lineages::default(),
             replay: VecDeque::new(),
             replayed_to: 0,
@@ -68,7 +74,7 @@ impl Former {
         if let Some(recorded) = self.replay.front() {
             let bundles = ledger.payloads(recorded.groups()).await?;
             self.replay.pop_front();
-            return match self.form(&bundles, version, false) {
+            return match self.form(&bundles, version, false)? {
                 Formed::Batch(batch) => Ok(Some((bundles, *batch))),
                 Formed::More { .. } => bail!("a recorded batch does not form again: its payloads are missing"),
             };
@@ -80,7 +86,7 @@ impl Former {
                 return Ok(None);
             }
             let bundles = self.ready(ledger).await?;
-            match self.form(&bundles, version, true) {
+            match self.form(&bundles, version, true)? {
                 Formed::Batch(batch) => return Ok(Some((bundles, *batch))),
                 Formed::More {
                     discarded, verdicts, ..
@@ -99,7 +105,7 @@ impl Former {
         version: WeightVersion,
     ) -> anyhow::Result<Option<(Vec<Bundle>, Batch)>> {
         let bundles = self.ready(ledger).await?;
-        match self.form(&bundles, version, false) {
+        match self.form(&bundles, version, false)? {
             Formed::Batch(batch) if !batch.groups.is_empty() => Ok(Some((bundles, *batch))),
             _ => Ok(None),
         }
@@ -132,10 +138,10 @@ impl Former {
         zero.chain(batch.verdicts.iter().cloned()).map(sample_verdict).collect()
     }
 
-    fn form(&self, bundles: &[Bundle], current: WeightVersion, more: bool) -> Formed {
+    fn form(&self, bundles: &[Bundle], current: WeightVersion, more: bool) -> anyhow::Result<Formed> {
         let staleness = |version| self.staleness(current.step, version);
-        form(
-            bundles,
+        Ok(form(
+            &self.examples(bundles)?,
             &Context {
                 config: &self.config,
                 max_new_tokens: self.max_new_tokens,
@@ -145,7 +151,16 @@ impl Former {
                 drawn: self.discarded.len(),
                 more,
             },
-        )
+        ))
+    }
+
+    /// What is trained on: what was sampled, or under cross-entropy the known answers in its place.
+    fn examples<'a>(&self, bundles: &'a [Bundle]) -> anyhow::Result<Cow<'a, [Bundle]>> {
+        let Some(text) = &self.imitates else {
+            return Ok(Cow::Borrowed(bundles));
+        };
+        let imitated = imitate(bundles, |answer| text.completion(answer));
+        Ok(Cow::Owned(imitated.context("turning known answers into tokens")?))
     }
 
     /// Trained again in the same order, the batches of a dead branch lead to its very weights: up to the last of them its

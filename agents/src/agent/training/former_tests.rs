@@ -14,6 +14,7 @@ fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> Former {
         max_new_tokens: 4,
         run_seed: 0,
         agent: agent(),
+        imitates: None,
         lineages: Lineages::default(),
         replay: VecDeque::new(),
         replayed_to: 0,

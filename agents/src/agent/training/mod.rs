@@ -24,6 +24,7 @@ use broker::protocol::train::{TrainCommand, TrainReply};
 use configs::{AgentConfig, LastBatch};
 
 use super::Agent;
+use super::alarms::Alarms;
 use super::worker::Worker;
 use crate::ended;
 use crate::metrics::{Metrics, MetricsWriter};
@@ -45,6 +46,7 @@ pub struct Training {
     /// Step of the newest checkpoint.
     saved: Option<u64>,
     metrics: MetricsWriter,
+    alarms: Alarms,
 }
 
 impl Training {

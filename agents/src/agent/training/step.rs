@@ -11,7 +11,7 @@ use rollout::batch::Batch;
 
 use super::Training;
 use super::objective;
-use crate::agent::figures;
+use crate::agent::{alarms, figures};
 
 /// Largest |ratio - 1| of tokens whose weights and cache are the trainer's own: f32 sampler and trainer agree to rounding.
 const RATIO_GAP: f64 = 1e-4;
@@ -113,7 +113,11 @@ impl Training {
     }
 
     fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &Outcome, began: Instant) {
-        let line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began);
+        let entropy = outcome.stats.entropy / outcome.stats.tokens.max(1.0);
+        let alarms = alarms::raised(&self.settings.train.alarms, &alarms::Seen::of(&batch.stats, entropy));
+        self.alarms.tell(&self.agent.name, self.version.step, &alarms);
+        let line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
+            .with("collapse/alarms", alarms.len());
         tracing::debug!(
             step = self.version.step,
             reward = batch.stats.reward.get(),

@@ -1,85 +1,45 @@
 //! JSON over HTTP to one server.
 
 use std::error::Error;
-use std::fmt;
-use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, bail};
-use broker::tls::{TlsFiles, refuse_plaintext};
-use reqwest::header::{AUTHORIZATION, HeaderValue};
-use reqwest::{Client, Method, RequestBuilder, Response, Url};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
 use super::trouble::Trouble;
+use crate::engine::link::{self, Secret};
 
-/// The environment variable with the key that servers are shown.
-pub const VARIABLE: &str = "DYAD_ENGINE_TOKEN";
-/// A server that is there takes a connection within this.
-const CONNECT: Duration = Duration::from_secs(10);
-/// A peer that vanished without a word is noticed by the operating system.
-const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// An answer that is longer is none.
-const LONGEST: usize = 256 << 20;
+/// The longest answer that is no generation.
+const SHORT: usize = 4 << 20;
+/// What is read of an answer that is an error.
+const COMPLAINT: usize = 64 << 10;
 
 /// One server.
+#[derive(Debug)]
 pub struct Http {
     client: Client,
     /// Without a slash at its end.
     base: String,
-    key: Option<HeaderValue>,
-}
-
-/// Without the key.
-impl fmt::Debug for Http {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Http").field("base", &self.base).finish_non_exhaustive()
-    }
+    secret: Secret,
 }
 
 impl Http {
-    /// As the environment says: DYAD_ENGINE_TOKEN, DYAD_ALLOW_PLAINTEXT, and the files for TLS.
+    /// With the key of DYAD_ENGINE_TOKEN, if there is one.
     ///
     /// # Errors
-    /// As [`Self::new`], and files for TLS that cannot be used.
+    /// As [`Self::new`], and a key that is weak or cannot stand in a header.
     pub fn from_environment(url: &str) -> anyhow::Result<Self> {
-        let key = match std::env::var(VARIABLE) {
-            Ok(key) if !key.is_empty() => Some(key),
-            Err(std::env::VarError::NotUnicode(_)) => bail!("{VARIABLE} is no text"),
-            _ => None,
-        };
-        let plaintext = std::env::var("DYAD_ALLOW_PLAINTEXT").is_ok_and(|value| value == "1");
-        Self::new(url, key.as_deref(), plaintext, &TlsFiles::from_environment()?)
+        Self::new(url, Secret::from_environment()?)
     }
 
     /// # Errors
-    /// A URL that is none, or in plaintext to another machine, or a key that cannot stand in a header.
-    pub fn new(url: &str, key: Option<&str>, allow_plaintext: bool, tls: &TlsFiles) -> anyhow::Result<Self> {
-        let parsed = Url::parse(url).with_context(|| format!("{url:?} is no URL of an engine"))?;
-        let host = parsed.host_str().unwrap_or_default();
-        if parsed.scheme() != "https"
-            && let Some(reason) = refuse_plaintext(host, allow_plaintext, "https")
-        {
-            bail!("the engine at {url}: {reason}");
-        }
-        let key = key.map(|key| {
-            let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
-                .map_err(|_| anyhow::anyhow!("{VARIABLE} has characters that cannot stand in a header"))?;
-            value.set_sensitive(true);
-            Ok::<_, anyhow::Error>(value)
-        });
-        let client = Client::builder()
-            .tls_backend_preconfigured(Arc::unwrap_or_clone(tls.client()?))
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT)
-            .tcp_keepalive(KEEP_ALIVE)
-            .build()
-            .context("setting up a client of engines")?;
+    /// A URL that may not be asked, or files for TLS that cannot be used.
+    pub fn new(url: &str, secret: Secret) -> anyhow::Result<Self> {
         Ok(Self {
-            client,
-            base: url.trim_end_matches('/').to_owned(),
-            key: key.transpose()?,
+            base: link::judged(url)?,
+            // A long answer takes long, and whether the server lives is another's to watch.
+            client: link::client(None)?,
+            secret,
         })
     }
 
@@ -91,7 +51,7 @@ impl Http {
     /// # Errors
     /// No answer, or one that is no good.
     pub async fn get(&self, path: &str) -> Result<String, Trouble> {
-        self.send(self.request(Method::GET, path)).await
+        send(self.request(Method::GET, path), SHORT).await
     }
 
     /// # Errors
@@ -105,45 +65,58 @@ impl Http {
     /// # Errors
     /// No answer, or one that is no good.
     pub async fn post(&self, path: &str, body: &Value) -> Result<String, Trouble> {
-        self.send(self.request(Method::POST, path).json(body)).await
+        send(self.posted(path, body), SHORT).await
     }
 
     /// # Errors
     /// No answer, or one that is no good.
     pub async fn post_json(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
-        parse(&self.post(path, body).await?)
+        self.post_for(path, body, SHORT).await
+    }
+
+    /// An answer of so many bytes at most.
+    ///
+    /// # Errors
+    /// No answer, or one that is no good, or longer.
+    pub async fn post_for(&self, path: &str, body: &Value, most: usize) -> Result<Value, Trouble> {
+        parse(&send(self.posted(path, body), most).await?)
+    }
+
+    fn posted(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::POST, path)
+            .header(CONTENT_TYPE, link::JSON)
+            .body(body.to_string())
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.client.request(method, format!("{}{path}", self.base));
-        match &self.key {
-            Some(key) => request.header(AUTHORIZATION, key.clone()),
-            None => request,
-        }
-    }
-
-    /// There is no limit of time: a long answer takes long, and whether the server lives is another's to watch.
-    async fn send(&self, request: RequestBuilder) -> Result<String, Trouble> {
-        let response = request.send().await.map_err(|error| Trouble::Gone(causes(error)))?;
-        let status = response.status();
-        let text = read(response).await?;
-        if status.is_success() {
-            Ok(text)
-        } else {
-            Err(Trouble::of_status(status.as_u16(), &text))
-        }
+        self.secret
+            .show(self.client.request(method, format!("{}{path}", self.base)))
     }
 }
 
-async fn read(mut response: Response) -> Result<String, Trouble> {
-    let mut bytes = Vec::new();
-    while let Some(piece) = response.chunk().await.map_err(|error| Trouble::Gone(causes(error)))? {
-        if bytes.len() + piece.len() > LONGEST {
-            return Err(Trouble::Malformed(format!("more than {} MiB", LONGEST >> 20)));
+async fn send(request: RequestBuilder, most: usize) -> Result<String, Trouble> {
+    let response = request.send().await.map_err(|error| Trouble::Gone(causes(error)))?;
+    let status = response.status();
+    if status.is_success() {
+        let bytes = read(response, most).await?;
+        if bytes.len() > most {
+            return Err(Trouble::Malformed(format!("it is longer than {} KiB", most >> 10)));
         }
+        return String::from_utf8(bytes).map_err(|_| Trouble::Malformed("no text".into()));
+    }
+    let bytes = read(response, COMPLAINT).await?;
+    Err(Trouble::of_status(status.as_u16(), &String::from_utf8_lossy(&bytes)))
+}
+
+/// Reads until there are more than so many bytes.
+async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, Trouble> {
+    let mut bytes = Vec::new();
+    while bytes.len() <= most
+        && let Some(piece) = response.chunk().await.map_err(|error| Trouble::Gone(causes(error)))?
+    {
         bytes.extend_from_slice(&piece);
     }
-    String::from_utf8(bytes).map_err(|_| Trouble::Malformed("no text".into()))
+    Ok(bytes)
 }
 
 fn parse(text: &str) -> Result<Value, Trouble> {
@@ -167,30 +140,19 @@ fn causes(error: reqwest::Error) -> String {
 mod tests {
     use super::*;
 
-    fn open(url: &str, key: Option<&str>, plaintext: bool) -> anyhow::Result<Http> {
-        Http::new(url, key, plaintext, &TlsFiles::default())
-    }
-
     #[test]
     fn plaintext_stays_inside_and_the_key_is_never_shown() {
-        for good in [
-            "http://127.0.0.1:1",
-            "http://[::1]:1",
-            "http://sglang:30000",
-            "https://gpu.example.org",
-        ] {
-            assert!(open(good, None, false).is_ok(), "{good}");
-        }
-        let error = open("http://10.0.0.4:1", None, false).unwrap_err().to_string();
-        assert!(
-            error.contains("https://") && error.contains("DYAD_ALLOW_PLAINTEXT"),
-            "{error}"
-        );
-        assert!(open("http://10.0.0.4:1", None, true).is_ok());
-        let http = open("http://localhost:1/", Some("a-secret"), false).unwrap();
+        let secret = || Secret::new("a-secret-of-a-server").unwrap();
+        let http = Http::new("http://localhost:1/", secret()).unwrap();
         assert_eq!(http.url(), "http://localhost:1");
-        assert!(!format!("{http:?} {:?}", http.key).contains("a-secret"));
-        let error = open("http://localhost:1", Some("a\nsecret"), false).unwrap_err();
-        assert!(!format!("{error:?}").contains("secret"), "{error:?}");
+        let request = http.posted("/generate", &serde_json::json!({})).build().unwrap();
+        let key = request.headers().get("authorization").unwrap();
+        assert_eq!(key.as_bytes(), b"Bearer a-secret-of-a-server");
+        assert!(!format!("{http:?} {request:?}").contains("a-secret"), "{request:?}");
+        let error = Http::new("http://10.0.0.4:1", secret()).unwrap_err();
+        assert!(
+            format!("{error:?}").contains("DYAD_ALLOW_PLAINTEXT") && !format!("{error:?}").contains("a-secret"),
+            "{error:?}"
+        );
     }
 }

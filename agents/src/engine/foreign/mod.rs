@@ -31,13 +31,13 @@ use std::time::Duration;
 use configs::EngineKind;
 use uuid::Uuid;
 
-pub use http::{Http, VARIABLE};
+pub use http::Http;
 pub use server::Server;
 
 /// The server at `url`.
 ///
 /// # Errors
-/// A URL in plaintext across a network, a key that cannot stand in a header, or files for TLS that cannot be used.
+/// As [`Http::from_environment`].
 pub fn server(kind: EngineKind, url: &str) -> anyhow::Result<Arc<dyn Server>> {
     let http = Http::from_environment(url)?;
     Ok(match kind {

@@ -1,88 +1,72 @@
-//! Engines that are other people's servers.
+//! Engines that are processes of their own.
 
 use super::{expect, problems};
 
-const ASYNC: (&str, &str) = ("mode = \"sync\"", "mode = \"async\"");
+const AGENT: &str = "[agents.a]";
 
-/// The two agents with these engines, in mode `async`.
-fn engines(a: &str, b: &str, expected: &[(&str, &str)]) {
-    let (a, b) = (format!("[agents.a]\n{a}"), format!("[agents.b]\n{b}"));
-    expect(&[ASYNC, ("[agents.a]", &a), ("[agents.b]", &b)], expected);
-}
-
-#[test]
-fn servers_have_urls_and_our_own_engines_have_none() {
-    let good =
-        "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\", \"https://gpu.example.org/engine/\"] }";
-    let other = "engine = { kind = \"vllm\", urls = [\"http://[::1]:8000\"], weights_folder = \"/data/weights\" }";
-    engines(good, other, &[]);
-    engines(
-        "engine = { kind = \"sglang\" }",
-        "engine = { kind = \"vllm\", urls = [], replicas = 2 }",
-        &[
-            ("agents.a.engine.urls", "where SGLang answers"),
-            ("agents.b.engine.urls", "where vLLM answers"),
-            ("agents.b.engine.replicas", "each URL"),
-        ],
-    );
-    engines(
-        "engine = { urls = [\"http://127.0.0.1:1\"] }",
-        "engine = { kind = \"scripted\", weights_folder = \"w\" }",
-        &[
-            ("agents.a.engine.urls", "\"vllm\""),
-            ("agents.b.engine.weights_folder", "remove it"),
-        ],
-    );
-}
-
-#[test]
-fn urls_are_judged_and_their_secrets_not_shown() {
-    for (url, wrong) in [
-        ("127.0.0.1:30000", "no http://"),
-        ("ftp://host:1", "no http://"),
-        ("http://", "no host"),
-        ("http://:80", "no host"),
-        ("http://host:0", "1 to 65535"),
-        ("http://host:99999", "1 to 65535"),
-        ("http://host:1?x=y", "query"),
-        ("http://ho st:1", "white space"),
-        ("http://me:secret@host:1", "DYAD_ENGINE_TOKEN"),
-    ] {
-        let engine = format!("engine = {{ kind = \"vllm\", urls = [{url:?}] }}");
-        engines(&engine, "", &[("agents.a.engine.urls", wrong)]);
-        let all = problems(&[ASYNC, ("[agents.a]", &format!("[agents.a]\n{engine}"))]);
-        assert!(!all.concat().contains("secret"), "{all:?}");
-    }
-    engines(
-        "engine = { kind = \"vllm\", urls = [\"http://host:1\", \"http://host:1\"] }",
-        "",
-        &[("agents.a.engine.urls", "twice")],
-    );
-}
-
-#[test]
-fn whole_weights_share_no_server_and_adapters_do() {
-    let engine = "engine = { kind = \"vllm\", urls = [\"http://host:1\"] }";
-    let same = "engine = { kind = \"vllm\", urls = [\"http://host:1/\"] }";
-    engines(
-        engine,
-        same,
-        &[("agents.b.engine.urls", "agent a puts its whole weights")],
-    );
-    let adapter = |engine: &str| format!("{engine}\nlora = {{ rank = 4 }}");
-    engines(&adapter(engine), &adapter(same), &[]);
-    engines(&adapter(engine), same, &[("agents.a.engine.urls", "agent b puts")]);
-}
-
-#[test]
-fn rounds_and_fronts_need_our_own_engine() {
-    let engine =
-        "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\nhttp = { listen = \"127.0.0.1:1\" }";
+#[track_caller]
+fn engine(keys: &str, expected: &[(&str, &str)]) {
     expect(
-        &[("[agents.a]", engine)],
-        &[
-            ("agents.a.engine.kind", "promises the same bits"),
-            ("agents.a.http", "front of its own"),
-        ],
+        &[(AGENT, &format!("[agents.a]\nengine = {{ kind = \"dyad\", {keys} }}"))],
+        expected,
+    );
+}
+
+#[test]
+fn an_engine_is_asked_at_its_url() {
+    for urls in [
+        r#"["http://127.0.0.1:8101"]"#,
+        r#"["http://engine-a:8101/", "https://gpu.example.org", "http://[::1]:8101"]"#,
+    ] {
+        engine(&format!("urls = {urls}"), &[]);
+    }
+    let urls = "agents.a.engine.urls";
+    engine("swap = \"drain\"", &[(urls, "is empty")]);
+    for (url, said) in [
+        ("127.0.0.1:8101", "http://"),
+        ("http://", "no host"),
+        ("http://:8101", "no host"),
+        ("http://h:0", "no host"),
+        ("http://h:x", "no host"),
+        ("http://me:secret@h:8101", "DYAD_ENGINE_TOKEN"),
+        ("http://h:8101/v1", "more than a host"),
+        ("http://h:8101?x", "more than a host"),
+    ] {
+        engine(&format!("urls = [{url:?}]"), &[(urls, said)]);
+    }
+    engine(r#"urls = ["http://h:1", "http://H:1/"]"#, &[(urls, "named once")]);
+}
+
+#[test]
+fn two_agents_do_not_share_an_engine_process() {
+    let keys = r#"engine = { kind = "dyad", urls = ["http://h:1"] }"#;
+    let found = problems(&[
+        (AGENT, &format!("{AGENT}\n{keys}")),
+        ("[agents.b]", &format!("[agents.b]\n{keys}")),
+    ]);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("agents.b.engine.urls") && found[0].contains("agents.a.engine.urls"));
+}
+
+#[test]
+fn weights_are_fetched_at_an_address_that_can_be_asked() {
+    let urls = r#"urls = ["http://h:1"]"#;
+    let listen = "agents.a.engine.weights_listen";
+    engine(
+        &format!("{urls}, weights_listen = \"0.0.0.0:8100\""),
+        &[(listen, "weights_url")],
+    );
+    engine(&format!("{urls}, weights_listen = \"here\""), &[(listen, "no address")]);
+    engine(
+        &format!("{urls}, weights_listen = \"0.0.0.0:8100\", weights_url = \"http://agent-a:8100\""),
+        &[],
+    );
+    engine(
+        &format!("{urls}, weights_url = \"agent-a\""),
+        &[("agents.a.engine.weights_url", "http://")],
+    );
+    engine(
+        &format!("{urls}, replicas = 2"),
+        &[("agents.a.engine.replicas", "engine.urls")],
     );
 }

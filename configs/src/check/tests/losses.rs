@@ -96,3 +96,42 @@ fn one_conversation_of_a_task_is_enough_where_advantages_are_of_the_batch() {
         &[("workflow.group_size", "compares with the batch")],
     );
 }
+
+#[test]
+fn known_answers_are_imitated_where_the_workflow_tells_them() {
+    let imitating = |more: &str| format!("batch_groups = 32\ntrain.loss.kind = \"cross_entropy\"\n{more}");
+    let path = "agents.b.train.loss.kind";
+    expect(
+        &[("batch_groups = 32", &imitating(""))],
+        &[(path, "tells no known answers")],
+    );
+    let telling = [
+        ("kind = \"signal\"", "kind = \"sequential\""),
+        ("speaker = \"a\", listener = \"b\"", "first = \"a\", second = \"b\""),
+        ("speaker = { success = 1.0 }, listener = { success = 1.0 }", ""),
+    ];
+    let with = |more: &str, expected: &[(&str, &str)]| {
+        let train = imitating(more);
+        let [kind, roles, reward] = telling;
+        expect(&[kind, roles, reward, ("batch_groups = 32", &train)], expected);
+    };
+    with("", &[]);
+    with("train.entropy = 0.1", &[(path, "neither KL nor entropy")]);
+    with("train.kl.coef = 0.1", &[(path, "neither KL nor entropy")]);
+    let zero = "agents.b.train.zero_advantage";
+    with("train.zero_advantage = \"skip\"", &[(zero, "no advantages")]);
+}
+
+#[test]
+fn alarms_have_bounds_that_can_be() {
+    let alarms =
+        "batch_groups = 32\ntrain.alarms = { repetition = 1.5, sameness = -0.1, least_tokens = -1.0, entropy = 0.1 }";
+    expect(
+        &[("batch_groups = 32", alarms)],
+        &[
+            ("agents.b.train.alarms.repetition", "0.0 to 1.0"),
+            ("agents.b.train.alarms.sameness", "0.0 to 1.0"),
+            ("agents.b.train.alarms.least_tokens", "0 or more"),
+        ],
+    );
+}

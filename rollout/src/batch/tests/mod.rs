@@ -1,6 +1,7 @@
 //! Weights, masks and policies by hand.
 
 mod forest;
+mod imitate;
 mod whole_batch;
 
 use super::*;
@@ -11,12 +12,13 @@ use broker::protocol::turn::{Generation, VersionSpan};
 use configs::{Advantage, Aggregation, RoleName, Stale, Truncated, ZeroAdvantage};
 
 /// A sample of one turn for each of `turns`; prompts are `[1, 2, 3, role, ...]`.
-fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
+pub(super) fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {
     Sample {
         member,
         role: role.into(),
         seat: 0,
         subkey: String::new(),
+        target: None,
         status: SampleStatus::Completed,
         reward,
         parts: vec![],
@@ -24,7 +26,7 @@ fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample 
     }
 }
 
-fn turn(role: &str, output: &[u32]) -> Generation {
+pub(super) fn turn(role: &str, output: &[u32]) -> Generation {
     generation(&[1, 2, 3, role.len() as u32], output)
 }
 

@@ -31,6 +31,37 @@ fn operands(problem: &str) -> (i64, i64) {
 }
 
 #[test]
+fn first_and_second_learn_in_their_own_prompts_and_the_second_neither_copies_nor_differs() {
+    let tasks = tasks_config();
+    let open = |role: &str, params: &str| -> Vec<Example> {
+        let text = format!("steps = 1\nbatch = 1\nsource = \"generator:arithmetic-{role}\"\nparams = {{ {params} }}");
+        let warm: WarmStartConfig = toml::from_str(&text).unwrap();
+        let workflow = config("sequential", &["first", "second"], "prompts = \"short\"");
+        let source = WarmSource::open(&warm, &workflow, &graders("integer"), &tasks, 1).unwrap();
+        source.take(1000).collect()
+    };
+    for example in open("first", "") {
+        let (left, right) = operands(&example.messages[0].content);
+        assert_eq!(example.answer, (left + right).to_string());
+    }
+    let second = open("second", "");
+    let same = |example: &Example| {
+        let shown = example.messages[0].content.split_once('=').unwrap().1;
+        shown.trim_end_matches('?') == example.answer
+    };
+    let copies = second.iter().filter(|example| same(example)).count();
+    assert!((420..580).contains(&copies), "{copies} of 1000 are shown the answer");
+    let slipping = open("second", "slip = 0.5");
+    let wrong = slipping
+        .iter()
+        .zip(&second)
+        .filter(|(slip, plain)| slip.answer != plain.answer)
+        .count();
+    assert!((100..400).contains(&wrong), "{wrong}: half of those with a carry");
+    assert_eq!(second, open("second", ""), "the same seed, the same examples");
+}
+
+#[test]
 fn the_solver_learns_in_its_own_prompts() {
     let workflow = workflow::build(&workflow_config(), &graders("integer")).unwrap();
     let examples = take("source = \"generator:arithmetic-solver\"", 2000);

@@ -130,9 +130,13 @@ async fn a_server_that_cannot_serve_the_agent_is_refused_at_the_start() {
             };
             Fleet::start(vec![client(&fake, kind, key)], settings, home.text(), None)
         };
-        let error = start(Some("another"), 8).await.map(drop).unwrap_err().to_string();
+        let error = start(Some("the-key-of-another"), 8)
+            .await
+            .map(drop)
+            .unwrap_err()
+            .to_string();
         assert!(
-            error.contains("DYAD_ENGINE_TOKEN") && !error.contains("another"),
+            error.contains("DYAD_ENGINE_TOKEN") && !error.contains("the-key"),
             "{error}"
         );
         let key = Some("the-key-of-the-server");

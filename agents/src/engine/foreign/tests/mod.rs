@@ -23,6 +23,7 @@ use super::fleet::Fleet;
 use super::http::Http;
 use super::server::{Ask, Server};
 use super::{Pace, sglang, vllm};
+use crate::engine::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made};
 
 const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];
@@ -171,7 +172,8 @@ impl Home {
 }
 
 fn client(fake: &Fake, kind: EngineKind, key: Option<&str>) -> Arc<dyn Server> {
-    let http = Http::new(&fake.url(), key, false, &broker::tls::TlsFiles::default()).unwrap();
+    let secret = key.map_or_else(Secret::default, |key| Secret::new(key).unwrap());
+    let http = Http::new(&fake.url(), secret).unwrap();
     match kind {
         EngineKind::Vllm => Arc::new(vllm::Vllm::new(http)),
         _ => Arc::new(sglang::Sglang::new(http)),

@@ -1,0 +1,116 @@
+//! Collapse alarms: what is out of the bounds of `train.alarms`, told when it begins and when it ends.
+
+use std::collections::BTreeSet;
+
+use broker::AgentName;
+use configs::AlarmsConfig;
+use rollout::batch::BatchStats;
+
+/// What is watched of one batch; `None` where the batch has no such figure.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Seen {
+    pub repetition: Option<f64>,
+    pub sameness: Option<f64>,
+    /// Mean tokens per sample.
+    pub tokens: Option<f64>,
+    /// Nats per token.
+    pub entropy: Option<f64>,
+}
+
+impl Seen {
+    #[must_use]
+    pub fn of(stats: &BatchStats, entropy: f64) -> Self {
+        Self {
+            repetition: stats.repetition.get(),
+            sameness: stats.sameness.get(),
+            tokens: stats.tokens_per_sample.get(),
+            entropy: (stats.trained_tokens > 0).then_some(entropy),
+        }
+    }
+}
+
+/// One figure out of bounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Alarm {
+    /// The key of `train.alarms`.
+    pub name: &'static str,
+    pub value: f64,
+    pub limit: f64,
+}
+
+/// Everything that is out of bounds.
+#[must_use]
+pub fn raised(config: &AlarmsConfig, seen: &Seen) -> Vec<Alarm> {
+    let above = |value: f64, limit: f64| value > limit;
+    let below = |value: f64, limit: f64| value < limit;
+    type Beyond<'a> = &'a dyn Fn(f64, f64) -> bool;
+    let watched: [(&'static str, Option<f64>, Option<f64>, Beyond<'_>); 5] = [
+        ("repetition", seen.repetition, config.repetition, &above),
+        ("sameness", seen.sameness, config.sameness, &above),
+        ("least_tokens", seen.tokens, config.least_tokens, &below),
+        ("most_tokens", seen.tokens, config.most_tokens, &above),
+        ("entropy", seen.entropy, config.entropy, &below),
+    ];
+    let alarm = |(name, value, limit, beyond): &(&'static str, Option<f64>, Option<f64>, Beyond<'_>)| {
+        let (value, limit) = ((*value)?, (*limit)?);
+        beyond(value, limit).then_some(Alarm { name, value, limit })
+    };
+    watched.iter().filter_map(alarm).collect()
+}
+
+/// What was out of bounds in the batch before.
+#[derive(Debug, Default)]
+pub struct Alarms(BTreeSet<&'static str>);
+
+impl Alarms {
+    /// Logs what began and what ended.
+    pub fn tell(&mut self, agent: &AgentName, step: u64, alarms: &[Alarm]) {
+        for Alarm { name, value, limit } in alarms.iter().filter(|alarm| !self.0.contains(alarm.name)) {
+            tracing::warn!(%agent, step, alarm = name, value, limit, "the policy may be collapsing: see train.alarms");
+        }
+        let now: BTreeSet<&'static str> = alarms.iter().map(|alarm| alarm.name).collect();
+        for name in self.0.difference(&now) {
+            tracing::info!(%agent, step, alarm = name, "within its bounds again");
+        }
+        self.0 = now;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_its_bounds_is_raised_and_what_is_not_watched_is_not() {
+        let config: AlarmsConfig =
+            toml::from_str("repetition = 0.5\nsameness = 0.9\nleast_tokens = 2\nmost_tokens = 100\nentropy = 0.1")
+                .unwrap();
+        let names = |config: &AlarmsConfig, seen: Seen| -> Vec<&'static str> {
+            raised(config, &seen).iter().map(|alarm| alarm.name).collect()
+        };
+        let good = Seen {
+            repetition: Some(0.5),
+            sameness: Some(0.2),
+            tokens: Some(50.0),
+            entropy: Some(0.1),
+        };
+        assert_eq!(names(&config, good), [""; 0]);
+        assert_eq!(names(&config, Seen::default()), [""; 0]);
+        let circles = Seen {
+            repetition: Some(0.6),
+            sameness: Some(1.0),
+            tokens: Some(101.0),
+            entropy: Some(0.01),
+        };
+        assert_eq!(
+            names(&config, circles),
+            ["repetition", "sameness", "most_tokens", "entropy"]
+        );
+        let silence = Seen {
+            tokens: Some(1.0),
+            ..good
+        };
+        assert_eq!(names(&config, silence), ["least_tokens"]);
+        assert_eq!(names(&AlarmsConfig::default(), circles), [""; 0]);
+    }
+}

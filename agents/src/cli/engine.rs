@@ -1,0 +1,53 @@
+//! `dyad engine CONFIG`: an agent's engine as a process of its own.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use configs::{AgentName, RunConfig};
+
+use crate::engine::serve;
+use crate::signals::Signals;
+use crate::telemetry::{self, Telemetry};
+
+/// Runs an engine of one agent, whose configuration says engine.kind = "dyad" and names it in engine.urls
+///
+/// It has no weights but those that it fetches of its agent, and serves one run; it may be killed and started again at any time.
+#[derive(Debug, Args)]
+pub struct EngineArgs {
+    /// The run's configuration; a running run's is RUN/config.toml
+    #[arg(env = "DYAD_CONFIG")]
+    pub config: PathBuf,
+    /// Which agent of the configuration
+    #[arg(long, env = "DYAD_AGENT")]
+    pub agent: AgentName,
+    /// IP address and port
+    #[arg(
+        long,
+        env = "DYAD_ENGINE_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "127.0.0.1:8101"
+    )]
+    pub listen: SocketAddr,
+}
+
+pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
+    let config = RunConfig::load(&args.config)?;
+    let _telemetry = telemetry::init(Telemetry {
+        role: "engine",
+        agent: Some(args.agent.to_string()),
+        stderr: Some("info"),
+        ..Telemetry::default()
+    })?;
+    crate::run::system().block_on(async {
+        let mut signals = Signals::listen()?;
+        let serving = tokio::select! {
+            serving = serve::start(&config, &args.agent, args.listen) => serving?,
+            () = signals.next() => return Ok(()),
+        };
+        signals.next().await;
+        tracing::info!("told to stop");
+        serving.close().await;
+        Ok(())
+    })
+}

@@ -1,0 +1,185 @@
+//! A session with an engine process, opened again whenever it ends.
+
+use std::time::Duration;
+
+use broker::AgentName;
+use broker::codec;
+use broker::protocol::engine::{EngineCommand, EngineEvent, Hello, LARGEST};
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Response};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::engine::link::{self, BINARY, JSON, LinkError, SESSION, Secret};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// What a session brings.
+pub(super) enum News {
+    /// It is open: where commands go. They arrive in their order.
+    Up(UnboundedSender<Vec<EngineCommand>>),
+    Said(EngineEvent),
+    /// It has ended; what was not answered will not be.
+    Lost,
+}
+
+/// With whom.
+#[derive(Clone)]
+pub(super) struct Target {
+    pub(super) agent: AgentName,
+    pub(super) url: String,
+    pub(super) hello: Hello,
+    pub(super) client: Client,
+    pub(super) secret: Secret,
+}
+
+impl Target {
+    /// Opens sessions, one after the other, until nobody listens any more.
+    pub(super) async fn keep(self, news: UnboundedSender<News>) {
+        let (mut pause, mut said) = (FIRST_PAUSE, String::new());
+        while !news.is_closed() {
+            let mut was_up = false;
+            let error = match self.open().await {
+                Ok((id, events)) => {
+                    was_up = true;
+                    self.hold(&id, events, &news).await
+                }
+                Err(error) => error,
+            };
+            if was_up {
+                (pause, said) = (FIRST_PAUSE, String::new());
+                // Who does not listen any more needs no news.
+                let _ = news.send(News::Lost);
+            }
+            let reason = error.to_string();
+            if reason != said {
+                let (agent, url) = (&self.agent, &self.url);
+                tracing::warn!(%agent, url, reason, "an engine is away; what it was asked waits until it is back");
+                said = reason;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    async fn open(&self) -> Result<(String, Response), LinkError> {
+        let url = format!("{}/v1/session", self.url);
+        let request = self.client.post(&url).header(CONTENT_TYPE, JSON);
+        let body = codec::encode_json(&self.hello);
+        let response = link::ask(self.secret.show(request).body(body), &url).await?;
+        let id = response.headers().get(SESSION).and_then(|id| id.to_str().ok());
+        let id = id.ok_or_else(|| LinkError::answer(&url, "it names no session: is it `dyad engine`?"))?;
+        Ok((id.to_owned(), response))
+    }
+
+    /// Reads events and sends commands until either fails.
+    async fn hold(&self, id: &str, events: Response, news: &UnboundedSender<News>) -> LinkError {
+        let (outbox, commands) = unbounded_channel();
+        let (agent, url) = (&self.agent, &self.url);
+        tracing::info!(%agent, url, "an engine process is there");
+        // As above.
+        let _ = news.send(News::Up(outbox));
+        tokio::select! {
+            error = self.read(events, news) => error,
+            error = self.send(id, commands) => error,
+        }
+    }
+
+    async fn read(&self, mut events: Response, news: &UnboundedSender<News>) -> LinkError {
+        let mut held = Vec::new();
+        loop {
+            match events.chunk().await {
+                Ok(Some(bytes)) => held.extend_from_slice(&bytes),
+                Ok(None) => return LinkError::answer(&self.url, "it has ended the session"),
+                Err(error) => return LinkError::of(&self.url, error),
+            }
+            let mut at = 0;
+            loop {
+                match event(&held[at..]) {
+                    Ok(Some((event, length))) => {
+                        at += length;
+                        let _ = news.send(News::Said(event));
+                    }
+                    Ok(None) => break,
+                    Err(reason) => return LinkError::answer(&self.url, reason),
+                }
+            }
+            held.drain(..at);
+        }
+    }
+
+    async fn send(&self, id: &str, mut commands: UnboundedReceiver<Vec<EngineCommand>>) -> LinkError {
+        let url = format!("{}/v1/commands", self.url);
+        while let Some(list) = commands.recv().await {
+            let request = self.client.post(&url).header(CONTENT_TYPE, BINARY).header(SESSION, id);
+            let body = codec::encode(&list);
+            if let Err(error) = link::ask(self.secret.show(request).body(body), &url).await {
+                return error;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+/// The first event of what has arrived, and how many bytes it takes; `None`: not all of it is there.
+fn event(held: &[u8]) -> Result<Option<(EngineEvent, usize)>, String> {
+    let Some((length, rest)) = held.split_first_chunk::<4>() else {
+        return Ok(None);
+    };
+    let length = u32::from_le_bytes(*length) as usize;
+    if length > LARGEST {
+        return Err(format!(
+            "it sends an event of {length} bytes, and {LARGEST} are the most"
+        ));
+    }
+    let Some(body) = rest.get(..length) else {
+        return Ok(None);
+    };
+    let event = codec::decode(body).map_err(|error| format!("it sends what is no event: {error}"))?;
+    Ok(Some((event, 4 + length)))
+}
+
+/// An event behind its length.
+pub(crate) fn framed(event: &EngineEvent) -> Vec<u8> {
+    let body = codec::encode(event);
+    let mut bytes = (body.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(body);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::ids::WeightVersion;
+
+    use super::*;
+
+    #[test]
+    fn events_are_read_from_whatever_pieces_they_come_in() {
+        let events = [
+            EngineEvent::Alive,
+            EngineEvent::Serving(WeightVersion { lineage: 2, step: 7 }),
+            EngineEvent::Refused {
+                version: WeightVersion { lineage: 2, step: 8 },
+                reason: "no memory".into(),
+            },
+        ];
+        let bytes: Vec<u8> = events.iter().flat_map(framed).collect();
+        for piece in 1..bytes.len() {
+            let (mut held, mut found) = (Vec::new(), Vec::new());
+            for part in bytes.chunks(piece) {
+                held.extend(part);
+                while let Some((event, length)) = event(&held).unwrap() {
+                    found.push(event);
+                    held.drain(..length);
+                }
+            }
+            assert!(held.is_empty());
+            assert_eq!(found, events);
+        }
+        assert!(
+            event(&u32::MAX.to_le_bytes()).is_err(),
+            "nothing is waited for that is too long"
+        );
+        assert!(event(&[1, 0, 0, 0, 9]).is_err());
+    }
+}

@@ -1,0 +1,281 @@
+use std::net::SocketAddr;
+use std::path::Path;
+
+use broker::ids::GroupId;
+use broker::protocol::turn::Sampling;
+use configs::{EngineKind, RunConfig};
+use tokio::sync::mpsc::UnboundedReceiver;
+use trainer::engine::{Engine, EngineOptions};
+use trainer::weights::Published;
+
+use super::*;
+use crate::agent::policy;
+use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::serve::{self, Serving};
+use crate::folder::tests::config_in;
+
+/// An agent whose engine is a process of its own, both sides in this one, over real connections.
+struct Scene {
+    config: RunConfig,
+    agent: AgentName,
+    prepared: Prepared,
+    _folder: tempfile::TempDir,
+}
+
+fn scene() -> Scene {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = config_in(folder.path());
+    let agent = config.agents.keys().next().unwrap().clone();
+    let settings = config.agents.get_mut(&agent).unwrap();
+    settings.engine.kind = EngineKind::Dyad;
+    let prepared = open(&config, &agent, folder.path());
+    Scene {
+        config,
+        agent,
+        prepared,
+        _folder: folder,
+    }
+}
+
+fn open(config: &RunConfig, agent: &AgentName, folder: &Path) -> Prepared {
+    let settings = config.agents[agent].clone();
+    let configs::ModelConfig::Random(random) = &settings.model else {
+        panic!("the test's model is random");
+    };
+    let path = folder.join("model");
+    policy::make(random, &path, agent, 1, agent).unwrap();
+    policy::open(path, settings, 1).unwrap()
+}
+
+impl Scene {
+    async fn engine(&self, address: &str) -> Serving {
+        let address: SocketAddr = address.parse().unwrap();
+        serve::start(&self.config, &self.agent, address).await.unwrap()
+    }
+
+    fn agent(&mut self, run: &str, at: &[SocketAddr]) -> (Arc<dyn EngineClient>, Box<dyn WeightSink>) {
+        self.prepared.settings.engine.urls = at.iter().map(|address| format!("http://{address}")).collect();
+        start(&self.agent, &RunId::new(run).unwrap(), &self.prepared, false).unwrap()
+    }
+
+    fn embedded(&self) -> Arc<EmbeddedEngine> {
+        let options = EngineOptions::from(&self.prepared.settings.engine);
+        let weights = self
+            .prepared
+            .weights
+            .copied_to(self.prepared.device, self.prepared.settings.dtype)
+            .unwrap();
+        let engine = Engine::new(&self.prepared.shape, Published::new(weights, version(1)), options).unwrap();
+        EmbeddedEngine::start("test", engine, version(1), self.prepared.text.clone()).unwrap()
+    }
+}
+
+fn version(step: u64) -> WeightVersion {
+    WeightVersion { lineage: 1, step }
+}
+
+fn job(id: u8, tokens: u32) -> Job {
+    Job {
+        request: RequestId([id; 16]),
+        group: GroupId([id / 4; 16]),
+        member: 0,
+        prompt_ids: vec![u32::from(id / 4) + 40; 3].into(),
+        sampling: Arc::new(Sampling {
+            temperature: 1.0,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            max_new_tokens: tokens,
+            stop: Vec::new(),
+        }),
+        seed: id.into(),
+        keep: false,
+    }
+}
+
+type Said = (u8, Vec<u32>, Vec<u32>, Vec<WeightVersion>);
+
+/// As many answers as there are jobs: ids, the bits of log-probs, versions.
+async fn answers(finished: &mut UnboundedReceiver<Vec<Finished>>, count: usize) -> Vec<Said> {
+    let mut said = Vec::new();
+    while said.len() < count {
+        for one in finished.recv().await.unwrap() {
+            let made = one.result.unwrap();
+            let bits = made.logprobs.iter().map(|value| value.to_bits()).collect();
+            let versions = made.spans.iter().map(|span| span.version).collect();
+            said.push((one.job.request.0[0], made.output_ids, bits, versions));
+        }
+    }
+    said.sort();
+    said
+}
+
+async fn play(engine: &dyn EngineClient, jobs: Vec<Job>, wave: bool) -> Vec<Said> {
+    let (done, mut finished) = unbounded_channel();
+    let count = jobs.len();
+    engine.submit(jobs, wave, done);
+    answers(&mut finished, count).await
+}
+
+async fn serves(engine: &dyn EngineClient, wanted: WeightVersion) {
+    let mut versions = engine.versions();
+    versions.wait_for(|version| *version == wanted).await.unwrap();
+}
+
+fn wave() -> Vec<Job> {
+    (0..12).map(|id| job(id, 5)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wave_has_the_same_bits_in_another_process_and_one_that_comes_back() {
+    let mut scene = scene();
+    let expected = play(&*scene.embedded(), wave(), true).await;
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
+    // Asked before there are any weights: it waits.
+    let (done, mut finished) = unbounded_channel();
+    engine.submit(wave(), true, done.clone());
+    sink.publish(&scene.prepared.weights, version(1)).unwrap();
+    assert_eq!(answers(&mut finished, 12).await, expected);
+    serves(&*engine, version(1)).await;
+    let address = serving.address.to_string();
+    serving.close().await;
+    drop(serving);
+    engine.submit(wave(), true, done);
+    let again = scene.engine(&address).await;
+    assert_eq!(
+        answers(&mut finished, 12).await,
+        expected,
+        "the new one has nothing but what it fetched"
+    );
+    again.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
+    let trained = scene
+        .prepared
+        .weights
+        .copied_to(scene.prepared.device, configs::Dtype::F32)
+        .unwrap();
+    for step in 1..4 {
+        let _ = trained.flat().narrow(0, 5, 1).fill_(step as f64);
+        sink.publish(&trained, version(step)).unwrap();
+        serves(&*engine, version(step)).await;
+        let said = play(&*engine, vec![job(1, 3)], false).await;
+        assert!(said[0].3.iter().all(|made| *made == version(step)));
+    }
+    sink.publish(&trained, version(3)).unwrap();
+    assert!(sink.publish(&trained, version(2)).is_err());
+    assert_eq!(play(&*engine, vec![job(1, 3)], false).await[0].3[0], version(3));
+    serving.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn visits_are_told_as_they_come_and_end_with_the_engine() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
+    let visit = |id: u8, tokens: u32| {
+        let (tell, told) = unbounded_channel();
+        let visit = Visit {
+            job: job(id, tokens),
+            watched: true,
+            tell,
+        };
+        engine.visit(vec![visit]);
+        told
+    };
+    let mut early = visit(1, 3);
+    let end = early.recv().await.unwrap().end.unwrap();
+    assert!(end.unwrap_err().retry, "there are no weights yet");
+    sink.publish(&scene.prepared.weights, version(1)).unwrap();
+    serves(&*engine, version(1)).await;
+    let mut told = visit(2, 4);
+    let (mut ids, mut end) = (Vec::new(), None);
+    while end.is_none() {
+        let news = told.recv().await.unwrap();
+        ids.extend(news.ids);
+        end = news.end;
+    }
+    let alone = play(&*scene.embedded(), vec![job(2, 4)], false).await;
+    assert_eq!(ids, alone[0].1);
+    serving.close().await;
+    let mut late = visit(3, 4);
+    let end = loop {
+        if let Some(end) = late.recv().await.unwrap().end {
+            break end;
+        }
+    };
+    assert!(end.is_err_and(|failure| failure.retry));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_engine_serves_one_run_and_says_so() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (first, mut sink) = scene.agent("r-1", &[serving.address]);
+    sink.publish(&scene.prepared.weights, version(9)).unwrap();
+    serves(&*first, version(9)).await;
+    let hello = |run: &str, agent: &str| Hello {
+        schema: codec::SCHEMA,
+        run: run.into(),
+        agent: agent.into(),
+        weights: "http://127.0.0.1:1".into(),
+    };
+    let client = link::client(Some(SILENCE)).unwrap();
+    let ask = async |hello: Hello| {
+        let url = format!("http://{}/v1/session", serving.address);
+        let request = client.post(&url).header("content-type", "application/json");
+        let answer = link::ask(request.body(codec::encode_json(&hello)), &url).await;
+        answer.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let agent = scene.agent.as_str();
+    assert!(ask(hello("r-2", agent)).await.contains("r-1"));
+    assert!(ask(hello("r-1", "other")).await.contains("engine of agent"));
+    let strange = Hello {
+        schema: codec::SCHEMA + 1,
+        ..hello("r-1", agent)
+    };
+    assert!(ask(strange).await.contains("same release"));
+    let outside = Hello {
+        weights: "http://weights.example.org".into(),
+        ..hello("r-1", agent)
+    };
+    assert!(ask(outside).await.contains("plaintext"));
+    // None of them took the session.
+    assert_eq!(play(&*first, vec![job(1, 3)], false).await.len(), 1);
+    serving.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_has_no_token_gets_neither_weights_nor_work() {
+    let scene = scene();
+    let secret = Secret::new("0123456789abcdef").unwrap();
+    let address = "127.0.0.1:0".parse().unwrap();
+    let serving = serve::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
+    let serving = serving.unwrap();
+    let weights = shelf::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
+    let (engine, client) = (
+        format!("http://{}", serving.address),
+        link::client(Some(SILENCE)).unwrap(),
+    );
+    for request in [
+        client.get(format!("{weights}/v1/weights")),
+        client.get(format!("{engine}/health")),
+        client.post(format!("{engine}/v1/session")),
+        client.post(format!("{engine}/v1/commands")),
+    ] {
+        let other = Secret::new("0123456789abcdeX").unwrap();
+        for wrong in [Secret::default(), other] {
+            let answer = wrong.show(request.try_clone().unwrap()).send().await.unwrap();
+            assert_eq!(answer.status(), 401);
+        }
+        let answer = secret.show(request).send().await.unwrap();
+        assert_ne!(answer.status(), 401, "{answer:?}");
+    }
+    serving.close().await;
+}

@@ -1,0 +1,194 @@
+//! Jobs and answers as they travel between an agent and an engine process.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use broker::ids::RequestId;
+use broker::protocol::engine::{
+    EngineAnswer, EngineCommand, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, WavePart,
+};
+use broker::protocol::turn::Sampling;
+
+use crate::engine::{EngineFailure, Finished, Job, Made, Told};
+
+/// A frame is closed when it has so many bytes.
+const FULL: usize = 4 << 20;
+/// Bytes of what is not a list of numbers, about.
+const RECORD: usize = 128;
+
+/// Jobs as frames, in their order.
+pub(crate) fn frames<'a>(jobs: impl IntoIterator<Item = &'a Job>, wave: bool) -> Vec<JobFrame> {
+    let (mut frames, mut current) = (Vec::new(), Packing::default());
+    for job in jobs {
+        if current.bytes >= FULL {
+            frames.push(std::mem::take(&mut current).frame(wave.then_some(WavePart { more: true })));
+        }
+        current.put(job);
+    }
+    if !current.jobs.is_empty() {
+        frames.push(current.frame(wave.then_some(WavePart { more: false })));
+    }
+    frames
+}
+
+#[derive(Default)]
+struct Packing {
+    places: HashMap<Arc<[u32]>, u32>,
+    prompts: Vec<Ids>,
+    samplings: Vec<Arc<Sampling>>,
+    jobs: Vec<EngineJob>,
+    bytes: usize,
+}
+
+impl Packing {
+    fn put(&mut self, job: &Job) {
+        let known = self.places.get(&job.prompt_ids).copied();
+        let prompt = known.unwrap_or_else(|| {
+            let place = self.prompts.len() as u32;
+            self.bytes += 4 * job.prompt_ids.len();
+            self.places.insert(job.prompt_ids.clone(), place);
+            self.prompts.push(Ids {
+                ids: job.prompt_ids.to_vec(),
+            });
+            place
+        });
+        let same = |known: &Arc<Sampling>| Arc::ptr_eq(known, &job.sampling) || **known == *job.sampling;
+        let sampling = self.samplings.iter().rposition(same).unwrap_or_else(|| {
+            self.samplings.push(job.sampling.clone());
+            self.samplings.len() - 1
+        });
+        self.bytes += RECORD;
+        self.jobs.push(EngineJob {
+            request: job.request,
+            group: job.group,
+            member: job.member,
+            prompt,
+            sampling: sampling as u32,
+            seed: job.seed,
+            keep: job.keep,
+        });
+    }
+
+    fn frame(self, wave: Option<WavePart>) -> JobFrame {
+        JobFrame {
+            wave,
+            prompts: self.prompts,
+            samplings: self.samplings.iter().map(|sampling| (**sampling).clone()).collect(),
+            jobs: self.jobs,
+        }
+    }
+}
+
+/// The jobs of a frame; `None` if one names a prompt or a sampling that it does not hold.
+pub(crate) fn jobs(frame: JobFrame) -> Option<Vec<Job>> {
+    let prompts: Vec<Arc<[u32]>> = frame.prompts.into_iter().map(|prompt| prompt.ids.into()).collect();
+    let samplings: Vec<Arc<Sampling>> = frame.samplings.into_iter().map(Arc::new).collect();
+    let job = |job: EngineJob| {
+        Some(Job {
+            request: job.request,
+            group: job.group,
+            member: job.member,
+            prompt_ids: prompts.get(job.prompt as usize)?.clone(),
+            sampling: samplings.get(job.sampling as usize)?.clone(),
+            seed: job.seed,
+            keep: job.keep,
+        })
+    };
+    frame.jobs.into_iter().map(job).collect()
+}
+
+/// Visits, each list in a frame of its own kind.
+pub(crate) fn visits<'a>(visits: impl IntoIterator<Item = (&'a Job, bool)>) -> Vec<EngineCommand> {
+    let (jobs, mut watched): (Vec<&Job>, Vec<bool>) = visits.into_iter().unzip();
+    let command = |frame: JobFrame| {
+        let rest = watched.split_off(frame.jobs.len().min(watched.len()));
+        let watched = std::mem::replace(&mut watched, rest);
+        EngineCommand::Visit { frame, watched }
+    };
+    frames(jobs, false).into_iter().map(command).collect()
+}
+
+/// Answers in lists that are no larger than an event may be.
+pub(crate) fn answers(finished: Vec<Finished>) -> Vec<Vec<EngineAnswer>> {
+    let mut lists: Vec<Vec<EngineAnswer>> = Vec::new();
+    let mut bytes = FULL;
+    for one in finished {
+        if bytes >= FULL {
+            lists.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += RECORD + one.result.as_ref().map_or(0, |made| 8 * made.output_ids.len());
+        if let Some(list) = lists.last_mut() {
+            list.push(answer(one));
+        }
+    }
+    lists
+}
+
+fn answer(one: Finished) -> EngineAnswer {
+    let made = |made: Made| EngineMade {
+        output_ids: made.output_ids,
+        logprobs: made.logprobs,
+        spans: made.spans,
+        oldest_kv: made.oldest_kv,
+        reused: made.reused as u64,
+        finish: made.finish,
+    };
+    EngineAnswer {
+        request: one.job.request,
+        result: one.result.map(made).map_err(fault),
+    }
+}
+
+fn fault(failure: EngineFailure) -> EngineFault {
+    EngineFault {
+        reason: failure.reason,
+        retry: failure.retry,
+    }
+}
+
+fn failure(fault: EngineFault) -> EngineFailure {
+    EngineFailure {
+        reason: fault.reason,
+        retry: fault.retry,
+    }
+}
+
+/// What an engine says of a request. What cannot be true of a healthy engine is a failure, and never an answer.
+pub(crate) fn made(answer: EngineAnswer) -> (RequestId, Result<Made, EngineFailure>) {
+    let sound = |made: EngineMade| match made.validate() {
+        Ok(()) => Ok(Made {
+            output_ids: made.output_ids,
+            logprobs: made.logprobs,
+            spans: made.spans,
+            oldest_kv: made.oldest_kv,
+            reused: usize::try_from(made.reused).unwrap_or(0),
+            finish: made.finish,
+        }),
+        Err(error) => Err(EngineFailure {
+            reason: crate::failure::engine(format!("its answer cannot be true: {error}")),
+            retry: true,
+        }),
+    };
+    (answer.request, answer.result.map_err(failure).and_then(sound))
+}
+
+pub(crate) fn told_to_wire(told: Told) -> EngineTold {
+    EngineTold {
+        request: told.request,
+        ids: told.ids,
+        logprobs: told.logprobs,
+        spans: told.spans,
+        end: told.end.map(|end| end.map_err(fault)),
+    }
+}
+
+pub(crate) fn told_from_wire(told: EngineTold) -> Told {
+    Told {
+        request: told.request,
+        ids: told.ids,
+        logprobs: told.logprobs,
+        spans: told.spans,
+        end: told.end.map(|end| end.map_err(failure)),
+    }
+}

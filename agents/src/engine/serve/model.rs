@@ -1,0 +1,100 @@
+//! What an engine is made of, apart from the weights that its agent trains.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use broker::AgentName;
+use broker::ids::WeightVersion;
+use configs::{AgentConfig, ModelConfig};
+use rollout::text::TextCodec;
+use trainer::device::{self, Device};
+use trainer::engine::{Engine, EngineOptions};
+use trainer::model::{Layout, ModelShape, Weights};
+use trainer::transfer::{Form, State};
+use trainer::weights::Published;
+
+use super::Scratch;
+use crate::agent::policy;
+use crate::engine::embedded::EmbeddedEngine;
+
+pub(super) struct Parts {
+    shape: ModelShape,
+    layout: Arc<Layout>,
+    /// The frozen model below an adapter. Locked, since a tensor is no one's to share between threads.
+    base: Option<Mutex<Weights>>,
+    text: Arc<TextCodec>,
+    pub(super) form: Form,
+    pub(super) device: Device,
+    pub(super) settings: AgentConfig,
+}
+
+/// Opens the agent's model folder, but for the weights. A random model is made anew below `folder`, for as long as it takes to open it.
+pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &Path) -> anyhow::Result<super::Parts> {
+    let (path, _scratch) = match &settings.model {
+        ModelConfig::Path(path) => (path.clone(), None),
+        ModelConfig::Random(random) => {
+            let scratch = Scratch::below(folder)?;
+            let model = policy::model_name(&settings, name)?;
+            policy::make(random, &scratch.0, &model, seed, name)
+                .with_context(|| format!("making the model of agent {name}"))?;
+            (scratch.0.clone(), Some(scratch))
+        }
+    };
+    let device = device::init(settings.device.into())?;
+    let shape = ModelShape::load(&path)?;
+    let (layout, base) = match &settings.lora {
+        None => (Arc::new(Layout::of(&shape)), None),
+        Some(lora) => {
+            let adapter = policy::adapter(lora, &shape, 0)?;
+            let base = policy::base(&shape, &path, device, settings.dtype)?;
+            (adapter.layout().clone(), Some(base))
+        }
+    };
+    Ok(Arc::new(Parts {
+        form: policy::form(&layout, settings.dtype, base.as_ref())?,
+        text: Arc::new(TextCodec::open(&path)?),
+        shape,
+        layout,
+        base: base.map(Mutex::new),
+        device,
+        settings,
+    }))
+}
+
+impl Parts {
+    /// A state as weights, on the CPU.
+    pub(super) fn weights(&self, state: &State) -> anyhow::Result<Weights> {
+        Ok(Weights::from_bytes(
+            self.layout.clone(),
+            self.settings.dtype,
+            state.bytes(),
+        )?)
+    }
+
+    /// The engine, on a thread of its own, with its first weights.
+    pub(super) fn engine(&self, name: &AgentName, state: &State) -> anyhow::Result<Arc<EmbeddedEngine>> {
+        let version: WeightVersion = state.version();
+        let weights = self.weights(state)?;
+        let weights = if self.device == Device::Cpu {
+            weights
+        } else {
+            weights.copied_to(self.device, self.settings.dtype)?
+        };
+        let options = EngineOptions::from(&self.settings.engine);
+        let weights = Published::new(weights, version);
+        let engine = match &self.base {
+            Some(base) => {
+                let base = base.lock().unwrap_or_else(PoisonError::into_inner).share();
+                Engine::with_base(&self.shape, base, weights, options)?
+            }
+            None => Engine::new(&self.shape, weights, options)?,
+        };
+        Ok(EmbeddedEngine::start(
+            name.as_str(),
+            engine,
+            version,
+            self.text.clone(),
+        )?)
+    }
+}

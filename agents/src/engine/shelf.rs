@@ -1,0 +1,131 @@
+//! The agent's weights over HTTP, for engines that are processes of their own: `GET /v1/weights?held=LINEAGE.STEP`.
+//!
+//! Answered with the messages that lead to the newest version from the one that is held (`trainer::transfer`), or with 304 if that is the
+//! newest. `etag` says to which version they lead.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use actix_web::http::header::ETAG;
+use actix_web::web::{Bytes, Data, Query};
+use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
+use anyhow::Context;
+use broker::AgentName;
+use broker::ids::WeightVersion;
+use configs::EngineConfig;
+use serde::Deserialize;
+use trainer::transfer::{Offer, Shelf};
+
+use super::link::{BINARY, KEEP, Secret};
+
+struct Counter {
+    shelf: Arc<Shelf>,
+    secret: Secret,
+}
+
+/// Begins to serve, and answers with the URL at which it does. Must be called in a runtime.
+///
+/// # Errors
+/// A token is missing, or the address cannot be listened on.
+pub(super) fn serve(
+    agent: &AgentName,
+    settings: &EngineConfig,
+    secret: &Secret,
+    shelf: Arc<Shelf>,
+) -> anyhow::Result<String> {
+    let key = format!("agents.{agent}.engine.weights_listen");
+    let address: SocketAddr = settings
+        .weights_listen
+        .parse()
+        .with_context(|| format!("{key} is {:?}, which is no address", settings.weights_listen))?;
+    secret.may_listen(&key, address)?;
+    let counter = Data::new(Counter {
+        shelf,
+        secret: secret.clone(),
+    });
+    let app = move || {
+        App::new()
+            .app_data(counter.clone())
+            .route("/v1/weights", web::get().to(weights))
+    };
+    let server = HttpServer::new(app)
+        .workers(1)
+        .keep_alive(KEEP)
+        .tcp_nodelay(true)
+        .disable_signals()
+        .bind(address)
+        .with_context(|| format!("agent {agent} cannot listen on {address}: is the port taken? {key} names another"))?;
+    let address = server.addrs().first().copied().unwrap_or(address);
+    tokio::spawn(server.run());
+    let url = settings
+        .weights_url
+        .clone()
+        .unwrap_or_else(|| format!("http://{address}"));
+    tracing::info!(%agent, %address, url, "engine processes fetch weights here");
+    Ok(url)
+}
+
+#[derive(Deserialize)]
+struct Asked {
+    held: Option<String>,
+}
+
+async fn weights(request: HttpRequest, asked: Query<Asked>, counter: Data<Counter>) -> HttpResponse {
+    if let Some((status, reason)) = counter.secret.refuses(&request) {
+        return refusal(status, reason);
+    }
+    let held = match asked.held.as_deref().map(version) {
+        None => None,
+        Some(Some(held)) => Some(held),
+        Some(None) => return refusal(400, "held is no version: write LINEAGE.STEP"),
+    };
+    let shelf = counter.shelf.clone();
+    // Packing the whole takes long; other threads answer meanwhile.
+    match tokio::task::spawn_blocking(move || shelf.offer(held)).await {
+        Ok(Offer::Nothing) => refusal(503, "no weights were published yet: ask again in a moment"),
+        Ok(Offer::Same(version)) => HttpResponse::NotModified().insert_header((ETAG, tag(version))).finish(),
+        Ok(Offer::Messages {
+            version,
+            messages,
+            delta,
+        }) => {
+            let body = joined(messages);
+            tracing::debug!(%version, delta, bytes = body.len(), "an engine fetches weights");
+            HttpResponse::Ok()
+                .content_type(BINARY)
+                .insert_header((ETAG, tag(version)))
+                .body(body)
+        }
+        Err(_) => refusal(500, "the weights cannot be prepared"),
+    }
+}
+
+/// One message as it is; several, which are small, one after the other.
+fn joined(mut messages: Vec<Arc<[u8]>>) -> Bytes {
+    if messages.len() == 1
+        && let Some(message) = messages.pop()
+    {
+        return Bytes::from_owner(message);
+    }
+    messages.concat().into()
+}
+
+pub(super) fn refusal(status: u16, reason: &str) -> HttpResponse {
+    let status = actix_web::http::StatusCode::from_u16(status).unwrap_or_default();
+    HttpResponse::build(status)
+        .content_type("text/plain; charset=utf-8")
+        .body(reason.to_owned())
+}
+
+fn tag(version: WeightVersion) -> String {
+    format!("\"{version}\"")
+}
+
+/// What [`WeightVersion`] displays, read.
+fn version(text: &str) -> Option<WeightVersion> {
+    let (lineage, step) = text.split_once('.')?;
+    Some(WeightVersion {
+        lineage: lineage.parse().ok()?,
+        step: step.parse().ok()?,
+    })
+}

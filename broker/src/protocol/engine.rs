@@ -1,0 +1,153 @@
+//! Between an agent's router and an engine that is a process of its own (`dyad engine`).
+//!
+//! The agent opens a session (`POST /v1/session`, a [`Hello`]); its answer is a stream of [`EngineEvent`]s that lasts as long as the session,
+//! each behind its length (u32, little-endian). What the agent wants goes up in lists of [`EngineCommand`]s (`POST /v1/commands`), one
+//! after the other.
+
+use bincode::{Decode, Encode};
+use serde::{Deserialize, Serialize};
+
+use super::turn::{Finish, Sampling, VersionSpan};
+use crate::codec::bulk::bulk_codec;
+use crate::ids::{GroupId, RequestId, WeightVersion};
+
+/// An event or a list of commands has no more bytes than this.
+pub const LARGEST: usize = 24 << 20;
+
+/// Who opens a session, as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Hello {
+    /// `codec::SCHEMA` of the agent.
+    pub schema: u16,
+    pub run: String,
+    pub agent: String,
+    /// Where the agent's weights are fetched.
+    pub weights: String,
+}
+
+/// What an agent wants of its engine.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum EngineCommand {
+    Generate(JobFrame),
+    Visit {
+        frame: JobFrame,
+        /// Of each job, whether its tokens are wanted as they are made.
+        watched: Vec<bool>,
+    },
+    /// Visits that are over for whoever asked.
+    Leave(Vec<RequestId>),
+    /// These weights are there to be fetched. Told late or twice, it does no harm.
+    Announce(WeightVersion),
+}
+
+/// Generations to make.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct JobFrame {
+    /// A part of a closed batch, which begins with the part that has no more after it.
+    pub wave: Option<WavePart>,
+    pub prompts: Vec<Ids>,
+    pub samplings: Vec<Sampling>,
+    pub jobs: Vec<EngineJob>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Encode, Decode)]
+pub struct WavePart {
+    pub more: bool,
+}
+
+/// Token ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ids {
+    pub ids: Vec<u32>,
+}
+
+bulk_codec!(Ids { bulk ids });
+
+/// One generation.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct EngineJob {
+    pub request: RequestId,
+    pub group: GroupId,
+    pub member: u16,
+    /// Index into the frame's prompts.
+    pub prompt: u32,
+    /// Index into the frame's samplings.
+    pub sampling: u32,
+    pub seed: u64,
+    /// Whether a request that begins with this one's prompt and answer is likely.
+    pub keep: bool,
+}
+
+/// What an engine says.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub enum EngineEvent {
+    /// It is there: said each second.
+    Alive,
+    /// The weights it serves from here on. What was finished before this event may be of these or earlier ones: see its spans.
+    Serving(WeightVersion),
+    /// Weights that it could not fetch or take.
+    Refused {
+        version: WeightVersion,
+        reason: String,
+    },
+    Finished(Vec<EngineAnswer>),
+    Told(Vec<EngineTold>),
+}
+
+/// The one answer to a job.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct EngineAnswer {
+    pub request: RequestId,
+    pub result: Result<EngineMade, EngineFault>,
+}
+
+/// What was made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineMade {
+    pub output_ids: Vec<u32>,
+    /// One per id.
+    pub logprobs: Vec<f32>,
+    pub spans: Vec<VersionSpan>,
+    pub oldest_kv: WeightVersion,
+    /// Tokens of the prompt that an earlier turn had computed already.
+    pub reused: u64,
+    pub finish: Finish,
+}
+
+bulk_codec!(EngineMade {
+    bulk output_ids,
+    bulk logprobs,
+    plain spans,
+    plain oldest_kv,
+    plain reused,
+    plain finish,
+});
+
+/// Why nothing was made.
+#[derive(Debug, Clone, PartialEq, Eq, Encode, Decode)]
+pub struct EngineFault {
+    pub reason: String,
+    /// Whether the same request may succeed if it is asked again.
+    pub retry: bool,
+}
+
+/// What became of a visit since it was last told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EngineTold {
+    pub request: RequestId,
+    pub ids: Vec<u32>,
+    /// One per id.
+    pub logprobs: Vec<f32>,
+    pub spans: Vec<VersionSpan>,
+    /// Told once, last.
+    pub end: Option<Result<Finish, EngineFault>>,
+}
+
+bulk_codec!(EngineTold {
+    plain request,
+    bulk ids,
+    bulk logprobs,
+    plain spans,
+    plain end,
+});

@@ -1,0 +1,69 @@
+//! Stand-ins: past versions of a side, or other frozen agents, in its place.
+//!
+//! `[workflow.params.opponents] adversary = ["past1", "past2"]` makes `past1` and `past2` roles of the game, to be given agents
+//! under `[workflow.roles]`. Who plays is drawn for each task, evenly among the side itself and its stand-ins, so that all
+//! conversations of a group meet the same one and compare with each other. A side that trains only against its newest
+//! opponent may chase it in circles; one that also meets its past cannot forget how it was beaten.
+
+use std::collections::BTreeMap;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+
+use super::super::RoleSpec;
+use super::super::params::Params;
+use super::spec;
+
+/// Who may stand in for whom.
+pub(super) struct Opponents(BTreeMap<RoleName, Vec<RoleName>>);
+
+impl Opponents {
+    /// Reads `opponents`; `sides` are the roles that may be stood in for, `roles` all of the game.
+    pub(super) fn take(params: &mut Params<'_>, sides: &[&RoleName], roles: &[&RoleName]) -> Self {
+        let mut found: BTreeMap<RoleName, Vec<RoleName>> = BTreeMap::new();
+        let mut taken: Vec<RoleName> = roles.iter().map(|role| (*role).clone()).collect();
+        for (side, names) in params.lists("opponents") {
+            let key = format!("opponents.{side}");
+            let Some(side) = sides.iter().find(|role| role.as_str() == side) else {
+                let known = sides.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" and ");
+                params.problem(&key, format!("nobody can stand in for it; somebody can for {known}"));
+                continue;
+            };
+            for name in names {
+                match RoleName::new(&name) {
+                    Ok(name) if taken.contains(&name) => {
+                        params.problem(&key, format!("{name:?} is a role already: write another name"));
+                    }
+                    Ok(name) => {
+                        taken.push(name.clone());
+                        found.entry((*side).clone()).or_default().push(name);
+                    }
+                    Err(error) => params.problem(&key, error.to_string()),
+                }
+            }
+        }
+        Self(found)
+    }
+
+    /// Who plays `side` in all conversations of this task: a function of the task's id, or its prompt if it has none.
+    pub(super) fn drawn<'a>(&'a self, side: &'a RoleName, task: &Task) -> &'a RoleName {
+        let stand_ins = self.of(side);
+        let task = task.id.as_deref().unwrap_or_else(|| task.prompt.text());
+        let hash = blake3::derive_key("dyad opponents v1", format!("{side}/{task}").as_bytes());
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&hash[..8]);
+        let place = u64::from_le_bytes(bytes) % (stand_ins.len() as u64 + 1);
+        let stand_in = (place as usize).checked_sub(1).and_then(|at| stand_ins.get(at));
+        stand_in.unwrap_or(side)
+    }
+
+    /// The side's role and those of its stand-ins, which earn the same parts.
+    pub(super) fn specs(&self, side: &RoleName, parts: &[(&'static str, f64)]) -> Vec<RoleSpec> {
+        let all = std::iter::once(side).chain(self.of(side));
+        all.map(|role| spec(role, parts)).collect()
+    }
+
+    fn of(&self, side: &RoleName) -> &[RoleName] {
+        self.0.get(side).map_or(&[], Vec::as_slice)
+    }
+}

@@ -1,0 +1,162 @@
+//! `propose`: a proposer writes a problem, a solver tries it `tries` times, side by side.
+//!
+//! With s the part of the tries that are right:
+//!
+//! | proposal | proposer `broken` | proposer `valid` | each try `correct` |
+//! |---|---|---|---|
+//! | cannot be read, or is out of bounds | 0 | 0 | - |
+//! | valid | 1 - s | 1 | its grade |
+//!
+//! A problem is valid when its answer can be computed, so the proposer never earns for what nobody could solve. A try is
+//! compared with the other tries at the same problem alone (the subkey): that another problem was easier says nothing of it.
+
+use std::collections::BTreeMap;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::Message;
+use configs::{GraderConfig, Problem as ConfigProblem};
+use minijinja::context;
+use serde_json::Value;
+
+use super::super::params::{Params, grader};
+use super::super::prompts::{Prompts, with_preamble};
+use super::super::transcript::{Transcript, ask};
+use super::super::{Event, Outcome, RoleSpec, Step, Workflow};
+use super::opponents::Opponents;
+use super::problem::Problems;
+use super::{named, seat};
+use crate::grade::Grader;
+use crate::tasks::Problem;
+
+macro_rules! templates {
+    ($set:literal) => {
+        [
+            (
+                "proposer",
+                include_str!(concat!("../../../templates/adversarial/", $set, "/proposer.jinja")),
+            ),
+            (
+                "solver",
+                include_str!(concat!("../../../templates/adversarial/", $set, "/solver.jinja")),
+            ),
+        ]
+    };
+}
+
+const FULL: [(&str, &str); 2] = templates!("full");
+const SHORT: [(&str, &str); 2] = templates!("short");
+
+pub(super) struct Propose {
+    proposer: RoleName,
+    solver: RoleName,
+    opponents: Opponents,
+    problems: Problems,
+    tries: u16,
+    grader: Grader,
+    prompts: Prompts,
+}
+
+impl Propose {
+    pub(super) fn new(
+        mut params: Params<'_>,
+        graders: &BTreeMap<String, GraderConfig>,
+    ) -> Result<(Self, Vec<ConfigProblem>), Vec<ConfigProblem>> {
+        let (proposer, solver) = (named("proposer")?, named("solver")?);
+        let short = params.choice("prompts", &["full", "short"]) == "short";
+        let rule = grader(&mut params, graders).rule();
+        if rule.is_none() {
+            params.problem(
+                "grader",
+                "is a program; answers to proposed problems are compared by a grader of ours",
+            );
+        }
+        let sample = context! { prompt => "?", problem => "?", left => 1, sign => "+", right => 1, least => 0, most => 1, signs => "+" };
+        let game = Self {
+            opponents: Opponents::take(&mut params, &[&proposer, &solver], &[&proposer, &solver]),
+            proposer,
+            solver,
+            problems: Problems::take(&mut params),
+            tries: params.integer("tries", 4, 1..=64) as u16,
+            grader: rule.unwrap_or(Grader::Exact),
+            prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
+        };
+        Ok((game, params.finish()))
+    }
+
+    fn proposer_prompt(&self, task: &Task) -> Vec<Message> {
+        let Problems { least, most, signs } = &self.problems;
+        let signs: Vec<String> = signs.iter().map(char::to_string).collect();
+        let context = context! { prompt => task.prompt.text(), least, most, signs => signs.join(" ") };
+        with_preamble(task, self.prompts.text("proposer", context))
+    }
+
+    fn solver_prompt(&self, problem: Problem) -> Vec<Message> {
+        let Problem { left, op, right } = problem;
+        let context = context! { problem => problem.text(), left, sign => op.to_string(), right };
+        vec![Message::user(self.prompts.text("solver", context))]
+    }
+
+    /// What a side makes of standing against one that does not train.
+    fn fixed(&self, proposer: &RoleName, solver: &RoleName, rate: f64) -> Option<(&'static str, f64)> {
+        match (proposer == &self.proposer, solver == &self.solver) {
+            (true, false) => Some(("win_fixed", 1.0 - rate)),
+            (false, true) => Some(("win_fixed", rate)),
+            _ => None,
+        }
+    }
+
+    fn invalid(proposer: &RoleName) -> Outcome {
+        Outcome {
+            rewards: vec![seat(proposer, 0, "", &[("broken", 0.0), ("valid", 0.0)])],
+            metrics: vec![("success", 0.0), ("valid", 0.0)],
+        }
+    }
+}
+
+impl Workflow for Propose {
+    fn kind(&self) -> &'static str {
+        "adversarial"
+    }
+
+    fn roles(&self) -> Vec<RoleSpec> {
+        let mut roles = self.opponents.specs(&self.proposer, &[("broken", 1.0), ("valid", 0.0)]);
+        roles.extend(self.opponents.specs(&self.solver, &[("correct", 1.0)]));
+        roles
+    }
+
+    fn check_task(&self, _task: &Task) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
+        let events = Transcript(events);
+        let proposer = self.opponents.drawn(&self.proposer, task);
+        let Some(proposal) = events.first(proposer, 0) else {
+            return Step::Ask(vec![ask(proposer, 0, self.proposer_prompt(task))]);
+        };
+        let Some(problem) = self.problems.read(&proposal.text) else {
+            return Step::Done(Self::invalid(proposer));
+        };
+        // Two stand-ins would train nobody.
+        let solver = if proposer == &self.proposer {
+            self.opponents.drawn(&self.solver, task)
+        } else {
+            &self.solver
+        };
+        let tries = match events.stage(solver, self.tries, || self.solver_prompt(problem)) {
+            Ok(tries) => tries,
+            Err(missing) => return Step::Ask(missing),
+        };
+        let label = Value::from(problem.answer());
+        let grades: Vec<f32> = tries.iter().map(|said| self.grader.grade(&said.text, &label)).collect();
+        let rate = grades.iter().sum::<f32>() / grades.len().max(1) as f32;
+        let mut rewards = vec![seat(proposer, 0, "", &[("broken", 1.0 - rate), ("valid", 1.0)])];
+        let one = |(said, grade): (&&Event, &f32)| seat(solver, said.seat, &problem.text(), &[("correct", *grade)]);
+        rewards.extend(tries.iter().zip(&grades).map(one));
+        let rate = f64::from(rate);
+        let mut metrics = vec![("success", rate), ("valid", 1.0), ("broken", 1.0 - rate)];
+        metrics.extend(self.fixed(proposer, solver, rate));
+        Step::Done(Outcome { rewards, metrics })
+    }
+}

@@ -1,0 +1,129 @@
+//! Agents whose engines are processes of their own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use broker::local::process::free_port;
+use tests::program::{Program, Running, json_lines, wait_for};
+use tests::small::Small;
+use tests::trace::{audit, digests};
+
+const PATIENCE: Duration = Duration::from_secs(240);
+const STEPS: u64 = 12;
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+/// A short run with an engine process for each agent.
+fn apart(config: Small) -> Small {
+    let url = |port: u16| toml::Value::from(vec![format!("http://127.0.0.1:{port}")]);
+    config
+        .set("defaults.agent.engine.kind", "dyad")
+        .set("agents.a.engine.urls", url(free_port().unwrap()))
+        .set("agents.b.engine.urls", url(free_port().unwrap()))
+}
+
+fn short() -> Small {
+    Small::new()
+        .set("run.train_steps", STEPS as i64)
+        .set("workflow.group_size", 16)
+}
+
+fn start(program: &Program, command: &str, config: &Small) -> Running {
+    let config = config.write(&program.runs().with_extension("toml"));
+    let runs = program.runs();
+    program.start(&[command, config.to_str().unwrap(), "--folder", runs.to_str().unwrap()])
+}
+
+/// The digests of the same run with embedded engines, in which nothing happened.
+fn embedded() -> Vec<(String, u64, String)> {
+    let program = program();
+    start(&program, "run", &short()).finish(PATIENCE);
+    digests(&program.run_folder())
+}
+
+/// Process ids of a label, in the order of their starts, as the supervisor told them.
+fn pids(log: &str, label: &str) -> Vec<u32> {
+    log.lines()
+        .filter_map(|line| line.split_once('|'))
+        .filter(|(who, _)| who.trim() == label)
+        .filter_map(|(_, said)| said.trim().strip_prefix("started, process ")?.parse().ok())
+        .collect()
+}
+
+fn trained(run: &Path, agent: &str) -> usize {
+    let lines = json_lines(&run.join("metrics").join(format!("{agent}.jsonl")));
+    lines.iter().filter(|line| line["kind"] == "train").count()
+}
+
+fn kill(pid: u32) {
+    let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    assert!(status.unwrap().success());
+}
+
+fn books_are_right(program: &Program, run: &Path) {
+    for agent in ["a", "b"] {
+        let found = audit(run, agent);
+        assert_eq!((found.twice, found.missing), (0, 0), "agent {agent}: {found:?}");
+        assert!(found.counts.trained > 0);
+    }
+    program.succeed(&["audit", "--run", run.to_str().unwrap()]);
+}
+
+/// Kills the engine of b with -9, twice in the middle of the run, once it has trained so many batches.
+fn killed_twice(program: &Program, running: &mut Running) -> PathBuf {
+    let run = program.run_folder();
+    for (round, batches) in [2, 5].into_iter().enumerate() {
+        wait_for("batches of b", PATIENCE, || {
+            (trained(&run, "b") >= batches).then_some(())
+        });
+        let engine = wait_for("its engine", PATIENCE, || {
+            let pids = pids(&running.log(), "b.engine0");
+            (pids.len() == round + 1).then(|| pids[round])
+        });
+        kill(engine);
+    }
+    running.finish(PATIENCE);
+    let log = running.log();
+    assert_eq!(pids(&log, "b.engine0").len(), 3, "started again each time:\n{log}");
+    assert_eq!(pids(&log, "b").len(), 1, "its agent lives on:\n{log}");
+    run
+}
+
+#[test]
+fn a_synchronous_run_has_the_bits_of_embedded_engines_though_one_is_killed() {
+    let program = program();
+    let mut running = start(&program, "up", &apart(short()));
+    let run = killed_twice(&program, &mut running);
+    books_are_right(&program, &run);
+    assert_eq!(digests(&run), embedded());
+}
+
+#[test]
+fn an_asynchronous_run_loses_nothing_when_its_engine_is_killed() {
+    let program = program();
+    let config = short()
+        .set("run.mode", "async")
+        .set("defaults.agent.train.max_staleness", 2);
+    let mut running = start(&program, "up", &apart(config));
+    let run = killed_twice(&program, &mut running);
+    books_are_right(&program, &run);
+    assert!(running.log().contains("new weights"), "{}", running.log());
+}
+
+/// The engine holds weights of a lineage that ended with the agent, and takes those of the next.
+#[test]
+fn an_agent_that_is_killed_finds_its_engine_again() {
+    let program = program();
+    let mut running = start(&program, "up", &apart(short()));
+    let run = program.run_folder();
+    wait_for("batches of b", PATIENCE, || (trained(&run, "b") >= 3).then_some(()));
+    kill(*pids(&running.log(), "b").last().unwrap());
+    running.finish(PATIENCE);
+    let log = running.log();
+    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
+    books_are_right(&program, &run);
+    assert_eq!(digests(&run), embedded());
+}

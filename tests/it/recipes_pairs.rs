@@ -1,0 +1,230 @@
+//! Two adapters over one base, and pairs that earn at each other's cost, over RabbitMQ and Redis.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tests::program::{Program, metrics};
+
+use crate::recipes::nothing_lost;
+
+/// A shipped configuration with some values replaced or added, each by its path.
+fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
+    let text = std::fs::read_to_string(Program::root().join(config)).unwrap();
+    let mut whole: toml::Table = text.parse().unwrap();
+    for (path, value) in changes {
+        let keys: Vec<&str> = path.split('.').collect();
+        let (last, tables) = keys.split_last().unwrap();
+        let table = tables.iter().fold(&mut whole, |table, key| {
+            let inner = table.entry(*key).or_insert_with(|| toml::Table::new().into());
+            inner.as_table_mut().unwrap()
+        });
+        table.insert((*last).to_owned(), value.clone());
+    }
+    whole.to_string()
+}
+
+/// A finished run: what was printed, and its folder.
+struct Played {
+    _program: Program,
+    printed: String,
+    folder: PathBuf,
+}
+
+fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -> Played {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let runs = program.runs();
+    std::fs::create_dir_all(&runs).unwrap();
+    let file = runs.join("config-under-test.toml");
+    std::fs::write(&file, changed(config, changes)).unwrap();
+    let (file, base) = (file.to_str().unwrap(), runs.to_str().unwrap());
+    let printed = program.succeed(&[how, file, "--steps", steps, "--folder", base]);
+    let folder = program.run_folder();
+    Played {
+        _program: program,
+        printed,
+        folder,
+    }
+}
+
+impl Played {
+    fn train(&self, agent: &str) -> Vec<Value> {
+        let lines = metrics(&self.folder, "train");
+        lines.into_iter().filter(|line| line["agent"] == agent).collect()
+    }
+
+    fn transcripts(&self) -> Vec<Value> {
+        let files = std::fs::read_dir(self.folder.join("transcripts")).unwrap();
+        let text: String = files
+            .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
+            .collect();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The newest checkpoint of an agent.
+    fn checkpoint(&self, agent: &str) -> PathBuf {
+        let root = self.folder.join("checkpoints").join(agent);
+        let latest = std::fs::read_to_string(root.join("LATEST")).unwrap();
+        root.join(latest.trim())
+    }
+}
+
+fn adapter(checkpoint: &Path) -> Vec<u8> {
+    std::fs::read(checkpoint.join("adapter_model.safetensors")).unwrap()
+}
+
+#[test]
+fn two_adapters_over_one_base_learn_the_known_answers() {
+    let run = play("up", "configs/two-lora.toml", &[], "100");
+    for agent in ["a", "b"] {
+        nothing_lost(&run.folder, agent);
+        let losses: Vec<f64> = run
+            .train(agent)
+            .iter()
+            .map(|line| line["loss"].as_f64().unwrap())
+            .collect();
+        let (first, last) = (losses[0], losses[losses.len() - 1]);
+        assert!(last < 0.6 * first, "{agent}: {first} -> {last}");
+        assert!(
+            run.printed.contains(&format!("Agent {agent} train_cross_entropy=")),
+            "{}",
+            run.printed
+        );
+    }
+    assert!(run.printed.contains("Mode: concurrent two-client"), "{}", run.printed);
+    assert_ne!(adapter(&run.checkpoint("a")), adapter(&run.checkpoint("b")));
+    let models: Vec<_> = std::fs::read_dir(run.folder.join("models")).unwrap().collect();
+    assert_eq!(models.len(), 1, "one base: {models:?}");
+}
+
+#[test]
+fn one_client_takes_turns_with_itself() {
+    let changes = [
+        ("workflow.roles.second", "a".into()),
+        ("workflow.params.clients", "any".into()),
+    ];
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let mut config: toml::Table = changed("configs/two-lora.toml", &changes).parse().unwrap();
+    config["agents"].as_table_mut().unwrap().remove("b");
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    std::fs::write(&file, config.to_string()).unwrap();
+    let runs = program.runs();
+    let (file, base) = (file.path().to_str().unwrap(), runs.to_str().unwrap());
+    let printed = program.succeed(&["run", file, "--steps", "20", "--folder", base]);
+    assert!(printed.contains("Mode: single-client role switching"), "{printed}");
+    assert!(
+        printed.contains("Agent a (first) response:") && printed.contains("Agent a (second) response:"),
+        "{printed}"
+    );
+    let lines = metrics(&program.run_folder(), "train");
+    assert_eq!(lines.len(), 20);
+    assert!(
+        lines
+            .iter()
+            .all(|line| line["reward/first"].is_f64() && line["reward/second"].is_f64())
+    );
+    assert!(
+        lines.iter().all(|line| line["samples"] == 128),
+        "both answers of 64 conversations"
+    );
+}
+
+#[test]
+fn two_clients_that_cannot_be_are_refused_with_what_to_change() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
+    let other = changed("configs/two-lora.toml", &[("agents.b.model.random.layers", 3.into())]);
+    std::fs::write(&file, other).unwrap();
+    let output = program.output(&["run", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("a and b have different ones: give both the same model"),
+        "{said}"
+    );
+}
+
+#[test]
+fn two_adapters_train_on_what_their_answers_earn() {
+    let changes = [
+        ("agents.a.train.warm_start.steps", 60.into()),
+        ("agents.b.train.warm_start.steps", 60.into()),
+        ("eval.tasks", 20.into()),
+    ];
+    let run = play("up", "configs/two-lora-rewards.toml", &changes, "4");
+    for agent in ["a", "b"] {
+        nothing_lost(&run.folder, agent);
+        let lines = run.train(agent);
+        // Sampler and trainer agree about an adapter over a shared base.
+        assert!(
+            lines
+                .iter()
+                .all(|line| line["mismatch/on_policy_gap"].as_f64().unwrap() < 1e-4),
+            "{lines:?}"
+        );
+        assert!(
+            run.printed.contains(&format!("Agent {agent} train_loss=")),
+            "{}",
+            run.printed
+        );
+    }
+}
+
+#[test]
+fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
+    let changes = [
+        ("agents.proposer.train.alarms.entropy", 100.0.into()),
+        ("eval.floors.success", 2.0.into()),
+    ];
+    let run = play("up", "configs/adversarial.toml", &changes, "20");
+    nothing_lost(&run.folder, "proposer");
+    nothing_lost(&run.folder, "solver");
+    assert!(
+        !run.folder.join("checkpoints/past").exists(),
+        "a frozen opponent trains nothing"
+    );
+    let proposer = run.train("proposer");
+    assert!(
+        proposer.iter().all(|line| line["collapse/alarms"].as_u64() > Some(0)),
+        "{proposer:?}"
+    );
+    assert!(
+        proposer.iter().all(|line| line["collapse/sameness"].is_f64()),
+        "{proposer:?}"
+    );
+    let evals = metrics(&run.folder, "eval");
+    assert!(evals.iter().all(|line| line["collapse/alarms"] == 1), "{evals:?}");
+    let transcripts = run.transcripts();
+    for solver in ["solver", "past"] {
+        let met = |t: &&Value| t["turns"].as_array().unwrap().iter().any(|turn| turn["role"] == solver);
+        let fixed = |t: &Value| t["metrics"]["win_fixed"].is_f64();
+        let against: Vec<&Value> = transcripts.iter().filter(met).collect();
+        assert!(!against.is_empty(), "nobody met {solver}");
+        assert!(against.iter().all(|t| fixed(t) == (solver == "past")), "{against:?}");
+    }
+}
+
+#[test]
+fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
+    let first = play("up", "configs/thinker-adversary.toml", &[], "4");
+    for agent in ["thinker", "adversary"] {
+        nothing_lost(&first.folder, agent);
+    }
+    let past = first.checkpoint("adversary");
+    let model: toml::Table = format!("path = {past:?}").parse().unwrap();
+    let changes = [
+        // In the place of the random model that the defaults give.
+        ("agents.past1.model", model.into()),
+        ("agents.adversary.train.enabled", false.into()),
+    ];
+    let second = play("up", "configs/thinker-adversary.toml", &changes, "4");
+    nothing_lost(&second.folder, "thinker");
+    assert!(!second.folder.join("checkpoints/adversary").exists(), "it is frozen");
+    let roles: std::collections::BTreeSet<String> = second
+        .transcripts()
+        .iter()
+        .flat_map(|t| t["turns"].as_array().unwrap().clone())
+        .map(|turn| turn["role"].as_str().unwrap().to_owned())
+        .collect();
+    let all = ["adversary", "defender", "past1", "past2", "thinker"].map(str::to_owned);
+    assert_eq!(roles, all.into());
+}

@@ -1,0 +1,63 @@
+//! oneDNN's linear layer on dense tensors: `mkldnn::_linear_pointwise`, which ATen's own functions, and so tch, do not offer.
+//!
+//! libtorch exports it with a C interface for compiled models (`torch/csrc/inductor/aoti_torch/c/shim_cpu.h`, whose interface is
+//! kept stable). It is looked up at run time, since builds of libtorch without oneDNN lack it.
+
+use std::ffi::{c_char, c_void};
+use std::sync::OnceLock;
+
+use tch::{TchError, Tensor};
+use torch_sys::C_tensor;
+
+/// `AtenTensorHandle` is an `at::Tensor *`, as `C_tensor *` is. Answers 0 if all went well.
+type LinearPointwise = unsafe extern "C" fn(
+    x: *mut C_tensor,
+    weight: *mut C_tensor,
+    bias: *mut *mut C_tensor,
+    attr: *const c_char,
+    scalars: *const *const f64,
+    scalars_len: i64,
+    algorithm: *const *const c_char,
+    out: *mut *mut C_tensor,
+) -> i32;
+
+fn function() -> Option<LinearPointwise> {
+    static FOUND: OnceLock<Option<LinearPointwise>> = OnceLock::new();
+    *FOUND.get_or_init(|| {
+        // SAFETY: the name is a C string. libtorch is linked, so what is found is its function of this name, whose signature above is
+        // that of the header of the one libtorch that tch accepts.
+        unsafe {
+            let found: *mut c_void = libc::dlsym(libc::RTLD_DEFAULT, c"aoti_torch_cpu__linear_pointwise".as_ptr());
+            (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, LinearPointwise>(found))
+        }
+    })
+}
+
+/// `x W^T`: `x` is `[n, in]`, `weight` `[out, in]`, f32 on the CPU, of any strides but 0. No gradient is recorded. `None`: this libtorch
+/// has no oneDNN.
+pub(crate) fn linear(x: &Tensor, weight: &Tensor) -> Option<Result<Tensor, TchError>> {
+    let call = function()?;
+    let mut out: *mut C_tensor = std::ptr::null_mut();
+    // SAFETY: both handles are tensors that outlive the call, which reads them only; there is no bias, no scalars and no algorithm, for
+    // which the header wants null and 0. On success `out` is a new tensor that is ours; on failure it is not touched.
+    let code = unsafe {
+        call(
+            x.as_ptr().cast_mut(),
+            weight.as_ptr().cast_mut(),
+            std::ptr::null_mut(),
+            c"none".as_ptr(),
+            std::ptr::null(),
+            0,
+            std::ptr::null(),
+            &raw mut out,
+        )
+    };
+    if code != 0 || out.is_null() {
+        let sizes = (x.size(), weight.size());
+        return Some(Err(TchError::Torch(format!(
+            "oneDNN's linear layer failed on {sizes:?}"
+        ))));
+    }
+    // SAFETY: `out` is a tensor of ours, which the new `Tensor` frees.
+    Some(Ok(unsafe { Tensor::from_ptr(out) }))
+}

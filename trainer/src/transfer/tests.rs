@@ -1,0 +1,248 @@
+use std::sync::mpsc::channel;
+
+use configs::Dtype;
+use proptest::prelude::*;
+use tch::{Device, Kind};
+
+use super::*;
+use crate::model::{Init, Layout, Weights, test_shape};
+use crate::weights::{SinkError, WeightSink};
+use std::sync::Arc;
+
+fn version(step: u64) -> WeightVersion {
+    WeightVersion { lineage: 1, step }
+}
+
+fn form(dtype: Dtype, elements: usize) -> Form {
+    Form {
+        dtype,
+        elements,
+        model: [7; 32],
+    }
+}
+
+fn state(dtype: Dtype, step: u64, bytes: Vec<u8>) -> State {
+    let width = form(dtype, 1).width();
+    State::new(form(dtype, bytes.len() / width), version(step), bytes).unwrap()
+}
+
+/// A model and what became of it: all bit patterns, NaNs among them; nothing, something or everything changed.
+fn pair() -> impl Strategy<Value = (State, State)> {
+    let dtype = prop_oneof![Just(Dtype::F32), Just(Dtype::Bf16)];
+    let change = prop_oneof![Just(0u8), Just(3), Just(40), Just(255)];
+    (dtype, change, prop::collection::vec(any::<[u8; 9]>(), 0..400)).prop_map(|(dtype, change, elements)| {
+        let width = form(dtype, 1).width();
+        let old: Vec<u8> = elements.iter().flat_map(|e| e[..width].to_vec()).collect();
+        let changed = |e: &[u8; 9]| {
+            if e[8] <= change && change > 0 {
+                e[4..4 + width].to_vec()
+            } else {
+                e[..width].to_vec()
+            }
+        };
+        let new = elements.iter().flat_map(changed).collect();
+        (state(dtype, 1, old), state(dtype, 2, new))
+    })
+}
+
+proptest! {
+    #[test]
+    fn whole_and_delta_lead_to_the_very_bits((old, new) in pair()) {
+        let whole = full(&new);
+        prop_assert!(whole.len() <= largest(new.form()));
+        prop_assert_eq!(&apply(new.form(), None, &whole).unwrap(), &new);
+        prop_assert_eq!(&apply(new.form(), Some(&old), &whole).unwrap(), &new);
+        if let Some(delta) = delta(&old, &new) {
+            prop_assert!(delta.len() <= largest(new.form()));
+            prop_assert_eq!(&apply(new.form(), Some(&old), &delta).unwrap(), &new);
+        }
+    }
+
+    /// Whatever became of the bytes on the way: the very state, or an error.
+    #[test]
+    fn damage_is_found(
+        (old, new) in pair(),
+        whole in any::<bool>(),
+        at in any::<prop::sample::Index>(),
+        flip in 1u8..,
+        cut in any::<bool>(),
+    ) {
+        let message = if whole { Some(full(&new)) } else { delta(&old, &new) };
+        if let Some(mut message) = message {
+            let at = at.index(message.len());
+            if cut { message.truncate(at) } else { message[at] ^= flip }
+            // The version is the one thing that no digest covers: whoever fetches knows it.
+            let taken = apply(new.form(), Some(&old), &message);
+            if let Ok(taken) = taken {
+                prop_assert_eq!(taken.bytes(), new.bytes());
+            }
+        }
+    }
+}
+
+/// bf16 values as weights have them, and the same after a step that moves few.
+fn step_of(values: usize, every: usize) -> (State, State) {
+    let old: Vec<u8> = (0..values)
+        .flat_map(|i| (0x3c00u16 + (i * 7919 % 900) as u16).to_le_bytes())
+        .collect();
+    let mut new = old.clone();
+    for i in (0..values).step_by(every) {
+        new[2 * i] ^= 1;
+    }
+    (state(Dtype::Bf16, 1, old), state(Dtype::Bf16, 2, new))
+}
+
+#[test]
+fn a_small_step_is_a_small_message() {
+    let (old, new) = step_of(100_000, 50);
+    let delta = delta(&old, &new).unwrap();
+    assert!(delta.len() < 3 * 2000, "{} bytes for 2000 changes", delta.len());
+    let (same, again) = (state(Dtype::Bf16, 1, new.bytes().to_vec()), new);
+    assert!(super::delta(&same, &again).unwrap().len() < 200, "nothing has changed");
+}
+
+#[test]
+fn what_does_not_fit_is_refused_by_its_reason() {
+    let (old, new) = step_of(1000, 50);
+    let message = delta(&old, &new).unwrap();
+    let base = |held: Option<&State>| matches!(apply(new.form(), held, &message), Err(TransferError::Base { .. }));
+    assert!(base(None) && base(Some(&new)), "it begins at another version");
+    let mut other = old.form().to_owned();
+    other.model = [8; 32];
+    assert!(matches!(
+        apply(&other, Some(&old), &message),
+        Err(TransferError::Form { .. })
+    ));
+    let lie = State::new(*old.form(), version(1), new.bytes().to_vec()).unwrap();
+    assert!(
+        matches!(
+            apply(new.form(), Some(&lie), &message),
+            Err(TransferError::Digest { .. })
+        ),
+        "another base under the same version"
+    );
+    assert!(matches!(apply(new.form(), None, &[]), Err(TransferError::Short { .. })));
+    assert!(matches!(
+        apply(new.form(), None, &[0; 200]),
+        Err(TransferError::Foreign(_))
+    ));
+    let mut long = message.clone();
+    long[48..56].copy_from_slice(&u64::MAX.to_le_bytes());
+    assert!(
+        matches!(apply(new.form(), Some(&old), &long), Err(TransferError::Damaged { .. })),
+        "nothing is allocated for what it claims"
+    );
+}
+
+/// So many states, each with one more element changed.
+fn history(steps: u64) -> Vec<State> {
+    let mut bytes = vec![0x11; 4000];
+    (1..=steps)
+        .map(|step| {
+            bytes[2 * step as usize] ^= 3;
+            state(Dtype::Bf16, step, bytes.clone())
+        })
+        .collect()
+}
+
+fn fetched(shelf: &Shelf, held: Option<&State>) -> (State, bool) {
+    let Offer::Messages { messages, delta, .. } = shelf.offer(held.map(State::version)) else {
+        panic!("there is something newer");
+    };
+    let bytes = messages
+        .iter()
+        .flat_map(|message| message.to_vec())
+        .collect::<Vec<u8>>();
+    (apply(&form(Dtype::Bf16, 2000), held, &bytes).unwrap(), delta)
+}
+
+#[test]
+fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
+    let (shelf, states) = (Shelf::default(), history(20));
+    assert_eq!(shelf.offer(None), Offer::Nothing);
+    for state in &states {
+        assert!(shelf.put(state.clone()));
+    }
+    let newest = states.last().unwrap();
+    assert_eq!(shelf.offer(Some(newest.version())), Offer::Same(newest.version()));
+    assert_eq!(fetched(&shelf, None), (newest.clone(), false));
+    assert_eq!(
+        fetched(&shelf, Some(&states[0])),
+        (newest.clone(), false),
+        "too far behind"
+    );
+    for held in &states[12..19] {
+        assert_eq!(fetched(&shelf, Some(held)), (newest.clone(), true));
+    }
+    assert!(!shelf.put(states[4].clone()), "late ones are ignored");
+    assert!(!shelf.put(newest.clone()), "and repeated ones");
+    assert_eq!(fetched(&shelf, Some(&states[18])), (newest.clone(), true));
+}
+
+fn weights() -> Weights {
+    let init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+    Weights::random(&test_shape(), init, 1).unwrap()
+}
+
+#[test]
+fn a_sink_copies_before_it_returns_and_announces_in_order() {
+    let (weights, shelf) = (weights(), Arc::new(Shelf::default()));
+    let form = Form::of(weights.layout(), Dtype::Bf16, None);
+    let (tell, told) = channel();
+    let announce = Box::new(move |version| tell.send(version).unwrap());
+    let mut sink = ShelfSink::start("test", form, shelf.clone(), announce).unwrap();
+    let expected = weights.to_bytes(Dtype::Bf16).unwrap();
+    sink.publish(&weights, version(1)).unwrap();
+    // The next step begins at once.
+    let _ = weights.flat().shallow_clone().fill_(0.5);
+    assert_eq!(told.recv().unwrap(), version(1));
+    let Offer::Messages { messages, .. } = shelf.offer(None) else {
+        panic!("it is there")
+    };
+    let first = apply(&form, None, &messages[0]).unwrap();
+    assert_eq!(first.bytes(), expected);
+    for step in [2, 2] {
+        sink.publish(&weights, version(step)).unwrap();
+        assert_eq!(told.recv().unwrap(), version(2), "again if it is published again");
+    }
+    assert!(matches!(
+        sink.publish(&weights, version(1)),
+        Err(SinkError::Stale { .. })
+    ));
+    assert_eq!(shelf.version(), Some(version(2)));
+}
+
+#[test]
+fn bytes_are_weights_again() {
+    let weights = weights();
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let bytes = weights.to_bytes(dtype).unwrap();
+        let again = Weights::from_bytes(weights.layout().clone(), dtype, &bytes).unwrap();
+        let served = weights.copied_to(Device::Cpu, dtype).unwrap();
+        assert_eq!(again.digest().unwrap(), served.digest().unwrap());
+        assert!(Weights::from_bytes(weights.layout().clone(), dtype, &bytes[1..]).is_err());
+    }
+    assert_eq!(weights.kind(), Kind::Float);
+}
+
+#[test]
+fn models_of_other_parameters_or_base_have_another_form() {
+    let layout = Layout::of(&test_shape());
+    let wider = Layout::of(&crate::model::ModelShape {
+        vocab: test_shape().vocab + 1,
+        ..test_shape()
+    });
+    let of = |layout: &Layout, base: Option<&[u8]>| Form::of(layout, Dtype::F32, base.map(blake3::hash)).model;
+    let all = [
+        of(&layout, None),
+        of(&wider, None),
+        of(&layout, Some(b"x")),
+        of(&layout, Some(b"y")),
+    ];
+    for (i, one) in all.iter().enumerate() {
+        assert!(all[i + 1..].iter().all(|other| other != one));
+    }
+}
