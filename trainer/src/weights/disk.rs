@@ -1,7 +1,8 @@
 //! To engines that read weights from a folder that both sides see.
 //!
 //! Each version is a folder of its own, written aside and renamed, so that none is ever seen half: a Hugging Face model, or a PEFT
-//! adapter. Folders that no engine needs any more are removed at the next publish.
+//! adapter. Folders that no engine needs any more are removed at the next publish, but for the newest of them: an engine may have
+//! begun to read it when it was asked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -92,15 +93,18 @@ impl DiskSink {
             .map_err(io("syncing"))
     }
 
-    /// Removes what is older than the oldest that is needed.
+    /// Removes what is older than the oldest that is needed, but for one.
     fn clear(&self, newest: WeightVersion) {
         let Some(oldest) = (self.oldest)() else { return };
         let oldest = oldest.min(newest);
-        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
-            let path = entry.path();
-            if version_of(&path).is_some_and(|version| version < oldest)
-                && let Err(error) = fs::remove_dir_all(&path)
-            {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let older = |path: PathBuf| Some((version_of(&path)?, path)).filter(|(version, _)| *version < oldest);
+        let older: Vec<(WeightVersion, PathBuf)> = entries.filter_map(|entry| older(entry.path())).collect();
+        let whole = |(version, path): &(WeightVersion, PathBuf)| path.extension().is_none().then_some(*version);
+        let spare = older.iter().filter_map(whole).max();
+        for (version, path) in &older {
+            let kept = Some(*version) == spare && path.extension().is_none();
+            if !kept && let Err(error) = fs::remove_dir_all(path) {
                 tracing::warn!(%error, path = %path.display(), "old weights cannot be removed");
             }
         }
@@ -244,11 +248,14 @@ mod tests {
         *told.oldest.lock().unwrap() = Some(version(1, 1));
         fs::create_dir(root.path().join("1-0.part")).unwrap();
         told.sink.publish(&weights, version(1, 2)).unwrap();
+        assert_eq!(names(root.path()), ["1-0", "1-1", "1-2"], "one more, and nothing half");
+        *told.oldest.lock().unwrap() = Some(version(1, 2));
+        told.sink.publish(&weights, version(1, 2)).unwrap();
         assert_eq!(names(root.path()), ["1-1", "1-2"]);
         // A lineage that begins at a lower step is newer all the same.
         *told.oldest.lock().unwrap() = Some(version(2, 0));
         told.sink.publish(&weights, version(2, 0)).unwrap();
-        assert_eq!(names(root.path()), ["2-0"]);
+        assert_eq!(names(root.path()), ["1-2", "2-0"]);
         let stale = told.sink.publish(&weights, version(1, 9));
         assert!(matches!(stale, Err(SinkError::Stale { .. })));
     }

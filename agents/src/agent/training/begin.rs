@@ -51,6 +51,7 @@ impl Training {
         };
         if !training.settings.train.enabled {
             let engine = training.engines(&prepared).await?.0;
+            training.refused = training.follow_refusals(&engine);
             return Ok((training, engine));
         }
         let engine = training.begin(prepared).await?;
@@ -81,8 +82,7 @@ impl Training {
             None => Trainer::new(shape, weights, options)?,
         };
         let (engine, sinks) = self.engines(&prepared).await?;
-        let engines = self.settings.engine.replicas.max(self.settings.engine.urls.len());
-        self.refused = Refused::new(engine.refusals(), engines);
+        self.refused = self.follow_refusals(&engine);
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
@@ -108,6 +108,11 @@ impl Training {
             self.checkpoint().await?;
         }
         Ok(engine)
+    }
+
+    fn follow_refusals(&self, engine: &Arc<dyn EngineClient>) -> Refused {
+        let engines = self.settings.engine.replicas.max(self.settings.engine.urls.len());
+        Refused::new(engine.refusals(), engines)
     }
 
     /// The engines of this agent behind one client, and where published weights reach them.

@@ -72,6 +72,7 @@ impl Training {
             max_context: prepared.shape.max_context,
             max_new_tokens: sampling.max_new_tokens,
             trained_temperature: self.settings.train.enabled.then_some(sampling.temperature),
+            ends: [prepared.text.stop_ids(), prepared.shape.eos.clone()].concat().into(),
             stop_ids: prepared.text.stop_ids().into(),
             probes: words.chunks(PROBE).take(PROBES).map(<[u32]>::to_vec).collect(),
             drains: engine.swap == configs::Swap::Drain,

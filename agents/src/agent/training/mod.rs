@@ -4,7 +4,8 @@
 //! published, and now and then a checkpoint makes it all permanent. After a restart the trainer goes on from the newest
 //! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
 //!
-//! [`begin`] restores or begins, [`foreign`] drives engines that are other people's servers, [`former`] says what is trained next, [`step`] trains it, [`save`] makes it permanent.
+//! [`begin`] restores or begins, [`foreign`] drives engines that are other people's servers, [`former`] says what is trained next, [`step`]
+//! trains it, [`save`] makes it permanent.
 
 mod begin;
 mod foreign;
@@ -95,7 +96,7 @@ impl Training {
             self.last_batch().await?;
             self.end().await?;
         } else {
-            self.agent.closing.notified().await;
+            self.stand_by().await?;
         }
         self.agent
             .ledger
@@ -104,6 +105,17 @@ impl Training {
         self.agent.status.send_modify(|status| status.phase = RunPhase::Closed);
         self.agent.wait_for_others().await;
         Ok(())
+    }
+
+    /// Waits until the run is closed. Engines that refuse weights which nobody will replace ask for them again by themselves; they
+    /// may refuse them a few times.
+    async fn stand_by(&mut self) -> anyhow::Result<()> {
+        loop {
+            tokio::select! {
+                refused = self.refused.wait(self.version) => { refused?; }
+                () = self.agent.closing.notified() => return Ok(()),
+            }
+        }
     }
 
     /// Sends the newest weights again after a pause; later ones make up for those that were refused before.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use broker::ids::WeightVersion;
@@ -11,8 +11,8 @@ use tokio::sync::{Notify, RwLock, Semaphore, SemaphorePermit, watch};
 
 use super::Pace;
 use super::progress::{Next, Progress};
-use super::server::{Ask, Reply, Server};
-use super::trouble::Trouble;
+use super::server::{Ask, End, Reply, Server};
+use super::trouble::{Trouble, clipped};
 use crate::engine::{Job, Refusal};
 
 /// What every server of an agent must be and do.
@@ -26,6 +26,8 @@ pub struct Settings {
     /// Of an agent that trains, whose log-probs must be of this temperature.
     pub trained_temperature: Option<f32>,
     pub stop_ids: Arc<[u32]>,
+    /// Ids after which a server may end an answer: those, and the model's own.
+    pub ends: Arc<[u32]>,
     /// Prompts by which log-probs are looked at.
     pub probes: Vec<Vec<u32>>,
     /// Generations under way finish before whole weights change.
@@ -78,6 +80,8 @@ pub(super) struct State {
     pub(super) serving: Option<WeightVersion>,
     /// Those that it reads now.
     pub(super) reading: Option<WeightVersion>,
+    /// Times that it was well and then was not, so that nobody who waits for that misses it.
+    pub(super) falls: u64,
 }
 
 /// What a call came to.
@@ -104,6 +108,8 @@ pub struct Driver {
     pub(super) doubt: Notify,
     /// Somebody found other weights than it was given.
     pub(super) lost: Notify,
+    /// How often that was so, of which weights, without a good answer in between.
+    pub(super) strangers: Mutex<(WeightVersion, u32)>,
     /// Counts what happened to any of the agent's servers.
     pub(super) news: watch::Sender<u64>,
     pub(super) refused: watch::Sender<Option<Refusal>>,
@@ -126,6 +132,7 @@ impl Driver {
             loading: AtomicBool::new(false),
             doubt: Notify::new(),
             lost: Notify::new(),
+            strangers: Mutex::default(),
             news,
             refused,
         })
@@ -151,7 +158,8 @@ impl Driver {
         format!("the {} server at {}", self.server.name(), self.server.url())
     }
 
-    pub(super) fn change(&self, change: impl FnOnce(&mut State)) {
+    /// Whether that changed it.
+    pub(super) fn change(&self, change: impl FnOnce(&mut State)) -> bool {
         let changed = self.state.send_if_modified(|state| {
             let before = *state;
             change(state);
@@ -160,12 +168,28 @@ impl Driver {
         if changed {
             self.news.send_modify(|count| *count += 1);
         }
+        changed
     }
 
-    /// Waits until it is well, or until it is not.
-    pub(super) async fn until(&self, well: bool) {
+    /// Waits until it is well; answers with how often it was not before.
+    pub(super) async fn until_well(&self) -> u64 {
+        let mut state = self.state.subscribe();
         // The sender is ours.
-        let _ = self.state.subscribe().wait_for(|state| state.well == well).await;
+        state.wait_for(|state| state.well).await.map_or(0, |state| state.falls)
+    }
+
+    /// Waits until it is not well, or was not in the meantime.
+    pub(super) async fn until_fallen(&self, falls: u64) {
+        let mut state = self.state.subscribe();
+        let _ = state.wait_for(|state| !state.well || state.falls != falls).await;
+    }
+
+    /// The oldest weights that it reads or that a call may still use.
+    pub(super) fn oldest(&self) -> Option<WeightVersion> {
+        let state = self.state();
+        let before = self.before.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = before.iter().map(|served| served.version).min();
+        [state.serving, state.reading, before].into_iter().flatten().min()
     }
 
     /// A place among its calls, for as long as a job is with it: one that was ended goes on before others begin.
@@ -179,6 +203,7 @@ impl Driver {
         let none = || Trouble::Gone("it has no weights yet".into());
         let held = self.served.read().await;
         let served = held.clone().ok_or_else(none)?;
+        let falls = self.state().falls;
         // An adapter goes by its name, so that others may come while the call is under way.
         let _held = served.adapter.is_none().then_some(held);
         let mut ask = match progress.next(job, served.context, &self.settings.stop_ids)? {
@@ -188,18 +213,33 @@ impl Driver {
         ask.adapter.clone_from(&served.adapter);
         let called = tokio::select! {
             called = self.call(&ask, &served) => called,
-            () = self.until(false) => Err(Trouble::Gone("it is not well".into())),
+            () = self.until_fallen(falls) => Err(Trouble::Gone("it is not well".into())),
         };
         match &called {
+            Ok(_) => *self.strangers() = (served.version, 0),
             Err(Trouble::Gone(_) | Trouble::Failing(_)) => self.doubt.notify_one(),
-            Err(Trouble::Stranger(said)) => {
-                tracing::warn!(said, "{} lost its weights; it gets them again", self.name());
-                self.change(|state| state.serving = None);
-                self.lost.notify_one();
-            }
+            Err(Trouble::Stranger(said)) => self.estranged(served.version, said),
             _ => {}
         }
         called.map(|reply| Piece::Made(reply, served.version))
+    }
+
+    pub(super) fn strangers(&self) -> MutexGuard<'_, (WeightVersion, u32)> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has it looked at anew and given its weights again: once, however many calls find out.
+    fn estranged(&self, version: WeightVersion, said: &str) {
+        if !self.change(|state| state.serving = state.serving.filter(|serving| *serving != version)) {
+            return;
+        }
+        tracing::warn!(said, "{} lost its weights; it gets them again", self.name());
+        {
+            let mut strangers = self.strangers();
+            let times = if strangers.0 == version { strangers.1 } else { 0 };
+            *strangers = (version, times + 1);
+        }
+        self.lost.notify_one();
     }
 
     async fn call(&self, ask: &Ask, served: &Served) -> Result<Reply, Trouble> {
@@ -216,7 +256,10 @@ impl Driver {
         if said == *label {
             Ok(reply)
         } else {
-            Err(Trouble::Stranger(format!("{said:?}, and {label:?} is expected")))
+            Err(Trouble::Stranger(format!(
+                "{:?}, and {label:?} is expected",
+                clipped(&said)
+            )))
         }
     }
 }
@@ -227,6 +270,9 @@ fn judge(reply: &Reply, ask: &Ask, vocab: usize) -> Result<(), Trouble> {
         return Err(Trouble::Malformed(format!(
             "it made the token {id}, and the model has {vocab}: it serves another model"
         )));
+    }
+    if reply.ids.is_empty() && reply.end != End::Aborted {
+        return Err(Trouble::Malformed("it ended an answer without a token".into()));
     }
     if reply.ids.len() > ask.max_new_tokens as usize {
         return Err(Trouble::Malformed(format!(
@@ -244,7 +290,6 @@ fn judge(reply: &Reply, ask: &Ask, vocab: usize) -> Result<(), Trouble> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::foreign::server::End;
     use crate::engine::foreign::tests::ask;
 
     #[test]
@@ -259,6 +304,7 @@ mod tests {
         };
         let judge = |reply| judge(&reply, &ask(), 10).map_err(|trouble| trouble.to_string());
         assert_eq!(judge(reply(&[0, 9, 1], -1.0)), Ok(()));
+        assert!(judge(reply(&[], -1.0)).unwrap_err().contains("without a token"));
         assert!(judge(reply(&[10], -1.0)).unwrap_err().contains("another model"));
         assert!(judge(reply(&[1; 4], -1.0)).unwrap_err().contains("3 were asked for"));
         assert!(judge(reply(&[1], 2.0)).unwrap_err().contains("no log-prob"));

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 use trainer::weights::disk::Written;
 
 use super::driver::{Driver, Piece, Settings, Source, What};
-use super::progress::Progress;
+use super::progress::{Progress, Reading};
 use super::server::Server;
 use super::trouble::{Trouble, Verdict};
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Told, Visit};
@@ -119,9 +119,15 @@ impl Fleet {
         self.desk.news.subscribe()
     }
 
-    /// The oldest weights that a server serves or reads.
+    /// The oldest weights that a server reads or that a call may still use.
     #[must_use]
     pub fn oldest(&self) -> Option<WeightVersion> {
+        self.desk.drivers.iter().filter_map(|driver| driver.oldest()).min()
+    }
+
+    /// The oldest weights that a server serves or reads.
+    #[cfg(test)]
+    pub(super) fn serving(&self) -> Option<WeightVersion> {
         let states = self.desk.drivers.iter().map(|driver| driver.state());
         states.flat_map(|state| [state.serving, state.reading]).flatten().min()
     }
@@ -184,7 +190,12 @@ impl Desk {
     }
 
     async fn make(&self, job: &Job, home: usize) -> Result<Made, EngineFailure> {
-        let decode = |ids: &[u32]| self.text.decode(ids);
+        let (raw, visible) = (|ids: &[u32]| self.text.text(ids), |ids: &[u32]| self.text.decode(ids));
+        let reading = Reading {
+            raw: &raw,
+            visible: &visible,
+            ends: &self.settings.ends,
+        };
         let (mut progress, mut tries) = (Progress::default(), 0);
         // Weights by which the server ended a call that had made nothing.
         let mut idle = None;
@@ -199,7 +210,7 @@ impl Desk {
                 Ok(Piece::Over(finish, version)) => return Ok(progress.made(version, finish)),
                 Ok(Piece::Made(reply, version)) => {
                     let moved = !reply.ids.is_empty();
-                    if let Some(finish) = progress.take(job, reply, version, &decode) {
+                    if let Some(finish) = progress.take(job, reply, version, &reading) {
                         return Ok(progress.made(version, finish));
                     }
                     // Ended for new weights, which are there now or soon.

@@ -1,12 +1,12 @@
 //! Keeps one server serving the newest weights: looks at its health, at what it is, and gives it weights, again if it lost them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use broker::ids::WeightVersion;
+use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{RwLockWriteGuard, watch};
 
@@ -22,6 +22,13 @@ const REMIND: u32 = 12;
 
 /// Loads in succession that may fail in a server that is well.
 const LOADS: u32 = 5;
+/// Times that the same weights may be lost without one good answer in between.
+const STRANGERS: u32 = 5;
+
+/// Why a server is looked at anew.
+const NOT_WELL: &str = "it was not well";
+const LOST: &str = "it lost its weights";
+const ENDED: &str = "nobody announces weights any more";
 
 /// Where weights are announced.
 pub(super) type Wanted = watch::Receiver<Option<Source>>;
@@ -65,7 +72,11 @@ impl Driver {
                 if strikes == 0 {
                     looks = 0;
                 }
-                self.change(|state| state.well = strikes < STRIKES);
+                let well = strikes < STRIKES;
+                self.change(|state| {
+                    state.falls += u64::from(state.well && !well);
+                    state.well = well;
+                });
             }
             tokio::select! {
                 () = tokio::time::sleep(self.settings.pace.look) => {}
@@ -95,12 +106,17 @@ impl Driver {
     pub(super) async fn keep(self: Arc<Self>, mut wanted: Wanted, looked: Looked) {
         let mut tries = 0;
         loop {
-            self.until(true).await;
-            match self.check().await {
+            let falls = self.until_well().await;
+            let checked = tokio::select! {
+                checked = self.check() => checked,
+                () = self.until_fallen(falls) => Err(Trouble::Gone(NOT_WELL.into())),
+            };
+            match checked {
                 Ok(context) => {
                     tries = 0;
                     let _ = looked.send((self.name(), Ok(())));
-                    self.serve(context, &mut wanted).await;
+                    let why = self.serve(context, falls, &mut wanted).await;
+                    tracing::info!(why, "{} is looked at anew", self.name());
                 }
                 Err(trouble) => {
                     tracing::warn!(%trouble, "{} is not used", self.name());
@@ -138,27 +154,31 @@ impl Driver {
         Ok(context)
     }
 
-    /// Takes weights as they are announced, until it is not well.
-    async fn serve(&self, context: usize, wanted: &mut Wanted) {
-        let mut tries = 0;
+    /// Takes weights as they are announced, until it must be looked at anew; says why. `falls` is how often it was not well before.
+    async fn serve(&self, context: usize, falls: u64, wanted: &mut Wanted) -> &'static str {
+        let (mut tries, mut refusals) = (0, 0);
         loop {
+            if self.lost.notified().now_or_never().is_some() {
+                return self.lost(falls, wanted).await;
+            }
             let source = wanted.borrow_and_update().clone();
             let Some(source) = source.filter(|source| self.state().serving != Some(source.version)) else {
                 tokio::select! {
-                    changed = wanted.changed() => if changed.is_err() { return },
-                    () = self.until(false) => return,
-                    () = self.lost.notified() => self.change(|state| state.serving = None),
+                    changed = wanted.changed() => if changed.is_err() { return ENDED },
+                    () = self.until_fallen(falls) => return NOT_WELL,
+                    // Whoever has its place now may be another server than the one that was looked at.
+                    () = self.lost.notified() => return self.lost(falls, wanted).await,
                 }
                 continue;
             };
             let taken = tokio::select! {
                 taken = self.take(&source, context) => taken,
-                () = self.until(false) => return,
+                () = self.until_fallen(falls) => return NOT_WELL,
             };
             self.change(|state| state.reading = None);
             match taken {
                 Ok(()) => {
-                    tries = 0;
+                    (tries, refusals) = (0, 0);
                     tracing::info!(version = %source.version, "{} serves new weights", self.name());
                 }
                 Err(trouble) if trouble.may_pass() && tries < LOADS => {
@@ -171,12 +191,37 @@ impl Driver {
                     tries = 0;
                     tracing::error!(%trouble, version = %source.version, "{} did not take weights", self.name());
                     self.refuse(source.version, &trouble);
-                    tokio::select! {
-                        changed = wanted.changed() => if changed.is_err() { return },
-                        () = self.until(false) => return,
-                    }
+                    self.rest(refusals, falls, wanted).await;
+                    refusals += 1;
                 }
             }
+        }
+    }
+
+    /// Weights that are lost each time are changed by somebody else: such a server is refused.
+    async fn lost(&self, falls: u64, wanted: &mut Wanted) -> &'static str {
+        let (version, times) = *self.strangers();
+        if times >= STRANGERS {
+            self.strangers().1 = 0;
+            let trouble = Trouble::Unfit(
+                "somebody else changes this server's weights: an agent that trains a whole model needs servers of its own"
+                    .into(),
+            );
+            tracing::error!(%trouble, %version, "{} is not used", self.name());
+            self.refuse(version, &trouble);
+            self.rest(STRANGERS, falls, wanted).await;
+        }
+        LOST
+    }
+
+    /// After a refusal: until weights are announced, or again. Those of a partner that does not train are announced once, so that is
+    /// not waited for.
+    async fn rest(&self, refusals: u32, falls: u64, wanted: &mut Wanted) {
+        tokio::select! {
+            // Without an announcer there is nobody to serve.
+            _ = wanted.changed() => {}
+            () = self.until_fallen(falls) => {}
+            () = tokio::time::sleep(self.settings.pace.pause_after(refusals)), if self.settings.trained_temperature.is_none() => {}
         }
     }
 
@@ -204,10 +249,10 @@ impl Driver {
             }
             What::Adapter(folder) => {
                 self.server.load_adapter(&label, folder).await?;
-                let now = served(None, Some(label));
-                let before = self.served.write().await.replace(now.clone());
-                // One that was lost and is there again is in use.
-                self.unload(before.filter(|before| before.adapter != now.adapter)).await;
+                let now = served(None, Some(label.clone()));
+                let before = self.served.write().await.replace(now);
+                self.remember(before);
+                self.unload(&label).await;
             }
         }
         self.change(|state| state.serving = Some(source.version));
@@ -221,20 +266,22 @@ impl Driver {
         }
         let closed = self.served.write();
         tokio::pin!(closed);
-        let mut pause = Duration::ZERO;
-        for tries in 0.. {
+        let mut tries = 0;
+        loop {
             tokio::select! {
                 biased;
                 place = &mut closed => return place,
-                () = tokio::time::sleep(pause) => {}
+                () = self.end_calls(tries) => tries += 1,
             }
-            // A call that was on its way when others were ended is ended by the next one.
-            if let Err(trouble) = self.server.abort_all().await {
-                tracing::debug!(%trouble, "{} did not end what is under way", self.name());
-            }
-            pause = self.settings.pace.pause_after(tries);
         }
-        closed.await
+    }
+
+    /// Once, with a pause behind it: a call that was on its way when others were ended is ended by the next order.
+    async fn end_calls(&self, tries: u32) {
+        if let Err(trouble) = self.server.abort_all().await {
+            tracing::debug!(%trouble, "{} did not end what is under way", self.name());
+        }
+        tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
     }
 
     async fn load(&self, folder: &Path, label: &str) -> Result<(), Trouble> {
@@ -252,24 +299,52 @@ impl Driver {
         tokio::time::timeout(stuck_after, load).await.map_err(late)?
     }
 
-    /// Unloads adapters that no call uses any more.
-    async fn unload(&self, before: Option<Arc<Served>>) {
-        let unused: Vec<Arc<Served>> = {
-            let mut list = self.before.lock().unwrap_or_else(PoisonError::into_inner);
-            list.extend(before);
-            list.extract_if(.., |served| Arc::strong_count(served) == 1).collect()
-        };
-        for name in unused.iter().filter_map(|served| served.adapter.as_ref()) {
-            if let Err(trouble) = self.server.unload_adapter(name).await {
-                tracing::debug!(%trouble, name, "{} did not unload an adapter", self.name());
+    fn before(&self) -> MutexGuard<'_, Vec<Arc<Served>>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An adapter that is served no more is in the server still, and calls may use it.
+    fn remember(&self, before: Option<Arc<Served>>) {
+        self.before().extend(before.filter(|before| before.adapter.is_some()));
+    }
+
+    /// Adapters that no call uses and that are not `serving`.
+    fn unused(&self, serving: &str) -> BTreeSet<String> {
+        let list = self.before();
+        let used = |served: &&Arc<Served>| Arc::strong_count(served) > 1;
+        let used: BTreeSet<&String> = list
+            .iter()
+            .filter(used)
+            .filter_map(|served| served.adapter.as_ref())
+            .collect();
+        let names = list.iter().filter_map(|served| served.adapter.as_ref());
+        names
+            .filter(|name| *name != serving && !used.contains(name))
+            .cloned()
+            .collect()
+    }
+
+    /// Unloads adapters that no call uses any more. What fails is tried again after the next ones.
+    async fn unload(&self, serving: &str) {
+        for name in self.unused(serving) {
+            match self.server.unload_adapter(&name).await {
+                Err(trouble) if trouble.may_pass() => {
+                    tracing::warn!(%trouble, name, "{} did not unload an adapter", self.name());
+                }
+                // Or it does not have it.
+                _ => self.before().retain(|served| served.adapter.as_ref() != Some(&name)),
             }
         }
+        // One that is there again stands elsewhere.
+        self.before()
+            .retain(|served| served.adapter.as_deref() != Some(serving) || Arc::strong_count(served) > 1);
     }
 
     /// What comes next must see that it has weights first.
     async fn stop_serving(&self) {
         self.change(|state| (state.serving, state.reading) = (None, None));
-        *self.served.write().await = None;
+        let before = self.close().await.take();
+        self.remember(before);
     }
 
     fn refuse(&self, version: WeightVersion, trouble: &Trouble) {

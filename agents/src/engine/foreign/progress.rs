@@ -11,7 +11,17 @@ use super::trouble::Trouble;
 use crate::engine::{Job, Made};
 
 /// Decodes ids to text.
-pub(super) type Decode<'a> = &'a (dyn Fn(&[u32]) -> String + Sync);
+type Decode<'a> = &'a (dyn Fn(&[u32]) -> String + Sync);
+
+/// How an answer is read.
+pub(super) struct Reading<'a> {
+    /// All of it, as a server looks for stop texts.
+    pub(super) raw: Decode<'a>,
+    /// Without reasoning, where stop texts count.
+    pub(super) visible: Decode<'a>,
+    /// Ids that end an answer.
+    pub(super) ends: &'a [u32],
+}
 
 /// What comes next.
 #[derive(Debug)]
@@ -68,21 +78,22 @@ impl Progress {
         job: &Job,
         reply: Reply,
         version: WeightVersion,
-        decode: Decode<'_>,
+        reading: &Reading<'_>,
     ) -> Option<Finish> {
         let start = self.ids.len();
         self.reused.get_or_insert(reply.reused);
         self.ids.extend(reply.ids);
         self.logprobs.extend(reply.logprobs);
         self.cover(start, version);
-        if let Some(end) = stop_at(&job.sampling.stop, &self.ids, start, decode) {
+        if let Some(end) = stop_at(&job.sampling.stop, &self.ids, start, reading) {
             self.cut(end);
             return Some(Finish::Stop);
         }
         match reply.end {
-            End::Stop => Some(Finish::Stop),
+            End::Stop if self.ids.last().is_some_and(|last| reading.ends.contains(last)) => Some(Finish::Stop),
             End::Length => Some(Finish::Length),
-            End::Aborted => None,
+            // At a stop text inside of reasoning, which a server cannot tell from what is said: it goes on behind it.
+            End::Stop | End::Aborted => None,
         }
     }
 
@@ -131,26 +142,14 @@ fn seed_of(seed: u64, made: usize) -> u64 {
 }
 
 /// How many ids there are up to the first whose text completes a stop text, in the ids behind `start`. A stop text may have begun
-/// in an earlier piece, where the server that made this one could not see it.
-fn stop_at(stops: &[String], ids: &[u32], start: usize, decode: Decode<'_>) -> Option<usize> {
-    let stopped = |end: usize| {
-        let text = decode(&ids[..end]);
-        stops.iter().any(|stop| text.contains(stop.as_str()))
-    };
-    if stops.is_empty() || ids.len() == start || !stopped(ids.len()) {
+/// in an earlier piece, where the server that made this one could not see it. Reasoning that ends hides what stood before it, so
+/// each place is looked at, as the engine of our own does.
+fn stop_at(stops: &[String], ids: &[u32], start: usize, reading: &Reading<'_>) -> Option<usize> {
+    let holds = |text: String| stops.iter().any(|stop| text.contains(stop.as_str()));
+    if stops.is_empty() || ids.len() == start || !holds((reading.raw)(ids)) {
         return None;
     }
-    // What holds a stop text holds it with more behind it too.
-    let (mut without, mut with) = (start, ids.len());
-    while without + 1 < with {
-        let middle = usize::midpoint(without, with);
-        if stopped(middle) {
-            with = middle;
-        } else {
-            without = middle;
-        }
-    }
-    Some(with)
+    (start + 1..=ids.len()).find(|end| holds((reading.visible)(&ids[..*end])))
 }
 
 #[cfg(test)]
@@ -195,10 +194,24 @@ mod tests {
         WeightVersion { lineage: 1, step }
     }
 
+    fn piece(text: &str) -> Vec<u32> {
+        text.chars().map(u32::from).collect()
+    }
+
     /// An id is a letter.
     fn letters(ids: &[u32]) -> String {
         ids.iter().filter_map(|id| char::from_u32(*id)).collect()
     }
+
+    fn visible(ids: &[u32]) -> String {
+        rollout::text::visible_text(&letters(ids)).to_owned()
+    }
+
+    const READ: Reading<'_> = Reading {
+        raw: &letters,
+        visible: &visible,
+        ends: &[9],
+    };
 
     fn ask(progress: &Progress, job: &Job, context: usize) -> Option<Ask> {
         match progress.next(job, context, &[9].into()) {
@@ -216,7 +229,7 @@ mod tests {
             ([1, 2, 3].as_slice(), 5, 7)
         );
         assert_eq!(
-            progress.take(&job, reply(&[5, 6, 7], End::Aborted), version(1), &letters),
+            progress.take(&job, reply(&[5, 6, 7], End::Aborted), version(1), &READ),
             None
         );
         let second = ask(&progress, &job, 32).unwrap();
@@ -231,7 +244,7 @@ mod tests {
             progress.next(&job, 6, &[9].into()),
             Ok(Next::Over(Finish::Length))
         ));
-        let end = progress.take(&job, reply(&[8, 9], End::Length), version(2), &letters);
+        let end = progress.take(&job, reply(&[8, 9], End::Length), version(2), &READ);
         let made = progress.made(version(2), end.unwrap());
         assert_eq!(
             (made.output_ids.len(), made.logprobs.len(), made.finish),
@@ -256,7 +269,7 @@ mod tests {
         );
         let mut progress = Progress::default();
         assert_eq!(
-            progress.take(&job, reply(&[5, 6], End::Aborted), version(1), &letters),
+            progress.take(&job, reply(&[5, 6], End::Aborted), version(1), &READ),
             None
         );
         assert!(matches!(
@@ -268,8 +281,8 @@ mod tests {
     #[test]
     fn a_piece_without_tokens_leaves_no_span() {
         let (job, mut progress) = (job(4, &[]), Progress::default());
-        progress.take(&job, reply(&[], End::Aborted), version(1), &letters);
-        let end = progress.take(&job, reply(&[5], End::Stop), version(2), &letters);
+        progress.take(&job, reply(&[], End::Aborted), version(1), &READ);
+        let end = progress.take(&job, reply(&[9], End::Stop), version(2), &READ);
         let made = progress.made(version(2), end.unwrap());
         assert_eq!((made.spans.len(), made.oldest_kv), (1, version(2)));
     }
@@ -277,16 +290,30 @@ mod tests {
     #[test]
     fn a_stop_text_that_began_in_an_earlier_piece_ends_the_answer() {
         let (job, mut progress) = (job(99, &["END"]), Progress::default());
-        let piece = |text: &str| text.chars().map(u32::from).collect::<Vec<_>>();
         assert_eq!(
-            progress.take(&job, reply(&piece("abE"), End::Aborted), version(1), &letters),
+            progress.take(&job, reply(&piece("abE"), End::Aborted), version(1), &READ),
             None
         );
-        let end = progress.take(&job, reply(&piece("NDxyz"), End::Length), version(2), &letters);
+        let end = progress.take(&job, reply(&piece("NDxyz"), End::Length), version(2), &READ);
         assert_eq!(end, Some(Finish::Stop));
         let made = progress.made(version(2), Finish::Stop);
         assert_eq!(letters(&made.output_ids), "abEND");
         assert_eq!((made.logprobs.len(), made.spans[1].end), (5, 5));
+    }
+
+    /// A server looks for stop texts in all that is made, and ends at an id of which we know nothing.
+    #[test]
+    fn a_stop_that_ends_nothing_for_us_is_gone_on_behind() {
+        let (job, mut progress) = (job(99, &["END"]), Progress::default());
+        let mut take = |text: &str| progress.take(&job, reply(&piece(text), End::Stop), version(1), &READ);
+        assert_eq!(take("<think>an END"), None, "it is not said");
+        assert_eq!(take("</think>b"), None, "no id of ours");
+        assert_eq!(take("c END, x"), Some(Finish::Stop));
+        let made = progress.made(version(1), Finish::Stop);
+        assert_eq!(letters(&made.output_ids), "<think>an END</think>bc END");
+        let mut progress = Progress::default();
+        let end = progress.take(&job, reply(&[5, 9], End::Stop), version(1), &READ);
+        assert_eq!(end, Some(Finish::Stop));
     }
 
     proptest! {
@@ -301,7 +328,7 @@ mod tests {
             let mut finish = None;
             for (step, pair) in cuts.windows(2).enumerate() {
                 let end = if pair[1] == ids.len() { End::Length } else { End::Aborted };
-                finish = progress.take(&job, reply(&ids[pair[0]..pair[1]], end), version(step as u64), &letters);
+                finish = progress.take(&job, reply(&ids[pair[0]..pair[1]], end), version(step as u64), &READ);
                 if finish.is_some() {
                     break;
                 }

@@ -24,6 +24,13 @@ pub struct Ask {
     pub top: u32,
 }
 
+impl Ask {
+    /// No answer has more bytes: 1 KiB for each token that may be made, what is said of the prompt, and what else belongs to it.
+    pub(super) fn longest_answer(&self) -> usize {
+        (1 << 20) + (self.max_new_tokens as usize).saturating_mul(1 << 10) + self.prompt.len() * 16
+    }
+}
+
 /// Why a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum End {

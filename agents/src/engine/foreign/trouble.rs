@@ -93,13 +93,17 @@ fn complaint(body: &str) -> String {
             .iter()
             .find_map(|place| value.pointer(place).and_then(|said| said.as_str()))
     });
-    let text = text.unwrap_or(body).trim();
-    let printable = |c: char| if c.is_control() { ' ' } else { c };
-    let mut said: String = text.chars().take(WORDS).map(printable).collect();
+    let mut said = clipped(text.unwrap_or(body).trim());
     if said.is_empty() {
         said.push_str("it says nothing more");
     }
     said
+}
+
+/// The beginning of what a server says, fit for a log.
+pub(super) fn clipped(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { ' ' } else { c };
+    text.chars().take(WORDS).map(printable).collect()
 }
 
 #[cfg(test)]

@@ -66,7 +66,12 @@ pub(super) async fn generate(shared: &Shared, call: &Call) -> Made {
             break;
         }
     }
-    made.label.clone_from(&shared.held.lock().unwrap().label);
+    let mut held = shared.held.lock().unwrap();
+    if shared.meddled.load(Ordering::Relaxed) {
+        held.label = "somebody's".into();
+    }
+    made.label.clone_from(&held.label);
+    drop(held);
     made
 }
 
@@ -77,7 +82,7 @@ fn one(shared: &Shared, call: &Call, made: &mut Made) -> bool {
     let context: Vec<u32> = call.prompt.iter().chain(&made.ids).copied().collect();
     let logits = model.logits(&context);
     let tempered = log_softmax(&logits, if call.temperature == 0.0 { 1.0 } else { call.temperature });
-    let told = if shared.raw {
+    let told = if shared.raw.load(Ordering::Relaxed) {
         log_softmax(&logits, 1.0)
     } else {
         tempered.clone()
@@ -94,7 +99,8 @@ fn one(shared: &Shared, call: &Call, made: &mut Made) -> bool {
         .push(order.into_iter().map(|id| (id, told[id as usize])).collect());
     made.ids.push(id as u32);
     made.logprobs.push(told[id]);
-    let text = shared.text.decode(&made.ids);
+    // With reasoning: a server knows nothing of it here.
+    let text = shared.text.text(&made.ids);
     call.stop_ids.contains(&(id as u32))
         || model.shape.eos.contains(&(id as u32))
         || call.stop.iter().any(|stop| text.contains(stop.as_str()))

@@ -12,6 +12,7 @@ mod vllm;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use actix_web::dev::ServerHandle;
@@ -41,6 +42,10 @@ pub(super) enum Fault {
     Fewer,
     /// A token that no model has.
     Foreign,
+    /// The answer, and then more than anybody would read.
+    Endless,
+    /// HTTP 500 with words that have no end.
+    Complaining,
 }
 
 /// What it holds, until it is started anew.
@@ -65,8 +70,16 @@ pub(super) struct Shared {
     /// Loads that it refuses from now on.
     pub(super) refuses: Mutex<usize>,
     pub(super) unloaded: Mutex<Vec<String>>,
+    /// Adapters that it does not unload from now on.
+    pub(super) clings: Mutex<usize>,
+    /// Times that it does not empty its cache of prefixes from now on.
+    pub(super) keeps: Mutex<usize>,
+    /// That cache has what other weights made.
+    pub(super) stale: AtomicBool,
     /// Log-probs are of raw logits.
-    pub(super) raw: bool,
+    pub(super) raw: AtomicBool,
+    /// Somebody else gives it other weights during each call.
+    pub(super) meddled: AtomicBool,
     /// What a key must be.
     pub(super) key: Option<String>,
     /// Whether replies say which weights made them.
@@ -117,7 +130,11 @@ impl Fake {
             loads: Mutex::default(),
             refuses: Mutex::default(),
             unloaded: Mutex::default(),
-            raw: how.raw,
+            clings: Mutex::default(),
+            keeps: Mutex::default(),
+            stale: AtomicBool::new(false),
+            raw: AtomicBool::new(how.raw),
+            meddled: AtomicBool::new(false),
             key: how.key,
             says_versions: !how.quiet,
             allowed: watch::Sender::new(usize::MAX),
@@ -265,11 +282,25 @@ impl Shared {
     }
 
     fn refuse(&self) -> Result<(), String> {
-        let mut refuses = self.refuses.lock().unwrap();
-        if *refuses == 0 {
-            return Ok(());
+        if takes_one(&self.refuses) {
+            return Err("out of memory".into());
         }
-        *refuses -= 1;
-        Err("out of memory".into())
+        Ok(())
     }
+
+    /// Unloads an adapter, or answers whether it had it.
+    fn unload(&self, name: &str) -> Option<bool> {
+        if takes_one(&self.clings) {
+            return None;
+        }
+        self.unloaded.lock().unwrap().push(name.to_owned());
+        Some(self.held.lock().unwrap().adapters.remove(name).is_some())
+    }
+}
+
+fn takes_one(from: &Mutex<usize>) -> bool {
+    let mut left = from.lock().unwrap();
+    let some = *left > 0;
+    *left -= usize::from(some);
+    some
 }

@@ -166,7 +166,9 @@ async fn load_adapter(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
 
 async fn unload_adapter(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     let name = body["lora_name"].as_str().unwrap().to_owned();
-    let known = shared.held.lock().unwrap().adapters.remove(&name).is_some();
-    shared.unloaded.lock().unwrap().push(name);
-    told(if known { Ok(()) } else { Err("not loaded".into()) })
+    match shared.unload(&name) {
+        Some(true) => told(Ok(())),
+        Some(false) => told(Err("not loaded".into())),
+        None => HttpResponse::InternalServerError().finish(),
+    }
 }

@@ -1,6 +1,7 @@
 //! The routes of vLLM that are driven.
 
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use actix_web::web::{Bytes, Data, Json, ServiceConfig, get, post};
 use actix_web::{HttpRequest, HttpResponse};
@@ -126,6 +127,13 @@ pub(super) fn spoilt(fault: Option<Fault>, answer: Value) -> HttpResponse {
         Some(Fault::Failing) => {
             HttpResponse::InternalServerError().json(json!({ "error": { "message": "CUDA error" } }))
         }
+        Some(Fault::Complaining) => {
+            let words = stream::repeat_with(|| Ok::<_, std::io::Error>(Bytes::from_static(&[b'x'; 4096])));
+            HttpResponse::InternalServerError().streaming(words)
+        }
+        Some(Fault::Endless) => HttpResponse::Ok()
+            .content_type("application/json")
+            .body(text + &" ".repeat(2 << 20)),
         Some(Fault::Dropped) => HttpResponse::Ok().streaming(stream::iter([broken()])),
         Some(Fault::Half) => HttpResponse::Ok().streaming(stream::iter([Ok(half), broken()])),
         Some(Fault::Truncated) => HttpResponse::Ok().content_type("application/json").body(half),
@@ -156,18 +164,31 @@ async fn collective_rpc(shared: Data<Shared>, body: Json<Value>) -> HttpResponse
     assert_eq!(body["method"], "reload_weights");
     let folder = body["kwargs"]["weights_path"].as_str().unwrap();
     match shared.load(Path::new(folder)) {
-        Ok(()) => HttpResponse::Ok().json(json!({ "results": [null] })),
+        Ok(()) => {
+            shared.stale.store(true, Ordering::Relaxed);
+            HttpResponse::Ok().json(json!({ "results": [null] }))
+        }
         // It does not tell a person's mistake from its own.
         Err(said) => refused(500, &said),
     }
 }
 
-async fn reset() -> HttpResponse {
-    HttpResponse::Ok().finish()
+/// Says 200 whether it did or not.
+async fn reset(request: HttpRequest, shared: Data<Shared>) -> HttpResponse {
+    let asked = request.query_string();
+    let all = asked.contains("reset_running_requests=true") && asked.contains("reset_external=true");
+    let done = all && !super::takes_one(&shared.keeps);
+    if done {
+        shared.stale.store(false, Ordering::Relaxed);
+    }
+    HttpResponse::Ok().json(json!({ "success": done }))
 }
 
 async fn update_version(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     let label = body["new_version"].as_str().unwrap();
+    if label != "loading" && shared.stale.load(Ordering::Relaxed) {
+        *shared.torn.lock().unwrap() += 1;
+    }
     shared.held.lock().unwrap().label = label.to_owned();
     HttpResponse::Ok().json(json!({ "success": true, "new_version": label }))
 }
@@ -189,7 +210,8 @@ async fn load_adapter(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
 
 async fn unload_adapter(shared: Data<Shared>, body: Json<Value>) -> HttpResponse {
     let name = body["lora_name"].as_str().unwrap().to_owned();
-    shared.held.lock().unwrap().adapters.remove(&name);
-    shared.unloaded.lock().unwrap().push(name);
-    HttpResponse::Ok().body("Success")
+    match shared.unload(&name) {
+        Some(_) => HttpResponse::Ok().body("Success"),
+        None => refused(500, "busy"),
+    }
 }

@@ -72,7 +72,10 @@ impl Server for Sglang {
     }
 
     async fn generate(&self, ask: &Ask) -> Result<Reply, Trouble> {
-        let sent = self.http.post_json("/generate", &wire::request(ask)).await;
+        let sent = self
+            .http
+            .post_for("/generate", &wire::request(ask), ask.longest_answer())
+            .await;
         match sent {
             Ok(answer) => wire::reply(&answer, ask.top),
             // It says no more of an adapter that it does not have than that it refuses.

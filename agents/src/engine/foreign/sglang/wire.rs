@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::engine::foreign::server::{About, Ask, End, Reply};
-use crate::engine::foreign::trouble::Trouble;
+use crate::engine::foreign::trouble::{Trouble, clipped};
 
 /// What `/generate` is sent.
 pub(super) fn request(ask: &Ask) -> Value {
@@ -92,9 +92,22 @@ fn end(meta: &Map<String, Value>) -> Result<End, Trouble> {
     match reason.and_then(Value::as_str) {
         Some("stop") => Ok(End::Stop),
         Some("length") => Ok(End::Length),
-        Some("abort") => Ok(End::Aborted),
-        other => Err(Trouble::Malformed(format!("finish_reason.type is {other:?}"))),
+        Some("abort") => aborted(meta),
+        other => Err(Trouble::Malformed(format!(
+            "finish_reason.type is {}",
+            clipped(&format!("{other:?}"))
+        ))),
     }
+}
+
+/// One that it ended because something failed has a status; one that somebody asked it to end has none.
+fn aborted(meta: &Map<String, Value>) -> Result<End, Trouble> {
+    let told = |key| meta.get("finish_reason").and_then(|reason| reason.get(key));
+    let Some(status) = told("status_code").filter(|status| !status.is_null()) else {
+        return Ok(End::Aborted);
+    };
+    let said = told("message").and_then(Value::as_str).unwrap_or_default();
+    Err(Trouble::Failing(clipped(&format!("it gave up with {status}: {said}"))))
 }
 
 /// `[log-prob, id, text]`.
@@ -133,8 +146,13 @@ pub(super) fn about(model: &Value, server: &Value) -> Result<About, Trouble> {
         ));
     }
     label(model)?;
-    let context = ["/context_length", "/server_args/context_length", "/max_req_input_len"];
-    let context = context.iter().find_map(|place| server.pointer(place)?.as_u64());
+    let told = |places: &[&str]| places.iter().find_map(|place| server.pointer(place)?.as_u64());
+    // What its memory has room for may be less than what the model was made for.
+    let context = [
+        told(&["/context_length", "/server_args/context_length"]),
+        told(&["/max_req_input_len"]),
+    ];
+    let context = context.into_iter().flatten().min();
     Ok(About {
         context: context.map(|tokens| tokens as usize),
         model: model
@@ -168,7 +186,7 @@ pub(super) fn success(answer: &Value) -> Result<(), Trouble> {
     let said = ["message", "error_message"]
         .iter()
         .find_map(|key| answer.get(key)?.as_str());
-    let said = said.unwrap_or("it does not say why").to_owned();
+    let said = clipped(said.unwrap_or("it does not say why"));
     if said.contains("already loaded") {
         return Ok(());
     }
@@ -241,6 +259,8 @@ mod tests {
         early["meta_info"] = json!({"finish_reason": {"type": "abort", "message": "Abort before prefill"}});
         let read = reply(&early, 0).unwrap();
         assert!(read.ids.is_empty() && read.end == End::Aborted);
+        early["meta_info"]["finish_reason"]["status_code"] = json!(503);
+        assert!(matches!(reply(&early, 0), Err(Trouble::Failing(said)) if said.contains("503")));
         let spoil: [fn(&mut Value); 7] = [
             |answer| answer["meta_info"] = Value::Null,
             |answer| answer["meta_info"]["output_token_logprobs"] = Value::Null,
@@ -266,6 +286,12 @@ mod tests {
                 .unwrap()
                 .context,
             Some(40)
+        );
+        let both = json!({"context_length": 64, "max_req_input_len": 40});
+        assert_eq!(
+            about(&model, &both).unwrap().context,
+            Some(40),
+            "there is no room for more"
         );
         assert_eq!(about(&model, &Value::Null).unwrap().context, None);
         let old = about(&json!({"model_path": "m"}), &Value::Null).unwrap_err();

@@ -158,6 +158,7 @@ impl Home {
             max_new_tokens: 8,
             trained_temperature: Some(1.0),
             stop_ids: text.stop_ids().into(),
+            ends: text.stop_ids().into(),
             probes: vec![vec![65, 66], vec![67], vec![68, 69]],
             drains: false,
             slots: 8,
@@ -221,7 +222,7 @@ impl Bench {
         versions.wait_for(|serving| *serving == version(step)).await.unwrap();
         // That was so before anything was served.
         let mut news = self.fleet.news();
-        while self.fleet.oldest() != Some(version(step)) {
+        while self.fleet.serving() != Some(version(step)) {
             news.changed().await.unwrap();
         }
     }

@@ -60,28 +60,47 @@ fn model(folder: &Path) {
     Weights::random(&shape, init, 5).unwrap().save(&shape, folder).unwrap();
 }
 
-/// Runs it in one process, with a server for each agent.
 fn run(lora: &str) -> Ran {
+    let (ran, ended) = play(|text| text.replace("LORA", lora), 0);
+    ended.unwrap();
+    ran
+}
+
+/// Runs it in one process, with a server for each agent. The second one refuses so many loads.
+fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Result<()>) {
     crate::run::system().block_on(async move {
         let home = tempfile::tempdir().unwrap();
         let (folder, weights) = (home.path().join("model"), home.path().join("weights"));
         model(&folder);
+        adapter(&folder, &home.path().join("adapter"));
         let fakes = [EngineKind::Sglang, EngineKind::Vllm].map(|kind| Fake::start(kind, &folder));
-        let text = CONFIG
+        *fakes[1].shared.refuses.lock().unwrap() = refuses;
+        let text = change(CONFIG)
+            .replace("ADAPTER", home.path().join("adapter").to_str().unwrap())
             .replace("FOLDER", folder.to_str().unwrap())
             .replace("WEIGHTS", weights.to_str().unwrap())
-            .replace("LORA", lora)
             .replace("SGLANG", &fakes[0].url())
             .replace("VLLM", &fakes[1].url());
         let config = RunConfig::parse(&text, Path::new("apart.toml")).unwrap();
         let run = RunFolder::create(&home.path().join("runs"), &config, None).unwrap();
-        crate::run::embedded(Arc::new(config), run.clone()).await.unwrap();
-        Ran {
+        let ended = crate::run::embedded(Arc::new(config), run.clone()).await;
+        let ran = Ran {
             home,
             folder: run,
             fakes,
-        }
+        };
+        (ran, ended.map(drop))
     })
+}
+
+fn adapter(model: &Path, folder: &Path) {
+    let lora = LoraShape {
+        rank: 2,
+        alpha: 4.0,
+        targets: [Module::Query].into_iter().collect(),
+    };
+    let adapter = Weights::adapter(&ModelShape::load(model).unwrap(), &lora, 3).unwrap();
+    peft::save(folder, &adapter, "base").unwrap();
 }
 
 impl Ran {
@@ -134,7 +153,7 @@ fn a_run_trains_whole_models_over_servers_and_samples_from_what_it_trained() {
         .join("a");
     let kept = names(&own);
     assert!(
-        kept.len() <= 3 && kept.contains(&"1-4".to_owned()),
+        kept.len() <= 4 && kept.contains(&"1-4".to_owned()),
         "old ones are removed: {kept:?}"
     );
     let name = configs::AgentName::new("b").unwrap();
@@ -149,4 +168,22 @@ fn a_run_trains_adapters_over_servers() {
     let ran = run("lora = { rank = 4, alpha = 8.0, targets = [\"attn\", \"mlp\"] }");
     ran.check();
     assert_eq!(ran.fakes[0].label(), "default", "the base stays as it is");
+}
+
+#[test]
+fn a_partner_whose_adapter_is_refused_for_good_ends_with_the_reason() {
+    let frozen = |text: &str| {
+        let engine = "urls = [\"VLLM\"] }";
+        let text = text.replace(
+            engine,
+            &format!("{engine}\nlora = {{ path = \"ADAPTER\" }}\ntrain.enabled = false"),
+        );
+        text.replace("LORA", "")
+    };
+    let (_, ended) = play(frozen, usize::MAX);
+    let error = format!("{:#}", ended.unwrap_err());
+    assert!(
+        error.contains("refused weights") && error.contains("out of memory"),
+        "{error}"
+    );
 }

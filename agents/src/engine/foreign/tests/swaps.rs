@@ -79,6 +79,7 @@ async fn adapters_come_and_go_beside_what_is_under_way() {
         announce(2);
         bench.until_serving(2).await;
         assert!(bench.fake().shared.unloaded.lock().unwrap().is_empty(), "it is in use");
+        assert_eq!(bench.fleet.oldest(), Some(version(1)), "and so is its folder");
         bench.fake().allow(usize::MAX);
         for (made, step) in [
             (under_way.recv().await.unwrap().remove(0).result.unwrap(), 1),
@@ -95,6 +96,68 @@ async fn adapters_come_and_go_beside_what_is_under_way() {
         bench.until_serving(3).await;
         let unloaded = bench.fake().shared.unloaded.lock().unwrap().clone();
         assert_eq!(unloaded, ["dyad-x-1.1", "dyad-x-1.2"], "nobody uses them any more");
+        assert_eq!(bench.fleet.oldest(), Some(version(3)));
+    }
+}
+
+/// Neither a server that was away nor one that fails to unload keeps adapters for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adapters_do_not_pile_up_in_a_server() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        let announce = |step| {
+            bench
+                .fleet
+                .announce(bench.home.adapter(step), format!("dyad-x-1.{step}"))
+        };
+        let unloaded = || bench.fake().shared.unloaded.lock().unwrap().clone();
+        announce(1);
+        bench.until_serving(1).await;
+        bench.fake().shared.well.send_replace(false);
+        let mut news = bench.fleet.news();
+        while bench.fleet.serving().is_some() {
+            news.changed().await.unwrap();
+        }
+        announce(2);
+        bench.fake().shared.well.send_replace(true);
+        bench.until_serving(2).await;
+        assert_eq!(unloaded(), ["dyad-x-1.1"]);
+        *bench.fake().shared.clings.lock().unwrap() = 1;
+        announce(3);
+        bench.until_serving(3).await;
+        assert_eq!(unloaded().len(), 1);
+        announce(4);
+        bench.until_serving(4).await;
+        assert_eq!(unloaded(), ["dyad-x-1.1", "dyad-x-1.2", "dyad-x-1.3"]);
+    }
+}
+
+/// vLLM says 200 where it did not empty its cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_serve_only_when_the_cache_of_older_ones_is_empty() {
+    let bench = Bench::new(EngineKind::Vllm).await;
+    bench.serve(1).await;
+    *bench.fake().shared.keeps.lock().unwrap() = 1;
+    bench.serve(2).await;
+    assert_eq!(bench.fake().torn(), 0, "no label stood over an old cache");
+    assert_eq!(bench.fake().loads().len(), 3, "it was tried again");
+    let made = bench.make(job(1, 4)).await.unwrap();
+    bench.check(&job(1, 4), &made);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partner_that_does_not_train_asks_for_its_adapter_again() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = None).await;
+        *bench.fake().shared.refuses.lock().unwrap() = 2;
+        let mut refusals = bench.fleet.refusals();
+        bench.fleet.announce(bench.home.adapter(1), "dyad-x-1.1".into());
+        refusals.changed().await.unwrap();
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert!(refusal.reason.contains("out of memory"), "{refusal:?}");
+        // Nobody announces it again.
+        bench.until_serving(1).await;
+        assert!(bench.make(job(1, 4)).await.is_ok());
     }
 }
 

@@ -1,5 +1,7 @@
 //! What goes wrong, and what is made of it.
 
+use std::sync::atomic::Ordering;
+
 use super::*;
 use crate::engine::foreign::fake::{Fault, How};
 
@@ -192,4 +194,69 @@ async fn what_nobody_waits_for_is_left() {
     drop(finished);
     // The call's connection is closed, and the server stops.
     bench.fake().until_running(0).await;
+}
+
+/// In the place of a server may be another one, started in another way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_weights_is_looked_at_anew() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = Some(0.7)).await;
+        bench.serve(1).await;
+        let mut refusals = bench.fleet.refusals();
+        bench.fake().shared.raw.store(true, Ordering::Relaxed);
+        bench.fake().forget();
+        let cool = Sampling {
+            temperature: 0.7,
+            ..sampling(6)
+        };
+        let mut finished = bench.submit(vec![Job {
+            sampling: Arc::new(cool),
+            ..job(1, 6)
+        }]);
+        tokio::select! {
+            told = refusals.changed() => told.unwrap(),
+            _ = finished.recv() => panic!("{kind:?}: its raw log-probs were taken"),
+        }
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert!(refusal.reason.contains("raw logits"), "{refusal:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_weights_somebody_else_changes_is_refused() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        let mut refusals = bench.fleet.refusals();
+        bench.fake().shared.meddled.store(true, Ordering::Relaxed);
+        let mut finished = bench.submit(vec![job(1, 2)]);
+        let mut tokens = bench.fake().shared.made.subscribe();
+        tokio::select! {
+            told = refusals.changed() => told.unwrap(),
+            _ = tokens.wait_for(|tokens| *tokens > 500) => panic!("{kind:?}: it goes on for ever"),
+        }
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert_eq!(refusal.version, version(1));
+        assert!(refusal.reason.contains("somebody else changes"), "{refusal:?}");
+        assert_eq!(bench.fake().loads().len(), 5, "the first time and four more");
+        // Sent again, they are given to it again.
+        bench.fake().shared.meddled.store(false, Ordering::Relaxed);
+        bench.announce(1);
+        let made = finished.recv().await.unwrap().remove(0).result.unwrap();
+        bench.check(&job(1, 2), &made);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_long_is_not_read_to_its_end() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        for (fault, said) in [(Fault::Endless, "longer than"), (Fault::Complaining, "HTTP 500")] {
+            bench.fake().fail_next(&[fault; 5]);
+            let failure = bench.make(job(1, 6)).await.unwrap_err();
+            assert!(failure.retry && failure.reason.contains(said), "{failure}");
+            assert!(failure.reason.len() < 1000, "{failure}");
+        }
+    }
 }

@@ -38,6 +38,12 @@ impl Vllm {
         self.http.post(path, body).await.map_err(needs_dev_mode)
     }
 
+    /// Keys and values of the old weights must not be used again. Its status does not say whether they are gone.
+    async fn forget_prefixes(&self) -> Result<(), Trouble> {
+        let path = "/reset_prefix_cache?reset_running_requests=true&reset_external=true";
+        wire::emptied(&self.post_in_dev_mode(path, &json!({})).await?)
+    }
+
     async fn say_label(&self, label: &str) -> Result<(), Trouble> {
         let body = json!({ "new_version": label });
         self.post_in_dev_mode("/update_weight_version", &body).await.map(drop)
@@ -92,7 +98,7 @@ impl Server for Vllm {
         let model = model.unwrap_or_else(|| self.model.lock().unwrap_or_else(PoisonError::into_inner).clone());
         match self
             .http
-            .post_json("/v1/completions", &wire::request(ask, &model))
+            .post_for("/v1/completions", &wire::request(ask, &model), ask.longest_answer())
             .await
         {
             Ok(answer) => wire::reply(&answer, ask.top),
@@ -115,7 +121,7 @@ impl Server for Vllm {
         self.say_label("loading").await?;
         let body = json!({ "method": "reload_weights", "kwargs": { "weights_path": folder } });
         self.post_in_dev_mode("/collective_rpc", &body).await?;
-        self.post_in_dev_mode("/reset_prefix_cache", &json!({})).await?;
+        self.forget_prefixes().await?;
         self.say_label(label).await
     }
 

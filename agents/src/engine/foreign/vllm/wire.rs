@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::engine::foreign::server::{About, Ask, End, Reply};
-use crate::engine::foreign::trouble::Trouble;
+use crate::engine::foreign::trouble::{Trouble, clipped};
 
 /// What `/v1/completions` is sent. All that sampling depends on is said: what is not, a server takes from the model's
 /// `generation_config.json`.
@@ -79,7 +79,10 @@ fn end(choice: &Value) -> Result<End, Trouble> {
         Some("stop") => Ok(End::Stop),
         Some("length") => Ok(End::Length),
         Some("abort") => Ok(End::Aborted),
-        other => Err(Trouble::Malformed(format!("finish_reason is {other:?}"))),
+        other => Err(Trouble::Malformed(format!(
+            "finish_reason is {}",
+            clipped(&format!("{other:?}"))
+        ))),
     }
 }
 
@@ -164,6 +167,18 @@ pub(super) fn about(models: &Value) -> Result<(String, About), Trouble> {
         model: base.get("root").and_then(Value::as_str).unwrap_or(name).to_owned(),
     };
     Ok((name.to_owned(), about))
+}
+
+/// What `/reset_prefix_cache` answers: nothing, or whether it did.
+///
+/// # Errors
+/// It did not.
+pub(super) fn emptied(answer: &str) -> Result<(), Trouble> {
+    let told: Value = serde_json::from_str(answer).unwrap_or_default();
+    if told.get("success") == Some(&Value::Bool(false)) {
+        return Err(Trouble::Failing("it did not empty its cache of prefixes".into()));
+    }
+    Ok(())
 }
 
 /// What `/weight_info` tells; weights that nobody gave a version have none.
@@ -287,5 +302,7 @@ mod tests {
         assert!(super::about(&json!({"data": []})).is_err());
         assert_eq!(label(&json!({"weight_version": null})).unwrap(), "none");
         assert!(label(&json!({})).is_err());
+        assert!(emptied("").is_ok() && emptied(r#"{"success": true}"#).is_ok());
+        assert!(emptied(r#"{"success": false}"#).is_err_and(|trouble| trouble.may_pass()));
     }
 }
