@@ -220,6 +220,18 @@ pub enum EngineKind {
     Scripted,
     /// `dyad engine`: libtorch in processes of their own.
     Dyad,
+    /// SGLang servers.
+    Sglang,
+    /// vLLM servers.
+    Vllm,
+}
+
+impl EngineKind {
+    /// Whether its servers are other people's programs, driven over HTTP.
+    #[must_use]
+    pub fn is_foreign(self) -> bool {
+        matches!(self, Self::Sglang | Self::Vllm)
+    }
 }
 
 /// `engine`
@@ -245,6 +257,9 @@ pub struct EngineConfig {
     pub prefix_cache_mib: usize,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,
+    /// Where weights are written for SGLang and vLLM, which see the folder under the same path; `weights` in the run's folder if not
+    /// given.
+    pub weights_folder: Option<PathBuf>,
 }
 
 impl Default for EngineConfig {
@@ -260,6 +275,7 @@ impl Default for EngineConfig {
             prefill_tokens: 4096,
             prefix_cache_mib: 1024,
             stuck_after: HumanDuration::from_secs(600),
+            weights_folder: None,
         }
     }
 }

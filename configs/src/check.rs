@@ -7,6 +7,7 @@
 mod agent_rules;
 mod engine_rules;
 mod eval_rules;
+mod foreign_rules;
 mod http_rules;
 mod loss_rules;
 mod merge;

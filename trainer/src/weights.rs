@@ -3,6 +3,9 @@
 //! A [`WeightSink`] takes a trainer's weights under a version. [`MemorySink`] serves an engine of the same process: it
 //! copies into a buffer that no engine uses and hands that over; the engine swaps it in between two decode steps and the
 //! buffer that it replaced comes back for the next publish. Two or three buffers circulate; none is allocated after that.
+//! [`disk::DiskSink`] writes folders, for engines that read them.
+
+pub mod disk;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,6 +29,14 @@ pub trait WeightSink: Send {
 pub enum SinkError {
     #[error("copying weights {version}: {source}")]
     Copy { version: WeightVersion, source: ModelError },
+    #[error(
+        "writing weights {version} into {folder} for the engines: {source}; is there room, and may this process write there?"
+    )]
+    Write {
+        version: WeightVersion,
+        folder: String,
+        source: ModelError,
+    },
     #[error("weights {version} were not taken: the engine is gone")]
     Closed { version: WeightVersion },
     #[error("weights {version} are older than {newest}, which were published before")]

@@ -143,22 +143,24 @@ impl LinkError {
     }
 }
 
-/// A client that waits so long for a sign of life at most.
+/// A client that waits so long for a sign of life at most, if that is bounded at all.
 ///
 /// # Errors
 /// The files for TLS that the environment names cannot be used.
-pub(super) fn client(silence: Duration) -> anyhow::Result<Client> {
+pub(super) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
     let tls = tls::client(&TlsFiles::from_environment()?)?;
     let client = Client::builder()
         .tls_backend_preconfigured(tls)
         .connect_timeout(Duration::from_secs(5))
-        .read_timeout(silence)
         .pool_idle_timeout(IDLE)
         // A token goes where it was meant to go.
         .redirect(Policy::none())
-        .no_proxy()
-        .build()?;
-    Ok(client)
+        .no_proxy();
+    let client = match silence {
+        Some(silence) => client.read_timeout(silence),
+        None => client,
+    };
+    Ok(client.build()?)
 }
 
 /// A URL that may be asked, without a slash at its end.

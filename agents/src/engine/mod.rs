@@ -2,14 +2,15 @@
 //!
 //! An engine takes jobs and answers each exactly once over the channel it was given. Kinds: [`embedded`] (libtorch on its
 //! own thread), [`remote`] (the same in a process of its own, which is [`serve`]; [`shelf`] is where it fetches weights, [`link`] how they
-//! ask each other) and [`scripted`] (answers made from the seed without a model, to measure everything else); [`replicas`] shares work
-//! out among several; [`stuck`] ends the process when an engine's thread is stuck, [`lost`] when an engine's process
-//! dies of the same work again and again.
+//! ask each other), [`foreign`] (SGLang and vLLM) and [`scripted`] (answers made from the seed without a model, to measure everything
+//! else); [`replicas`] shares work out among several; [`stuck`] ends the process when an engine's thread is stuck, [`lost`] when an
+//! engine's process dies of the same work again and again.
 //!
 //! Beside the jobs of training an engine serves **visits** ([`Visit`], [`visits`]): they tell their tokens as they come, may be left
 //! at any time, and make way for waves and for weights.
 
 pub mod embedded;
+pub mod foreign;
 pub mod link;
 mod lost;
 pub mod remote;

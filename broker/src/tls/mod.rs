@@ -1,6 +1,6 @@
 //! TLS to the servers: whom dyad trusts, who it says it is, and who may be spoken to without TLS.
 //!
-//! Trusted are the authorities of the system, and those in a file of the user's own. One rule for RabbitMQ and Redis; nothing
+//! Trusted are the authorities of the system, and those in a file of the user's own. One rule for RabbitMQ, Redis and engines; nothing
 //! turns the check of a certificate off.
 
 mod files;

@@ -6,7 +6,7 @@ use super::rules::Report;
 use crate::{EngineConfig, EngineKind, RunConfig};
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
-    let mut taken: Vec<(&str, String)> = Vec::new();
+    let mut taken: Vec<(String, String)> = Vec::new();
     for (name, agent) in &config.agents {
         let (engine, path) = (&agent.engine, format!("agents.{name}.engine"));
         if engine.kind != EngineKind::Dyad {
@@ -16,14 +16,19 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         addresses(engine, &path, report);
         reach(engine, &path, report);
         for url in &engine.urls {
-            if let Some((_, other)) = taken.iter().find(|(known, _)| *known == url.trim_end_matches('/')) {
+            if let Some((_, other)) = taken.iter().find(|(known, _)| *known == same(url)) {
                 let message =
                     format!("has {url:?}, which is in {other} too: an engine serves one agent, and is named once");
                 report.when(true, format!("{path}.urls"), &[other], message);
             }
-            taken.push((url.trim_end_matches('/'), format!("{path}.urls")));
+            taken.push((same(url), format!("{path}.urls")));
         }
     }
+}
+
+/// Equal for URLs that differ in their writing alone.
+pub(super) fn same(url: &str) -> String {
+    url.trim_end_matches('/').to_lowercase()
 }
 
 fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
@@ -79,11 +84,11 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
     }
 }
 
-/// Keys that say something to engine processes alone.
+/// Keys that say something to engines in processes of their own alone.
 fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
     let default = EngineConfig::default();
     for (key, is_set) in [
-        ("urls", !engine.urls.is_empty()),
+        ("urls", !engine.urls.is_empty() && !engine.kind.is_foreign()),
         ("weights_listen", engine.weights_listen != default.weights_listen),
         ("weights_url", engine.weights_url.is_some()),
     ] {
@@ -91,7 +96,7 @@ fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
             is_set,
             format!("{path}.{key}"),
             &[&format!("{path}.kind")],
-            "is for engines that are processes of their own: write kind = \"dyad\", or leave it out",
+            "is for engines that are processes of their own: write kind = \"dyad\" (urls: \"sglang\" or \"vllm\" too), or leave it out",
         );
     }
 }

@@ -74,6 +74,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     imitators(config, report);
     opponents(config, report);
     super::engine_rules::all(config, report);
+    super::foreign_rules::all(config, report);
     super::http_rules::all(config, report);
     rounds(config, report);
 }

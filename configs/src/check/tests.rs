@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod engines;
+mod foreign;
 mod fronts;
 mod losses;
 

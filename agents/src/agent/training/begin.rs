@@ -29,7 +29,7 @@ use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
 use crate::metrics::MetricsWriter;
 
-type Sink = Box<dyn WeightSink>;
+pub(super) type Sink = Box<dyn WeightSink>;
 
 impl Training {
     /// Restores or begins the policy's training state and starts its engine.
@@ -50,7 +50,7 @@ impl Training {
             agent,
         };
         if !training.settings.train.enabled {
-            let engine = training.engines(&prepared)?.0;
+            let engine = training.engines(&prepared).await?.0;
             training.refused = training.refusals(&*engine);
             return Ok((training, engine));
         }
@@ -81,7 +81,7 @@ impl Training {
             Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
             None => Trainer::new(shape, weights, options)?,
         };
-        let (engine, sinks) = self.engines(&prepared)?;
+        let (engine, sinks) = self.engines(&prepared).await?;
         self.refused = self.refusals(&*engine);
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
@@ -116,13 +116,17 @@ impl Training {
     }
 
     /// The engines of this agent behind one client, and where published weights reach them.
-    fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
+    async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
         if self.settings.engine.kind == EngineKind::Dyad {
             let work = remote::Work {
                 frozen: !self.settings.train.enabled,
                 waves: self.agent.config.run.mode == configs::Mode::Sync,
             };
             let (engine, sink) = remote::start(&self.agent.name, &self.agent.run, prepared, work)?;
+            return Ok((engine, vec![sink]));
+        }
+        if self.settings.engine.kind.is_foreign() {
+            let (engine, sink) = self.foreign(prepared).await?;
             return Ok((engine, vec![sink]));
         }
         let (mut engines, mut sinks) = (Vec::new(), Vec::new());
@@ -200,7 +204,7 @@ impl Training {
 }
 
 /// Every token that is no control token.
-fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
+pub(super) fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
     (0..text.vocab_size() as u32)
         .filter(|id| !text.is_control(*id))
         .collect()

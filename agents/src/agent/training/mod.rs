@@ -4,9 +4,11 @@
 //! published, and now and then a checkpoint makes it all permanent. After a restart the trainer goes on from the newest
 //! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
 //!
-//! [`begin`] restores or begins, [`former`] says what is trained next, [`step`] trains it, [`save`] makes it permanent.
+//! [`begin`] restores or begins, [`foreign`] drives engines that are other people's servers, [`former`] says what is trained next, [`step`]
+//! trains it, [`save`] makes it permanent.
 
 mod begin;
+mod foreign;
 mod former;
 mod objective;
 mod refused;
@@ -94,7 +96,7 @@ impl Training {
             self.last_batch().await?;
             self.end().await?;
         } else {
-            self.serve().await?;
+            self.stand_by().await?;
         }
         self.agent
             .ledger
@@ -105,11 +107,12 @@ impl Training {
         Ok(())
     }
 
-    /// Of a frozen policy: its engines take its weights in the end, or the agent ends.
-    async fn serve(&mut self) -> anyhow::Result<()> {
+    /// Waits until the run is closed. Engines that refuse weights which nobody will replace ask for them again by themselves; they
+    /// may refuse them a few times.
+    async fn stand_by(&mut self) -> anyhow::Result<()> {
         loop {
             tokio::select! {
-                refused = self.refused.wait(self.version) => drop(refused?),
+                refused = self.refused.wait(self.version) => { refused?; }
                 () = self.agent.closing.notified() => return Ok(()),
             }
         }

@@ -71,7 +71,8 @@ impl Training {
             let (grad_norm, skipped) = self.optim_step(&optimizer, lr).await?;
             outcome.add(&stats, grad_norm, skipped);
         }
-        if self.settings.dtype == Dtype::F32 && outcome.on_policy_gap > RATIO_GAP {
+        let own = !self.settings.engine.kind.is_foreign();
+        if own && self.settings.dtype == Dtype::F32 && outcome.on_policy_gap > RATIO_GAP {
             tracing::warn!(
                 gap = outcome.on_policy_gap,
                 step = self.version.step,

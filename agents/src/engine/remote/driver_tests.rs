@@ -15,7 +15,7 @@ fn driver() -> Driver {
             agent: "a".into(),
             weights: "http://127.0.0.1:1".into(),
         },
-        client: link::client(Duration::from_secs(1)).unwrap(),
+        client: link::client(Some(Duration::from_secs(1))).unwrap(),
         secret: Secret::default(),
     };
     Driver::new(target, Arc::default(), Said::default())

@@ -82,7 +82,7 @@ fn start_on(
         .iter()
         .map(|url| link::judged(url))
         .collect::<Result<_, _>>()?;
-    let client = link::client(SILENCE)?;
+    let client = link::client(Some(SILENCE))?;
     let weights = shelf::serve(agent, settings, &secret, shelf.clone())?;
     let (announce, announced) = watch::channel(None);
     let tell = Box::new(move |state| {

@@ -298,7 +298,9 @@ async fn what_is_too_large_to_be_asked_fails_and_the_session_goes_on() {
 
 async fn health(serving: &Serving) -> serde_json::Value {
     let url = format!("http://{}/health", serving.address);
-    let answer = link::ask(link::client(SILENCE).unwrap().get(&url), &url).await.unwrap();
+    let answer = link::ask(link::client(Some(SILENCE)).unwrap().get(&url), &url)
+        .await
+        .unwrap();
     serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap()
 }
 
@@ -360,7 +362,7 @@ async fn an_engine_serves_one_run_and_says_so() {
         agent: agent.into(),
         weights: "http://127.0.0.1:1".into(),
     };
-    let client = link::client(SILENCE).unwrap();
+    let client = link::client(Some(SILENCE)).unwrap();
     let ask = async |hello: Hello| {
         let url = format!("http://{}/v1/session", serving.address);
         let request = client.post(&url).header("content-type", "application/json");
@@ -393,7 +395,10 @@ async fn who_has_no_token_gets_neither_weights_nor_work() {
     let serving = serve::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
     let serving = serving.unwrap();
     let weights = shelf::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
-    let (engine, client) = (format!("http://{}", serving.address), link::client(SILENCE).unwrap());
+    let (engine, client) = (
+        format!("http://{}", serving.address),
+        link::client(Some(SILENCE)).unwrap(),
+    );
     for request in [
         client.get(format!("{weights}/v1/weights")),
         client.get(format!("{engine}/health")),

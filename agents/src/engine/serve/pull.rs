@@ -54,7 +54,7 @@ pub(super) fn run(
     let mut puller = Puller {
         floor,
         parts,
-        client: link::client(SILENCE)?,
+        client: link::client(Some(SILENCE))?,
         held: None,
         sink: None,
         given: None,

@@ -1,0 +1,306 @@
+//! Servers in the shapes of SGLang and vLLM, made from their documentation: no real one was at hand.
+//!
+//! They really compute: a small model, read from the folders that are published, samples every token, so log-probs are true. Each
+//! token's context is computed anew, so the cache is always that of the weights. [`model`] computes, [`sglang`] and [`vllm`] speak,
+//! [`Fault`]s are what goes wrong.
+
+mod generate;
+mod model;
+mod sglang;
+mod vllm;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use actix_web::dev::ServerHandle;
+use actix_web::web::{Data, JsonConfig, PayloadConfig};
+use actix_web::{App, HttpResponse, HttpServer};
+use configs::EngineKind;
+use rollout::text::TextCodec;
+use serde_json::Value;
+use tokio::sync::watch;
+
+pub(super) use model::Model;
+
+/// What a generation comes to instead of its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The connection breaks before the answer.
+    Dropped,
+    /// HTTP 500.
+    Failing,
+    /// Half of the body, and then the connection breaks.
+    Half,
+    /// Half of the body as if it were whole.
+    Truncated,
+    /// A log-prob is null.
+    NoLogprob,
+    /// One log-prob fewer than ids.
+    Fewer,
+    /// A token that no model has.
+    Foreign,
+    /// The answer, and then more than anybody would read.
+    Endless,
+    /// HTTP 500 with words that have no end.
+    Complaining,
+}
+
+/// What it holds, until it is started anew.
+pub(super) struct Held {
+    pub(super) model: Model,
+    pub(super) label: String,
+    pub(super) adapters: BTreeMap<String, Model>,
+}
+
+/// What does not end with a restart.
+pub(super) struct Shared {
+    pub(super) kind: EngineKind,
+    /// What it is started with.
+    pub(super) folder: PathBuf,
+    pub(super) text: TextCodec,
+    pub(super) held: Mutex<Held>,
+    pub(super) faults: Mutex<VecDeque<Fault>>,
+    /// Bodies of generations, in the order in which they came.
+    pub(super) asked: Mutex<Vec<Value>>,
+    /// Folders that it was told to load, and whether it did.
+    pub(super) loads: Mutex<Vec<(PathBuf, bool)>>,
+    /// Loads that it refuses from now on.
+    pub(super) refuses: Mutex<usize>,
+    pub(super) unloaded: Mutex<Vec<String>>,
+    /// Adapters that it does not unload from now on.
+    pub(super) clings: Mutex<usize>,
+    /// Times that it does not empty its cache of prefixes from now on.
+    pub(super) keeps: Mutex<usize>,
+    /// That cache has what other weights made.
+    pub(super) stale: AtomicBool,
+    /// Log-probs are of raw logits.
+    pub(super) raw: AtomicBool,
+    /// Somebody else gives it other weights during each call.
+    pub(super) meddled: AtomicBool,
+    /// What a key must be.
+    pub(super) key: Option<String>,
+    /// Whether replies say which weights made them.
+    pub(super) says_versions: bool,
+    /// Tokens that a call may make, before it waits.
+    pub(super) allowed: watch::Sender<usize>,
+    /// Counts orders to end what is under way.
+    pub(super) aborts: watch::Sender<u64>,
+    /// Calls under way.
+    pub(super) running: watch::Sender<usize>,
+    /// Tokens made, of all calls.
+    pub(super) made: watch::Sender<usize>,
+    pub(super) well: watch::Sender<bool>,
+    /// Looks at its health.
+    pub(super) looks: watch::Sender<usize>,
+    /// Whole weights that changed under a call.
+    pub(super) torn: Mutex<usize>,
+}
+
+/// A server that can be killed and started again.
+pub(super) struct Fake {
+    pub(super) shared: Data<Shared>,
+    pub(super) address: SocketAddr,
+    server: Mutex<Option<ServerHandle>>,
+}
+
+/// How a fake is.
+#[derive(Clone, Default)]
+pub(super) struct How {
+    pub(super) raw: bool,
+    pub(super) key: Option<String>,
+    pub(super) quiet: bool,
+}
+
+impl Fake {
+    pub(super) fn start(kind: EngineKind, folder: &Path) -> Arc<Self> {
+        Self::start_as(kind, folder, How::default())
+    }
+
+    pub(super) fn start_as(kind: EngineKind, folder: &Path, how: How) -> Arc<Self> {
+        let shared = Data::new(Shared {
+            kind,
+            folder: folder.to_owned(),
+            text: TextCodec::open(folder).unwrap(),
+            held: Mutex::new(Held::new(folder)),
+            faults: Mutex::default(),
+            asked: Mutex::default(),
+            loads: Mutex::default(),
+            refuses: Mutex::default(),
+            unloaded: Mutex::default(),
+            clings: Mutex::default(),
+            keeps: Mutex::default(),
+            stale: AtomicBool::new(false),
+            raw: AtomicBool::new(how.raw),
+            meddled: AtomicBool::new(false),
+            key: how.key,
+            says_versions: !how.quiet,
+            allowed: watch::Sender::new(usize::MAX),
+            aborts: watch::Sender::default(),
+            running: watch::Sender::default(),
+            made: watch::Sender::default(),
+            well: watch::Sender::new(true),
+            looks: watch::Sender::default(),
+            torn: Mutex::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = serve(&shared, listener);
+        Arc::new(Self {
+            shared,
+            address,
+            server: Mutex::new(Some(server)),
+        })
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// As `kill -9`: connections break.
+    pub(super) async fn kill(&self) {
+        let server = self.server.lock().unwrap().take();
+        if let Some(server) = server {
+            server.stop(false).await;
+        }
+    }
+
+    /// Starts again with the weights that it was started with at first.
+    pub(super) fn start_again(&self) {
+        *self.shared.held.lock().unwrap() = Held::new(&self.shared.folder);
+        let listener = TcpListener::bind(self.address).unwrap();
+        *self.server.lock().unwrap() = Some(serve(&self.shared, listener));
+    }
+
+    /// Forgets what it was given, faster than anybody notices that it was away.
+    pub(super) fn forget(&self) {
+        *self.shared.held.lock().unwrap() = Held::new(&self.shared.folder);
+    }
+
+    pub(super) fn fail_next(&self, faults: &[Fault]) {
+        self.shared.faults.lock().unwrap().extend(faults);
+    }
+
+    /// Lets every call make so many tokens, and wait then.
+    pub(super) fn allow(&self, tokens: usize) {
+        self.shared.allowed.send_replace(tokens);
+    }
+
+    pub(super) async fn until_running(&self, calls: usize) {
+        let mut running = self.shared.running.subscribe();
+        running.wait_for(|running| *running == calls).await.unwrap();
+    }
+
+    pub(super) async fn until_made(&self, tokens: usize) {
+        let mut made = self.shared.made.subscribe();
+        made.wait_for(|made| *made >= tokens).await.unwrap();
+    }
+
+    pub(super) fn label(&self) -> String {
+        self.shared.held.lock().unwrap().label.clone()
+    }
+
+    pub(super) fn loads(&self) -> Vec<(PathBuf, bool)> {
+        self.shared.loads.lock().unwrap().clone()
+    }
+
+    pub(super) fn torn(&self) -> usize {
+        *self.shared.torn.lock().unwrap()
+    }
+}
+
+impl Held {
+    fn new(folder: &Path) -> Self {
+        Self {
+            model: Model::open(folder).unwrap(),
+            label: "default".into(),
+            adapters: BTreeMap::new(),
+        }
+    }
+}
+
+fn serve(shared: &Data<Shared>, listener: TcpListener) -> ServerHandle {
+    let shared = shared.clone();
+    let server = HttpServer::new(move || {
+        let app = App::new()
+            .app_data(shared.clone())
+            .app_data(JsonConfig::default().limit(1 << 20))
+            .app_data(PayloadConfig::new(1 << 20));
+        match shared.kind {
+            EngineKind::Vllm => app.configure(vllm::routes),
+            _ => app.configure(sglang::routes),
+        }
+    });
+    let server = server
+        .workers(1)
+        .h1_allow_half_closed(false)
+        .disable_signals()
+        .listen(listener)
+        .unwrap()
+        .run();
+    let handle = server.handle();
+    tokio::spawn(server);
+    handle
+}
+
+impl Shared {
+    fn health(&self) -> HttpResponse {
+        self.looks.send_modify(|looks| *looks += 1);
+        if *self.well.borrow() {
+            HttpResponse::Ok().finish()
+        } else {
+            HttpResponse::ServiceUnavailable().finish()
+        }
+    }
+
+    /// Why a request is turned away, if it is.
+    fn turned_away(&self, request: &actix_web::HttpRequest) -> Option<HttpResponse> {
+        let key = self.key.as_ref()?;
+        let shown = request.headers().get("authorization");
+        let good = shown.is_some_and(|shown| shown.as_bytes() == format!("Bearer {key}").as_bytes());
+        (!good).then(|| HttpResponse::Unauthorized().json(serde_json::json!({ "error": "Unauthorized" })))
+    }
+
+    /// Loads whole weights, or says why it does not.
+    fn load(&self, folder: &Path) -> Result<(), String> {
+        if *self.running.borrow() > 0 {
+            *self.torn.lock().unwrap() += 1;
+        }
+        let loaded = self.refuse().and_then(|()| Model::open(folder));
+        let told = loaded.map(|model| self.held.lock().unwrap().model = model);
+        self.loads.lock().unwrap().push((folder.to_owned(), told.is_ok()));
+        told
+    }
+
+    fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), String> {
+        let loaded = self.refuse().and_then(|()| Model::with_adapter(&self.folder, folder));
+        self.loads.lock().unwrap().push((folder.to_owned(), loaded.is_ok()));
+        self.held.lock().unwrap().adapters.insert(name.to_owned(), loaded?);
+        Ok(())
+    }
+
+    fn refuse(&self) -> Result<(), String> {
+        if takes_one(&self.refuses) {
+            return Err("out of memory".into());
+        }
+        Ok(())
+    }
+
+    /// Unloads an adapter, or answers whether it had it.
+    fn unload(&self, name: &str) -> Option<bool> {
+        if takes_one(&self.clings) {
+            return None;
+        }
+        self.unloaded.lock().unwrap().push(name.to_owned());
+        Some(self.held.lock().unwrap().adapters.remove(name).is_some())
+    }
+}
+
+fn takes_one(from: &Mutex<usize>) -> bool {
+    let mut left = from.lock().unwrap();
+    let some = *left > 0;
+    *left -= usize::from(some);
+    some
+}

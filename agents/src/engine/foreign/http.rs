@@ -1,0 +1,158 @@
+//! JSON over HTTP to one server.
+
+use std::error::Error;
+
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Method, RequestBuilder, Response};
+use serde_json::Value;
+
+use super::trouble::Trouble;
+use crate::engine::link::{self, Secret};
+
+/// The longest answer that is no generation.
+const SHORT: usize = 4 << 20;
+/// What is read of an answer that is an error.
+const COMPLAINT: usize = 64 << 10;
+
+/// One server.
+#[derive(Debug)]
+pub struct Http {
+    client: Client,
+    /// Without a slash at its end.
+    base: String,
+    secret: Secret,
+}
+
+impl Http {
+    /// With the key of DYAD_ENGINE_TOKEN, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and a key that is weak or cannot stand in a header.
+    pub fn from_environment(url: &str) -> anyhow::Result<Self> {
+        Self::new(url, Secret::from_environment()?)
+    }
+
+    /// # Errors
+    /// A URL that may not be asked, or files for TLS that cannot be used.
+    pub fn new(url: &str, secret: Secret) -> anyhow::Result<Self> {
+        Ok(Self {
+            base: link::judged(url)?,
+            // A long answer takes long, and whether the server lives is another's to watch.
+            client: link::client(None)?,
+            secret,
+        })
+    }
+
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.base
+    }
+
+    /// # Errors
+    /// No answer, or one that is no good.
+    pub async fn get(&self, path: &str) -> Result<String, Trouble> {
+        send(self.request(Method::GET, path), SHORT).await
+    }
+
+    /// # Errors
+    /// No answer, or one that is no good.
+    pub async fn get_json(&self, path: &str) -> Result<Value, Trouble> {
+        parse(&self.get(path).await?)
+    }
+
+    /// The text of the answer: some routes answer in words, or with nothing.
+    ///
+    /// # Errors
+    /// No answer, or one that is no good.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<String, Trouble> {
+        send(self.posted(path, body), SHORT).await
+    }
+
+    /// # Errors
+    /// No answer, or one that is no good.
+    pub async fn post_json(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
+        self.post_for(path, body, SHORT).await
+    }
+
+    /// An answer of so many bytes at most.
+    ///
+    /// # Errors
+    /// No answer, or one that is no good, or longer.
+    pub async fn post_for(&self, path: &str, body: &Value, most: usize) -> Result<Value, Trouble> {
+        parse(&send(self.posted(path, body), most).await?)
+    }
+
+    fn posted(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.request(Method::POST, path)
+            .header(CONTENT_TYPE, link::JSON)
+            .body(body.to_string())
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        self.secret
+            .show(self.client.request(method, format!("{}{path}", self.base)))
+    }
+}
+
+async fn send(request: RequestBuilder, most: usize) -> Result<String, Trouble> {
+    let response = request.send().await.map_err(|error| Trouble::Gone(causes(error)))?;
+    let status = response.status();
+    if status.is_success() {
+        let bytes = read(response, most).await?;
+        if bytes.len() > most {
+            return Err(Trouble::Malformed(format!("it is longer than {} KiB", most >> 10)));
+        }
+        return String::from_utf8(bytes).map_err(|_| Trouble::Malformed("no text".into()));
+    }
+    let bytes = read(response, COMPLAINT).await?;
+    Err(Trouble::of_status(status.as_u16(), &String::from_utf8_lossy(&bytes)))
+}
+
+/// Reads until there are more than so many bytes.
+async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, Trouble> {
+    let mut bytes = Vec::new();
+    while bytes.len() <= most
+        && let Some(piece) = response.chunk().await.map_err(|error| Trouble::Gone(causes(error)))?
+    {
+        bytes.extend_from_slice(&piece);
+    }
+    Ok(bytes)
+}
+
+fn parse(text: &str) -> Result<Value, Trouble> {
+    serde_json::from_str(text).map_err(|error| Trouble::Malformed(format!("no JSON: {error}")))
+}
+
+/// An error with what caused it, without the URL, which stands beside it already.
+fn causes(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        cause = error.source();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plaintext_stays_inside_and_the_key_is_never_shown() {
+        let secret = || Secret::new("a-secret-of-a-server").unwrap();
+        let http = Http::new("http://localhost:1/", secret()).unwrap();
+        assert_eq!(http.url(), "http://localhost:1");
+        let request = http.posted("/generate", &serde_json::json!({})).build().unwrap();
+        let key = request.headers().get("authorization").unwrap();
+        assert_eq!(key.as_bytes(), b"Bearer a-secret-of-a-server");
+        assert!(!format!("{http:?} {request:?}").contains("a-secret"), "{request:?}");
+        let error = Http::new("http://10.0.0.4:1", secret()).unwrap_err();
+        assert!(
+            format!("{error:?}").contains("DYAD_ALLOW_PLAINTEXT") && !format!("{error:?}").contains("a-secret"),
+            "{error:?}"
+        );
+    }
+}

@@ -1,0 +1,392 @@
+//! Keeps one server serving the newest weights: looks at its health, at what it is, and gives it weights, again if it lost them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use broker::ids::WeightVersion;
+use futures_util::FutureExt;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{RwLockWriteGuard, watch};
+
+use super::driver::{Driver, Served, Source, What};
+use super::probe::{Meaning, probe};
+use super::trouble::Trouble;
+use crate::engine::Refusal;
+
+/// Looks in succession that may fail while somebody takes connections.
+const STRIKES: u32 = 3;
+/// Looks in succession after which it is said again that a server does not answer.
+const REMIND: u32 = 12;
+
+/// Loads in succession that may fail in a server that is well.
+const LOADS: u32 = 5;
+/// Times that the same weights may be lost without one good answer in between.
+const STRANGERS: u32 = 5;
+
+/// Why a server is looked at anew.
+const NOT_WELL: &str = "it was not well";
+const LOST: &str = "it lost its weights";
+const ENDED: &str = "nobody announces weights any more";
+
+/// Where weights are announced.
+pub(super) type Wanted = watch::Receiver<Option<Source>>;
+/// Where the outcome of every look at what a server is goes.
+pub(super) type Looked = UnboundedSender<(String, Result<(), Trouble>)>;
+
+/// Set while it lives.
+struct During<'a>(&'a AtomicBool);
+
+impl<'a> During<'a> {
+    fn begin(flag: &'a AtomicBool) -> Self {
+        flag.store(true, Ordering::Relaxed);
+        Self(flag)
+    }
+}
+
+impl Drop for During<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Driver {
+    /// Looks at its health for ever.
+    pub(super) async fn watch_health(self: Arc<Self>) {
+        let (mut strikes, mut looks) = (STRIKES, 0u32);
+        loop {
+            if !self.loading.load(Ordering::Relaxed) {
+                match self.look().await {
+                    Ok(()) => strikes = 0,
+                    // Nobody is there: no reason to look twice.
+                    Err(Trouble::Gone(said)) => {
+                        strikes = STRIKES;
+                        self.remind(&mut looks, &said);
+                    }
+                    Err(trouble) => {
+                        strikes += 1;
+                        self.remind(&mut looks, &trouble.to_string());
+                    }
+                }
+                if strikes == 0 {
+                    looks = 0;
+                }
+                let well = strikes < STRIKES;
+                self.change(|state| {
+                    state.falls += u64::from(state.well && !well);
+                    state.well = well;
+                });
+            }
+            tokio::select! {
+                () = tokio::time::sleep(self.settings.pace.look) => {}
+                () = self.doubt.notified() => {}
+            }
+        }
+    }
+
+    async fn look(&self) -> Result<(), Trouble> {
+        let patience = self.settings.pace.patience;
+        match tokio::time::timeout(patience, self.server.is_well()).await {
+            // What it wants to be told is told when it is asked for something.
+            Ok(Err(Trouble::Forbidden(_))) | Ok(Ok(())) => Ok(()),
+            Ok(Err(trouble)) => Err(trouble),
+            Err(_) => Err(Trouble::Failing(format!("/health does not answer within {patience:?}"))),
+        }
+    }
+
+    fn remind(&self, looks: &mut u32, said: &str) {
+        if looks.is_multiple_of(REMIND) {
+            tracing::warn!(said, "{} does not answer; its work waits", self.name());
+        }
+        *looks += 1;
+    }
+
+    /// Has it serve the newest weights, for ever.
+    pub(super) async fn keep(self: Arc<Self>, mut wanted: Wanted, looked: Looked) {
+        let mut tries = 0;
+        loop {
+            let falls = self.until_well().await;
+            let checked = tokio::select! {
+                checked = self.check() => checked,
+                () = self.until_fallen(falls) => Err(Trouble::Gone(NOT_WELL.into())),
+            };
+            match checked {
+                Ok(context) => {
+                    tries = 0;
+                    let _ = looked.send((self.name(), Ok(())));
+                    let why = self.serve(context, falls, &mut wanted).await;
+                    tracing::info!(why, "{} is looked at anew", self.name());
+                }
+                Err(trouble) => {
+                    tracing::warn!(%trouble, "{} is not used", self.name());
+                    if trouble.may_pass() {
+                        self.doubt.notify_one();
+                    } else {
+                        let version = wanted.borrow().as_ref().map(|source| source.version);
+                        self.refuse(version.unwrap_or_default(), &trouble);
+                        let _ = looked.send((self.name(), Err(trouble)));
+                    }
+                }
+            }
+            self.stop_serving().await;
+            tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
+            tries += 1;
+        }
+    }
+
+    /// Whether it is what this agent needs; answers with the context that calls may use.
+    async fn check(&self) -> Result<usize, Trouble> {
+        let (server, settings) = (self.server.as_ref(), &self.settings);
+        let about = server.about().await?;
+        let told = about.context.unwrap_or(usize::MAX);
+        let context = told.min(settings.max_context).saturating_sub(server.spare());
+        if context <= settings.max_new_tokens as usize {
+            return Err(Trouble::Unfit(format!(
+                "its context of {context} tokens leaves no room for a prompt beside sampling.max_new_tokens = {}: start it with more, \
+                 or ask for less",
+                settings.max_new_tokens
+            )));
+        }
+        let meaning = probe(server, &settings.probes, &settings.stop_ids).await?;
+        tracing::info!(model = about.model, context, ?meaning, "{}", self.name());
+        may_train(meaning, settings.trained_temperature, server.fix_for_raw())?;
+        Ok(context)
+    }
+
+    /// Takes weights as they are announced, until it must be looked at anew; says why. `falls` is how often it was not well before.
+    async fn serve(&self, context: usize, falls: u64, wanted: &mut Wanted) -> &'static str {
+        let (mut tries, mut refusals) = (0, 0);
+        loop {
+            if self.lost.notified().now_or_never().is_some() {
+                return self.lost(falls, wanted).await;
+            }
+            let source = wanted.borrow_and_update().clone();
+            let Some(source) = source.filter(|source| self.state().serving != Some(source.version)) else {
+                tokio::select! {
+                    changed = wanted.changed() => if changed.is_err() { return ENDED },
+                    () = self.until_fallen(falls) => return NOT_WELL,
+                    // Whoever has its place now may be another server than the one that was looked at.
+                    () = self.lost.notified() => return self.lost(falls, wanted).await,
+                }
+                continue;
+            };
+            let taken = tokio::select! {
+                taken = self.take(&source, context) => taken,
+                () = self.until_fallen(falls) => return NOT_WELL,
+            };
+            self.change(|state| state.reading = None);
+            match taken {
+                Ok(()) => {
+                    (tries, refusals) = (0, 0);
+                    tracing::info!(version = %source.version, "{} serves new weights", self.name());
+                }
+                Err(trouble) if trouble.may_pass() && tries < LOADS => {
+                    tracing::warn!(%trouble, version = %source.version, "{} did not take weights; they are sent again", self.name());
+                    self.doubt.notify_one();
+                    tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
+                    tries += 1;
+                }
+                Err(trouble) => {
+                    tries = 0;
+                    tracing::error!(%trouble, version = %source.version, "{} did not take weights", self.name());
+                    self.refuse(source.version, &trouble);
+                    self.rest(refusals, falls, wanted).await;
+                    refusals += 1;
+                }
+            }
+        }
+    }
+
+    /// Weights that are lost each time are changed by somebody else: such a server is refused.
+    async fn lost(&self, falls: u64, wanted: &mut Wanted) -> &'static str {
+        let (version, times) = *self.strangers();
+        if times >= STRANGERS {
+            self.strangers().1 = 0;
+            let trouble = Trouble::Unfit(
+                "somebody else changes this server's weights: an agent that trains a whole model needs servers of its own"
+                    .into(),
+            );
+            tracing::error!(%trouble, %version, "{} is not used", self.name());
+            self.refuse(version, &trouble);
+            self.rest(STRANGERS, falls, wanted).await;
+        }
+        LOST
+    }
+
+    /// After a refusal: until weights are announced, or again. Those of a partner that does not train are announced once, so that is
+    /// not waited for.
+    async fn rest(&self, refusals: u32, falls: u64, wanted: &mut Wanted) {
+        tokio::select! {
+            // Without an announcer there is nobody to serve.
+            _ = wanted.changed() => {}
+            () = self.until_fallen(falls) => {}
+            () = tokio::time::sleep(self.settings.pace.pause_after(refusals)), if self.settings.trained_temperature.is_none() => {}
+        }
+    }
+
+    async fn take(&self, source: &Source, context: usize) -> Result<(), Trouble> {
+        self.change(|state| state.reading = Some(source.version));
+        let served = |label, adapter| {
+            Arc::new(Served {
+                version: source.version,
+                label,
+                adapter,
+                context,
+            })
+        };
+        let label = source.label.clone();
+        match &source.what {
+            What::AsStarted => *self.served.write().await = Some(served(None, None)),
+            What::Whole(folder) => {
+                let mut place = self.close().await;
+                if self.server.label().await? != label {
+                    *place = None;
+                    self.change(|state| state.serving = None);
+                    self.load(folder, &label).await?;
+                }
+                *place = Some(served(Some(label), None));
+            }
+            What::Adapter(folder) => {
+                self.server.load_adapter(&label, folder).await?;
+                let now = served(None, Some(label.clone()));
+                let before = self.served.write().await.replace(now);
+                self.remember(before);
+                self.unload(&label).await;
+            }
+        }
+        self.change(|state| state.serving = Some(source.version));
+        Ok(())
+    }
+
+    /// Waits until no call is under way, and holds the next ones up. Those under way finish, or are ended and go on afterwards.
+    async fn close(&self) -> RwLockWriteGuard<'_, Option<Arc<Served>>> {
+        if self.settings.drains {
+            return self.served.write().await;
+        }
+        let closed = self.served.write();
+        tokio::pin!(closed);
+        let mut tries = 0;
+        loop {
+            tokio::select! {
+                biased;
+                place = &mut closed => return place,
+                () = self.end_calls(tries) => tries += 1,
+            }
+        }
+    }
+
+    /// Once, with a pause behind it: a call that was on its way when others were ended is ended by the next order.
+    async fn end_calls(&self, tries: u32) {
+        if let Err(trouble) = self.server.abort_all().await {
+            tracing::debug!(%trouble, "{} did not end what is under way", self.name());
+        }
+        tokio::time::sleep(self.settings.pace.pause_after(tries)).await;
+    }
+
+    async fn load(&self, folder: &Path, label: &str) -> Result<(), Trouble> {
+        let _loading = During::begin(&self.loading);
+        let load = self.server.load(folder, label);
+        let stuck_after = self.settings.stuck_after;
+        if stuck_after.is_zero() {
+            return load.await;
+        }
+        let late = |_| {
+            Trouble::Unfit(format!(
+                "it did not take weights within engine.stuck_after = {stuck_after:?}"
+            ))
+        };
+        tokio::time::timeout(stuck_after, load).await.map_err(late)?
+    }
+
+    fn before(&self) -> MutexGuard<'_, Vec<Arc<Served>>> {
+        self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An adapter that is served no more is in the server still, and calls may use it.
+    fn remember(&self, before: Option<Arc<Served>>) {
+        self.before().extend(before.filter(|before| before.adapter.is_some()));
+    }
+
+    /// Adapters that no call uses and that are not `serving`.
+    fn unused(&self, serving: &str) -> BTreeSet<String> {
+        let list = self.before();
+        let used = |served: &&Arc<Served>| Arc::strong_count(served) > 1;
+        let used: BTreeSet<&String> = list
+            .iter()
+            .filter(used)
+            .filter_map(|served| served.adapter.as_ref())
+            .collect();
+        let names = list.iter().filter_map(|served| served.adapter.as_ref());
+        names
+            .filter(|name| *name != serving && !used.contains(name))
+            .cloned()
+            .collect()
+    }
+
+    /// Unloads adapters that no call uses any more. What fails is tried again after the next ones.
+    async fn unload(&self, serving: &str) {
+        for name in self.unused(serving) {
+            match self.server.unload_adapter(&name).await {
+                Err(trouble) if trouble.may_pass() => {
+                    tracing::warn!(%trouble, name, "{} did not unload an adapter", self.name());
+                }
+                // Or it does not have it.
+                _ => self.before().retain(|served| served.adapter.as_ref() != Some(&name)),
+            }
+        }
+        // One that is there again stands elsewhere.
+        self.before()
+            .retain(|served| served.adapter.as_deref() != Some(serving) || Arc::strong_count(served) > 1);
+    }
+
+    /// What comes next must see that it has weights first.
+    async fn stop_serving(&self) {
+        self.change(|state| (state.serving, state.reading) = (None, None));
+        let before = self.close().await.take();
+        self.remember(before);
+    }
+
+    fn refuse(&self, version: WeightVersion, trouble: &Trouble) {
+        let reason = format!("{}: {trouble}", self.name());
+        self.refused.send_replace(Some(Refusal { version, reason }));
+    }
+}
+
+/// Whether an agent that trains, if it does, may use log-probs of this meaning. At temperature 1 all are the same.
+fn may_train(meaning: Meaning, temperature: Option<f32>, fix: &str) -> Result<(), Trouble> {
+    let Some(temperature) = temperature.filter(|temperature| *temperature != 1.0) else {
+        return Ok(());
+    };
+    let found = match meaning {
+        Meaning::Tempered => return Ok(()),
+        Meaning::Raw => "its log-probs are of the raw logits",
+        Meaning::Unknown => "what its log-probs are of could not be told",
+    };
+    Err(Trouble::Unfit(format!(
+        "{found}, and training at sampling.temperature = {temperature} needs those of the tempered distribution: {fix}, or write \
+         sampling.temperature = 1.0"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_logprobs_are_good_at_temperature_one_and_where_nobody_trains() {
+        for meaning in [Meaning::Tempered, Meaning::Raw, Meaning::Unknown] {
+            assert!(may_train(meaning, Some(1.0), "x").is_ok());
+            assert!(may_train(meaning, None, "x").is_ok());
+        }
+        assert!(may_train(Meaning::Tempered, Some(0.7), "x").is_ok());
+        let error = may_train(Meaning::Raw, Some(0.7), "use the flag")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("raw") && error.contains("0.7") && error.contains("use the flag"),
+            "{error}"
+        );
+        assert!(may_train(Meaning::Unknown, Some(0.7), "x").is_err());
+    }
+}

@@ -1,0 +1,186 @@
+//! What a server makes reaches whoever asked, as it was made.
+
+use broker::protocol::turn::Finish;
+
+use super::*;
+use crate::engine::Visit;
+use crate::engine::foreign::fake::How;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_come_with_true_logprobs_of_the_weights_that_made_them() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        let jobs: Vec<Job> = (0..8).map(|id| job(id, 8)).collect();
+        let mut finished = bench.submit(jobs);
+        let mut outputs = Vec::new();
+        for _ in 0..8 {
+            let Finished { job, result } = finished.recv().await.unwrap().remove(0);
+            let made = result.unwrap();
+            bench.check(&job, &made);
+            let ended = made
+                .output_ids
+                .last()
+                .is_some_and(|id| bench.home.text().stop_ids().contains(id));
+            assert_eq!(made.finish, if ended { Finish::Stop } else { Finish::Length });
+            assert!(made.output_ids.len() == 8 || ended);
+            assert_eq!(made.oldest_kv, version(1));
+            outputs.push(made.output_ids);
+        }
+        outputs.sort();
+        outputs.dedup();
+        assert_eq!(outputs.len(), 8, "each has random numbers of its own");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_temperature_is_that_of_the_logprobs() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = Some(0.7)).await;
+        bench.serve(1).await;
+        let cool = Job {
+            sampling: Arc::new(Sampling {
+                temperature: 0.7,
+                ..sampling(6)
+            }),
+            ..job(1, 6)
+        };
+        let made = bench.make(cool.clone()).await.unwrap();
+        bench.check(&cool, &made);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        let free = bench.make(job(1, 8)).await.unwrap();
+        let said = bench.home.text().decode(&free.output_ids);
+        let stop: String = said.chars().take(2).collect();
+        assert!(!stop.is_empty() && free.output_ids.len() > 2, "{said:?}");
+        let stopping = Job {
+            sampling: Arc::new(Sampling {
+                stop: vec![stop],
+                ..sampling(8)
+            }),
+            ..job(1, 8)
+        };
+        let made = bench.make(stopping).await.unwrap();
+        assert_eq!(made.finish, Finish::Stop);
+        assert!(free.output_ids.starts_with(&made.output_ids) && made.output_ids.len() < free.output_ids.len());
+
+        // A prompt that leaves less room than may be made, and one that leaves none.
+        let long = |tokens: usize| Job {
+            prompt_ids: vec![65; tokens].into(),
+            ..job(2, 8)
+        };
+        let made = bench.make(long(CONTEXT - 3)).await.unwrap();
+        assert!(made.output_ids.len() <= 3 && (made.finish == Finish::Stop || made.output_ids.len() >= 2));
+        let failure = bench.make(long(CONTEXT)).await.unwrap_err();
+        assert!(failure.reason.starts_with("context:") && !failure.retry, "{failure}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn raw_logprobs_are_refused_where_they_would_be_wrong() {
+    let home = Home::new();
+    for (kind, fix) in [
+        (EngineKind::Vllm, "processed_logprobs"),
+        (EngineKind::Sglang, "ORIGINAL_LOGPROB"),
+    ] {
+        let raw = How {
+            raw: true,
+            ..How::default()
+        };
+        let fake = Fake::start_as(kind, &home.folder(0), raw);
+        let start = |temperature| {
+            let settings = Settings {
+                trained_temperature: temperature,
+                ..home.settings()
+            };
+            Fleet::start(vec![client(&fake, kind, None)], settings, home.text(), None)
+        };
+        let error = start(Some(0.7)).await.map(drop).unwrap_err().to_string();
+        assert!(
+            error.contains(fix) && error.contains("raw") && error.contains(&fake.url()),
+            "{error}"
+        );
+        assert!(
+            start(Some(1.0)).await.is_ok(),
+            "at temperature 1 there is no difference"
+        );
+        assert!(start(None).await.is_ok(), "nobody trains on them");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_cannot_serve_the_agent_is_refused_at_the_start() {
+    let home = Home::new();
+    for kind in KINDS {
+        let locked = How {
+            key: Some("the-key-of-the-server".into()),
+            ..How::default()
+        };
+        let fake = Fake::start_as(kind, &home.folder(0), locked);
+        let start = |key, max_new_tokens| {
+            let settings = Settings {
+                max_new_tokens,
+                ..home.settings()
+            };
+            Fleet::start(vec![client(&fake, kind, key)], settings, home.text(), None)
+        };
+        let error = start(Some("the-key-of-another"), 8)
+            .await
+            .map(drop)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("DYAD_ENGINE_TOKEN") && !error.contains("the-key"),
+            "{error}"
+        );
+        let key = Some("the-key-of-the-server");
+        let error = start(key, CONTEXT as u32).await.map(drop).unwrap_err().to_string();
+        assert!(error.contains("max_new_tokens"), "{error}");
+        assert!(start(key, 8).await.is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partner_that_never_trains_is_served_by_the_weights_that_are_there() {
+    for kind in KINDS {
+        let home = Home::new();
+        let fake = Fake::start(kind, &home.folder(2));
+        let servers = vec![client(&fake, kind, None)];
+        let fleet = Fleet::start(servers, home.settings(), home.text(), Some(version(2))).await;
+        let bench = Bench {
+            fakes: vec![fake],
+            fleet: fleet.unwrap(),
+            home,
+        };
+        let made = bench.make(job(1, 8)).await.unwrap();
+        bench.check(&job(1, 8), &made);
+        bench.fake().forget();
+        assert!(bench.make(job(2, 8)).await.is_ok(), "whatever it calls them");
+        assert!(bench.fake().loads().is_empty());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waves_and_visits_are_refused_with_a_reason() {
+    let bench = Bench::new(EngineKind::Sglang).await;
+    let (done, mut finished) = unbounded_channel();
+    bench.fleet.submit(vec![job(1, 2), job(2, 2)], true, done);
+    let list = finished.recv().await.unwrap();
+    assert_eq!(list.len(), 2);
+    let failure = list[0].result.as_ref().unwrap_err();
+    assert!(failure.reason.contains("sync") && !failure.retry);
+    let (tell, mut told) = unbounded_channel();
+    let visit = Visit {
+        job: job(1, 2),
+        watched: false,
+        tell,
+    };
+    bench.fleet.visit(vec![visit]);
+    assert!(told.recv().await.unwrap().end.unwrap().is_err());
+}

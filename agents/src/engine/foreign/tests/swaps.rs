@@ -1,0 +1,226 @@
+//! New weights: what becomes of what is under way, and which weights each token is said to be of.
+
+use broker::protocol::turn::Finish;
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_generation_goes_on_with_new_weights_and_each_token_knows_its_own() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        let before = *bench.fake().shared.made.borrow();
+        bench.fake().allow(3);
+        let mut finished = bench.submit((0..4).map(|id| job(id, 8)).collect());
+        for (pieces, step) in [(1, 2), (2, 3)] {
+            bench.fake().until_made(before + 4 * 3 * pieces).await;
+            bench.serve(step).await;
+        }
+        for _ in 0..4 {
+            let Finished { job, result } = finished.recv().await.unwrap().remove(0);
+            let made = result.unwrap();
+            bench.check(&job, &made);
+            assert_eq!(
+                spans(&made),
+                [(1, 0, 3), (2, 3, 6), (3, 6, 8)],
+                "what was made before counts"
+            );
+            assert_eq!((made.oldest_kv, made.finish), (version(1), Finish::Length));
+        }
+        assert_eq!(bench.fake().torn(), 0, "weights changed under no call");
+        let asked = bench.fake().shared.asked.lock().unwrap().clone();
+        let seeds: std::collections::BTreeSet<u64> = asked.iter().rev().take(12).filter_map(seed).collect();
+        assert_eq!(seeds.len(), 12, "each piece has random numbers of its own");
+    }
+}
+
+fn seed(body: &serde_json::Value) -> Option<u64> {
+    body["seed"]
+        .as_u64()
+        .or_else(|| body["sampling_params"]["sampling_seed"].as_u64())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_lets_generations_finish_with_the_weights_they_began_with() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 1, |settings| settings.drains = true).await;
+        bench.serve(1).await;
+        bench.fake().allow(2);
+        let mut first = bench.submit(vec![job(1, 8)]);
+        bench.fake().until_running(1).await;
+        bench.announce(2);
+        let mut second = bench.submit(vec![job(2, 8)]);
+        bench.fake().allow(usize::MAX);
+        let first = first.recv().await.unwrap().remove(0);
+        let made = first.result.unwrap();
+        bench.check(&first.job, &made);
+        assert_eq!(spans(&made), [(1, 0, made.output_ids.len() as u32)]);
+        bench.until_serving(2).await;
+        let second = second.recv().await.unwrap().remove(0);
+        bench.check(&second.job, &second.result.unwrap());
+        assert_eq!(bench.fake().torn(), 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adapters_come_and_go_beside_what_is_under_way() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        let announce = |step| {
+            bench
+                .fleet
+                .announce(bench.home.adapter(step), format!("dyad-x-1.{step}"))
+        };
+        announce(1);
+        bench.until_serving(1).await;
+        bench.fake().allow(2);
+        let mut under_way = bench.submit(vec![job(1, 8)]);
+        bench.fake().until_running(1).await;
+        announce(2);
+        bench.until_serving(2).await;
+        assert!(bench.fake().shared.unloaded.lock().unwrap().is_empty(), "it is in use");
+        assert_eq!(bench.fleet.oldest(), Some(version(1)), "and so is its folder");
+        bench.fake().allow(usize::MAX);
+        for (made, step) in [
+            (under_way.recv().await.unwrap().remove(0).result.unwrap(), 1),
+            (bench.make(job(1, 8)).await.unwrap(), 2),
+        ] {
+            assert_eq!(spans(&made), [(step, 0, made.output_ids.len() as u32)]);
+            let model = Model::with_adapter(
+                &bench.home.folder(0),
+                &bench.home.home.path().join(format!("adapter-{step}")),
+            );
+            bench.check_span(&model.unwrap(), &job(1, 8), &made, 0..made.output_ids.len());
+        }
+        announce(3);
+        bench.until_serving(3).await;
+        let unloaded = bench.fake().shared.unloaded.lock().unwrap().clone();
+        assert_eq!(unloaded, ["dyad-x-1.1", "dyad-x-1.2"], "nobody uses them any more");
+        assert_eq!(bench.fleet.oldest(), Some(version(3)));
+    }
+}
+
+/// Neither a server that was away nor one that fails to unload keeps adapters for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn adapters_do_not_pile_up_in_a_server() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        let announce = |step| {
+            bench
+                .fleet
+                .announce(bench.home.adapter(step), format!("dyad-x-1.{step}"))
+        };
+        let unloaded = || bench.fake().shared.unloaded.lock().unwrap().clone();
+        announce(1);
+        bench.until_serving(1).await;
+        bench.fake().shared.well.send_replace(false);
+        let mut news = bench.fleet.news();
+        while bench.fleet.serving().is_some() {
+            news.changed().await.unwrap();
+        }
+        announce(2);
+        bench.fake().shared.well.send_replace(true);
+        bench.until_serving(2).await;
+        assert_eq!(unloaded(), ["dyad-x-1.1"]);
+        *bench.fake().shared.clings.lock().unwrap() = 1;
+        announce(3);
+        bench.until_serving(3).await;
+        assert_eq!(unloaded().len(), 1);
+        announce(4);
+        bench.until_serving(4).await;
+        assert_eq!(unloaded(), ["dyad-x-1.1", "dyad-x-1.2", "dyad-x-1.3"]);
+    }
+}
+
+/// vLLM says 200 where it did not empty its cache.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_serve_only_when_the_cache_of_older_ones_is_empty() {
+    let bench = Bench::new(EngineKind::Vllm).await;
+    bench.serve(1).await;
+    *bench.fake().shared.keeps.lock().unwrap() = 1;
+    bench.serve(2).await;
+    assert_eq!(bench.fake().torn(), 0, "no label stood over an old cache");
+    assert_eq!(bench.fake().loads().len(), 3, "it was tried again");
+    let made = bench.make(job(1, 4)).await.unwrap();
+    bench.check(&job(1, 4), &made);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partner_that_does_not_train_asks_for_its_adapter_again() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = None).await;
+        *bench.fake().shared.refuses.lock().unwrap() = 2;
+        let mut refusals = bench.fleet.refusals();
+        bench.fleet.announce(bench.home.adapter(1), "dyad-x-1.1".into());
+        refusals.changed().await.unwrap();
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert!(refusal.reason.contains("out of memory"), "{refusal:?}");
+        // Nobody announces it again.
+        bench.until_serving(1).await;
+        assert!(bench.make(job(1, 4)).await.is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn late_weights_are_ignored_and_only_the_newest_are_loaded() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(2).await;
+        bench.announce(1);
+        bench.serve(3).await;
+        let loads = bench.fake().loads();
+        assert_eq!(loads, [(bench.home.folder(2), true), (bench.home.folder(3), true)]);
+        let made = bench.make(job(1, 4)).await.unwrap();
+        bench.check(&job(1, 4), &made);
+        assert_eq!(made.spans[0].version, version(3));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_that_are_refused_are_told_and_may_be_sent_again() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        // vLLM says HTTP 500, which may pass: it is asked a few times.
+        let times = if kind == EngineKind::Vllm { 6 } else { 1 };
+        *bench.fake().shared.refuses.lock().unwrap() = times;
+        let mut refusals = bench.fleet.refusals();
+        bench.announce(2);
+        refusals.changed().await.unwrap();
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert_eq!(refusal.version, version(2));
+        assert!(refusal.reason.contains("out of memory") && refusal.reason.contains(&bench.fake().url()));
+        let waiting = bench.submit(vec![job(1, 4)]);
+        bench.serve(2).await;
+        let made = { waiting }.recv().await.unwrap().remove(0).result.unwrap();
+        assert_eq!(made.spans[0].version, version(2));
+        assert_eq!(bench.fake().torn(), 0);
+    }
+}
+
+/// Whatever the moments, no token is said to be of weights that did not make it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_swaps_under_load_mislabel_nothing() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 2, |settings| settings.slots = 3).await;
+        bench.serve(0).await;
+        let mut finished = bench.submit((0..40).map(|id| job(id, 8)).collect());
+        let mut versions = bench.fleet.versions();
+        let mut left = 40;
+        for step in 1..4 {
+            for _ in 0..8 {
+                let Finished { job, result } = finished.recv().await.unwrap().remove(0);
+                bench.check(&job, &result.unwrap());
+                left -= 1;
+            }
+            bench.announce(step);
+        }
+        while left > 0 {
+            let Finished { job, result } = finished.recv().await.unwrap().remove(0);
+            bench.check(&job, &result.unwrap());
+            left -= 1;
+        }
+        versions.wait_for(|serving| *serving == version(3)).await.unwrap();
+        assert!(bench.fakes.iter().all(|fake| fake.torn() == 0));
+    }
+}

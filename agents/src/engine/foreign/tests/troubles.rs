@@ -1,0 +1,262 @@
+//! What goes wrong, and what is made of it.
+
+use std::sync::atomic::Ordering;
+
+use super::*;
+use crate::engine::foreign::fake::{Fault, How};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_fails_is_made_again_and_one_that_always_fails_is_told() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        for fault in [
+            Fault::Dropped,
+            Fault::Failing,
+            Fault::Half,
+            Fault::Truncated,
+            Fault::NoLogprob,
+            Fault::Fewer,
+            Fault::Foreign,
+        ] {
+            bench.fake().fail_next(&[fault; 2]);
+            let made = bench
+                .make(job(1, 6))
+                .await
+                .unwrap_or_else(|failure| panic!("{fault:?}: {failure}"));
+            bench.check(&job(1, 6), &made);
+        }
+        bench.fake().fail_next(&[Fault::NoLogprob; 5]);
+        let failure = bench.make(job(1, 6)).await.unwrap_err();
+        assert!(failure.retry && failure.reason.starts_with("engine:"), "{failure}");
+        assert!(
+            failure.reason.contains("log-prob") && failure.reason.contains(&bench.fake().url()),
+            "{failure}"
+        );
+        assert!(
+            bench.make(job(1, 6)).await.is_ok(),
+            "the next one has nothing to do with it"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_was_started_anew_gets_its_weights_before_it_answers() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        bench.fake().allow(2);
+        let mut finished = bench.submit((0..3).map(|id| job(id, 8)).collect());
+        bench.fake().until_running(3).await;
+        bench.fake().kill().await;
+        // Nobody fails meanwhile: work waits.
+        bench.announce(2);
+        bench.fake().allow(usize::MAX);
+        bench.fake().start_again();
+        for _ in 0..3 {
+            let Finished { job, result } = finished.recv().await.unwrap().remove(0);
+            let made = result.unwrap();
+            bench.check(&job, &made);
+        }
+        assert_eq!(bench.fake().loads().last(), Some(&(bench.home.folder(2), true)));
+    }
+}
+
+/// The old weights are back before anybody looked: only what the server says of its weights gives it away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_weights_behind_our_back_are_found_out_and_their_tokens_thrown_away() {
+    for (kind, quiet) in [
+        (EngineKind::Sglang, false),
+        (EngineKind::Vllm, false),
+        (EngineKind::Vllm, true),
+    ] {
+        let home = Home::new();
+        let how = How {
+            quiet,
+            ..How::default()
+        };
+        let fake = Fake::start_as(kind, &home.folder(0), how);
+        let servers = vec![client(&fake, kind, None)];
+        let fleet = Fleet::start(servers, home.settings(), home.text(), None).await.unwrap();
+        let bench = Bench {
+            home,
+            fakes: vec![fake],
+            fleet,
+        };
+        bench.serve(1).await;
+        bench.fake().forget();
+        assert_eq!(bench.fake().label(), "default");
+        let made = bench.make(job(1, 6)).await.unwrap();
+        bench.check(&job(1, 6), &made);
+        assert_eq!(made.spans[0].version, version(1));
+        assert_eq!(bench.fake().loads().len(), 2, "they were loaded again");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_adapter_that_was_forgotten_is_loaded_again() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.fleet.announce(bench.home.adapter(1), "dyad-x-1.1".into());
+        bench.until_serving(1).await;
+        bench.fake().forget();
+        assert!(bench.make(job(1, 6)).await.is_ok());
+        assert_eq!(bench.fake().loads().len(), 2);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_server_takes_over_from_one_that_died_or_hangs() {
+    for kind in KINDS {
+        for hangs in [false, true] {
+            let bench = Bench::with(kind, 2, |_| {}).await;
+            bench.serve(1).await;
+            let (one, other) = (&bench.fakes[0], &bench.fakes[1]);
+            one.allow(2);
+            other.allow(2);
+            let mut finished = bench.submit(vec![job(0, 8), job(1, 8), job(2, 8), job(3, 8)]);
+            // A group goes to one engine.
+            let (dead, alive) = tokio::select! {
+                () = one.until_running(4) => (one, other),
+                () = other.until_running(4) => (other, one),
+            };
+            if hangs {
+                // Its calls stay open, and its health says no.
+                dead.shared.well.send_replace(false);
+            } else {
+                dead.kill().await;
+            }
+            alive.allow(usize::MAX);
+            for _ in 0..4 {
+                let Finished { job, result } = finished.recv().await.unwrap().remove(0);
+                bench.check(&job, &result.unwrap());
+            }
+            // And it is served around until it is back.
+            assert!(bench.make(job(4, 4)).await.is_ok());
+            assert_eq!(bench.fleet.oldest(), Some(version(1)));
+        }
+    }
+}
+
+/// A slow answer is an answer: nothing ends while the server says that it is well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_server_is_waited_for_while_it_is_well() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        bench.fake().allow(1);
+        let mut finished = bench.submit(vec![job(1, 4)]);
+        bench.fake().until_running(1).await;
+        let mut looks = bench.fake().shared.looks.subscribe();
+        let before = *looks.borrow();
+        looks.wait_for(|looks| *looks > before + 9).await.unwrap();
+        assert!(finished.try_recv().is_err());
+        bench.fake().allow(usize::MAX);
+        let made = finished.recv().await.unwrap().remove(0).result.unwrap();
+        bench.check(&job(1, 4), &made);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_more_calls_than_slots_are_made_at_once() {
+    let bench = Bench::with(EngineKind::Vllm, 1, |settings| settings.slots = 3).await;
+    bench.serve(1).await;
+    bench.fake().allow(0);
+    let mut finished = bench.submit((0..9).map(|id| job(id, 2)).collect());
+    bench.fake().until_running(3).await;
+    assert_eq!(*bench.fake().shared.running.borrow(), 3);
+    let mut running = bench.fake().shared.running.subscribe();
+    let most = tokio::spawn(async move {
+        let mut most = 0;
+        while running.changed().await.is_ok() {
+            most = most.max(*running.borrow_and_update());
+            if most > 3 {
+                break;
+            }
+        }
+        most
+    });
+    bench.fake().allow(usize::MAX);
+    for _ in 0..9 {
+        finished.recv().await.unwrap().remove(0).result.unwrap();
+    }
+    assert!(!most.is_finished(), "never more than three");
+    most.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_waits_for_is_left() {
+    let bench = Bench::new(EngineKind::Sglang).await;
+    bench.serve(1).await;
+    bench.fake().allow(1);
+    let finished = bench.submit(vec![job(1, 8)]);
+    bench.fake().until_running(1).await;
+    drop(finished);
+    // The call's connection is closed, and the server stops.
+    bench.fake().until_running(0).await;
+}
+
+/// In the place of a server may be another one, started in another way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_lost_its_weights_is_looked_at_anew() {
+    for kind in KINDS {
+        let bench = Bench::with(kind, 1, |settings| settings.trained_temperature = Some(0.7)).await;
+        bench.serve(1).await;
+        let mut refusals = bench.fleet.refusals();
+        bench.fake().shared.raw.store(true, Ordering::Relaxed);
+        bench.fake().forget();
+        let cool = Sampling {
+            temperature: 0.7,
+            ..sampling(6)
+        };
+        let mut finished = bench.submit(vec![Job {
+            sampling: Arc::new(cool),
+            ..job(1, 6)
+        }]);
+        tokio::select! {
+            told = refusals.changed() => told.unwrap(),
+            _ = finished.recv() => panic!("{kind:?}: its raw log-probs were taken"),
+        }
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert!(refusal.reason.contains("raw logits"), "{refusal:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_whose_weights_somebody_else_changes_is_refused() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        let mut refusals = bench.fleet.refusals();
+        bench.fake().shared.meddled.store(true, Ordering::Relaxed);
+        let mut finished = bench.submit(vec![job(1, 2)]);
+        let mut tokens = bench.fake().shared.made.subscribe();
+        tokio::select! {
+            told = refusals.changed() => told.unwrap(),
+            _ = tokens.wait_for(|tokens| *tokens > 500) => panic!("{kind:?}: it goes on for ever"),
+        }
+        let refusal = refusals.borrow_and_update().clone().unwrap();
+        assert_eq!(refusal.version, version(1));
+        assert!(refusal.reason.contains("somebody else changes"), "{refusal:?}");
+        assert_eq!(bench.fake().loads().len(), 5, "the first time and four more");
+        // Sent again, they are given to it again.
+        bench.fake().shared.meddled.store(false, Ordering::Relaxed);
+        bench.announce(1);
+        let made = finished.recv().await.unwrap().remove(0).result.unwrap();
+        bench.check(&job(1, 2), &made);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_too_long_is_not_read_to_its_end() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        for (fault, said) in [(Fault::Endless, "longer than"), (Fault::Complaining, "HTTP 500")] {
+            bench.fake().fail_next(&[fault; 5]);
+            let failure = bench.make(job(1, 6)).await.unwrap_err();
+            assert!(failure.retry && failure.reason.contains(said), "{failure}");
+            assert!(failure.reason.len() < 1000, "{failure}");
+        }
+    }
+}

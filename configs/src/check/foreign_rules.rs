@@ -1,0 +1,145 @@
+//! What may be said wrongly about engines that are other people's servers.
+
+use std::collections::BTreeMap;
+
+use super::engine_rules::same;
+use super::rules::Report;
+use crate::{AgentConfig, EngineKind, Mode, RunConfig};
+
+pub(super) fn all(config: &RunConfig, report: &mut Report) {
+    for (name, agent) in &config.agents {
+        let path = format!("agents.{name}");
+        if agent.engine.kind.is_foreign() {
+            foreign(config, agent, &path, report);
+        } else {
+            own(agent, &path, report);
+        }
+    }
+    shared(config, report);
+}
+
+/// Keys that mean nothing without a server.
+fn own(agent: &AgentConfig, path: &str, report: &mut Report) {
+    let kind = format!("{path}.engine.kind");
+    report.when(
+        agent.engine.weights_folder.is_some(),
+        format!("{path}.engine.weights_folder"),
+        &[&kind],
+        "is for engine.kind = \"sglang\" or \"vllm\", which read weights from a folder: remove it",
+    );
+}
+
+fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Report) {
+    let engine = &agent.engine;
+    let name = name(engine.kind);
+    let kind = format!("{path}.engine.kind");
+    let urls = format!("{path}.engine.urls");
+    report.when(
+        engine.urls.is_empty(),
+        &urls,
+        &[&kind],
+        format!("is missing: write where {name} answers, such as [\"http://127.0.0.1:30000\"]"),
+    );
+    for (place, url) in engine.urls.iter().enumerate() {
+        if let Err(wrong) = judge(url) {
+            report.when(
+                true,
+                &urls,
+                &[],
+                format!("{:?} {wrong}: write http[s]://HOST:PORT", shown(url)),
+            );
+        }
+        report.when(
+            engine.urls[..place].iter().any(|other| same(other) == same(url)),
+            &urls,
+            &[],
+            format!("has {:?} twice: one URL is one engine", shown(url)),
+        );
+    }
+    report.when(
+        engine.replicas != 1,
+        format!("{path}.engine.replicas"),
+        &[&kind],
+        format!("is for engines in the agent's process: each URL of engine.urls is one {name}; remove it"),
+    );
+    report.when(
+        config.run.mode == Mode::Sync,
+        &kind,
+        &["run.mode"],
+        format!("is {name}, whose bits depend on what it computes at the same time: mode \"sync\" promises the same bits; write mode = \"async\", or engine.kind = \"embedded\""),
+    );
+    report.when(
+        agent.http.is_some(),
+        format!("{path}.http"),
+        &[&kind],
+        format!("is for engines in the agent's process: {name} has a front of its own, so ask it there; remove [{path}.http]"),
+    );
+}
+
+/// An engine that takes whole weights serves one agent; adapters share.
+fn shared(config: &RunConfig, report: &mut Report) {
+    let mut users: BTreeMap<String, Vec<(String, bool)>> = BTreeMap::new();
+    for (name, agent) in &config.agents {
+        let alone = agent.train.enabled && agent.lora.is_none();
+        for url in agent.engine.urls.iter().filter(|_| agent.engine.kind.is_foreign()) {
+            let users = users.entry(same(url)).or_default();
+            users.push((name.to_string(), alone));
+        }
+    }
+    for (url, users) in users {
+        let Some((alone, _)) = users.iter().find(|(_, alone)| *alone) else {
+            continue;
+        };
+        for (other, _) in users.iter().filter(|(other, _)| other != alone) {
+            report.when(
+                true,
+                format!("agents.{other}.engine.urls"),
+                &[&format!("agents.{alone}.engine.urls")],
+                format!(
+                    "has {:?}, where agent {alone} puts its whole weights: give each an engine of its own, or train adapters ([agents.NAME.lora])",
+                    shown(&url)
+                ),
+            );
+        }
+    }
+}
+
+fn name(kind: EngineKind) -> &'static str {
+    if kind == EngineKind::Vllm { "vLLM" } else { "SGLang" }
+}
+
+/// Why a text is no URL of an engine. Whether plaintext may go there is judged where it goes.
+fn judge(url: &str) -> Result<(), &'static str> {
+    let rest = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
+    let rest = rest.ok_or("is no http:// or https:// URL")?;
+    if url.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        return Err("has white space in it");
+    }
+    if url.contains(['?', '#']) {
+        return Err("has a query or a fragment");
+    }
+    let authority = rest.split('/').next().unwrap_or_default();
+    if authority.contains('@') {
+        return Err("has a name or a key in it, which belongs into DYAD_ENGINE_TOKEN");
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    if host.is_empty() {
+        return Err("has no host");
+    }
+    let wrong = |port: &str| port.parse::<u16>().map_or(true, |port| port == 0);
+    if port.is_some_and(wrong) {
+        return Err("has a port that is no number from 1 to 65535");
+    }
+    Ok(())
+}
+
+/// Without what may be a secret.
+fn shown(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, host)) => format!("...@{host}"),
+        None => url.to_owned(),
+    }
+}

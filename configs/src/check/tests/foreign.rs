@@ -1,0 +1,88 @@
+//! Engines that are other people's servers.
+
+use super::{expect, problems};
+
+const ASYNC: (&str, &str) = ("mode = \"sync\"", "mode = \"async\"");
+
+/// The two agents with these engines, in mode `async`.
+fn engines(a: &str, b: &str, expected: &[(&str, &str)]) {
+    let (a, b) = (format!("[agents.a]\n{a}"), format!("[agents.b]\n{b}"));
+    expect(&[ASYNC, ("[agents.a]", &a), ("[agents.b]", &b)], expected);
+}
+
+#[test]
+fn servers_have_urls_and_our_own_engines_have_none() {
+    let good =
+        "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\", \"https://gpu.example.org/engine/\"] }";
+    let other = "engine = { kind = \"vllm\", urls = [\"http://[::1]:8000\"], weights_folder = \"/data/weights\" }";
+    engines(good, other, &[]);
+    engines(
+        "engine = { kind = \"sglang\" }",
+        "engine = { kind = \"vllm\", urls = [], replicas = 2 }",
+        &[
+            ("agents.a.engine.urls", "where SGLang answers"),
+            ("agents.b.engine.urls", "where vLLM answers"),
+            ("agents.b.engine.replicas", "each URL"),
+        ],
+    );
+    engines(
+        "engine = { urls = [\"http://127.0.0.1:1\"] }",
+        "engine = { kind = \"scripted\", weights_folder = \"w\" }",
+        &[
+            ("agents.a.engine.urls", "\"vllm\""),
+            ("agents.b.engine.weights_folder", "remove it"),
+        ],
+    );
+}
+
+#[test]
+fn urls_are_judged_and_their_secrets_not_shown() {
+    for (url, wrong) in [
+        ("127.0.0.1:30000", "no http://"),
+        ("ftp://host:1", "no http://"),
+        ("http://", "no host"),
+        ("http://:80", "no host"),
+        ("http://host:0", "1 to 65535"),
+        ("http://host:99999", "1 to 65535"),
+        ("http://host:1?x=y", "query"),
+        ("http://ho st:1", "white space"),
+        ("http://me:secret@host:1", "DYAD_ENGINE_TOKEN"),
+    ] {
+        let engine = format!("engine = {{ kind = \"vllm\", urls = [{url:?}] }}");
+        engines(&engine, "", &[("agents.a.engine.urls", wrong)]);
+        let all = problems(&[ASYNC, ("[agents.a]", &format!("[agents.a]\n{engine}"))]);
+        assert!(!all.concat().contains("secret"), "{all:?}");
+    }
+    engines(
+        "engine = { kind = \"vllm\", urls = [\"http://host:1\", \"http://HOST:1/\"] }",
+        "",
+        &[("agents.a.engine.urls", "twice")],
+    );
+}
+
+#[test]
+fn whole_weights_share_no_server_and_adapters_do() {
+    let engine = "engine = { kind = \"vllm\", urls = [\"http://host:1\"] }";
+    let same = "engine = { kind = \"vllm\", urls = [\"http://Host:1/\"] }";
+    engines(
+        engine,
+        same,
+        &[("agents.b.engine.urls", "agent a puts its whole weights")],
+    );
+    let adapter = |engine: &str| format!("{engine}\nlora = {{ rank = 4 }}");
+    engines(&adapter(engine), &adapter(same), &[]);
+    engines(&adapter(engine), same, &[("agents.a.engine.urls", "agent b puts")]);
+}
+
+#[test]
+fn rounds_and_fronts_need_our_own_engine() {
+    let engine =
+        "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\nhttp = { listen = \"127.0.0.1:1\" }";
+    expect(
+        &[("[agents.a]", engine)],
+        &[
+            ("agents.a.engine.kind", "promises the same bits"),
+            ("agents.a.http", "front of its own"),
+        ],
+    );
+}

@@ -1,0 +1,279 @@
+//! To engines that read weights from a folder that both sides see.
+//!
+//! Each version is a folder of its own, written aside and renamed, so that none is ever seen half: a Hugging Face model, or a PEFT
+//! adapter. Folders that no engine needs any more are removed at the next publish, but for the newest of them: an engine may have
+//! begun to read it when it was asked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use broker::ids::WeightVersion;
+use configs::Dtype;
+use tch::Device;
+
+use super::{SinkError, WeightSink};
+use crate::model::{ModelError, ModelShape, Weights, peft};
+
+/// A version that lies on disk, whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub version: WeightVersion,
+    /// Absolute.
+    pub folder: PathBuf,
+    /// An adapter, and not a whole model.
+    pub adapter: bool,
+}
+
+/// Tells engines of a version; `false` when nobody listens any more.
+pub type Announce = Box<dyn FnMut(Written) -> bool + Send>;
+/// The oldest version that an engine may still read; `None` while that is not known.
+pub type Oldest = Box<dyn Fn() -> Option<WeightVersion> + Send>;
+
+/// Publishes to engines that read folders.
+pub struct DiskSink {
+    root: PathBuf,
+    shape: ModelShape,
+    dtype: Dtype,
+    base: String,
+    announce: Announce,
+    oldest: Oldest,
+    newest: Option<WeightVersion>,
+}
+
+impl DiskSink {
+    /// Writes below `root`, which nobody else writes to: whole models as `dtype`, adapters as f32. `base` is what an adapter's
+    /// configuration names as its model.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn new(
+        root: &Path,
+        shape: ModelShape,
+        dtype: Dtype,
+        base: String,
+        announce: Announce,
+        oldest: Oldest,
+    ) -> std::io::Result<Self> {
+        fs::create_dir_all(root)?;
+        Ok(Self {
+            root: fs::canonicalize(root)?,
+            shape,
+            dtype,
+            base,
+            announce,
+            oldest,
+            newest: None,
+        })
+    }
+
+    fn write(&self, weights: &Weights, folder: &Path) -> Result<(), ModelError> {
+        let io = |doing| {
+            move |source| ModelError::Io {
+                doing,
+                path: folder.to_owned(),
+                source,
+            }
+        };
+        if folder.exists() {
+            // Asked for again: it was renamed, so it is whole.
+            return Ok(());
+        }
+        let aside = folder.with_extension("part");
+        if aside.exists() {
+            fs::remove_dir_all(&aside).map_err(io("clearing"))?;
+        }
+        if weights.layout().lora().is_some() {
+            peft::save(&aside, &weights.copied_to(Device::Cpu, Dtype::F32)?, &self.base)?;
+        } else {
+            weights.copied_to(Device::Cpu, self.dtype)?.save(&self.shape, &aside)?;
+        }
+        fs::rename(&aside, folder).map_err(io("naming"))?;
+        fs::File::open(&self.root)
+            .and_then(|root| root.sync_all())
+            .map_err(io("syncing"))
+    }
+
+    /// Removes what is older than the oldest that is needed, but for one.
+    fn clear(&self, newest: WeightVersion) {
+        let Some(oldest) = (self.oldest)() else { return };
+        let oldest = oldest.min(newest);
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let older = |path: PathBuf| Some((version_of(&path)?, path)).filter(|(version, _)| *version < oldest);
+        let older: Vec<(WeightVersion, PathBuf)> = entries.filter_map(|entry| older(entry.path())).collect();
+        let whole = |(version, path): &(WeightVersion, PathBuf)| path.extension().is_none().then_some(*version);
+        let spare = older.iter().filter_map(whole).max();
+        for (version, path) in &older {
+            let kept = Some(*version) == spare && path.extension().is_none();
+            if !kept && let Err(error) = fs::remove_dir_all(path) {
+                tracing::warn!(%error, path = %path.display(), "old weights cannot be removed");
+            }
+        }
+    }
+}
+
+/// `LINEAGE-STEP`, without a dot: what stands behind one is taken for an extension.
+fn name_of(version: WeightVersion) -> String {
+    format!("{}-{}", version.lineage, version.step)
+}
+
+/// The version that a folder is of, or was to be of.
+fn version_of(folder: &Path) -> Option<WeightVersion> {
+    let (lineage, step) = folder.file_stem()?.to_str()?.split_once('-')?;
+    Some(WeightVersion {
+        lineage: lineage.parse().ok()?,
+        step: step.parse().ok()?,
+    })
+}
+
+impl WeightSink for DiskSink {
+    fn publish(&mut self, weights: &Weights, version: WeightVersion) -> Result<(), SinkError> {
+        if let Some(newest) = self.newest.filter(|newest| *newest > version) {
+            return Err(SinkError::Stale { version, newest });
+        }
+        let folder = self.root.join(name_of(version));
+        self.write(weights, &folder).map_err(|source| SinkError::Write {
+            version,
+            folder: self.root.display().to_string(),
+            source,
+        })?;
+        self.newest = Some(version);
+        self.clear(version);
+        let written = Written {
+            version,
+            folder,
+            adapter: weights.layout().lora().is_some(),
+        };
+        if (self.announce)(written) {
+            Ok(())
+        } else {
+            Err(SinkError::Closed { version })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::model::test_shape as tiny;
+    use crate::model::{Init, LoraShape, Module};
+
+    fn version(lineage: u32, step: u64) -> WeightVersion {
+        WeightVersion { lineage, step }
+    }
+
+    fn random() -> Weights {
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        Weights::random(&tiny(), init, 1).unwrap()
+    }
+
+    struct Told {
+        sink: DiskSink,
+        written: Arc<Mutex<Vec<Written>>>,
+        oldest: Arc<Mutex<Option<WeightVersion>>>,
+    }
+
+    fn sink(root: &Path, dtype: Dtype) -> Told {
+        let (written, oldest) = (Arc::<Mutex<Vec<Written>>>::default(), Arc::<Mutex<_>>::default());
+        let (tell, ask) = (written.clone(), oldest.clone());
+        let announce = Box::new(move |one| {
+            tell.lock().unwrap().push(one);
+            true
+        });
+        let oldest_of = Box::new(move || *ask.lock().unwrap());
+        let sink = DiskSink::new(root, tiny(), dtype, "base".into(), announce, oldest_of).unwrap();
+        Told { sink, written, oldest }
+    }
+
+    fn names(root: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(root)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_announced_can_be_loaded_and_the_trainer_may_go_on() {
+        let root = tempfile::tempdir().unwrap();
+        let mut told = sink(root.path(), Dtype::F32);
+        let weights = random();
+        let digest = weights.digest().unwrap();
+        told.sink.publish(&weights, version(1, 0)).unwrap();
+        let _ = weights.flat().shallow_clone().fill_(0.0);
+        let written = told.written.lock().unwrap()[0].clone();
+        assert!(written.folder.is_absolute() && !written.adapter);
+        let shape = ModelShape::load(&written.folder).unwrap();
+        assert_eq!(
+            Weights::load(&shape, &written.folder).unwrap().digest().unwrap(),
+            digest
+        );
+    }
+
+    #[test]
+    fn adapters_are_written_as_adapters() {
+        let root = tempfile::tempdir().unwrap();
+        let mut told = sink(root.path(), Dtype::Bf16);
+        let lora = LoraShape {
+            rank: 2,
+            alpha: 4.0,
+            targets: [Module::Query].into_iter().collect(),
+        };
+        let adapter = Weights::adapter(&tiny(), &lora, 3).unwrap();
+        told.sink.publish(&adapter, version(1, 0)).unwrap();
+        let written = told.written.lock().unwrap()[0].clone();
+        assert!(written.adapter);
+        let (_, loaded) = peft::load(&written.folder, &tiny()).unwrap();
+        assert_eq!(loaded.digest().unwrap(), adapter.digest().unwrap());
+    }
+
+    #[test]
+    fn folders_stay_while_an_engine_may_read_them() {
+        let root = tempfile::tempdir().unwrap();
+        let mut told = sink(root.path(), Dtype::F32);
+        let weights = random();
+        for step in 0..3 {
+            told.sink.publish(&weights, version(1, step)).unwrap();
+        }
+        assert_eq!(
+            names(root.path()),
+            ["1-0", "1-1", "1-2"],
+            "no engine has told what it serves"
+        );
+        *told.oldest.lock().unwrap() = Some(version(1, 1));
+        fs::create_dir(root.path().join("1-0.part")).unwrap();
+        told.sink.publish(&weights, version(1, 2)).unwrap();
+        assert_eq!(names(root.path()), ["1-0", "1-1", "1-2"], "one more, and nothing half");
+        *told.oldest.lock().unwrap() = Some(version(1, 2));
+        told.sink.publish(&weights, version(1, 2)).unwrap();
+        assert_eq!(names(root.path()), ["1-1", "1-2"]);
+        // A lineage that begins at a lower step is newer all the same.
+        *told.oldest.lock().unwrap() = Some(version(2, 0));
+        told.sink.publish(&weights, version(2, 0)).unwrap();
+        assert_eq!(names(root.path()), ["1-2", "2-0"]);
+        let stale = told.sink.publish(&weights, version(1, 9));
+        assert!(matches!(stale, Err(SinkError::Stale { .. })));
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        let mut told = sink(root.path(), Dtype::F32);
+        let path = fs::canonicalize(root.path()).unwrap();
+        fs::remove_dir_all(&path).unwrap();
+        fs::write(&path, b"in the way").unwrap();
+        let error = told.sink.publish(&random(), version(1, 0)).unwrap_err().to_string();
+        assert!(
+            error.contains(path.to_str().unwrap()) && error.contains("1.0"),
+            "{error}"
+        );
+        assert!(told.written.lock().unwrap().is_empty());
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+    }
+}
