@@ -188,6 +188,8 @@ impl Driver {
 
     fn lose(&mut self) {
         self.outbox = None;
+        // What it said is true no more, whatever is announced before the next one is there.
+        (self.waits_for, self.serving) = (None, None);
         if self.said.there.send_replace(false) {
             let last = self.open.lose().len();
             if last > 0 {

@@ -59,6 +59,25 @@ async fn what_was_served_before_it_was_announced_counts() {
     assert_eq!(driver.said.version.borrow().step, 4);
 }
 
+/// Weights that are announced while the engine is away are not served by what it said when it was there.
+#[tokio::test]
+async fn an_engine_that_is_gone_serves_nothing_and_the_next_is_asked_again() {
+    let mut driver = driver();
+    let commands = driver.open_session();
+    driver.publish(&state(4, 1));
+    driver.is_told(&state(4, 1));
+    assert!(driver.ready());
+    driver.hear(News::Lost);
+    drop(commands);
+    driver.publish(&state(5, 2));
+    assert!(!driver.ready(), "nobody is there");
+    let _commands = driver.open_session();
+    driver.is_told(&state(4, 1));
+    assert!(!driver.ready(), "it has not got the newest yet");
+    driver.is_told(&state(5, 2));
+    assert!(driver.ready());
+}
+
 #[tokio::test]
 async fn other_weights_of_the_same_version_or_later_ones_are_not_served() {
     for held in [state(4, 2), state(9, 1)] {
