@@ -2,7 +2,7 @@
 # nothing is to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn up test chaos fuzz mutants lint parity bench-engine bench-train bench build check-fresh clean
+.PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -12,6 +12,7 @@ FAULTS ?=
 SEED ?=
 PAUSE ?=
 ARGS ?=
+STEPS ?=
 GPU ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
@@ -49,8 +50,12 @@ build: setup ## only build
 demo: build ## run configs/signal.toml in one process, no servers; ends with a report
 	$(phase) "demo" "about a minute" $(dyad) run $(CONFIG) $(ARGS)
 
-learn: build ## team against solo at equal tokens, 3 seeds
+learn: build ## before and after, cross-play, team against solo, 3 seeds; LEARN='learn configs/guess-number.toml' for another
 	$(phase) "learn" "about 20 minutes" $(dyad) $(LEARN) $(ARGS)
+
+recipes: build ## every recipe that needs no model folder, over a private RabbitMQ and Redis, and one table; STEPS=20 shortens
+	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
+	$(phase) "recipes" "an hour; with STEPS=20 some minutes" $(dyad) recipes $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
 up: build ## the same as processes, over a private RabbitMQ and Redis
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -108,7 +108,7 @@ fn pair(config: &RunConfig) -> Option<(Named<'_>, Named<'_>)> {
 fn same_base(a: &AgentConfig, b: &AgentConfig) -> bool {
     let model = match (&a.model, &b.model) {
         (ModelConfig::Path(a), ModelConfig::Path(b)) => a == b,
-        (ModelConfig::Random(a), ModelConfig::Random(b)) => toml::to_string(a).ok() == toml::to_string(b).ok(),
+        (ModelConfig::Random(a), ModelConfig::Random(b)) => a == b,
         _ => false,
     };
     model && a.device == b.device && a.dtype == b.dtype
@@ -141,6 +141,7 @@ fn shape(model: &ModelConfig) -> Option<ModelShape> {
             };
             ModelShape::from_random(random, words + CONTROL, &[]).ok()
         }
+        ModelConfig::Served(_) => None,
     }
 }
 

@@ -5,7 +5,7 @@
 //!   config.toml   run.json   connection.json   report.html
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
-//!   weights/<agent>/LINEAGE-STEP/
+//!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/
 //! ```
 
 use std::fs;
@@ -209,6 +209,12 @@ impl RunFolder {
     #[must_use]
     pub fn checkpoints(&self, agent: &AgentName) -> PathBuf {
         self.path.join("checkpoints").join(agent.as_str())
+    }
+
+    /// `initial/<agent>`: the policy as the run began, where a warm start made it
+    #[must_use]
+    pub fn initial(&self, agent: &AgentName) -> PathBuf {
+        self.path.join("initial").join(agent.as_str())
     }
 
     /// `weights/<agent>`: what engines that are processes of their own read, the newest few versions

@@ -1,5 +1,5 @@
 //! `dyad`
 
-fn main() -> std::process::ExitCode {
+fn main() {
     agents::cli::main()
 }

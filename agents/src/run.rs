@@ -28,7 +28,7 @@ pub fn system() -> actix::SystemRunner {
             Ok(runtime) => runtime,
             Err(error) => {
                 tracing::error!(%error, "the operating system gives no threads");
-                std::process::exit(70);
+                crate::cli::leave(crate::telemetry::EXIT_PANIC);
             }
         }
     })
@@ -40,6 +40,10 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
         broker: config.run.broker.clone(),
         state: config.run.state.clone(),
     };
+    let problems = crate::participant::unreachable(&config);
+    if !problems.is_empty() {
+        return Err(crate::cli::problems_error(&problems));
+    }
     let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
     folder.set_connection(&urls)?;
@@ -48,7 +52,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     let bus = connect::bus(&urls.broker).await?;
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders)
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::cli::problems_error(&problems))?;
 
     crate::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;

@@ -104,7 +104,9 @@ fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
         let pairs: Vec<(f64, f64)> = before.values().copied().zip(after.values().copied()).collect();
         Change::of(metric, &pairs)
     };
-    let figures = first.values.iter().filter(|(metric, _)| !metric.contains('/'));
+    // Tokens are no aim.
+    let told = |metric: &str| !metric.contains('/') || metric.starts_with("reward/");
+    let figures = first.values.iter().filter(|(metric, _)| told(metric));
     figures.filter_map(change).collect()
 }
 

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use broker::codec;
 use broker::protocol::task::Task;
 use configs::RunConfig;
-use rollout::tasks::{Cursor, TaskSource};
+use rollout::tasks::{Cursor, TaskSource, TasksError};
+use rollout::workflow::Workflow;
 
 use crate::coordinator::admission::Candidate;
 
@@ -74,6 +75,28 @@ impl Feed {
             }
         }
     }
+}
+
+/// Whether the run's own tasks, those of evaluations included, are such as the workflow can play. The error is the key path of
+/// the source and what is wrong.
+pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'static str, TasksError)> {
+    let seed = config.run.seed;
+    let sources = [
+        ("tasks.source", TaskSource::open(&config.tasks, seed)),
+        ("eval.source", TaskSource::open_eval(&config.eval, &config.tasks, seed)),
+    ];
+    for (key, source) in sources {
+        if let Some(mut source) = source.map_err(|error| (key, error))? {
+            source
+                .check(|task| {
+                    workflow
+                        .check_task(task)
+                        .and_then(|()| crate::sight::check(config, task))
+                })
+                .map_err(|error| (key, error))?;
+        }
+    }
+    Ok(())
 }
 
 /// All tasks of one evaluation, with their ids.

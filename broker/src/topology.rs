@@ -9,6 +9,8 @@
 //! | samples | `dyad.<run>.<agent>.samples` | `dyad.<run>.<agent>.samples.v1` | `<run>.<agent>.samples.bundle` |
 //! | results | `dyad.<run>.results` (topic) | `dyad.<run>.<incarnation>.results.v1` (expires) | `<run>.<incarnation>.<agent>.turn.finished` |
 //! | inference | `dyad.<run>.inference` (topic) | by whoever listens | `<run>.<agent>.<role>.turn` |
+//! | questions | `dyad.<run>.<participant>.questions` | `dyad.<run>.<participant>.questions.v1` | `<run>.<participant>.question.asked` |
+//! | answers | `dyad.<run>.results` (topic) | `dyad.<run>.<incarnation>.answers.v1` (expires) | `<run>.<incarnation>.<participant>.question.answered` |
 //! | control | `dyad.<run>.control` (topic) | exclusive, by each process | `<run>.all.<from>.<subject>.<event>` |
 //! | dead | `dyad.<run>.dead` | `dyad.<run>.dead.v1` | `<run>.any.dead` |
 //!
@@ -20,7 +22,7 @@ mod access;
 mod arguments;
 
 use crate::ids::RunId;
-use configs::AgentName;
+use configs::{AgentName, ParticipantName};
 
 pub use access::{Access, Principal, TopicAccess};
 pub use arguments::Argument;
@@ -38,6 +40,8 @@ pub enum Plane {
     Turns,
     Results,
     Samples,
+    Questions,
+    Answers,
     Inference,
     Control,
     Dead,
@@ -53,6 +57,8 @@ impl Plane {
             Plane::Turns => "turns",
             Plane::Results => "results",
             Plane::Samples => "samples",
+            Plane::Questions => "questions",
+            Plane::Answers => "answers",
             Plane::Inference => "inference",
             Plane::Control => "control",
             Plane::Dead => "dead",
@@ -156,13 +162,15 @@ impl Topology {
 
     fn exchange(&self, plane: Plane, owner: Option<&str>) -> Exchange {
         let kind = match plane {
-            Plane::Inference | Plane::Control | Plane::Results => ExchangeKind::Topic,
+            Plane::Inference | Plane::Control | Plane::Results | Plane::Answers => ExchangeKind::Topic,
             _ => ExchangeKind::Direct,
         };
         let name = match (plane, owner) {
-            (Plane::Reserve | Plane::Turns | Plane::Samples, Some(agent)) => {
-                format!("dyad.{}.{agent}.{}", self.run, plane.as_str())
+            (Plane::Reserve | Plane::Turns | Plane::Samples | Plane::Questions, Some(owner)) => {
+                format!("dyad.{}.{owner}.{}", self.run, plane.as_str())
             }
+            // They come as results do: under the name of who speaks.
+            (Plane::Answers, _) => format!("dyad.{}.{}", self.run, Plane::Results.as_str()),
             _ => format!("dyad.{}.{}", self.run, plane.as_str()),
         };
         Exchange { name, kind }
@@ -176,6 +184,8 @@ impl Topology {
             Plane::Turns => "turn.requested",
             Plane::Results => "turn.finished",
             Plane::Samples => "samples.bundle",
+            Plane::Questions => "question.asked",
+            Plane::Answers => "question.answered",
             Plane::Inference | Plane::Control => "#",
             Plane::Dead => "dead",
         }
@@ -242,6 +252,24 @@ impl Topology {
         self.queue(Plane::Samples, Some(agent.as_str()), Self::SINGLE, 1024 * MIB)
     }
 
+    /// What a remote participant is asked, by all coordinators; its copies share it.
+    #[must_use]
+    pub fn questions(&self, participant: &ParticipantName) -> Queue {
+        self.queue(Plane::Questions, Some(participant.as_str()), Self::DURABLE, 256 * MIB)
+    }
+
+    /// Answers of remote participants to the coordinator of this incarnation; it expires as its results do.
+    #[must_use]
+    pub fn answers(&self, incarnation: &str) -> Queue {
+        let kind = QueueKind::Durable {
+            single_active_consumer: false,
+            expires_after_seconds: Some(600),
+        };
+        let mut queue = self.queue(Plane::Answers, Some(incarnation), kind, 256 * MIB);
+        queue.routing_key = self.to_answers(incarnation, "*").routing_key;
+        queue
+    }
+
     /// `listener` must differ for every process.
     #[must_use]
     pub fn control(&self, listener: &str) -> Queue {
@@ -285,6 +313,16 @@ impl Topology {
         Address {
             exchange: self.exchange(Plane::Results, None).name,
             routing_key: format!("{}.{incarnation}.{agent}.{}", self.run, Self::event(Plane::Results)),
+        }
+    }
+
+    /// To the coordinator of this incarnation, as this participant.
+    #[must_use]
+    pub fn to_answers(&self, incarnation: &str, participant: &str) -> Address {
+        let event = Self::event(Plane::Answers);
+        Address {
+            exchange: self.exchange(Plane::Answers, None).name,
+            routing_key: format!("{}.{incarnation}.{participant}.{event}", self.run),
         }
     }
 

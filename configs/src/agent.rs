@@ -95,10 +95,12 @@ pub enum ModelConfig {
     Path(PathBuf),
     /// A Qwen3-shaped decoder of random weights, for demos and tests.
     Random(RandomModel),
+    /// A model that servers of `engine.kind = "openai"` know by this name; its weights and its tokens stay theirs.
+    Served(String),
 }
 
 /// The shape of a random Qwen3-shaped decoder.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomModel {
     pub layers: usize,
@@ -224,13 +226,34 @@ pub enum EngineKind {
     Sglang,
     /// vLLM servers.
     Vllm,
+    /// Servers that take messages and answer with a text, as OpenAI's do: a partner that is never trained, and may see images.
+    Openai,
 }
 
 impl EngineKind {
     /// Whether its servers are other people's programs, driven over HTTP.
     #[must_use]
     pub fn is_foreign(self) -> bool {
-        matches!(self, Self::Sglang | Self::Vllm)
+        matches!(self, Self::Sglang | Self::Vllm | Self::Openai)
+    }
+
+    /// As the configuration writes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Scripted => "scripted",
+            Self::Dyad => "dyad",
+            Self::Sglang => "sglang",
+            Self::Vllm => "vllm",
+            Self::Openai => "openai",
+        }
+    }
+
+    /// Whether messages with images may be shown to it.
+    #[must_use]
+    pub fn sees(self) -> bool {
+        self == Self::Openai
     }
 }
 
@@ -255,6 +278,8 @@ pub struct EngineConfig {
     /// MiB of keys and values, per engine, kept of turns that have ended: the next turn of the conversation computes only what is
     /// new. 0: every turn is computed from its first token. Not used in synchronous rounds, whose bits would depend on it.
     pub prefix_cache_mib: usize,
+    /// A request has the same bits (tokens and log-probs) whatever is computed with it. Slower; on a CPU only.
+    pub deterministic: bool,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,
     /// Where weights are written for SGLang and vLLM, which see the folder under the same path; `weights` in the run's folder if not
@@ -274,6 +299,7 @@ impl Default for EngineConfig {
             slots: 256,
             prefill_tokens: 4096,
             prefix_cache_mib: 1024,
+            deterministic: false,
             stuck_after: HumanDuration::from_secs(600),
             weights_folder: None,
         }

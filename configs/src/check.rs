@@ -9,11 +9,14 @@ mod engine_rules;
 mod eval_rules;
 mod foreign_rules;
 mod http_rules;
+mod judge_rules;
 mod loss_rules;
 mod merge;
 mod names;
 mod rules;
+mod sampling_rules;
 mod shape;
+mod tool_rules;
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +45,10 @@ pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
     problems.append(&mut report.problems);
     let problems = placed(problems, &origins);
     match read.config {
-        Some(config) if problems.is_empty() => Ok(config),
+        Some(mut config) if problems.is_empty() => {
+            crate::suites::fill(&mut config.eval.suites);
+            Ok(config)
+        }
         _ => Err(problems),
     }
 }

@@ -24,6 +24,12 @@ pub struct HttpConfig {
     /// Generations under way at once: each choice of each prompt is one.
     #[serde(default = "default_at_once")]
     pub generations: usize,
+    /// Requests begun in a minute; as many as come if not given.
+    #[serde(default)]
+    pub requests_per_minute: Option<u64>,
+    /// Tokens of prompts and answers in a minute; as many as come if not given.
+    #[serde(default)]
+    pub tokens_per_minute: Option<u64>,
 }
 
 fn default_body() -> ByteSize {

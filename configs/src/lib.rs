@@ -10,6 +10,8 @@ pub mod check;
 pub mod http;
 pub mod names;
 pub mod run;
+pub mod suites;
+pub mod tools;
 pub mod train;
 pub mod units;
 pub mod workflow;
@@ -20,13 +22,17 @@ pub use agent::{
 };
 pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
-pub use names::{AgentName, NameError, RoleName};
+pub use names::{AgentName, NameError, ParticipantName, RoleName};
 pub use run::{
     ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,
 };
+pub use suites::SuiteConfig;
+pub use tools::{ToolConfig, ToolFailure, ToolLimits};
 pub use train::{
-    Advantage, Aggregation, KlConfig, KlKind, KlPlace, LossConfig, LossKind, M2poMode, M2poScope, OptimizerConfig,
-    Ratio, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
+    Advantage, Aggregation, EmaConfig, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode,
+    M2poScope, OptimizerConfig, Ratio, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
 };
 pub use units::{ByteSize, DeviceName, HumanDuration};
-pub use workflow::{GraderConfig, ProcessConfig, WorkflowConfig};
+pub use workflow::{
+    GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, ProcessConfig, REMOTE, RoleSampling, WorkflowConfig,
+};

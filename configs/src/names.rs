@@ -87,6 +87,10 @@ name_type!(
     /// A part in a conversation, such as `speaker` or `verifier`.
     RoleName
 );
+name_type!(
+    /// Who answers from elsewhere, over RabbitMQ, such as `judge`.
+    ParticipantName
+);
 
 #[cfg(test)]
 mod tests {

@@ -1,11 +1,14 @@
 //! The whole configuration of a run and how it is read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentConfig, AgentName, ByteSize, GraderConfig, HumanDuration, WorkflowConfig};
+use crate::{
+    AgentConfig, AgentName, ByteSize, GraderConfig, HumanDuration, ParticipantName, REMOTE, SuiteConfig, ToolConfig,
+    WorkflowConfig,
+};
 
 /// One run, as resolved: every default is filled in.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -16,6 +19,9 @@ pub struct RunConfig {
     pub workflow: WorkflowConfig,
     #[serde(default)]
     pub graders: BTreeMap<String, GraderConfig>,
+    /// What agents may call in their turns, by name.
+    #[serde(default)]
+    pub tools: BTreeMap<String, ToolConfig>,
     /// Every agent, `[defaults.agent]` already merged under it. The order of names is the order in which an agent is asked
     /// for room, the same everywhere, so that no circular wait forms.
     pub agents: BTreeMap<AgentName, AgentConfig>,
@@ -171,6 +177,9 @@ pub struct EvalConfig {
     pub votes: Option<u16>,
     #[serde(default)]
     pub params: toml::Table,
+    /// Sets of tasks that `dyad eval` measures on, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub suites: BTreeMap<String, SuiteConfig>,
 }
 
 /// One thing wrong in a configuration.
@@ -235,6 +244,16 @@ impl RunConfig {
             .keys()
             .filter(|name| self.workflow.roles.values().any(|agent| agent == *name))
             .cloned()
+            .collect()
+    }
+
+    /// Who takes part from elsewhere, over the broker: each once, by name.
+    #[must_use]
+    pub fn remotes(&self) -> BTreeSet<ParticipantName> {
+        let graders = self.graders.values().map(|grader| grader.kind.as_str());
+        std::iter::once(self.workflow.kind.as_str())
+            .chain(graders)
+            .filter_map(|kind| ParticipantName::new(kind.strip_prefix(REMOTE)?).ok())
             .collect()
     }
 }

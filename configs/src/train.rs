@@ -27,6 +27,11 @@ pub struct TrainConfig {
     pub truncated: Truncated,
     pub loss: LossConfig,
     pub kl: KlConfig,
+    /// An average of the weights, kept beside them and saved with each checkpoint.
+    pub ema: Option<EmaConfig>,
+    /// Of each layer only its input is kept for the backward pass, which computes the layer anew: less memory, more time, the same
+    /// result.
+    pub checkpoint_activations: bool,
     /// Entropy bonus per token.
     pub entropy: f64,
     /// Where the entropy bonus ends: it moves there linearly over the run's `train_steps`. Exploring early and settling
@@ -66,6 +71,8 @@ impl Default for TrainConfig {
             truncated: Truncated::Keep,
             loss: LossConfig::default(),
             kl: KlConfig::default(),
+            ema: None,
+            checkpoint_activations: false,
             entropy: 0.0,
             entropy_final: None,
             optimizer: OptimizerConfig::default(),
@@ -249,13 +256,35 @@ impl Default for LossConfig {
     }
 }
 
-/// KL to the policy as it was when the run began.
+/// The exponential moving average of the trained weights: `e <- decay e + (1 - decay) w` after each optimizer step, beginning as
+/// version 0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmaConfig {
+    /// From 0 to below 1.
+    pub decay: f64,
+}
+
+/// KL to a reference policy.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KlConfig {
     pub coef: f64,
     pub kind: KlKind,
     pub place: KlPlace,
+    #[serde(rename = "ref")]
+    pub reference: KlReference,
+}
+
+/// What the KL is taken to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlReference {
+    /// The policy as it was when the run began, after a warm start.
+    #[default]
+    Initial,
+    /// The average of the weights, `train.ema`, as it is when a batch is trained.
+    Ema,
 }
 
 /// Where the KL is taken off.

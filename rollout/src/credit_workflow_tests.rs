@@ -26,7 +26,7 @@ fn solve_verify() -> (Arc<dyn Workflow>, Rules) {
     .unwrap();
     let grader: GraderConfig = serde_json::from_value(serde_json::json!({"kind": "integer"})).unwrap();
     let graders = BTreeMap::from([("correct".to_owned(), grader)]);
-    let workflow = build(&config, &graders).unwrap_or_else(|problems| panic!("{problems:?}"));
+    let workflow = build(&config, &graders, &BTreeMap::new()).unwrap_or_else(|problems| panic!("{problems:?}"));
     let rules = Rules::new(
         &config,
         &workflow.roles(),

@@ -8,6 +8,7 @@ pub mod batch;
 pub mod credit;
 pub mod grade;
 pub mod group;
+pub mod judge;
 pub mod router;
 pub mod sample;
 pub mod shuffle;

@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 11] = [
+const HOMES: [(&str, &[&str]); 13] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -28,6 +28,8 @@ const HOMES: [(&str, &[&str]); 11] = [
     ("rusqlite", &["agents"]),
     ("reqwest", &["agents"]),
     ("zstd", &["trainer"]),
+    ("tantivy", &["agents"]),
+    ("jsonschema", &["rollout"]),
 ];
 
 /// Crate -> packages it names, tests' own dependencies apart.

@@ -126,6 +126,7 @@ fn a_program_is_told_no_password() {
             ("DYAD_PASSWORD_OPERATOR", url),
             ("DYAD_HTTP_TOKEN", url),
             ("DYAD_ENGINE_TOKEN", url),
+            ("DYAD_JUDGE_KEY_2", url),
             ("DYAD_HARMLESS", "yes"),
         ])
         .output()

@@ -1,4 +1,4 @@
-//! Two adapters over one base, and pairs that earn at each other's cost, over RabbitMQ and Redis.
+//! Two adapters over one base, teams of three roles, and pairs that earn at each other's cost, over RabbitMQ and Redis.
 
 use std::path::{Path, PathBuf};
 
@@ -167,6 +167,65 @@ fn two_adapters_train_on_what_their_answers_earn() {
             run.printed
         );
     }
+}
+
+/// Every role of every agent speaks and is trained on, by what the sampler said of it.
+fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
+    let mut changes: Vec<(String, toml::Value)> = agents
+        .iter()
+        .map(|(agent, _)| (format!("agents.{agent}.train.warm_start.steps"), 40.into()))
+        .collect();
+    changes.push(("eval.tasks".into(), 10.into()));
+    let changes: Vec<(&str, toml::Value)> = changes
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.clone()))
+        .collect();
+    let run = play("up", config, &changes, "3");
+    for (agent, roles) in agents {
+        nothing_lost(&run.folder, agent);
+        let lines = run.train(agent);
+        assert_eq!(lines.len(), 3, "{agent}");
+        for line in lines {
+            assert!(line["mismatch/on_policy_gap"].as_f64().unwrap() < 1e-4, "{line}");
+            for role in *roles {
+                assert!(
+                    line[format!("role/{role}/tokens_trained")].as_u64() > Some(0),
+                    "{role}: {line}"
+                );
+                assert!(line[format!("reward_std/{role}")].is_f64(), "{role}: {line}");
+            }
+        }
+    }
+    for transcript in run.transcripts() {
+        let turns = transcript["turns"].as_array().unwrap();
+        let seats = |role: &str| turns.iter().filter(|turn| turn["role"] == role).count();
+        assert_eq!(seats("solver"), 3, "{transcript}");
+        assert!(
+            [0, 3].contains(&seats("rewriter")) && seats("selector") <= 1,
+            "{transcript}"
+        );
+        for role in ["solver", "rewriter", "selector"] {
+            let player = agents.iter().find(|(_, roles)| roles.contains(&role)).unwrap().0;
+            let own = turns.iter().filter(|turn| turn["role"] == role);
+            assert!(own.into_iter().all(|turn| turn["agent"] == player), "{transcript}");
+        }
+    }
+}
+
+#[test]
+fn one_agent_solves_rewrites_and_selects() {
+    let roles: &[&str] = &["solver", "rewriter", "selector"];
+    solved_rewritten_and_selected("configs/solve-rewrite-select.toml", &[("all", roles)]);
+}
+
+#[test]
+fn three_agents_solve_rewrite_and_select() {
+    let agents: [(&str, &[&str]); 3] = [
+        ("solver", &["solver"]),
+        ("rewriter", &["rewriter"]),
+        ("selector", &["selector"]),
+    ];
+    solved_rewritten_and_selected("configs/solve-rewrite-select-team.toml", &agents);
 }
 
 #[test]

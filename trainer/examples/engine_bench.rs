@@ -14,6 +14,11 @@ use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::weights::Published;
 
+#[path = "common/clock.rs"]
+mod clock;
+
+use clock::on_processor;
+
 const REPEATS: usize = 9;
 
 fn shape(vocab: usize, kv_heads: usize) -> ModelShape {
@@ -51,6 +56,7 @@ fn engine(shape: &ModelShape) -> Result<Engine, EngineError> {
         prefill_tokens: 4096,
         prefix_cache: 0,
         swap: Swap::InPlace,
+        deterministic: false,
     };
     Engine::new(shape, Published::new(weights, WeightVersion::default()), options)
 }
@@ -142,8 +148,69 @@ fn swap(vocab: usize) -> Result<(), EngineError> {
     Ok(())
 }
 
+/// What `deterministic` costs, and what it buys: each way in turn, and how many requests have other bits than alone.
+fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let shape = ModelShape {
+        layers: 6,
+        hidden: 256,
+        heads: 4,
+        head_dim: 64,
+        intermediate: 768,
+        ..shape(4096, 2)
+    };
+    let init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.1,
+    };
+    let engine = |deterministic: bool| {
+        let options = EngineOptions {
+            slots: 256,
+            prefill_tokens: 4096,
+            prefix_cache: 0,
+            swap: Swap::InPlace,
+            deterministic,
+        };
+        let weights = Weights::random(&shape, init, 1)?;
+        Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)
+    };
+    let mut engines = [engine(false)?, engine(true)?];
+    let wave = requests(4096, batch, batch, 96, |_| 32);
+    let mut seconds = [vec![], vec![]];
+    let mut other = [0, 0];
+    for repeat in 0..4 {
+        for (way, engine) in engines.iter_mut().enumerate() {
+            let begun = on_processor()?;
+            let together = engine.run_wave(wave.clone())?;
+            if repeat > 0 {
+                seconds[way].push((on_processor()? - begun).as_secs_f64());
+                continue;
+            }
+            for (request, together) in wave.iter().zip(together).take(16) {
+                let alone = engine.run_wave(vec![request.clone()])?;
+                other[way] += usize::from(alone.first() != Some(&together));
+            }
+        }
+    }
+    let [usual, fixed] = seconds.map(|mut seconds| {
+        seconds.sort_by(f64::total_cmp);
+        32.0 * batch as f64 / seconds[1]
+    });
+    println!(
+        "deterministic  6x256 vocab 4096  batch {batch:3}, prompts of 96, 32 new: {fixed:6.0} tokens/s, otherwise {usual:6.0} ({:.2} times); \
+         of {} requests {} have other bits than alone, otherwise {}",
+        usual / fixed,
+        batch.min(16),
+        other[1],
+        other[0]
+    );
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     device::init(Want::Cpu)?;
+    for batch in [1, 8, 32, 128] {
+        deterministic(batch)?;
+    }
     for vocab in [40, 512] {
         for batch in [1, 8, 32, 256] {
             decode(vocab, batch)?;

@@ -58,6 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         prefill_tokens: 4096,
         prefix_cache: 0,
         swap: Swap::InPlace,
+        deterministic: false,
     };
     let mut engine = Engine::new(&shape, weights, options)?;
     for (line, work) in std::io::stdin().lock().lines().enumerate() {

@@ -55,6 +55,7 @@ impl Worker {
             prefill_tokens: 4096,
             prefix_cache: 0,
             swap: Swap::InPlace,
+            deterministic: false,
         };
         let (send, published) = channel();
         let deliver = Box::new(move |weights| send.send(weights).is_ok());

@@ -53,6 +53,7 @@ fn engine(prefix_cache: usize) -> Result<Engine, EngineError> {
         prefill_tokens: 4096,
         prefix_cache,
         swap: Swap::InPlace,
+        deterministic: false,
     };
     let weights = Published::new(Weights::random(&shape(), init, 1)?, WeightVersion::default());
     Engine::new(&shape(), weights, options)

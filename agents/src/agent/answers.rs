@@ -32,7 +32,7 @@ impl Answers {
 }
 
 /// What an engine made of a request whose prompt begins with `kept` ids that its seat held.
-pub(super) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
+pub(crate) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutcome {
     match finished.result {
         Err(failure) => TurnOutcome::Failed {
             reason: failure.reason,

@@ -25,9 +25,11 @@ pub fn train_line(
     let tokens = loss.tokens.max(1.0);
     let mut line = Metrics::train(&agent.name, version.step);
     let mut put = |key: &str, value: Value| line.set(key, value);
-    put("reward/mean", stats.reward.get().into());
-    for (role, mean) in &stats.reward_by_role {
-        put(&format!("reward/{role}"), mean.get().into());
+    put("reward/mean", stats.reward.mean.get().into());
+    put("reward/std", stats.reward.std().into());
+    for (role, found) in &stats.by_role {
+        put(&format!("reward/{role}"), found.reward.mean.get().into());
+        put(&format!("reward_std/{role}"), found.reward.std().into());
     }
     for ((role, part), mean) in &stats.reward_parts {
         put(&format!("part/{role}/{part}"), mean.get().into());
@@ -41,6 +43,16 @@ pub fn train_line(
     put("collapse/repetition", stats.repetition.get().into());
     put("collapse/sameness", stats.sameness.get().into());
     put("samples/truncated", stats.truncated.into());
+    for (role, found) in &stats.by_role {
+        let part = |count: u64| Value::from(count as f64 / found.samples.max(1) as f64);
+        put(&format!("role/{role}/zero_advantage"), part(found.zero_advantage));
+        put(&format!("role/{role}/truncated"), part(found.truncated));
+        put(&format!("role/{role}/discarded"), part(found.discarded));
+        put(&format!("role/{role}/tokens_per_sample"), part(found.tokens));
+        put(&format!("role/{role}/tokens"), found.tokens.into());
+        put(&format!("role/{role}/tokens_trained"), found.trained_tokens.into());
+        put(&format!("role/{role}/repetition"), found.repetition.get().into());
+    }
     for (reason, count) in &stats.discarded {
         put(&format!("discarded/{}", reason.as_str()), (*count).into());
     }
@@ -48,6 +60,9 @@ pub fn train_line(
     put("advantage/zero_share", stats.zero_share().into());
     put("staleness/mean", stats.staleness.mean.get().into());
     put("staleness/max", stats.staleness.max.into());
+    for (steps, samples) in stats.staleness.histogram.iter().enumerate() {
+        put(&format!("staleness/samples/{steps}"), (*samples).into());
+    }
     put("loss", loss.loss.into());
     put("loss/entropy", (loss.entropy / tokens).into());
     put("loss/clipped", (loss.clipped / tokens).into());

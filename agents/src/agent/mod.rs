@@ -5,7 +5,7 @@
 //! Nothing here knows what a role means: a role is data.
 
 pub mod alarms;
-mod answers;
+pub(crate) mod answers;
 mod bases;
 mod desk;
 pub mod figures;
@@ -17,6 +17,7 @@ pub mod recent;
 pub mod reclaim;
 pub mod render;
 pub mod replies;
+mod served;
 pub mod training;
 pub mod turns;
 pub mod warm;
@@ -30,14 +31,15 @@ use actix::{Actor, Addr};
 use anyhow::Context;
 use broker::AgentName;
 use broker::bus::Bus;
-use broker::ids::RunId;
+use broker::ids::{RunId, WeightVersion};
 use broker::protocol::control::{Heartbeat, RunPhase, RunState, Saved};
 use broker::topology::Topology;
-use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
+use configs::{AgentConfig, ModelConfig, RunConfig, TrainConfig, ZeroAdvantage};
 use rollout::batch::REFILL_CAP;
-use rollout::text::TextCodec;
+use rollout::text::Speech;
 use tokio::sync::{Notify, watch};
 
+use crate::ended;
 use crate::engine::EngineClient;
 use crate::folder::RunFolder;
 use crate::http;
@@ -79,7 +81,7 @@ pub struct Agent {
     pub topology: Topology,
     pub folder: RunFolder,
     pub incarnation: String,
-    pub text: Arc<TextCodec>,
+    pub text: Arc<dyn Speech>,
     pub ledger: LedgerHandle,
     /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
     pub window: u64,
@@ -98,7 +100,7 @@ impl Agent {
     pub(crate) async fn new(
         env: Env,
         settings: &AgentConfig,
-        text: Arc<TextCodec>,
+        text: Arc<dyn Speech>,
         ledger: LedgerHandle,
     ) -> anyhow::Result<Arc<Self>> {
         let (changed, _) = watch::channel(0);
@@ -145,9 +147,17 @@ impl Agent {
             .insert(beat.agent.clone(), beat);
     }
 
+    /// Says that it has done all, with weights `version`, and goes on serving until the others have too.
+    pub(crate) async fn close(&self, version: WeightVersion) -> anyhow::Result<()> {
+        self.ledger.set_note(ended::NOTE, version.to_string()).await?;
+        self.status.send_modify(|status| status.phase = RunPhase::Closed);
+        self.wait_for_others().await;
+        Ok(())
+    }
+
     /// Goes on serving until every participant has said that it is closed. One that is gone for good is not waited for
     /// longer than a few leases.
-    pub(crate) async fn wait_for_others(&self) {
+    async fn wait_for_others(&self) {
         let patience = tokio::time::Instant::now() + self.config.run.lease.0 * 4;
         while !self.all_closed() && tokio::time::Instant::now() < patience {
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -203,10 +213,14 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
         .get(&env.name)
         .ok_or_else(|| no_such_agent(&env.name, &env.config))?
         .clone();
+    if let ModelConfig::Served(model) = &settings.model {
+        return served::start(env, &settings, model).await;
+    }
     let plan = http::Plan::of(&env.name, &settings)?;
     let prepared = policy::prepare(&env, &settings).await?;
+    let text = prepared.text.clone();
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
-    let agent = Agent::new(env, &settings, prepared.text.clone(), ledger).await?;
+    let agent = Agent::new(env, &settings, text.clone(), ledger).await?;
     // What the others receive is the coordinator's to make: an agent's user may not touch it.
     let own = std::slice::from_ref(&agent.name);
     agent.bus.declare(&agent.topology, own).await?;
@@ -215,10 +229,7 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
     // Before anything is generated: what was asked of the weights that are gone must be answered by their equals.
     training.catch_up().await?;
     let router = listen(&agent, &settings, engine.clone()).await?;
-    let serve = |plan| {
-        let (engine, text) = (engine.clone(), agent.text.clone());
-        http::serve(plan, &agent.name, &agent.run, engine, text, settings.sampling)
-    };
+    let serve = |plan| http::serve(plan, &agent.name, &agent.run, engine.clone(), text, settings.sampling);
     let front = plan.map(serve).transpose()?;
     let serving = front.clone();
     let end = tokio::spawn(async move {

@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
+use broker::ids::WeightVersion;
 use configs::{AgentConfig, Dtype, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
+use trainer::engine::{Engine, EngineOptions};
 use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, peft};
 use trainer::transfer::Form;
+use trainer::weights::Published;
 
 use super::{Env, bases};
+use crate::engine::embedded::EmbeddedEngine;
 
 /// A policy ready to serve and to train.
 pub struct Prepared {
@@ -29,6 +33,18 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// An engine of its weights on a thread of its own, in this process.
+    pub(crate) fn engine(&self, name: &str, version: WeightVersion) -> anyhow::Result<Arc<EmbeddedEngine>> {
+        let options = EngineOptions::from(&self.settings.engine);
+        let served = self.weights.copied_to(self.device, self.settings.dtype)?;
+        let weights = Published::new(served, version);
+        let engine = match &self.base {
+            Some(base) => Engine::with_base(&self.shape, base.share(), weights, options)?,
+            None => Engine::new(&self.shape, weights, options)?,
+        };
+        Ok(EmbeddedEngine::start(name, engine, version, self.text.clone())?)
+    }
+
     /// What engines in other processes hold its weights against.
     pub fn form(&self) -> anyhow::Result<Form> {
         form(self.weights.layout(), self.settings.dtype, self.base.as_ref())
@@ -49,18 +65,28 @@ pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dty
 /// Opens the model's folder, making a random one first if the configuration asks for that.
 pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepared> {
     let (settings, name, seed) = (settings.clone(), env.name.clone(), env.config.run.seed);
-    let model = model_name(&settings, &name)?;
+    let run = env.folder.clone();
+    tokio::task::spawn_blocking(move || prepare_in(|model| run.model(model), &settings, &name, seed)).await?
+}
+
+/// The policy of agent `name` as a run of this seed begins, before any warm start; `place` says where random models lie. Blocking.
+pub(crate) fn prepare_in(
+    place: impl Fn(&AgentName) -> PathBuf,
+    settings: &AgentConfig,
+    name: &AgentName,
+    seed: u64,
+) -> anyhow::Result<Prepared> {
     let folder = match &settings.model {
         ModelConfig::Path(path) => path.clone(),
-        ModelConfig::Random(_) => env.folder.model(&model),
-    };
-    tokio::task::spawn_blocking(move || {
-        if let ModelConfig::Random(random) = &settings.model {
-            make(random, &folder, &model, seed, &name).with_context(|| format!("making the model of agent {name}"))?;
+        ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's: there is no policy to open"),
+        ModelConfig::Random(random) => {
+            let model = model_name(settings, name)?;
+            let folder = place(&model);
+            make(random, &folder, &model, seed, name).with_context(|| format!("making the model of agent {name}"))?;
+            folder
         }
-        open(folder, settings, adapter_seed(seed, &name))
-    })
-    .await?
+    };
+    open(folder, settings.clone(), adapter_seed(seed, name))
 }
 
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
@@ -95,9 +121,8 @@ pub(crate) fn model_name(settings: &AgentConfig, agent: &AgentName) -> anyhow::R
 
 /// Agents with adapters of equally described random models have one base between them: its name follows from what it is.
 fn base_name(random: &RandomModel) -> anyhow::Result<AgentName> {
-    let digest = broker::ids::Digest::of(&serde_json::to_vec(random)?);
-    let name: String = digest.0[..4].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(AgentName::new(&format!("base-{name}"))?)
+    let digest = broker::ids::Digest::of(&serde_json::to_vec(random)?).to_string();
+    Ok(AgentName::new(&format!("base-{}", &digest[..8]))?)
 }
 
 /// Makes tokenizer and weights, the same for the same seed and `name`. A folder that is whole already is left as it is, and
@@ -156,6 +181,13 @@ pub fn lora_shape(config: &LoraConfig) -> LoraShape {
         alpha: config.alpha(),
         targets: config.targets().iter().flat_map(modules).copied().collect(),
     }
+}
+
+/// Every token that is no control token.
+pub(crate) fn words(text: &TextCodec) -> Vec<u32> {
+    (0..text.vocab_size() as u32)
+        .filter(|id| !text.is_control(*id))
+        .collect()
 }
 
 fn model_seed(run_seed: u64, name: &AgentName) -> u64 {

@@ -3,13 +3,13 @@
 //! Rendering is a function of the prompt, so it may run on any thread and in any order; [`super::inbox`] hands the frames on
 //! in the order in which they came.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use broker::ids::Digest;
 use broker::protocol::turn::{Message, Prompt};
 use configs::History;
 use futures_util::future::join_all;
-use rollout::text::TextCodec;
+use rollout::text::Speech;
 use tokio::sync::Semaphore;
 
 use super::recent::{Bounds, Recent};
@@ -34,16 +34,18 @@ pub struct Rendered {
 
 /// Renders on blocking threads, no more at once than there are cores.
 pub struct Renderer {
-    text: Arc<TextCodec>,
+    text: Arc<dyn Speech>,
     history: History,
     known: Mutex<Recent<Digest, Arc<[u32]>>>,
     cores: usize,
     free: Semaphore,
+    /// Whether the template was looked at for tools.
+    looked: Once,
 }
 
 impl Renderer {
     #[must_use]
-    pub fn new(text: Arc<TextCodec>, history: History) -> Arc<Self> {
+    pub fn new(text: Arc<dyn Speech>, history: History) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Arc::new(Self {
             text,
@@ -51,6 +53,7 @@ impl Renderer {
             known: Mutex::new(Recent::new(REMEMBERED)),
             cores,
             free: Semaphore::new(cores),
+            looked: Once::new(),
         })
     }
 
@@ -76,6 +79,19 @@ impl Renderer {
     }
 
     fn one(&self, prompt: &Prompt) -> Result<Rendered, String> {
+        if prompt
+            .messages
+            .first()
+            .is_some_and(|first| first.role == Message::TOOLS)
+        {
+            self.looked.call_once(|| {
+                if !self.text.lists_tools() {
+                    tracing::warn!(
+                        "the model's chat template shows no tools: it has to know from its training or from the prompt what it may call"
+                    );
+                }
+            });
+        }
         let new = self.new_ids(prompt.held.is_empty(), &prompt.messages)?;
         let ids: Arc<[u32]> = self.text.join(&prompt.held, &new, self.history).into();
         let kept = if ids.starts_with(&prompt.held) {
@@ -101,18 +117,17 @@ impl Renderer {
 
 /// Bytes of text, and what a template costs beside them.
 fn work(prompt: &Prompt) -> usize {
-    128 + prompt
-        .messages
-        .iter()
-        .map(|message| message.content.len())
-        .sum::<usize>()
+    128 + prompt.messages.iter().map(Message::bytes).sum::<usize>()
 }
 
 /// Of the messages, each with its lengths, so that no two lists of them share it.
 fn key(first: bool, messages: &[Message]) -> Digest {
     let mut bytes = vec![u8::from(first)];
-    for Message { role, content } in messages {
-        for text in [role, content] {
+    for Message { role, content, images } in messages {
+        bytes.extend((images.len() as u64).to_le_bytes());
+        bytes.extend(images.iter().flat_map(|image| image.at.to_le_bytes()));
+        let urls = images.iter().map(|image| &image.url);
+        for text in [role, content].into_iter().chain(urls) {
             bytes.extend((text.len() as u64).to_le_bytes());
             bytes.extend(text.as_bytes());
         }
@@ -124,11 +139,16 @@ fn key(first: bool, messages: &[Message]) -> Digest {
 mod tests {
     use super::*;
     use configs::TokenizerConfig;
+    use rollout::text::TextCodec;
 
-    fn renderer(history: History) -> Arc<Renderer> {
+    fn codec() -> TextCodec {
         let folder = tempfile::tempdir().unwrap();
         rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
-        Renderer::new(Arc::new(TextCodec::open(folder.path()).unwrap()), history)
+        TextCodec::open(folder.path()).unwrap()
+    }
+
+    fn renderer(history: History) -> Arc<Renderer> {
+        Renderer::new(Arc::new(codec()), history)
     }
 
     fn prompt(held: &[u32], messages: &[(&str, &str)]) -> Prompt {
@@ -136,17 +156,14 @@ mod tests {
             held: held.to_vec(),
             messages: messages
                 .iter()
-                .map(|(role, content)| Message {
-                    role: (*role).into(),
-                    content: (*content).into(),
-                })
+                .map(|(role, content)| Message::new(*role, *content))
                 .collect(),
         }
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_prompt_is_what_the_codec_makes_of_it_whatever_was_rendered_before() {
-        let renderer = renderer(History::Keep);
+        let (renderer, codec) = (renderer(History::Keep), codec());
         let long = "x".repeat(SMALL);
         let (spoken, other) = ([104, 105, 257], [7, 8, 9, 10]);
         let prompts: Arc<[Prompt]> = [
@@ -163,7 +180,7 @@ mod tests {
             let rendered = renderer.render(prompts.clone()).await;
             assert_eq!(rendered.len(), prompts.len());
             for (prompt, rendered) in prompts.iter().zip(rendered) {
-                let expected = renderer.text.render(prompt, History::Keep);
+                let expected = codec.render(prompt, History::Keep);
                 assert_eq!(rendered.clone().map(|r| r.ids.to_vec()).ok(), expected.ok(), "{round}");
                 if let Ok(rendered) = rendered {
                     assert_eq!(rendered.kept, prompt.held.len());

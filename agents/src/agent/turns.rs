@@ -12,7 +12,7 @@ use broker::bus::{Bus, Delivery};
 use broker::ids::RequestId;
 use broker::protocol::turn::{TurnFrame, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
-use rollout::text::TextCodec;
+use rollout::text::Speech;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::answers::{Answers, estimate, outcome, tell};
@@ -86,7 +86,7 @@ pub struct Router {
     topology: Topology,
     bus: Arc<dyn Bus>,
     engine: Arc<dyn EngineClient>,
-    text: Arc<TextCodec>,
+    text: Arc<dyn Speech>,
     frames: HashMap<u64, FrameState>,
     next_frame: u64,
     asked: HashMap<RequestId, Asked>,
@@ -105,7 +105,7 @@ impl Router {
         topology: Topology,
         bus: Arc<dyn Bus>,
         engine: Arc<dyn EngineClient>,
-        text: Arc<TextCodec>,
+        text: Arc<dyn Speech>,
         strikes: Strikes,
     ) -> Self {
         Self {

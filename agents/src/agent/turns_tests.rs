@@ -13,6 +13,7 @@ use super::*;
 use crate::engine::scripted::ScriptedEngine;
 use crate::folder::RunFolder;
 use crate::folder::tests::config_in;
+use rollout::text::TextCodec;
 
 struct Bench {
     bus: Arc<MemoryBus>,

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
+use rollout::workflow::tools::ToolProgram;
 
 use super::failure::Usage;
 use crate::clients::{self, Lack, Processes};
+use crate::participant;
 
 /// Check a configuration and print it with every default filled in
 ///
@@ -22,6 +24,10 @@ pub struct CheckArgs {
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     let config = check(&args.config)?;
+    let problems = crate::participant::unreachable(&config);
+    if !problems.is_empty() {
+        return Err(report(&args.config, &problems));
+    }
     if args.quiet {
         println!("{}: good", args.config.display());
     } else {
@@ -38,8 +44,14 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
         Err(error) => return Err(error.into()),
     };
     let mut problems = sources(&config);
-    if let Err(more) = rollout::workflow::build(&config.workflow, &config.graders) {
-        problems.extend(more);
+    match rollout::workflow::build(&config.workflow, &config.graders, &config.tools) {
+        Err(more) => problems.extend(more),
+        Ok(workflow) => {
+            problems.extend(tools(&workflow.tools()));
+            if problems.is_empty() {
+                problems.extend(unplayable(&config, workflow.as_ref()));
+            }
+        }
     }
     problems.extend(clients(&config));
     if problems.is_empty() {
@@ -49,12 +61,32 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
     }
 }
 
+/// Documents that cannot be read, and servers that cannot be asked.
+fn tools(tools: &[ToolProgram]) -> impl Iterator<Item = Problem> {
+    let found = participant::check_corpora(tools).into_iter();
+    found
+        .chain(participant::check_servers(tools))
+        .map(|(name, message)| Problem {
+            path: format!("tools.{name}.kind"),
+            message,
+        })
+}
+
 /// What speaks against two clients where they are asked for. How much memory is free now says little of another time or machine.
 fn clients(config: &RunConfig) -> Option<Problem> {
     let lack = clients::settle(config.clone(), Processes::One).err()?;
     (!matches!(lack, Lack::Memory { .. })).then(|| Problem {
         path: "workflow.params.clients".into(),
         message: lack.to_string(),
+    })
+}
+
+/// The first of the run's own tasks that the workflow cannot play.
+fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
+    let (key, error) = crate::tasks::check(config, workflow).err()?;
+    Some(Problem {
+        path: key.to_owned(),
+        message: error.to_string(),
     })
 }
 
@@ -69,9 +101,15 @@ fn sources(config: &RunConfig) -> Vec<Problem> {
         .source
         .clone()
         .map(|source| ("eval.source".to_owned(), source));
+    let suites = config
+        .eval
+        .suites
+        .iter()
+        .map(|(name, suite)| (format!("eval.suites.{name}.source"), suite.source.clone()));
     [("tasks.source".to_owned(), config.tasks.source.clone())]
         .into_iter()
         .chain(eval)
+        .chain(suites)
         .chain(warm)
         .filter_map(|(path, source)| {
             let file = Path::new(source.strip_prefix("jsonl:")?);

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::failure::Usage;
 use super::select::RunArg;
 use crate::logs::{Transcript, find_conversation, printable};
+use crate::participant::{PROGRAM, TOOL};
 
 /// Conversations shown at most when the start of an id means many.
 const MOST: usize = 20;
@@ -83,6 +84,10 @@ pub fn render(transcript: &Transcript) -> String {
         } else {
             format!("/{}", turn.seat)
         };
+        if [PROGRAM, TOOL].contains(&turn.agent.as_str()) {
+            let _ = writeln!(text, "\n  {}{seat}, {}\n{}", turn.role, turn.agent, indent(&turn.text));
+            continue;
+        }
         let _ = writeln!(
             text,
             "\n  {}{seat}, agent {}  ({} tokens, weights {}, {}, mean log-prob {:.3})\n{}",

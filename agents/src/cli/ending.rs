@@ -38,11 +38,19 @@ const MEANINGS: [(&str, &str); 5] = [
 /// Each agent before and after, on tasks it was never trained on.
 #[must_use]
 pub fn learned(changes: &[Change]) -> String {
+    let known = MEANINGS.iter().filter_map(|(metric, meaning)| {
+        let change = changes.iter().find(|change| change.metric == *metric)?;
+        Some(((*meaning).to_owned(), change))
+    });
+    let rewards = changes.iter().filter_map(|change| {
+        let agent = change
+            .metric
+            .strip_prefix("reward/")
+            .filter(|rest| !rest.contains('/'))?;
+        Some((format!("{agent}: its reward"), change))
+    });
     let mut text = String::new();
-    for (metric, meaning) in MEANINGS {
-        let Some(change) = changes.iter().find(|change| change.metric == metric) else {
-            continue;
-        };
+    for (meaning, change) in known.chain(rewards) {
         let Change {
             before,
             after,
@@ -53,7 +61,7 @@ pub fn learned(changes: &[Change]) -> String {
             ..
         } = change;
         if text.is_empty() {
-            text.push_str("before and after training, on held-out tasks:\n");
+            text.push_str("before and after training, on the evaluation's tasks:\n");
         }
         let _ = writeln!(
             text,

@@ -3,7 +3,6 @@
 //! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable (try again).
 
 use std::fmt::Write;
-use std::process::ExitCode;
 
 use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
@@ -60,9 +59,9 @@ const UNAVAILABLE: u8 = 75;
 
 /// Prints the error with its causes and a hint, and answers with its exit code.
 #[must_use]
-pub fn tell(error: &anyhow::Error) -> ExitCode {
+pub fn tell(error: &anyhow::Error) -> u8 {
     eprint!("{}", crate::logs::printable(&render(error)));
-    ExitCode::from(code(error))
+    code(error)
 }
 
 /// `error: ...`, indented causes, `hint: ...`.

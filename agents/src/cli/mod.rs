@@ -2,11 +2,15 @@
 
 pub mod audit;
 pub mod check;
+pub mod compare;
 pub mod conversation;
+pub mod cross_play;
 pub mod doctor;
 pub mod ending;
 pub mod engine;
+pub mod eval;
 pub mod failure;
+pub mod judging;
 pub mod learn;
 pub mod logs;
 pub mod orders;
@@ -14,16 +18,18 @@ pub mod overrides;
 mod pair;
 pub mod process;
 pub mod publish;
+pub mod recipes;
 pub mod report;
 pub mod run;
 pub mod select;
 pub mod status;
+pub mod table;
 pub mod tasks;
 pub mod topology;
 pub mod up;
 pub mod workflow;
 
-use std::process::ExitCode;
+use std::io::Write;
 
 use clap::{Parser, Subcommand};
 
@@ -45,7 +51,8 @@ Run:
   up CONFIG           One process per agent and coordinator, over RabbitMQ and Redis
   agent, coordinator  One process of a run, for containers and clusters
   engine CONFIG       An agent's engine as a process of its own
-  learn CONFIG        A team against its solver alone, at equal tokens, over several seeds
+  learn CONFIG        Several seeds: before and after, cross-play; a team against its solver alone
+  recipes             Every recipe that needs no model folder, over real servers, and one table
 
 Before:
   check CONFIG        Every problem of a configuration at once, and all defaults
@@ -63,6 +70,9 @@ While it runs:
   checkpoint RUN      A joint snapshot: every agent's checkpoint, nothing in flight
 
 After:
+  eval CONFIG         Tasks and suites with chosen weights: avg@k, pass@k, maj@k, tokens
+  cross-play RUN      Trained agents with initial partners: whose training helped
+  compare A B         Two runs, or two sets of runs, by their last evaluations
   report              One page of curves and conversations, to open in a browser
   conversation ID     Who said what, and what it earned
   audit               Nothing lost, nothing counted twice
@@ -79,6 +89,7 @@ Exit codes: 0 ok, 1 failed, 2 wrong usage or configuration, 70 a bug, 75 a servi
 enum Command {
     Run(run::RunArgs),
     Learn(learn::LearnArgs),
+    Recipes(recipes::RecipesArgs),
     Up(up::UpArgs),
     Agent(process::AgentArgs),
     Coordinator(process::CoordinatorArgs),
@@ -94,6 +105,9 @@ enum Command {
     Resume(orders::ResumeArgs),
     Drain(orders::DrainArgs),
     Checkpoint(orders::CheckpointArgs),
+    Eval(eval::EvalArgs),
+    CrossPlay(cross_play::CrossPlayArgs),
+    Compare(compare::CompareArgs),
     Report(report::ReportArgs),
     Conversation(conversation::ConversationArgs),
     Audit(audit::AuditArgs),
@@ -101,11 +115,11 @@ enum Command {
 }
 
 /// Reads the command line and does what it says.
-#[must_use]
-pub fn main() -> ExitCode {
+pub fn main() -> ! {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Learn(args) => learn::run(&args),
+        Command::Recipes(args) => recipes::run(&args),
         Command::Up(args) => up::run(&args),
         Command::Agent(args) => process::agent(&args),
         Command::Coordinator(args) => process::coordinator(&args),
@@ -121,15 +135,27 @@ pub fn main() -> ExitCode {
         Command::Resume(args) => orders::resume(&args),
         Command::Drain(args) => orders::drain(&args),
         Command::Checkpoint(args) => orders::checkpoint(&args),
+        Command::Eval(args) => eval::run(&args),
+        Command::CrossPlay(args) => cross_play::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Conversation(args) => conversation::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Workflow(args) => workflow::run(&args),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match outcome {
+        Ok(()) => 0,
         Err(error) => failure::tell(&error),
-    }
+    };
+    leave(code.into())
+}
+
+/// Ends the process. Threads of an engine or a trainer may still compute, and the C library's usual way out would destroy under them
+/// what libtorch computes with: so it is not taken.
+pub fn leave(code: i32) -> ! {
+    // A reader that is gone misses nothing.
+    let _ = std::io::stdout().flush();
+    signal_hook::low_level::exit(code)
 }
 
 #[cfg(test)]
@@ -163,6 +189,13 @@ mod tests {
             "dyad logs a -f --level debug --conversation ab01/3",
             "dyad publish - --run latest",
             "dyad learn configs/arithmetic.toml --seeds 3",
+            "dyad eval configs/signal.toml --checkpoint a=latest@initial --samples 8 --suite math500=tasks.jsonl",
+            "dyad eval --run latest --json figures.json",
+            "dyad cross-play r-1 r-2",
+            "dyad compare r-1 r-2 --json difference.json",
+            "dyad compare --a r-1 r-2 --b r-3 r-4",
+            "dyad recipes configs/signal.toml --steps 3",
+            "dyad learn configs/signal.toml configs/guess-number.toml --steps 10",
             "dyad tasks dead --requeue",
             "dyad tasks dead --drop t1 t2",
             "dyad agent --name a --run r-1",

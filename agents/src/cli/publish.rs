@@ -1,6 +1,5 @@
 //! `dyad publish FILE`: tasks to a run, validated before the first is sent, counted by the broker's confirms.
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,20 +10,16 @@ use anyhow::Context;
 use broker::bus::{Bus, Outgoing, PublishError};
 use broker::ids::RunId;
 use broker::protocol::Kind;
-use broker::protocol::task::Task;
 use broker::topology::Topology;
-use bytes::Bytes;
 use clap::Args;
 use futures_util::stream::{self, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
-use rollout::workflow::Workflow;
 
 use super::failure::{Unavailable, Usage};
+use super::judging::{Checked, Rules, validate};
 use super::select;
 use crate::folder::{FolderError, RunFolder};
 
-/// Problems printed at most.
-const SHOWN: usize = 20;
 /// Tasks that wait for their confirm at once.
 const WINDOW: usize = 512;
 
@@ -49,7 +44,7 @@ pub struct PublishArgs {
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
     /// Only check the lines
-    #[arg(long)]
+    #[arg(long, visible_alias = "validate-only")]
     pub dry_run: bool,
 }
 
@@ -116,104 +111,6 @@ pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
         return Ok(text);
     }
     std::fs::read(file).map_err(|error| Usage::new(format!("cannot read {}: {error}", file.display())).into())
-}
-
-/// What a task must be.
-pub struct Rules {
-    pub limit: usize,
-    /// The run's workflow by name, if known.
-    pub kind: Option<String>,
-    pub workflow: Option<Arc<dyn Workflow>>,
-}
-
-/// Of a run of which nothing is known.
-impl Default for Rules {
-    fn default() -> Self {
-        Self {
-            limit: 1 << 20,
-            kind: None,
-            workflow: None,
-        }
-    }
-}
-
-impl Rules {
-    #[must_use]
-    pub fn of(config: &configs::RunConfig) -> Self {
-        Self {
-            limit: usize::try_from(config.run.message_cap.0).unwrap_or(usize::MAX),
-            kind: Some(config.workflow.kind.clone()),
-            workflow: rollout::workflow::build(&config.workflow, &config.graders).ok(),
-        }
-    }
-}
-
-/// A line that is a task, with its id.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Checked {
-    pub id: String,
-    pub body: Bytes,
-}
-
-/// Every line as a task, or every line that is none, by number. Blank lines are passed over.
-pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
-    let mut problems = Vec::new();
-    let mut tasks = Vec::new();
-    let mut seen: HashMap<String, usize> = HashMap::new();
-    for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            continue;
-        }
-        let number = index + 1;
-        let checked = check(line, rules, None).and_then(|task| match seen.insert(task.id.clone(), number) {
-            None => Ok(task),
-            Some(first) => Err(format!(
-                "it has the id {:?} of line {first}: an id is done once",
-                task.id
-            )),
-        });
-        match checked {
-            Ok(task) => tasks.push(task),
-            Err(problem) => problems.push(format!("line {number}: {problem}")),
-        }
-    }
-    if problems.is_empty() && !tasks.is_empty() {
-        return Ok(tasks);
-    }
-    if problems.is_empty() {
-        return Err(Usage::new("there is no task in it")
-            .hint("one JSON object per line")
-            .into());
-    }
-    let (wrong, all) = (problems.len(), problems.len() + tasks.len());
-    problems.truncate(SHOWN);
-    let more = if wrong > SHOWN {
-        format!("\n  ... and {} more", wrong - SHOWN)
-    } else {
-        String::new()
-    };
-    let list = problems.join("\n  ");
-    Err(Usage::new(format!("{wrong} of {all} lines are no task for this run; nothing was sent\n  {list}{more}"))
-        .hint("a task is {\"prompt\": \"...\", \"label\": ..., \"id\": \"...\"}; label and id may be left out if the workflow allows it")
-        .into())
-}
-
-/// Judges a task; `message_id` names it if it does not name itself.
-pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Result<Checked, String> {
-    let task = Task::parse(line, rules.limit).map_err(|e| e.to_string())?;
-    if let (Some(asked), Some(plays)) = (&task.workflow, &rules.kind)
-        && asked != plays
-    {
-        return Err(format!("it asks for workflow {asked:?} and this run plays {plays:?}"));
-    }
-    if let Some(workflow) = &rules.workflow {
-        workflow.check_task(&task)?;
-    }
-    Ok(Checked {
-        id: task.resolve_id(message_id, line),
-        body: Bytes::copy_from_slice(line),
-    })
 }
 
 /// What became of the tasks.
@@ -357,6 +254,7 @@ fn progress(tasks: usize) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use broker::bus::memory::MemoryBus;
+    use bytes::Bytes;
 
     use super::*;
     use crate::cli::failure::{code, render};
@@ -366,35 +264,7 @@ mod tests {
             limit: 200,
             kind: Some("signal".into()),
             workflow: None,
-        }
-    }
-
-    #[test]
-    fn every_wrong_line_is_named_and_none_is_sent() {
-        let text = [
-            r#"{"prompt": "o1", "id": "x"}"#.to_owned(),
-            r#"{"prompt": "o1""#.into(),
-            String::new(),
-            r#"{"prompt": 7}"#.into(),
-            r#"{"prompt": "o2", "workflow": "chess"}"#.into(),
-            r#"{"prompt": "o3", "id": "x"}"#.into(),
-            format!(r#"{{"prompt": "{}"}}"#, "o".repeat(300)),
-            r#"{"prompt": "o1", "lable": 3}"#.into(),
-        ]
-        .join("\n");
-        let error = validate(text.as_bytes(), &rules()).unwrap_err();
-        assert_eq!(code(&error), 2);
-        let text = render(&error);
-        assert!(text.starts_with("error: 6 of 7 lines are no task"), "{text}");
-        for part in [
-            "line 2: ",
-            "line 4: ",
-            "line 5: it asks for workflow \"chess\"",
-            "of line 1",
-            "line 7: ",
-            "`lable`",
-        ] {
-            assert!(text.contains(part), "{part} is not in\n{text}");
+            config: None,
         }
     }
 

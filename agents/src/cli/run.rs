@@ -50,7 +50,9 @@ pub(super) fn settled(config: RunConfig, processes: Processes) -> anyhow::Result
 fn refused(lack: Lack) -> Usage {
     let usage = Usage::new(format!("workflow.params.clients: {lack}"));
     match lack {
-        Lack::Memory { .. } => usage.hint("clients = \"auto\" lets one client play both roles where two cannot be"),
+        Lack::Memory { .. } => {
+            usage.hint("clients = \"auto\" lets one client play both roles where memory for two lacks")
+        }
         _ => usage,
     }
 }

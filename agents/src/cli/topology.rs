@@ -14,7 +14,7 @@ use broker::seal::{self, SealKey};
 use broker::topology::{Principal, Topology};
 use broker::users::{User, acl, definitions};
 use clap::{Args, Subcommand};
-use configs::RunConfig;
+use configs::{ParticipantName, RunConfig};
 
 use super::failure::Usage;
 use crate::folder::RunFolder;
@@ -44,7 +44,7 @@ enum TopologyCommand {
 /// one kind of process, with its password: give each process its own file and no other. The coordinator's has also
 /// DYAD_TASK_KEY, by which coordinators know the tasks again that agents hand back. Passwords are random; or set
 /// DYAD_PASSWORD_COORDINATOR, DYAD_PASSWORD_AGENT_A, DYAD_PASSWORD_PUBLISHER, DYAD_PASSWORD_OPERATOR,
-/// DYAD_PASSWORD_ONLOOKER, DYAD_TASK_KEY.
+/// DYAD_PASSWORD_ONLOOKER, DYAD_TASK_KEY; of a remote participant judge, DYAD_PASSWORD_PARTICIPANT_JUDGE.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     /// The run: a run folder's or, with --config, the id that its processes are given
@@ -87,7 +87,7 @@ pub fn run(args: &TopologyArgs) -> anyhow::Result<()> {
         "redis://127.0.0.1:6379/0",
     )?;
     let agents = config.participants();
-    let users = users(&topology, &agents)?;
+    let users = users(&topology, &agents, config.remotes())?;
     let task_key = task_key(&args.out.join("coordinator.env"))?;
     let vhost = vhost(&broker)?;
     if args.out.join(DEFINITIONS).exists() && !args.replace {
@@ -143,15 +143,19 @@ fn server(given: Option<&str>, configured: &str, option: &str, example: &str) ->
     Ok(url.to_owned())
 }
 
-fn users(topology: &Topology, agents: &[AgentName]) -> anyhow::Result<Vec<User>> {
-    let everybody = Principal::all(agents);
+fn users(
+    topology: &Topology,
+    agents: &[AgentName],
+    participants: BTreeSet<ParticipantName>,
+) -> anyhow::Result<Vec<User>> {
+    let everybody = Principal::all(agents, participants);
     let mut variables = BTreeSet::new();
     let mut users = Vec::new();
     for who in &everybody {
         let variable = variable("DYAD_PASSWORD", who);
         if !variables.insert(variable.clone()) {
             return Err(Usage::new(format!(
-                "{variable} would be of two agents: their names differ in '-' and '_' only"
+                "{variable} would be of two agents or participants: their names differ in '-' and '_' only"
             ))
             .hint("rename one of them")
             .into());

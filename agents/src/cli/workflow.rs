@@ -6,16 +6,21 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::RoleName;
-use broker::ids::WeightVersion;
+use broker::bus::amqp::redact;
+use broker::ids::{RunId, WeightVersion};
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, TurnOutcome, VersionSpan};
+use broker::topology::Topology;
 use clap::{Args, Subcommand};
 use configs::RunConfig;
 use rollout::group::{GroupRun, MemberEnd, Rules, RunSpec, Wanted};
+use rollout::workflow::Workflow;
+use rollout::workflow::program::Place;
 
 use super::conversation::{prompt_text, render};
+use super::failure::Usage;
 use crate::logs::{Transcript, TranscriptTurn};
-use crate::participant::Host;
+use crate::participant::{Host, Line};
 
 /// Try a workflow out
 #[derive(Debug, Args)]
@@ -37,14 +42,21 @@ pub struct TestArgs {
     /// Tasks, one JSON object a line
     #[arg(long)]
     pub task: PathBuf,
-    /// What a role says; of several, its seed draws one. A role without any says the label, `approve` or `reject`
-    #[arg(long = "say", value_name = "ROLE=TEXT")]
+    /// What a role says, at one of its turns with ROLE@TURN; of several, its seed draws one. A role without any says the
+    /// label, `approve` or `reject`
+    #[arg(long = "say", value_name = "ROLE[@TURN]=TEXT")]
     pub says: Vec<String>,
     /// Conversations of each task
     #[arg(long, default_value_t = 1)]
     pub members: u16,
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Where remote participants are asked
+    #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
+    pub broker: Option<String>,
+    /// The run under whose name they listen (DYAD_RUN)
+    #[arg(long, default_value = "workflow-test", value_name = "RUN")]
+    pub run: String,
     /// As JSON, one conversation a line
     #[arg(long)]
     pub json: bool,
@@ -55,12 +67,23 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let config = super::check::check(&args.config)?;
     let lines = std::fs::read_to_string(&args.task).with_context(|| format!("reading {}", args.task.display()))?;
     let says = says(&args.says)?;
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+        .map_err(|problems| super::problems_error(&problems))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let line = runtime.block_on(line(args, &*workflow))?;
+    let host = runtime.block_on(async { Host::start(workflow.clone(), line) });
     for (number, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let task = Task::parse(line.as_bytes(), config.run.message_cap.0 as usize)
             .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
         let seed = args.seed.unwrap_or(config.run.seed);
-        for transcript in runtime.block_on(play(&config, task, args.members.max(1), seed, &says))? {
+        for transcript in runtime.block_on(play(
+            &config,
+            (&workflow, &host),
+            task,
+            args.members.max(1),
+            seed,
+            &says,
+        ))? {
             if args.json {
                 println!("{}", crate::logs::printable(&serde_json::to_string(&transcript)?));
             } else {
@@ -69,6 +92,28 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The way to the workflow's remote participants, if it has any.
+async fn line(args: &TestArgs, workflow: &dyn Workflow) -> anyhow::Result<Option<Arc<Line>>> {
+    let mut places = workflow.programs().into_iter().map(|program| program.place);
+    let Some(name) = places.find_map(|place| match place {
+        Place::Remote(name) => Some(name),
+        Place::Process(_) | Place::Judge(_) => None,
+    }) else {
+        return Ok(None);
+    };
+    let Some(url) = &args.broker else {
+        let message = format!("the remote participant {name} is asked over RabbitMQ, and no broker is known");
+        return Err(Usage::new(message).hint("give --broker URL or set DYAD_BROKER").into());
+    };
+    let run = RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is no run id", args.run)))?;
+    let bus = super::select::connect(url, "workflow test").await?;
+    let topology = Topology::new(run);
+    bus.declare(&topology, &[]).await?;
+    let line = Line::open(&bus, &topology, &crate::ids::incarnation(), workflow).await?;
+    eprintln!("asking {name} as run {} at {}", args.run, redact(url));
+    Ok(line)
 }
 
 /// What each role may say.
@@ -88,16 +133,14 @@ fn says(given: &[String]) -> anyhow::Result<Says> {
 /// Plays a group of `task` to its end: agents say what `says` has, drawn by each turn's seed; programs are asked for real.
 pub async fn play(
     config: &RunConfig,
+    (workflow, host): (&Arc<dyn Workflow>, &Host),
     task: Task,
     members: u16,
     seed: u64,
     says: &Says,
 ) -> anyhow::Result<Vec<Transcript>> {
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders)
-        .map_err(|problems| super::problems_error(&problems))?;
     workflow.check_task(&task).map_err(anyhow::Error::msg)?;
     let task = Arc::new(task);
-    let host = Host::start(workflow.clone());
     let mut run = GroupRun::new(RunSpec {
         workflow: workflow.clone(),
         task: task.clone(),
@@ -125,14 +168,16 @@ pub async fn play(
     let rules = Rules::new(&config.workflow, &workflow.roles(), Default::default());
     let ends = run.finish().into_iter().enumerate();
     Ok(ends
-        .map(|(member, end)| told(config, &rules, &task, member, end))
+        .map(|(member, end)| told(config, &rules, host, &task, member, end))
         .collect())
 }
 
 /// An answer without a model, a function of the turn's seed.
 fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     let usual = [prompt_text(&task.label), "approve".to_owned(), "reject".to_owned()];
-    let choices = says.get(wanted.key.role.as_str()).map_or(&usual[..], Vec::as_slice);
+    let role = wanted.key.role.as_str();
+    let at_turn = says.get(&format!("{role}@{}", wanted.key.turn));
+    let choices = at_turn.or_else(|| says.get(role)).map_or(&usual[..], Vec::as_slice);
     let choice = (wanted.seed % choices.len().max(1) as u64) as usize;
     let version = WeightVersion::default();
     Generation {
@@ -152,7 +197,7 @@ fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     }
 }
 
-fn told(config: &RunConfig, rules: &Rules, task: &Task, member: usize, end: MemberEnd) -> Transcript {
+fn told(config: &RunConfig, rules: &Rules, host: &Host, task: &Task, member: usize, end: MemberEnd) -> Transcript {
     let mut transcript = Transcript {
         conversation: format!("test/{member}"),
         task: task.id.clone().unwrap_or_else(|| "test".into()),
@@ -173,7 +218,7 @@ fn told(config: &RunConfig, rules: &Rules, task: &Task, member: usize, end: Memb
             .workflow
             .roles
             .get(role)
-            .map_or("program", |agent| agent.as_str())
+            .map_or(host.kind(role), |agent| agent.as_str())
     };
     let turn = |(key, made): (broker::ids::TurnKey, Generation)| TranscriptTurn {
         agent: agent(&key.role).to_owned(),
@@ -235,6 +280,18 @@ mod tests {
         config
     }
 
+    async fn played(
+        config: &RunConfig,
+        task: Task,
+        members: u16,
+        seed: u64,
+        says: &Says,
+    ) -> anyhow::Result<Vec<Transcript>> {
+        let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+        let host = Host::start(workflow.clone(), None);
+        play(config, (&workflow, &host), task, members, seed, says).await
+    }
+
     fn sum() -> Task {
         Task::parse(br#"{"id": "sum", "prompt": "2+3=", "label": 5}"#, 1000).unwrap()
     }
@@ -257,8 +314,10 @@ mod tests {
 
     #[tokio::test]
     async fn the_workflow_in_python_plays_as_the_one_in_rust() {
-        let python = play(&example("process"), sum(), 16, 3, &answers()).await.unwrap();
-        let rust = play(&example("solve-verify"), sum(), 16, 3, &answers()).await.unwrap();
+        let python = played(&example("process"), sum(), 16, 3, &answers()).await.unwrap();
+        let rust = played(&example("solve-verify"), sum(), 16, 3, &answers())
+            .await
+            .unwrap();
         assert_eq!((python.len(), rust.len()), (16, 16));
         let mut retries = 0;
         for (python, rust) in python.iter().zip(&rust) {
@@ -290,13 +349,60 @@ mod tests {
             grader.timeout = configs::HumanDuration::from_secs(120);
         }
         let says = says(&["solver=it is 5", "verifier=approve"].map(String::from)).unwrap();
-        let played = play(&config, sum(), 1, 0, &says).await.unwrap();
+        let played = played(&config, sum(), 1, 0, &says).await.unwrap();
         assert!(
             (played[0].rewards["solver"]["correct"] - 0.8).abs() < 1e-6,
             "{:?}",
             played[0].rewards
         );
         assert!(played[0].turns.iter().any(|turn| turn.role == "grade-solver"));
+    }
+
+    /// The whole path of a call: documents on disk, a sub agent's conversation, and what is printed of it.
+    #[tokio::test]
+    async fn tools_are_played_for_real_and_printed() {
+        let text = std::fs::read_to_string(root().join("configs/deep-research.toml")).unwrap();
+        let stones = format!("corpus:{}/configs/data/stones", root().display());
+        let text = text.replace("corpus:configs/data/stones", &stones);
+        let config = RunConfig::parse(&text, Path::new("deep-research.toml")).unwrap();
+        let call = |name: &str, argument: &str, value: &str| {
+            format!("<tool_call>{{\"name\":\"{name}\",\"arguments\":{{\"{argument}\":\"{value}\"}}}}</tool_call>")
+        };
+        let given = [
+            format!("main@0={}", call("research", "task", "amber")),
+            format!("sub@0={}", call("search", "query", "amber")),
+            format!("sub@1={}", call("visit", "id", "amber.md")),
+            "sub@2=<result>yellow</result>".into(),
+            "main@1=<answer>yellow</answer>".into(),
+        ];
+        let task = Task::parse(br#"{"id": "amber", "prompt": "amber", "label": "yellow"}"#, 1000).unwrap();
+        let played = played(&config, task, 1, 0, &says(&given).unwrap()).await.unwrap();
+        let spoke: Vec<(&str, &str)> = played[0]
+            .turns
+            .iter()
+            .map(|turn| (turn.role.as_str(), turn.agent.as_str()))
+            .collect();
+        let expected = [
+            ("main", "main"),
+            ("sub", "sub"),
+            ("sub-search", "tool"),
+            ("sub", "sub"),
+            ("sub-visit", "tool"),
+            ("sub", "sub"),
+            ("main", "main"),
+        ];
+        assert_eq!(spoke, expected);
+        assert!(
+            (played[0].rewards["sub"]["total"] - 1.5).abs() < 1e-6,
+            "{:?}",
+            played[0].rewards
+        );
+        let shown = render(&played[0]);
+        let found = "  sub-search, tool\n    1. [amber.md] amber\n    amber amber is yellow and light\n";
+        assert!(
+            shown.contains(found) && shown.contains("\"query\":\"amber\""),
+            "{shown}"
+        );
     }
 
     #[tokio::test]
@@ -310,7 +416,7 @@ mod tests {
         // No label: the example's program raises.
         let task = Task::parse(br#"{"id": "sum", "prompt": "2+3=", "label": "five"}"#, 1000).unwrap();
         let says = says(&["solver=5", "verifier=approve"].map(String::from)).unwrap();
-        let played = play(&config, task, 1, 0, &says).await.unwrap();
+        let played = played(&config, task, 1, 0, &says).await.unwrap();
         let status = &played[0].status;
         assert!(
             status.starts_with("failed: ") && status.ends_with("(the last of 2 tries)"),

@@ -23,10 +23,11 @@ use super::evals::Evals;
 use super::gate::Gate;
 use super::rounds::Decided;
 use super::snapshot::Snapshot;
+use super::talk::Talk;
 use crate::ended;
 use crate::logs::Transcripts;
 use crate::metrics::{Metrics, MetricsWriter};
-use crate::participant::Host;
+use crate::participant::{Host, Line};
 use crate::strikes::Strikes;
 use crate::tasks::Feed;
 
@@ -164,6 +165,7 @@ pub struct Coordinator {
     pub(super) counters: Counters,
     /// Conversations and seats that left the statistics, by the code of their reason.
     pub(super) failed: BTreeMap<&'static str, u64>,
+    pub(super) talk: Talk,
     pub(super) metrics: MetricsWriter,
     pub(super) transcripts: Transcripts,
     pub(super) seq: u64,
@@ -176,13 +178,20 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    pub fn new(env: Arc<Env>, ended: oneshot::Sender<anyhow::Result<()>>) -> anyhow::Result<Self> {
+    /// `line`: how remote participants are asked, if there are any.
+    pub fn new(
+        env: Arc<Env>,
+        line: Option<Arc<Line>>,
+        ended: oneshot::Sender<anyhow::Result<()>>,
+    ) -> anyhow::Result<Self> {
+        crate::tasks::check(&env.config, env.workflow.as_ref())
+            .map_err(|(key, error)| anyhow::anyhow!("{key}: {error}"))?;
         let feed = Feed::open(&env.config)?;
         let process = format!("coordinator-{}", env.incarnation);
         let evals = Evals::open(&env.config, &env.folder, &process)?;
         Ok(Self {
             rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
-            host: Arc::new(Host::start(env.workflow.clone())),
+            host: Arc::new(Host::start(env.workflow.clone(), line)),
             gate: Gate::new(env.config.run.mode, env.batches()),
             beats: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -211,7 +220,8 @@ impl Coordinator {
             snapshot_done: None,
             counters: Counters::default(),
             failed: BTreeMap::new(),
-            metrics: MetricsWriter::open(&env.folder.metrics(&process), None)?,
+            talk: Talk::new(&env.config, env.workflow.as_ref()),
+            metrics: MetricsWriter::open(&env.folder.metrics(&process), Some(&env.folder.tensorboard(&process)))?,
             transcripts: Transcripts::open(&env.folder.transcripts(&process))?,
             seq: 0,
             started: Instant::now(),

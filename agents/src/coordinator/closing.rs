@@ -58,6 +58,10 @@ impl Coordinator {
         if let Some(open) = self.open.get(&group) {
             let step = self.lead_step();
             self.tell(group, open, &members, step);
+            self.talk.add(&members, |seat| self.rules.reward(seat));
+            if let Some(line) = self.talk.line(step) {
+                self.metrics.write(line);
+            }
         }
         self.count(&assembled);
         let decided = Decided {

@@ -9,14 +9,16 @@ use broker::protocol::control::RunPhase;
 use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
-use rollout::group::{GroupRun, MemberEnd, RunSpec};
+use rollout::group::{GroupRun, MemberEnd, Rules, RunSpec};
 use tokio::time::Instant;
 
 use super::actor::{Coordinator, Open, Purpose};
 use super::pool::Pool;
+use crate::eval::figures;
 use crate::folder::RunFolder;
 use crate::logs::Appender;
 use crate::metrics::Metrics;
+use crate::stats::repeated;
 use crate::summary::Evaluation;
 
 /// The role whose first answers the verifier's pool is chosen from.
@@ -171,7 +173,7 @@ impl Coordinator {
         let Some(current) = self.evals.current.as_mut() else {
             return;
         };
-        current.add(&open, &members);
+        current.add(&open, &members, &self.rules);
         let (step, stage) = (current.found.step, current.stage);
         if stage == Stage::Conversations {
             self.tell(group, &open, &members, step);
@@ -269,7 +271,7 @@ impl Coordinator {
 }
 
 impl Current {
-    fn add(&mut self, open: &Open, members: &[MemberEnd]) {
+    fn add(&mut self, open: &Open, members: &[MemberEnd], rules: &Rules) {
         self.left = self.left.saturating_sub(1);
         let id = open
             .task_id
@@ -292,22 +294,19 @@ impl Current {
                 self.failed += 1;
                 continue;
             };
-            for (name, value) in &outcome.metrics {
-                self.put(name, &id, *value);
-            }
             if self.stage != Stage::Conversations {
+                for (name, value) in &outcome.metrics {
+                    self.put(name, &id, *value);
+                }
                 continue;
             }
-            let mut tokens: BTreeMap<&str, usize> = BTreeMap::new();
-            for (key, made) in turns(end) {
-                *tokens.entry(key.role.as_str()).or_default() += made.output_ids.len();
-                if key.role.as_str() == SOLVER && key.turn == 0 {
-                    self.solutions
-                        .insert(id.clone(), ((*open.task).clone(), made.text.clone()));
-                }
+            for (name, value) in figures::of(rules, outcome, turns(end)) {
+                self.put(&name, &id, value);
             }
-            for (role, tokens) in tokens {
-                self.put(&format!("tokens/{role}"), &id, tokens as f64);
+            let first = |(key, _): &&(TurnKey, Generation)| key.role.as_str() == SOLVER && key.turn == 0;
+            if let Some((_, made)) = turns(end).iter().rfind(first) {
+                self.solutions
+                    .insert(id.clone(), ((*open.task).clone(), made.text.clone()));
             }
         }
     }
@@ -337,27 +336,21 @@ fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec
     floors.iter().filter_map(low).collect()
 }
 
+/// What a conversation of one role came to say, and its success. Turns before its last one called tools.
+fn answer(end: &MemberEnd) -> Option<(&str, f64)> {
+    let MemberEnd::Ended { outcome, .. } = end else {
+        return None;
+    };
+    let (_, made) = turns(end).iter().rev().find(|(key, _)| key.role.as_str() == SOLVER)?;
+    let (_, success) = outcome.metrics.iter().find(|(name, _)| *name == "success")?;
+    Some((made.text.trim(), *success))
+}
+
 /// The success of the answer that the most members gave; of the earliest of those that tie.
 fn majority(members: &[MemberEnd]) -> Option<f64> {
-    let mut counted: Vec<(&str, usize, f64)> = Vec::new();
-    for end in members {
-        let (MemberEnd::Ended { outcome, .. }, Some((_, made))) = (end, turns(end).first()) else {
-            continue;
-        };
-        let Some((_, success)) = outcome.metrics.iter().find(|(name, _)| *name == "success") else {
-            continue;
-        };
-        let answer = made.text.trim();
-        match counted.iter_mut().find(|(text, ..)| *text == answer) {
-            Some(known) => known.1 += 1,
-            None => counted.push((answer, 1, *success)),
-        }
-    }
-    let most = counted.iter().map(|(_, n, _)| *n).max()?;
-    counted
-        .iter()
-        .find(|(_, n, _)| *n == most)
-        .map(|(.., success)| *success)
+    let answers: Vec<(&str, f64)> = members.iter().filter_map(answer).collect();
+    let most = repeated::majority(&answers, |(a, _), (b, _)| a == b)?;
+    answers.get(most).map(|(_, success)| *success)
 }
 
 #[cfg(test)]

@@ -138,7 +138,7 @@ impl FrameBuilder {
         }
         let index = self.frame.prompts.len() as u32;
         alike.push(index);
-        self.bytes += 4 * prompt.held.len() + prompt.messages.iter().map(|m| m.content.len() + 16).sum::<usize>();
+        self.bytes += 4 * prompt.held.len() + prompt.messages.iter().map(|m| m.bytes() + 16).sum::<usize>();
         self.frame.prompts.push(prompt);
         index
     }

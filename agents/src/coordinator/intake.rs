@@ -18,6 +18,7 @@ use super::Env;
 use super::actor::{Coordinator, Input};
 use super::admission::Candidate;
 use super::io;
+use crate::sight;
 use crate::strikes::{OUT, Standing, Strikes};
 
 /// Tasks taken from the queue and not yet in an agent's custody, at most.
@@ -186,6 +187,7 @@ pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
         _ => env
             .workflow
             .check_task(&task)
+            .and_then(|()| sight::check(&env.config, &task))
             .map(|()| task)
             .map_err(TaskError::Content),
     }

@@ -4,7 +4,8 @@
 //! ([`io`]) and comes back as one of its [`actor::Input`]s, the closed list of everything that can happen. Its parts:
 //! [`phases`] (where the run is), [`beats`] (who is there), [`leases`] (what is ours), [`gate`] (how much may be admitted), [`rounds`]
 //! (the journal of a synchronous round), [`snapshot`] (joint checkpoints), [`admission`] (custody and claim), [`turns`] (asking), [`commits`] (what the answers do), [`frames`] (what
-//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`pool`] (solutions on which a
+//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`talk`] (figures of
+//! conversations), [`pool`] (solutions on which a
 //! verifier is measured).
 
 pub mod actor;
@@ -24,6 +25,7 @@ pub mod phases;
 pub mod pool;
 pub mod rounds;
 pub mod snapshot;
+pub mod talk;
 pub mod transcripts;
 pub mod turns;
 
@@ -46,6 +48,7 @@ use rollout::workflow::Workflow;
 use tokio::sync::oneshot;
 
 use crate::folder::RunFolder;
+use crate::participant::Line;
 
 /// What a coordinator works with.
 pub struct Env {
@@ -123,7 +126,8 @@ pub async fn start(env: Env) -> anyhow::Result<(Addr<actor::Coordinator>, End)> 
     env.bus.declare_queue(&results).await?;
     env.bus.declare_queue(&control).await?;
     let (ended, end) = oneshot::channel();
-    let mut coordinator = actor::Coordinator::new(env.clone(), ended)?;
+    let line = Line::open(&env.bus, &env.topology, &env.incarnation, &*env.workflow).await?;
+    let mut coordinator = actor::Coordinator::new(env.clone(), line, ended)?;
     if env.alone {
         coordinator.resent = rounds::resend(&env).await?;
     }

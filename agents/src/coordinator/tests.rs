@@ -47,7 +47,7 @@ impl Bench {
         bus.declare(&topology, &config.participants()).await.unwrap();
         let env = Env {
             run: folder.run().clone(),
-            workflow: rollout::workflow::build(&config.workflow, &config.graders).unwrap(),
+            workflow: rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap(),
             config: Arc::new(config),
             bus: bus.clone(),
             store: store.clone(),
@@ -59,7 +59,7 @@ impl Bench {
         };
         let (ended, end) = tokio::sync::oneshot::channel();
         Self {
-            coordinator: Coordinator::new(Arc::new(env), ended).unwrap(),
+            coordinator: Coordinator::new(Arc::new(env), None, ended).unwrap(),
             ctx: Context::new(),
             bus,
             store,

@@ -58,7 +58,7 @@ impl Coordinator {
             role: key.role.to_string(),
             seat: key.seat,
             turn: key.turn,
-            agent: agent.map_or_else(|| "program".to_owned(), ToString::to_string),
+            agent: agent.map_or_else(|| self.host.kind(&key.role).to_owned(), ToString::to_string),
             text: made.text.clone(),
             tokens: made.output_ids.len() as u32,
             version: newest.to_string(),

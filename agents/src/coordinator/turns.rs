@@ -13,14 +13,14 @@ use broker::ids::{Digest, GroupId, RequestId};
 use broker::protocol::Kind;
 use broker::protocol::turn::{Prompt, ResultFrame, Sampling, TurnFrame};
 use broker::{AgentName, RoleName};
-use configs::Mode;
+use configs::{Mode, RoleSampling, SamplingConfig};
 use tokio::time::Instant;
 
 use super::actor::{Coordinator, Input, Purpose, WaveState};
 use super::frames::{self, Wanted};
 use super::hosted::Hosted;
 use super::io;
-use crate::failure;
+use crate::{failure, sight};
 
 /// After how long a silent request is sent again to an agent that is alive. Repeats are harmless.
 const SILENT: Duration = Duration::from_secs(60);
@@ -88,13 +88,10 @@ impl Coordinator {
     fn address(&self, group: GroupId, one: rollout::group::Wanted) -> Option<Wanted> {
         let open = self.open.get(&group)?;
         let agent = self.env.config.workflow.roles.get(&one.key.role)?;
-        let settings = self.env.config.agents.get(agent)?.sampling;
-        let limit = one
-            .ask
-            .max_new_tokens
-            .unwrap_or(settings.max_new_tokens)
-            .min(settings.max_new_tokens);
+        let player = self.env.config.agents.get(agent)?;
+        let of_role = self.env.config.workflow.sampling.get(&one.key.role);
         let greedy = open.purpose == Purpose::Eval;
+        let sampling = sampling(player.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
         Some(Wanted {
             agent: agent.clone(),
             group,
@@ -103,16 +100,9 @@ impl Coordinator {
             key: one.key,
             prompt: Prompt {
                 held: one.held,
-                messages: one.ask.messages,
+                messages: sight::shown(one.ask.messages, player.engine.kind),
             },
-            sampling: Sampling {
-                temperature: if greedy { 0.0 } else { settings.temperature },
-                top_p: settings.top_p,
-                top_k: settings.top_k,
-                min_p: settings.min_p,
-                max_new_tokens: limit,
-                stop: one.ask.stop,
-            },
+            sampling,
             seed: one.seed,
         })
     }
@@ -212,6 +202,31 @@ impl Coordinator {
     }
 }
 
+/// What a turn is sampled by: the agent's settings, where the role has none of its own; the least of all limits counts.
+pub fn sampling(
+    agent: SamplingConfig,
+    role: Option<&RoleSampling>,
+    limit: Option<u32>,
+    mut stop: Vec<String>,
+    greedy: bool,
+) -> Sampling {
+    let temperature = role.and_then(|role| role.temperature).unwrap_or(agent.temperature);
+    let limits = [limit, role.and_then(|role| role.max_new_tokens)];
+    for text in role.into_iter().flat_map(|role| &role.stop) {
+        if !stop.contains(text) {
+            stop.push(text.clone());
+        }
+    }
+    Sampling {
+        temperature: if greedy { 0.0 } else { temperature },
+        top_p: agent.top_p,
+        top_k: agent.top_k,
+        min_p: agent.min_p,
+        max_new_tokens: limits.into_iter().flatten().fold(agent.max_new_tokens, u32::min),
+        stop,
+    }
+}
+
 async fn publish(env: &super::Env, agent: &AgentName, frame: &TurnFrame) -> Result<(), PublishError> {
     let body = codec::encode(frame);
     let message = Outgoing {
@@ -232,4 +247,34 @@ async fn publish(env: &super::Env, agent: &AgentName, frame: &TurnFrame) -> Resu
         tracing::warn!(%error, "turn requests were not sent; they are sent again when they stay silent");
     }
     sent
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_role_has_its_own_sampling_within_its_agents() {
+        let agent = SamplingConfig {
+            temperature: 1.0,
+            max_new_tokens: 100,
+            ..SamplingConfig::default()
+        };
+        let role = RoleSampling {
+            temperature: Some(0.5),
+            max_new_tokens: Some(50),
+            stop: vec!["END".into(), "\n".into()],
+        };
+        let stop = || vec!["END".to_owned()];
+        let own = sampling(agent, Some(&role), Some(80), stop(), false);
+        assert_eq!((own.temperature, own.max_new_tokens), (0.5, 50));
+        assert_eq!(own.stop, ["END", "\n"]);
+        assert_eq!(sampling(agent, Some(&role), Some(8), stop(), true).max_new_tokens, 8);
+        assert_eq!(sampling(agent, Some(&role), None, stop(), true).temperature, 0.0);
+        let plain = sampling(agent, None, None, stop(), false);
+        assert_eq!(
+            (plain.temperature, plain.max_new_tokens, plain.stop),
+            (1.0, 100, stop())
+        );
+    }
 }

@@ -342,7 +342,7 @@ impl Thread {
     fn give_back(&mut self, error: &EngineError) {
         if let Err(error) = self.engine.abort_all() {
             tracing::error!(%error, "the engine cannot be cleared");
-            std::process::exit(crate::telemetry::EXIT_PANIC);
+            crate::cli::leave(crate::telemetry::EXIT_PANIC);
         }
         let failure = failure_of(error);
         for (_, (job, done)) in std::mem::take(&mut self.open) {

@@ -18,7 +18,7 @@ pub const VARIABLE: &str = "DYAD_ENGINE_TOKEN";
 /// The header that says to which session commands belong.
 pub(super) const SESSION: &str = "x-dyad-session";
 pub(super) const BINARY: &str = "application/octet-stream";
-pub(super) const JSON: &str = "application/json";
+pub(crate) const JSON: &str = "application/json";
 /// A connection that is not used stays open for so long at who was asked, and shorter at who asks, so that none is closed under a request.
 pub(super) const KEEP: Duration = Duration::from_secs(75);
 const IDLE: Duration = Duration::from_secs(20);
@@ -41,6 +41,18 @@ impl Secret {
     /// One that can be guessed, or cannot stand in a header.
     pub fn from_environment() -> Result<Self, Usage> {
         secret_in(VARIABLE)?.map_or(Ok(Self::default()), |secret| Self::new(&secret))
+    }
+
+    /// The key in another variable, of servers that are not ours to give one.
+    ///
+    /// # Errors
+    /// As [`Self::from_environment`].
+    pub fn of_variable(variable: &'static str) -> Result<Self, Usage> {
+        let Some(secret) = secret_in(variable)? else {
+            return Ok(Self::default());
+        };
+        let token = Token::new(variable, &secret)?;
+        Ok(Self(Some((secret, token))))
     }
 
     /// # Errors
@@ -133,7 +145,7 @@ impl LinkError {
     }
 
     /// With the innermost cause, which says more than that a request failed.
-    pub(super) fn of(url: &str, error: reqwest::Error) -> Self {
+    pub(crate) fn of(url: &str, error: reqwest::Error) -> Self {
         let error = error.without_url();
         let mut cause: &dyn std::error::Error = &error;
         while let Some(source) = cause.source() {
@@ -147,7 +159,7 @@ impl LinkError {
 ///
 /// # Errors
 /// The files for TLS that the environment names cannot be used.
-pub(super) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
+pub(crate) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
     let tls = tls::client(&TlsFiles::from_environment()?)?;
     let client = Client::builder()
         .tls_backend_preconfigured(tls)
@@ -167,7 +179,7 @@ pub(super) fn client(silence: Option<Duration>) -> anyhow::Result<Client> {
 ///
 /// # Errors
 /// It is none, or plaintext to it could be heard by others.
-pub(super) fn judged(url: &str) -> Result<String, Usage> {
+pub(crate) fn judged(url: &str) -> Result<String, Usage> {
     let wrong = |reason: &str| Usage::new(format!("the URL {url:?} cannot be asked: {reason}"));
     let parsed = Url::parse(url).map_err(|error| wrong(&error.to_string()))?;
     let host = parsed.host_str().ok_or_else(|| wrong("it names no host"))?;

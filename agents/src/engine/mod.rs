@@ -89,6 +89,14 @@ pub struct Visit {
     pub tell: UnboundedSender<Told>,
 }
 
+impl Visit {
+    /// Tells the visitor that nothing comes any more.
+    pub fn fail(&self, failure: EngineFailure) {
+        // A visitor who is gone leaves in a moment.
+        let _ = self.tell.send(Told::end(self.job.request, Err(failure)));
+    }
+}
+
 /// What became of a visit since it was last told.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Told {

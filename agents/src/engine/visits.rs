@@ -52,7 +52,7 @@ impl Visits {
         let id = request.id;
         if let Err(error) = engine.submit(request.clone()) {
             self.pulse.done(1);
-            tell(&visit, Told::end(id, Err(failure_of(&error))));
+            visit.fail(failure_of(&error));
             return;
         }
         let visitor = Visitor {
@@ -135,9 +135,9 @@ impl Visits {
     pub(super) fn fail(&mut self, failure: &EngineFailure) {
         self.aside.clear();
         self.again.clear();
-        for (id, visitor) in self.open.drain() {
+        for (_, visitor) in self.open.drain() {
             self.pulse.done(1);
-            tell(&visitor.visit, Told::end(id, Err(failure.clone())));
+            visitor.visit.fail(failure.clone());
         }
     }
 }
@@ -148,7 +148,7 @@ fn tell(visit: &Visit, told: Told) {
 }
 
 impl Told {
-    fn end(request: RequestId, end: Result<Finish, EngineFailure>) -> Self {
+    pub(super) fn end(request: RequestId, end: Result<Finish, EngineFailure>) -> Self {
         Self {
             request,
             ids: Vec::new(),

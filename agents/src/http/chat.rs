@@ -95,10 +95,7 @@ fn message(value: Value, at: usize) -> Result<Message, Refusal> {
         fields.only(field, &[idle], "a message is its role and its text; leave it out")?;
     }
     fields.end()?;
-    Ok(Message {
-        role: role.into(),
-        content,
-    })
+    Ok(Message::new(role, content))
 }
 
 /// A text, or text parts with line breaks between them.

@@ -5,7 +5,7 @@
 //!
 //! [`ask`] understands a body ([`fields`], [`completions`], [`chat`]), [`open`] has it generated, [`choice`] puts text together
 //! ([`stops`]), [`answers`] and [`sse`] write it down; [`routes`] is the way through. [`token`] says who may ask, [`gate`] how much at
-//! once, [`refusal`] what is told to the others.
+//! once, [`rates`] how much in a minute, [`refusal`] what is told to the others.
 
 pub mod answers;
 pub mod ask;
@@ -15,6 +15,7 @@ pub(crate) mod completions;
 pub mod fields;
 pub mod gate;
 pub mod open;
+pub mod rates;
 pub mod refusal;
 pub mod routes;
 pub mod sse;
@@ -37,6 +38,7 @@ use rollout::text::TextCodec;
 use crate::cli::failure::Usage;
 use crate::engine::EngineClient;
 use gate::{Gate, Phase};
+use rates::Rates;
 use token::Token;
 
 /// What is under way when the run ends may go on for so long.
@@ -88,6 +90,7 @@ pub struct Front {
     /// Tokens of a prompt and its answer together, at most.
     context: usize,
     gate: Gate,
+    rates: Rates,
     /// When it began to serve, in seconds since 1970.
     since: u64,
 }
@@ -130,6 +133,7 @@ pub fn serve(
         body: config.body.0,
         context: config.context,
         gate: Gate::new(config.requests, config.generations),
+        rates: Rates::new(config.requests_per_minute, config.tokens_per_minute),
         since: 0,
     };
     front.since = front.now();

@@ -9,7 +9,11 @@ use uuid::Uuid;
 
 use super::ask::Ask;
 use super::gate::Place;
+use super::rates::Charge;
 use crate::engine::{EngineClient, Job, Told, Visit};
+
+/// What a request has until its generations have ended: its places, and what it was charged.
+pub type Taken = ([Place; 2], Charge);
 
 /// What one request has under way. Whatever is left of it when this is dropped is cancelled.
 pub struct Open {
@@ -21,9 +25,9 @@ pub struct Open {
 
 impl Open {
     /// Begins `n` choices of each prompt. They have their places for as long as they generate, however slowly they are read.
-    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &Ask, places: [Place; 2]) -> Self {
+    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &Ask, taken: Taken) -> Self {
         let (tell, told) = unbounded_channel();
-        let told = held(places, told, prompts.len() * ask.n);
+        let told = held(taken, told, prompts.len() * ask.n);
         let seed = ask.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
         let sampling = Arc::new(ask.sampling.clone());
         let (mut visits, mut choices) = (Vec::new(), HashMap::new());
@@ -83,17 +87,18 @@ impl Drop for Open {
 }
 
 /// Hands on what is told, and has the places until all has ended or was left.
-fn held(places: [Place; 2], mut from: UnboundedReceiver<Told>, mut open: usize) -> UnboundedReceiver<Told> {
+fn held((places, mut charge): Taken, mut from: UnboundedReceiver<Told>, mut open: usize) -> UnboundedReceiver<Told> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
         while open > 0
             && let Some(news) = from.recv().await
         {
             open -= usize::from(news.end.is_some());
+            charge.made(news.ids.len());
             // Who does not listen any more has left.
             let _ = tell.send(news);
         }
-        drop(places);
+        drop((places, charge));
     });
     told
 }
@@ -144,7 +149,7 @@ mod tests {
         let ask = Ask::read(Kind::Completion, body.as_bytes(), &SamplingConfig::default()).unwrap();
         let prompts: Vec<Arc<[u32]>> = vec![[1, 2].into(), [3].into()];
         let places = [gate.enter().unwrap(), gate.generate(2 * ask.n).unwrap()];
-        Open::begin(engine.clone(), &prompts, &ask, places)
+        Open::begin(engine.clone(), &prompts, &ask, (places, Charge::default()))
     }
 
     fn seeds(engine: &Kept) -> Vec<u64> {

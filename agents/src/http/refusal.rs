@@ -1,5 +1,7 @@
 //! What is answered to a request that cannot be done, in OpenAI's shape.
 
+use std::time::Duration;
+
 use actix_web::HttpResponse;
 use actix_web::http::{StatusCode, header};
 use serde_json::{Value, json};
@@ -7,8 +9,8 @@ use serde_json::{Value, json};
 use crate::engine::EngineFailure;
 use crate::failure;
 
-/// Seconds after which one that was told to come again may try.
-const AGAIN: &str = "1";
+/// Seconds after which one that was told to come again may try, where nobody knows better.
+const AGAIN: u64 = 1;
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +22,8 @@ pub struct Refusal {
     /// The field that is wrong.
     pub param: Option<String>,
     pub code: Option<&'static str>,
+    /// Seconds after which the same may be asked again, where it may.
+    pub after: u64,
 }
 
 const INVALID: &str = "invalid_request_error";
@@ -32,6 +36,7 @@ impl Refusal {
             kind,
             param: None,
             code,
+            after: AGAIN,
         }
     }
 
@@ -141,6 +146,25 @@ impl Refusal {
         )
     }
 
+    pub fn too_fast(what: &str, limit: f64, wait: Duration) -> Self {
+        let after = (wait.as_secs_f64().ceil() as u64).max(AGAIN);
+        let message = format!(
+            "this agent answers {limit} {what} per minute: try again in {after} s, or raise agents.NAME.http.{what}_per_minute"
+        );
+        Self {
+            after,
+            ..Self::new(429, "rate_limit_error", Some("rate_limit_exceeded"), message)
+        }
+    }
+
+    pub fn more_than_a_minute(wanted: u64, limit: f64) -> Self {
+        let message = format!(
+            "prompts and answers may come to {wanted} tokens, and this agent answers {limit} per minute: ask for fewer with max_tokens and n, \
+             or raise agents.NAME.http.tokens_per_minute"
+        );
+        Self::new(400, INVALID, None, message)
+    }
+
     pub fn context(length: usize, most: usize) -> Self {
         Self::new(
             400,
@@ -202,7 +226,7 @@ impl Refusal {
         let mut response = HttpResponse::build(status);
         match self.status {
             401 => drop(response.insert_header((header::WWW_AUTHENTICATE, "Bearer"))),
-            429 | 503 => drop(response.insert_header((header::RETRY_AFTER, AGAIN))),
+            429 | 503 => drop(response.insert_header((header::RETRY_AFTER, self.after.to_string()))),
             _ => {}
         }
         response.content_type("application/json").body(self.json().to_string())

@@ -112,13 +112,19 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
         return Err(Refusal::media_type());
     }
     let place = front.gate.enter()?;
+    front.rates.request()?;
     let body = tokio::time::timeout(BODY, read(req, body, front.body)).await;
     let mut ask = Ask::read(kind, &body.map_err(|_| Refusal::slow())??, &front.sampling)?;
     front.is_asked(&ask.model)?;
     let places = [place, front.gate.generate(ask.inputs.len().saturating_mul(ask.n))?];
     let (prompts, places) = front.prompts(&ask, places).await?;
     ask.sampling.max_new_tokens = front.room(&prompts, ask.sampling.max_new_tokens)?;
-    let open = Open::begin(front.engine.clone(), &prompts, &ask, places);
+    let read: usize = prompts.iter().map(|prompt| prompt.len()).sum();
+    let choices = prompts.len() * ask.n;
+    let charge = front
+        .rates
+        .tokens(read, choices.saturating_mul(ask.sampling.max_new_tokens as usize))?;
+    let open = Open::begin(front.engine.clone(), &prompts, &ask, (places, charge));
     let paper = Paper::new(&ask, prompts, front.text.clone(), front.now());
     tracing::debug!(
         id = paper.id,

@@ -6,6 +6,7 @@ use configs::{SamplingConfig, TokenizerConfig};
 use serde_json::Value;
 
 use super::super::gate::{Gate, Phase};
+use super::super::rates::Rates;
 use super::super::token::Token;
 use super::*;
 use crate::engine::scripted::ScriptedEngine;
@@ -26,6 +27,7 @@ fn front(token: Option<&str>) -> Data<Front> {
         body: 1000,
         context: 60,
         gate: Gate::new(1, 2),
+        rates: Rates::new(Some(1000), None),
         since: 0,
     })
 }
@@ -183,4 +185,33 @@ async fn a_stream_is_events_and_ends_with_its_mark() {
     indices.sort_unstable();
     assert_eq!(indices, [0, 1]);
     assert_eq!(front.gate.busy(), 0, "its place is free again");
+}
+
+#[tokio::test]
+async fn who_is_too_fast_is_told_when_to_come_again() {
+    let mut slow = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
+    slow.rates = Rates::new(Some(1), None);
+    let slow = Data::new(slow);
+    assert_eq!(ask(&slow, post("/v1/chat/completions", CHAT)).await.0, 200);
+    let app = init_service(App::new().app_data(slow.clone()).configure(routes)).await;
+    let response: ServiceResponse = call_service(&app, post("/v1/chat/completions", CHAT).to_request()).await;
+    assert_eq!(response.status(), 429);
+    let after = response
+        .headers()
+        .get("retry-after")
+        .unwrap()
+        .to_str()
+        .unwrap()
+        .parse::<u64>()
+        .unwrap();
+    assert!((1..=60).contains(&after), "{after}");
+    let body: Value = read_body_json(response).await;
+    assert_eq!(body["error"]["code"], "rate_limit_exceeded");
+    let models = ask(&slow, get("/v1/models")).await;
+    assert_eq!(models.0, 200, "which costs nothing");
+    let mut few = Arc::try_unwrap(front(None).into_inner()).unwrap_or_else(|_| panic!("shared"));
+    few.rates = Rates::new(None, Some(20));
+    let few = Data::new(few);
+    let body = r#"{"model": "a", "prompt": "x", "max_tokens": 50}"#;
+    assert_eq!(ask(&few, post("/v1/completions", body)).await.0, 400);
 }

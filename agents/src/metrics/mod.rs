@@ -58,10 +58,10 @@ impl Metrics {
         self.0.get("step").and_then(Value::as_u64).unwrap_or(0)
     }
 
-    /// The numbers by name; the kind stands before those that are not of training.
+    /// The numbers by name; the kind stands before those that are not of training or of conversations.
     fn scalars(&self) -> Vec<(String, f64)> {
         let kind = self.0.get("kind").and_then(Value::as_str).unwrap_or_default();
-        let prefix = if kind == "train" {
+        let prefix = if ["train", "conversations"].contains(&kind) {
             String::new()
         } else {
             format!("{kind}/")

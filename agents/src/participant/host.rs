@@ -6,14 +6,22 @@ use std::sync::Arc;
 use broker::RoleName;
 use broker::ids::WeightVersion;
 use broker::protocol::turn::{Finish, Generation, Message, TurnOutcome};
+use configs::Missing;
 use rollout::workflow::Workflow;
-use rollout::workflow::program::{Fault, Question, read_answer};
+use rollout::workflow::program::{Fault, Place, Question, TOMBSTONE, read_answer};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use super::judge::Caller;
+use super::remote::Line;
+use super::tools::Toolbox;
 use super::worker::{Job, Worker};
 
 /// Questions that wait for a free copy; who asks more waits.
 const WAITING: usize = 1024;
+
+/// Who speaks in a transcript, where it is no agent.
+pub const PROGRAM: &str = "program";
+pub const TOOL: &str = "tool";
 
 /// What became of a question.
 pub type Reply = TurnOutcome;
@@ -21,41 +29,83 @@ pub type Reply = TurnOutcome;
 /// The programs of a run.
 pub struct Host {
     workflow: Arc<dyn Workflow>,
-    by_role: BTreeMap<RoleName, mpsc::Sender<Job>>,
+    by_role: BTreeMap<RoleName, Asked>,
+    tools: Toolbox,
+}
+
+/// Who plays a role.
+#[derive(Clone)]
+struct Asked {
+    jobs: mpsc::Sender<Job>,
+    missing: Missing,
 }
 
 impl Host {
-    /// Starts what the workflow names. Programs themselves start with their first question.
+    /// Starts what the workflow names. Programs themselves start with their first question; remote ones are asked over `line`.
     #[must_use]
-    pub fn start(workflow: Arc<dyn Workflow>) -> Self {
+    pub fn start(workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
         let mut by_role = BTreeMap::new();
         for program in workflow.programs() {
             let (sender, receiver) = mpsc::channel(WAITING);
             let receiver = Arc::new(Mutex::new(receiver));
             for _ in 0..program.workers.max(1) {
-                tokio::spawn(Worker::new(program.clone()).run(receiver.clone()));
+                let jobs = receiver.clone();
+                match (program.place.clone(), line.clone()) {
+                    (Place::Process(file), _) => drop(tokio::spawn(Worker::new(file, program.clone()).run(jobs))),
+                    (Place::Judge(judge), _) => drop(tokio::spawn(Caller::new(judge, program.timeout).run(jobs))),
+                    (Place::Remote(name), Some(line)) => drop(tokio::spawn(line.run(name, program.timeout, jobs))),
+                    // Its questions are answered with the failure that nobody takes them.
+                    (Place::Remote(name), None) => {
+                        tracing::error!(participant = %name, "this process has no broker to ask a participant over");
+                    }
+                }
             }
             for role in program.roles {
-                by_role.insert(role, sender.clone());
+                let (jobs, missing) = (sender.clone(), program.missing);
+                by_role.insert(role, Asked { jobs, missing });
             }
         }
-        Self { workflow, by_role }
+        let tools = Toolbox::start(workflow.tools());
+        Self {
+            workflow,
+            by_role,
+            tools,
+        }
     }
 
-    /// Whether a program plays this role.
+    /// Whether a program or a tool plays this role.
     #[must_use]
     pub fn plays(&self, role: &RoleName) -> bool {
-        self.by_role.contains_key(role)
+        self.by_role.contains_key(role) || self.tools.plays(role)
     }
 
-    /// Asks the program of `role`. Ends within its time limit, its waiting line apart.
+    /// What answers for this role, where no agent plays it.
+    #[must_use]
+    pub fn kind(&self, role: &RoleName) -> &'static str {
+        if self.tools.plays(role) { TOOL } else { PROGRAM }
+    }
+
+    /// Asks the program or the tool of `role`. Ends within its time limit, its waiting line apart.
     pub async fn ask(&self, role: &RoleName, messages: &[Message]) -> Reply {
+        if self.tools.plays(role) {
+            return self.tools.ask(role, messages).await;
+        }
         match self.answer(role, messages).await {
             Ok(text) => TurnOutcome::Done(said(text)),
-            Err(fault) => TurnOutcome::Failed {
-                retry: fault != Fault::Missing,
-                reason: fault.to_string(),
-            },
+            Err(fault) => self.failed(role, &fault),
+        }
+    }
+
+    /// What becomes of a question without an answer: a grade may be missing for good, and is never a 0.
+    fn failed(&self, role: &RoleName, fault: &Fault) -> Reply {
+        let missing = self.by_role.get(role).map_or(Missing::Retry, |asked| asked.missing);
+        if missing == Missing::Tombstone {
+            tracing::warn!(%role, reason = %fault, "an answer stays without a grade");
+            return TurnOutcome::Done(said(TOMBSTONE.into()));
+        }
+        TurnOutcome::Failed {
+            retry: missing == Missing::Retry && *fault != Fault::Missing,
+            reason: fault.to_string(),
         }
     }
 
@@ -64,9 +114,9 @@ impl Host {
         let line = messages.first().map_or("", |message| message.content.as_str());
         let question: Question = serde_json::from_str(line)
             .map_err(|error| failed(format!("the question for {role} is broken: {error}")))?;
-        let sender = self
-            .by_role
-            .get(role)
+        let asked = self.by_role.get(role);
+        let sender = asked
+            .map(|asked| &asked.jobs)
             .ok_or_else(|| failed(format!("no program plays {role}")))?;
         let (reply, answered) = oneshot::channel();
         let job = Job {
@@ -84,7 +134,7 @@ impl Host {
 }
 
 /// A program's answer in the form of a generation: text without tokens.
-fn said(text: String) -> Generation {
+pub(super) fn said(text: String) -> Generation {
     Generation {
         kept: 0,
         prompt_ids: Vec::new(),

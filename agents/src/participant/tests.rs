@@ -23,9 +23,15 @@ fn solo(file: &Path, timeout: Duration, memory: u64) -> Arc<dyn Workflow> {
         timeout: HumanDuration(timeout),
         workers: 1,
         memory: ByteSize(memory),
+        ..GraderConfig::default()
     };
     let _ = AgentName::new("a").unwrap();
-    build(&config, &BTreeMap::from([("correct".to_owned(), grader)])).unwrap_or_else(|problems| panic!("{problems:?}"))
+    build(
+        &config,
+        &BTreeMap::from([("correct".to_owned(), grader)]),
+        &BTreeMap::new(),
+    )
+    .unwrap_or_else(|problems| panic!("{problems:?}"))
 }
 
 fn question(workflow: &dyn Workflow, text: &str) -> Ask {
@@ -37,6 +43,7 @@ fn question(workflow: &dyn Workflow, text: &str) -> Ask {
         text: text.into(),
         finish: broker::protocol::turn::Finish::Stop,
         tokens: 1,
+        prompt: 1,
     };
     match workflow.step(&task, 0, &[said]) {
         Step::Ask(mut asks) => asks.remove(0),
@@ -62,7 +69,7 @@ impl Played {
         let workflow = solo(&file, timeout, memory);
         Self {
             _folder: folder,
-            host: Host::start(workflow.clone()),
+            host: Host::start(workflow.clone(), None),
             workflow,
         }
     }
@@ -148,4 +155,150 @@ async fn a_program_that_cannot_start_is_a_failure_and_no_grade() {
         let (said, retry) = played.ask("5").await.unwrap_err();
         assert!(said.contains("ended") && retry, "{said}");
     }
+}
+
+/// A server that answers each call with the next of these: a status and a body; then with the last.
+async fn server(answers: Vec<(&'static str, String)>) -> (String, Arc<std::sync::Mutex<Vec<String>>>) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let heard = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let told = heard.clone();
+    tokio::spawn(async move {
+        for call in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut request = Vec::new();
+            // To the end of the JSON body, which these requests end with.
+            while !request.ends_with(b"}") {
+                if stream.read_buf(&mut request).await.unwrap_or(0) == 0 {
+                    break;
+                }
+            }
+            told.lock().unwrap().push(String::from_utf8(request).unwrap());
+            let (status, body) = &answers[call.min(answers.len() - 1)];
+            if *status == "hang" {
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_secs(3600)).await;
+                    drop(stream);
+                });
+                continue;
+            }
+            let length = body.len();
+            let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}");
+            let _ = stream.write_all(head.as_bytes()).await;
+        }
+    });
+    (url, heard)
+}
+
+/// What a server's model says, as OpenAI's servers say it.
+fn says(text: &str) -> String {
+    serde_json::json!({"choices": [{"message": {"role": "assistant", "content": text}}]}).to_string()
+}
+
+async fn judged(url: &str, more: serde_json::Value) -> TurnOutcome {
+    let mut grader = serde_json::json!({
+        "kind": "judge", "timeout": "60s",
+        "judge": {"url": url, "model": "m", "scale": [0, 10], "key": "DYAD_JUDGE_KEY_OF_NOBODY"},
+    });
+    for (key, value) in more.as_object().unwrap() {
+        match key.as_str() {
+            "tries" => grader["judge"]["tries"] = value.clone(),
+            _ => grader[key] = value.clone(),
+        }
+    }
+    let config: WorkflowConfig = serde_json::from_value(serde_json::json!({
+        "kind": "solo", "group_size": 2, "roles": {"solver": "a"}, "params": {"prompts": "short"},
+    }))
+    .unwrap();
+    let grader: GraderConfig = serde_json::from_value(grader).unwrap();
+    let workflow = build(
+        &config,
+        &BTreeMap::from([("correct".to_owned(), grader)]),
+        &BTreeMap::new(),
+    )
+    .unwrap();
+    let host = Host::start(workflow.clone(), None);
+    let ask = question(&*workflow, "it is 5");
+    host.ask(&ask.role, &ask.messages).await
+}
+
+fn reward(outcome: TurnOutcome) -> Option<String> {
+    match outcome {
+        TurnOutcome::Done(said) => Some(said.text),
+        TurnOutcome::Failed { .. } => None,
+    }
+}
+
+#[tokio::test]
+async fn a_judge_is_asked_and_its_words_are_read() {
+    let (url, heard) = server(vec![("200 OK", says("Sure:\n```json\n{'score': '7',}\n```"))]).await;
+    let outcome = judged(&url, serde_json::json!({})).await;
+    assert_eq!(reward(outcome).as_deref(), Some(r#"{"reward":0.7}"#));
+    let heard = heard.lock().unwrap();
+    assert!(
+        heard[0].starts_with("POST /v1/chat/completions") && heard[0].contains("it is 5"),
+        "{heard:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_judge_that_fails_is_asked_again_and_in_the_end_there_is_no_grade() {
+    let good = ("200 OK", says(r#"{"score": 10}"#));
+    for bad in [
+        ("500 Internal Server Error", "oops".to_owned()),
+        ("429 Too Many Requests", "busy".to_owned()),
+        ("200 OK", "no JSON".to_owned()),
+        ("200 OK", r#"{"choices": []}"#.to_owned()),
+        ("200 OK", says("I would not know")),
+        ("200 OK", says(r#"{"score": 11}"#)),
+        ("200 OK", "x".repeat(2 << 20)),
+    ] {
+        let (url, heard) = server(vec![bad.clone(), good.clone()]).await;
+        let outcome = judged(&url, serde_json::json!({})).await;
+        assert_eq!(reward(outcome).as_deref(), Some(r#"{"reward":1.0}"#), "{}", bad.0);
+        assert_eq!(heard.lock().unwrap().len(), 2, "{}", bad.0);
+        let (url, _) = server(vec![bad.clone()]).await;
+        let outcome = judged(&url, serde_json::json!({"tries": 2})).await;
+        assert!(
+            matches!(&outcome, TurnOutcome::Failed { retry: true, reason } if reason.contains("after 2 of 2 tries")),
+            "{}: {outcome:?}",
+            bad.0
+        );
+    }
+    // What would fail again is not asked again.
+    let (url, heard) = server(vec![("401 Unauthorized", "who are you".to_owned())]).await;
+    let outcome = judged(&url, serde_json::json!({})).await;
+    assert!(
+        matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("401")),
+        "{outcome:?}"
+    );
+    assert_eq!(heard.lock().unwrap().len(), 1);
+    // One that never answers, and one that is not there.
+    let (url, _) = server(vec![("hang", String::new())]).await;
+    let outcome = judged(&url, serde_json::json!({"tries": 1, "timeout": "200ms"})).await;
+    assert!(
+        matches!(&outcome, TurnOutcome::Failed { reason, .. } if reason.contains("no answer within")),
+        "{outcome:?}"
+    );
+    let outcome = judged("http://127.0.0.1:1/v1", serde_json::json!({"tries": 1})).await;
+    assert!(reward(outcome).is_none());
+}
+
+#[tokio::test]
+async fn a_missing_grade_is_asked_for_again_or_drops_the_conversation_or_stays_without() {
+    let (url, _) = server(vec![("200 OK", says("hm"))]).await;
+    let outcome = async |missing: &str| judged(&url, serde_json::json!({"tries": 1, "missing": missing})).await;
+    assert!(matches!(
+        outcome("retry").await,
+        TurnOutcome::Failed { retry: true, .. }
+    ));
+    assert!(matches!(
+        outcome("drop").await,
+        TurnOutcome::Failed { retry: false, .. }
+    ));
+    assert_eq!(
+        reward(outcome("tombstone").await).as_deref(),
+        Some(r#"{"reward":null}"#)
+    );
 }

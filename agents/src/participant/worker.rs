@@ -10,8 +10,8 @@ use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Longest answer, in bytes.
-const LONGEST: u64 = 1 << 20;
+use super::answer::{LONGEST, answer_to, with_id};
+
 /// Longest line of its standard error that is kept, and lines kept of one start.
 const LONGEST_NOTE: u64 = 2 << 10;
 const NOTES: usize = 200;
@@ -26,6 +26,7 @@ pub(super) struct Job {
 }
 
 pub(super) struct Worker {
+    file: String,
     program: Program,
     running: Option<Running>,
     next_id: u64,
@@ -41,8 +42,10 @@ struct Running {
 }
 
 impl Worker {
-    pub(super) fn new(program: Program) -> Self {
+    /// A copy of `program`, which is `file`.
+    pub(super) fn new(file: String, program: Program) -> Self {
         Self {
+            file,
             program,
             running: None,
             next_id: 0,
@@ -71,9 +74,9 @@ impl Worker {
             if let Some(rested) = self.rested {
                 tokio::time::sleep_until(rested).await;
             }
-            self.running = Some(start(&self.program)?);
+            self.running = Some(start(&self.file, &self.program)?);
         }
-        let (file, limit) = (&self.program.file, self.program.timeout);
+        let (file, limit) = (&self.file, self.program.timeout);
         let Some(running) = self.running.as_mut() else {
             return Err(format!("{file} is not running"));
         };
@@ -93,7 +96,7 @@ impl Worker {
             return;
         };
         let ended = running.child.try_wait().ok().flatten();
-        tracing::warn!(program = self.program.file, reason, status = ?ended, "a program is ended");
+        tracing::warn!(program = self.file, reason, status = ?ended, "a program is ended");
         if let Some(group) = running
             .child
             .id()
@@ -115,7 +118,7 @@ impl Worker {
 impl Running {
     /// Sends a question and reads lines until one has its id.
     async fn exchange(&mut self, line: &str, id: u64) -> Result<String, String> {
-        let question = with_id(line, id)?;
+        let question = format!("{}\n", with_id(line, id)?);
         let lost = |error: std::io::Error| format!("it has ended: {error}");
         self.stdin.write_all(question.as_bytes()).await.map_err(lost)?;
         self.stdin.flush().await.map_err(lost)?;
@@ -126,43 +129,28 @@ impl Running {
             _ if !answer.ends_with(b"\n") => return Err(format!("its answer is cut, or longer than {LONGEST} bytes")),
             _ => {}
         }
-        let answer = String::from_utf8(answer).map_err(|_| "its answer is not UTF-8".to_owned())?;
-        match serde_json::from_str::<serde_json::Value>(&answer) {
-            Ok(value) if value.get("id").and_then(serde_json::Value::as_u64) == Some(id) => Ok(answer),
-            Ok(_) => Err(format!("its answer has not the id of the question: {}", head(&answer))),
-            Err(error) => Err(format!("its answer is not JSON ({error}): {}", head(&answer))),
-        }
+        answer_to(id, answer)
     }
 }
 
-fn head(text: &str) -> String {
-    text.trim().chars().take(120).collect()
-}
-
-/// The question with an id before everything else, and the end of the line.
-fn with_id(line: &str, id: u64) -> Result<String, String> {
-    let rest = line.strip_prefix('{').ok_or("the question is no JSON object")?;
-    Ok(format!("{{\"id\":{id},{rest}\n"))
-}
-
 /// Starts a program under its limit of memory, in a process group of its own.
-fn start(program: &Program) -> Result<Running, String> {
-    let interpreter = match program.file.rsplit_once('.').map(|(_, ending)| ending) {
+fn start(file: &str, program: &Program) -> Result<Running, String> {
+    let interpreter = match file.rsplit_once('.').map(|(_, ending)| ending) {
         Some("py") => Some("python3"),
         Some("sh") => Some("sh"),
         _ => None,
     };
-    let file = match (interpreter, program.file.contains('/')) {
+    let path = match (interpreter, file.contains('/')) {
         // A bare name would be looked up among the system's programs.
-        (None, false) => format!("./{}", program.file),
-        _ => program.file.clone(),
+        (None, false) => format!("./{file}"),
+        _ => file.to_owned(),
     };
     let limit = (program.memory.0 / 1024).to_string();
     let mut command = Command::new("sh");
     command
         .args(["-c", "ulimit -v \"$1\" && shift && exec \"$@\"", "sh", &limit])
         .args(interpreter)
-        .arg(file)
+        .arg(path)
         .env("PYTHONUNBUFFERED", "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -174,13 +162,13 @@ fn start(program: &Program) -> Result<Running, String> {
     }
     let mut child = command
         .spawn()
-        .map_err(|error| format!("{} cannot be started: {error}", program.file))?;
+        .map_err(|error| format!("{file} cannot be started: {error}"))?;
     let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
     else {
-        return Err(format!("{} was started without its pipes", program.file));
+        return Err(format!("{file} was started without its pipes"));
     };
-    tokio::spawn(note(program.file.clone(), stderr));
-    tracing::info!(program = program.file, pid = child.id(), "a program is started");
+    tokio::spawn(note(file.to_owned(), stderr));
+    tracing::info!(program = file, pid = child.id(), "a program is started");
     Ok(Running {
         child,
         stdin,
@@ -199,6 +187,9 @@ fn is_secret(name: &std::ffi::OsStr) -> bool {
         "DYAD_CLIENT",
         "DYAD_HTTP_TOKEN",
         "DYAD_ENGINE_TOKEN",
+        "DYAD_OPENAI_KEY",
+        configs::JUDGE_KEY,
+        super::tools::VARIABLES,
     ]
     .iter()
     .any(|begin| name.starts_with(begin))

@@ -119,6 +119,18 @@ impl Data {
         last.map(|point| point.1 as u64).sum()
     }
 
+    /// Turns of all coordinators.
+    pub(crate) fn turns(&self) -> u64 {
+        let last = self.coordinators.values().filter_map(|points| points.last());
+        last.map(|point| point.2 as u64).sum()
+    }
+
+    /// A metric of an agent summed over its steps.
+    pub(crate) fn total(&self, agent: &str, metric: &str) -> f64 {
+        let values = self.train.get(agent).and_then(|metrics| metrics.get(metric));
+        values.map_or(0.0, |values| values.values().sum())
+    }
+
     /// Seconds from the first to the last figure.
     pub(crate) fn seconds(&self) -> f64 {
         let trained = self

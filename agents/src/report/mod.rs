@@ -3,7 +3,7 @@
 pub mod audit;
 pub mod books;
 mod chart;
-mod data;
+pub(crate) mod data;
 mod page;
 pub mod repair;
 mod samples;
@@ -41,6 +41,12 @@ pub struct Improvement {
 /// The reward of each agent, and each evaluated figure.
 pub fn improvements(folder: &RunFolder) -> Result<Vec<Improvement>, ReportError> {
     Ok(data::read(folder)?.improvements())
+}
+
+/// Tokens that were trained on, over all agents.
+pub fn trained_tokens(folder: &RunFolder) -> Result<f64, ReportError> {
+    let data = data::read(folder)?;
+    Ok(data.train.keys().map(|agent| data.total(agent, "tokens/trained")).sum())
 }
 
 /// Makes the page from the run's folder and writes it there; answers its path. The run may still be going on.

@@ -40,6 +40,17 @@ pub struct Telemetry {
     pub file_level: Option<&'static str>,
 }
 
+impl Telemetry {
+    /// Of a command that plays by itself: warnings on stderr, and no file.
+    #[must_use]
+    pub fn of_command(role: &'static str) -> Self {
+        Self {
+            role,
+            ..Self::default()
+        }
+    }
+}
+
 /// Keeps the lines flowing; everything is in the file when it is dropped.
 #[derive(Debug)]
 #[must_use = "the last lines are written when the guard is dropped"]

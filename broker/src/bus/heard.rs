@@ -54,6 +54,14 @@ pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent
     same(&topology.to_results(incarnation, agent).routing_key, delivery, agent)
 }
 
+/// Whether an answer for this coordinator came under the name of the participant that was asked.
+///
+/// # Errors
+/// It came under another's key.
+pub fn answer(topology: &Topology, delivery: &Delivery, incarnation: &str, asked: &str) -> Result<(), Disbelief> {
+    same(&topology.to_answers(incarnation, asked).routing_key, delivery, asked)
+}
+
 fn believe(topology: &Topology, delivery: &Delivery, speaker: Speaker<'_>) -> Result<(), Disbelief> {
     let name = match speaker {
         Speaker::Agent(name) => name.as_str(),

@@ -146,6 +146,10 @@ pub trait Bus: Send + Sync {
     async fn consume(&self, queue: &Queue, prefetch: u16) -> Result<Box<dyn Consumer>, BusError>;
     /// Messages ready in a queue, as far as known.
     async fn depth(&self, queue: &Queue) -> Option<u64>;
+    /// Consumers of a queue, in whatever process; `None`: not known.
+    async fn listeners(&self, _queue: &Queue) -> Option<u64> {
+        None
+    }
     fn health(&self) -> BusHealth;
     /// Ends all consumers and connections. What is unconfirmed or unacked stays so.
     async fn close(&self);

@@ -8,6 +8,7 @@ pub mod bundle;
 pub mod control;
 pub mod engine;
 pub mod inference;
+mod message;
 pub mod reserve;
 pub mod task;
 pub mod train;
@@ -28,10 +29,11 @@ pub enum Kind {
     Inference,
     Heartbeat,
     Command,
+    Question,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 9] = [
+    pub const ALL: [Kind; 10] = [
         Kind::Task,
         Kind::Reserve,
         Kind::ReserveAnswer,
@@ -41,6 +43,7 @@ impl Kind {
         Kind::Inference,
         Kind::Heartbeat,
         Kind::Command,
+        Kind::Question,
     ];
 
     /// The name on the wire.
@@ -56,6 +59,7 @@ impl Kind {
             Kind::Inference => "inference.shared.v1",
             Kind::Heartbeat => "agent.heartbeat.v1",
             Kind::Command => "run.command.v1",
+            Kind::Question => "question.asked.v1",
         }
     }
 
@@ -67,7 +71,10 @@ impl Kind {
     /// Whether the body is JSON (else bincode).
     #[must_use]
     pub fn is_json(self) -> bool {
-        matches!(self, Kind::Task | Kind::Inference | Kind::Heartbeat | Kind::Command)
+        matches!(
+            self,
+            Kind::Task | Kind::Inference | Kind::Heartbeat | Kind::Command | Kind::Question
+        )
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::turn::Message;
+use super::turn::{Image, Message};
 
 /// Longest task id, in bytes.
 pub const MAX_TASK_ID: usize = 200;
@@ -12,7 +12,7 @@ pub const MAX_TASK_ID: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
-    expecting = "the prompt must be text or a list of {role, content} messages"
+    expecting = "the prompt must be text or a list of {role, content} messages, whose content is text or a list of {type: text} and {type: image_url} parts"
 )]
 pub enum Prompt {
     Text(String),
@@ -26,6 +26,24 @@ impl Prompt {
         match self {
             Prompt::Text(text) => text,
             Prompt::Messages(messages) => messages.last().map_or("", |m| m.content.as_str()),
+        }
+    }
+
+    /// The images of the last message.
+    #[must_use]
+    pub fn images(&self) -> &[Image] {
+        match self {
+            Prompt::Text(_) => &[],
+            Prompt::Messages(messages) => messages.last().map_or(&[], |message| &message.images),
+        }
+    }
+
+    /// Whether any message has an image.
+    #[must_use]
+    pub fn has_images(&self) -> bool {
+        match self {
+            Prompt::Text(_) => false,
+            Prompt::Messages(messages) => messages.iter().any(|message| !message.images.is_empty()),
         }
     }
 }
@@ -79,6 +97,13 @@ impl Task {
         }
         let text = std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
         let task: Task = serde_json::from_str(text).map_err(|e| TaskError::Json(e.to_string()))?;
+        if let Prompt::Messages(messages) = &task.prompt
+            && messages.iter().any(|message| message.role == Message::TOOLS)
+        {
+            let role = Message::TOOLS;
+            let message = format!("a message has the role {role:?}; what may be called is the run's to say");
+            return Err(TaskError::Json(message));
+        }
         match &task.id {
             Some(id) if id.len() > MAX_TASK_ID => Err(TaskError::LongId(id.len())),
             Some(id) if id.is_empty() || id.chars().any(char::is_control) => Err(TaskError::BadId),

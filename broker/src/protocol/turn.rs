@@ -3,36 +3,10 @@
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+pub use super::message::{Image, Message};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
 use configs::RoleName;
-
-/// One message of a chat.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Message {
-    /// `system`, `user`, `assistant` or `tool`.
-    pub role: String,
-    pub content: String,
-}
-
-impl Message {
-    #[must_use]
-    pub fn user(content: impl Into<String>) -> Self {
-        Self {
-            role: "user".into(),
-            content: content.into(),
-        }
-    }
-
-    #[must_use]
-    pub fn system(content: impl Into<String>) -> Self {
-        Self {
-            role: "system".into(),
-            content: content.into(),
-        }
-    }
-}
 
 /// What a generation starts from: the agent's own ids so far, never re-tokenised, and what was said to it since.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@
 //! exchange may write and bind any key there, so every user gets one for every topic exchange.
 
 use super::{Plane, Queue, Speaker, Topology};
-use configs::AgentName;
+use configs::{AgentName, ParticipantName};
 
 /// A kind of process, each with a user of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Principal {
     Operator,
     /// Hears heartbeats and shared turns.
     Onlooker,
+    /// Answers what it is asked.
+    Participant(ParticipantName),
 }
 
 /// What a user may do: regular expressions over the names of queues and exchanges.
@@ -47,10 +49,12 @@ const RANDOM: &str = "[0-9a-z]+";
 impl Principal {
     /// Everybody who has a part in a run.
     #[must_use]
-    pub fn all(agents: &[AgentName]) -> Vec<Self> {
+    pub fn all(agents: &[AgentName], participants: impl IntoIterator<Item = ParticipantName>) -> Vec<Self> {
         let agents = agents.iter().cloned().map(Self::Agent);
         let people = [Self::Publisher, Self::Operator, Self::Onlooker];
-        std::iter::once(Self::Coordinator).chain(agents).chain(people).collect()
+        let participants = participants.into_iter().map(Self::Participant);
+        let processes = std::iter::once(Self::Coordinator).chain(agents);
+        processes.chain(people).chain(participants).collect()
     }
 
     /// What it is called in users and files: `agent-a`.
@@ -62,6 +66,7 @@ impl Principal {
             Self::Publisher => "publisher".into(),
             Self::Operator => "operator".into(),
             Self::Onlooker => "onlooker".into(),
+            Self::Participant(name) => format!("participant-{name}"),
         }
     }
 
@@ -132,6 +137,7 @@ impl Topology {
             Principal::Publisher => names.write(&self.tasks().exchange.name),
             Principal::Operator => self.operator_names(&mut names),
             Principal::Onlooker => self.onlooker_names(&mut names),
+            Principal::Participant(name) => self.participant_names(name, &mut names),
         }
         Access {
             configure: any_of(&names.configure),
@@ -173,6 +179,12 @@ impl Topology {
         names.read(&self.inference(LISTENER).exchange.name);
     }
 
+    /// It makes nothing: its queue is the coordinators' to declare.
+    fn participant_names(&self, name: &ParticipantName, names: &mut Names) {
+        names.read(&self.questions(name).name);
+        names.write(&self.to_answers(LISTENER, name.as_str()).exchange);
+    }
+
     fn topics(&self, who: &Principal) -> Vec<TopicAccess> {
         let every_key = format!("^{}\\.", self.run());
         let topic = |plane: Plane, write: Option<String>, read: bool| TopicAccess {
@@ -188,13 +200,18 @@ impl Topology {
                 (Some(key(&answer, RANDOM)), speaks(Speaker::Agent(name)))
             }
             Principal::Operator => (None, speaks(Speaker::Operator)),
+            Principal::Participant(name) => {
+                let answer = self.to_answers(LISTENER, name.as_str()).routing_key;
+                (Some(key(&answer, RANDOM)), None)
+            }
             Principal::Publisher | Principal::Onlooker => (None, None),
         };
         let coordinator = *who == Principal::Coordinator;
         let onlooker = *who == Principal::Onlooker;
+        let listens = !matches!(who, Principal::Publisher | Principal::Participant(_));
         vec![
             topic(Plane::Results, results, coordinator),
-            topic(Plane::Control, control, *who != Principal::Publisher),
+            topic(Plane::Control, control, listens),
             topic(Plane::Inference, coordinator.then(|| every_key.clone()), onlooker),
         ]
     }

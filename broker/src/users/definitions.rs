@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::{PasswordError, User};
 use crate::local::process::random_bytes;
-use crate::topology::{Argument, Exchange, ExchangeKind, Queue, Topology};
+use crate::topology::{Argument, Exchange, ExchangeKind, Principal, Queue, Topology};
 use configs::AgentName;
 
 /// What `vhost` is to have for one run: its users with what each may touch, its exchanges, queues and bindings. Repeating an
@@ -22,7 +22,11 @@ pub fn definitions(
     vhost: &str,
     users: &[User],
 ) -> Result<Value, PasswordError> {
-    let queues = topology.durable_queues(agents);
+    let mut queues = topology.durable_queues(agents);
+    queues.extend(users.iter().filter_map(|user| match &user.who {
+        Principal::Participant(name) => Some(topology.questions(name)),
+        _ => None,
+    }));
     let mut exchanges = topology.other_exchanges();
     for queue in &queues {
         exchanges.push(queue.exchange.clone());

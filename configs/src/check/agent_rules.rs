@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::loss_rules;
 use super::rules::{Report, is_source};
 use crate::{
-    AgentConfig, AgentName, AlarmsConfig, LoraConfig, LossKind, ModelConfig, OptimizerConfig, RandomModel, RunConfig,
-    SamplingConfig, TokenizerConfig, TrainConfig,
+    AgentConfig, AgentName, AlarmsConfig, DeviceName, EngineKind, History, LoraConfig, LossKind, ModelConfig,
+    OptimizerConfig, RandomModel, RunConfig, SamplingConfig, TokenizerConfig, TrainConfig,
 };
 
 /// A step of a sound engine may take so long on a machine that is busy.
@@ -80,7 +80,15 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
             random_model(model, &mut below);
             below.path = format!("agents.{name}");
         }
+        ModelConfig::Served(model) => {
+            below.when(
+                model.trim().is_empty(),
+                "model.served",
+                "is empty: write the name by which the server knows the model",
+            );
+        }
     }
+    served(agent, &mut below);
     if let Some(lora) = &agent.lora {
         below.path.push_str(".lora");
         adapter(lora, &mut below);
@@ -89,6 +97,18 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
     below.at_least_one(agent.engine.replicas, "engine.replicas");
     below.at_least_one(agent.engine.slots, "engine.slots");
     below.at_least_one(agent.engine.prefill_tokens, "engine.prefill_tokens");
+    below.compared(
+        agent.engine.deterministic && agent.engine.kind.is_foreign(),
+        "engine.deterministic",
+        &["engine.kind"],
+        "is for engines of our own: SGLang and vLLM have such a mode when they are started with it; remove it, or write engine.kind = \"embedded\"",
+    );
+    below.compared(
+        agent.engine.deterministic && agent.device != DeviceName::Cpu,
+        "engine.deterministic",
+        &["device"],
+        "is for CPUs: a GPU's kernels add in an order of their own; write device = \"cpu\", or remove it",
+    );
     let stuck_after = agent.engine.stuck_after;
     below.when(
         !stuck_after.0.is_zero() && stuck_after.0 < LEAST_STUCK,
@@ -102,6 +122,48 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
         below.path.push_str(".optimizer");
         optimizer(&agent.train.optimizer, &mut below);
     }
+}
+
+/// What a server of messages keeps to itself cannot be trained here.
+fn served(agent: &AgentConfig, below: &mut Below) {
+    let kind = agent.engine.kind == EngineKind::Openai;
+    let model = matches!(agent.model, ModelConfig::Served(_));
+    below.compared(
+        model && !kind,
+        "model.served",
+        &["engine.kind"],
+        "names a model of a server that takes messages: write engine.kind = \"openai\" and engine.urls",
+    );
+    below.compared(
+        kind && !model,
+        "engine.kind",
+        &["model"],
+        "is \"openai\", whose servers have a model of their own: write model.served = \"its name there\" in the place of model",
+    );
+    below.compared(
+        kind && agent.train.enabled,
+        "train.enabled",
+        &["engine.kind"],
+        "must be false: a server that answers with texts alone shows no tokens and no weights to train; engine.kind = \"sglang\" or \"vllm\" do",
+    );
+    below.compared(
+        kind && (agent.sampling.top_k != 0 || agent.sampling.min_p != 0.0),
+        "sampling",
+        &["engine.kind"],
+        "has top_k or min_p, which the API of such servers does not know: leave them out",
+    );
+    below.compared(
+        kind && agent.history != History::Keep,
+        "history",
+        &["engine.kind"],
+        "must be \"keep\": what such a server said goes back to it as it was",
+    );
+    below.compared(
+        kind && agent.lora.is_some(),
+        "lora",
+        &["engine.kind"],
+        "is an adapter, and the server's weights are its own: remove it",
+    );
 }
 
 fn adapter(lora: &LoraConfig, below: &mut Below) {

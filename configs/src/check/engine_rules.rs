@@ -17,8 +17,10 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         reach(engine, &path, report);
         for url in &engine.urls {
             if let Some((_, other)) = taken.iter().find(|(known, _)| *known == same(url)) {
-                let message =
-                    format!("has {url:?}, which is in {other} too: an engine serves one agent, and is named once");
+                let message = format!(
+                    "has {:?}, which is in {other} too: an engine serves one agent, and is named once",
+                    shown(url)
+                );
                 report.when(true, format!("{path}.urls"), &[other], message);
             }
             taken.push((same(url), format!("{path}.urls")));
@@ -41,7 +43,7 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
     );
     for url in &engine.urls {
         if let Some(problem) = fault(url) {
-            report.when(true, &urls, &[], format!("has {url:?}, {problem}"));
+            report.when(true, &urls, &[], format!("has {:?}, {problem}", shown(url)));
         }
     }
     report.when(
@@ -79,8 +81,16 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
             true,
             format!("{path}.weights_url"),
             &[],
-            format!("is {url:?}, {problem}"),
+            format!("is {:?}, {problem}", shown(url)),
         );
+    }
+}
+
+/// Without what may be a secret.
+pub(super) fn shown(url: &str) -> String {
+    match url.rsplit_once('@') {
+        Some((_, host)) => format!("...@{host}"),
+        None => url.to_owned(),
     }
 }
 
@@ -96,7 +106,7 @@ fn idle(engine: &EngineConfig, path: &str, report: &mut Report) {
             is_set,
             format!("{path}.{key}"),
             &[&format!("{path}.kind")],
-            "is for engines that are processes of their own: write kind = \"dyad\" (urls: \"sglang\" or \"vllm\" too), or leave it out",
+            "is for engines that are processes of their own: write kind = \"dyad\" (urls: \"sglang\", \"vllm\" or \"openai\" too), or leave it out",
         );
     }
 }

@@ -1,6 +1,6 @@
 //! What `[eval]` may say wrongly.
 
-use super::rules::{Report, is_source};
+use super::rules::{GRADERS, Report, is_source};
 use crate::RunConfig;
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
@@ -34,6 +34,14 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         &["workflow.kind"],
         "is for workflow.kind = \"solve-verify\": other workflows have no verifier to measure; remove it",
     );
+    let calls = |names: &Vec<String>| !names.is_empty();
+    let solver = crate::RoleName::new("solver").ok();
+    report.when(
+        eval.pool.is_some() && solver.is_some_and(|solver| config.workflow.tools.get(&solver).is_some_and(calls)),
+        "eval.pool",
+        &["workflow.tools"],
+        "would hold the solver's calls and not its answers: remove it, or take the solver's tools away",
+    );
     report.when(
         eval.votes.is_some() && config.workflow.kind != "solo",
         "eval.votes",
@@ -55,4 +63,52 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         &[],
         "is below 2: the pool is half right and half wrong, 100 or more make a figure",
     );
+    suites(config, report);
+}
+
+fn suites(config: &RunConfig, report: &mut Report) {
+    for (name, suite) in &config.eval.suites {
+        let key = |key: &str| format!("eval.suites.{name}.{key}");
+        let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        report.when(
+            name.is_empty() || !name.chars().all(legal),
+            format!("eval.suites.{name}"),
+            &[],
+            "is no suite's name: use letters, digits, '-' and '_'",
+        );
+        report.when(
+            !is_source(&suite.source),
+            key("source"),
+            &[],
+            format!(
+                "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
+                suite.source
+            ),
+        );
+        report.when(
+            suite.tasks == Some(0),
+            key("tasks"),
+            &[],
+            "is 0, so nothing would be measured: write 1 or more",
+        );
+        report.when(
+            suite
+                .temperature
+                .is_some_and(|value| !(value.is_finite() && value > 0.0)),
+            key("temperature"),
+            &[],
+            "is not above 0: samples at temperature 0 are all the same; write for example 0.6, or samples = 0 for the greedy conversation alone",
+        );
+        let grader = suite.grader.as_deref().unwrap_or("exact");
+        let known = GRADERS.contains(&grader) || grader.starts_with("process:") || config.graders.contains_key(grader);
+        report.when(
+            !known,
+            key("grader"),
+            &["graders"],
+            format!(
+                "{grader:?} is neither a kind of grader ({}, process:FILE) nor the name of one in [graders]",
+                GRADERS.join(", ")
+            ),
+        );
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::engine_rules::same;
+use super::engine_rules::{same, shown};
 use super::rules::Report;
 use crate::{AgentConfig, EngineKind, Mode, RunConfig};
 
@@ -63,6 +63,12 @@ fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Rep
         format!("is for engines in the agent's process: each URL of engine.urls is one {name}; remove it"),
     );
     report.when(
+        engine.kind == EngineKind::Openai && engine.weights_folder.is_some(),
+        format!("{path}.engine.weights_folder"),
+        &[&kind],
+        "is for servers that take weights: remove it",
+    );
+    report.when(
         config.run.mode == Mode::Sync,
         &kind,
         &["run.mode"],
@@ -105,7 +111,11 @@ fn shared(config: &RunConfig, report: &mut Report) {
 }
 
 fn name(kind: EngineKind) -> &'static str {
-    if kind == EngineKind::Vllm { "vLLM" } else { "SGLang" }
+    match kind {
+        EngineKind::Vllm => "vLLM",
+        EngineKind::Openai => "the server",
+        _ => "SGLang",
+    }
 }
 
 /// Why a text is no URL of an engine. Whether plaintext may go there is judged where it goes.
@@ -134,12 +144,4 @@ fn judge(url: &str) -> Result<(), &'static str> {
         return Err("has a port that is no number from 1 to 65535");
     }
     Ok(())
-}
-
-/// Without what may be a secret.
-fn shown(url: &str) -> String {
-    match url.rsplit_once('@') {
-        Some((_, host)) => format!("...@{host}"),
-        None => url.to_owned(),
-    }
 }

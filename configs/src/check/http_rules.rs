@@ -16,6 +16,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         let Some(http) = &agent.http else { continue };
         let path = format!("agents.{name}.http");
         front(http, &path, report);
+        rates(http, agent.sampling.max_new_tokens, &path, report);
         // A request's choices go to one engine.
         let slots = agent.engine.slots;
         report.when(
@@ -67,6 +68,27 @@ fn front(http: &HttpConfig, path: &str, report: &mut Report) {
             format!("{path}.{key}"),
             &[],
             "is 0, so nobody would be answered: write 1 or more, or remove [agents.NAME.http]",
+        );
+    }
+}
+
+fn rates(http: &HttpConfig, answer: u32, path: &str, report: &mut Report) {
+    let most = usize::try_from(answer).unwrap_or(usize::MAX).min(http.context) as u64;
+    report.when(
+        http.tokens_per_minute.is_some_and(|limit| limit != 0 && limit <= most),
+        format!("{path}.tokens_per_minute"),
+        &[],
+        format!("is no more than the {most} tokens that one answer may have (sampling.max_new_tokens): write more, or no client is ever answered"),
+    );
+    for (key, value) in [
+        ("requests_per_minute", http.requests_per_minute),
+        ("tokens_per_minute", http.tokens_per_minute),
+    ] {
+        report.when(
+            value == Some(0),
+            format!("{path}.{key}"),
+            &[],
+            "is 0, so nobody would be answered: write 1 or more, or leave it out for no limit",
         );
     }
 }

@@ -1,7 +1,7 @@
 //! What an agent's loss, advantage and KL may say wrongly, each alone and together.
 
 use super::agent_rules::Below;
-use crate::{Advantage, KlPlace, LossConfig, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
+use crate::{Advantage, KlPlace, KlReference, LossConfig, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
 
 pub(super) fn check(train: &TrainConfig, below: &mut Below) {
     imitation(train, below);
@@ -34,6 +34,24 @@ fn numbers(train: &TrainConfig, below: &mut Below) {
         ),
     );
     below.not_negative(train.kl.coef, "kl.coef");
+    let decay = train.ema.map_or(0.0, |ema| ema.decay);
+    below.when(
+        !(0.0..1.0).contains(&decay),
+        "ema.decay",
+        format!("is {decay}: write a number from 0 to below 1, such as 0.999"),
+    );
+    below.compared(
+        train.kl.reference == KlReference::Ema && train.ema.is_none(),
+        "kl.ref",
+        &["kl", "ema"],
+        "is \"ema\" and no average is kept: write ema = { decay = 0.999 } too, or ref = \"initial\"",
+    );
+    below.compared(
+        train.kl.reference == KlReference::Ema && train.kl.coef == 0.0,
+        "kl.ref",
+        &["kl", "kl.coef"],
+        "is \"ema\" while kl.coef is 0, so there is no KL anywhere: write a coef such as 0.01, or leave ref out",
+    );
     below.not_negative(train.entropy, "entropy");
     below.not_negative(train.entropy_final.unwrap_or(0.0), "entropy_final");
 }

@@ -141,6 +141,16 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["behav_imp_weight_cap", "tis_imp_ratio_cap"],
         "agents.NAME.train.loss.weight_cap",
     ),
+    (&["ema_decay", "use_ema", "ema_beta"], "agents.NAME.train.ema.decay"),
+    (
+        &[
+            "gradient_checkpointing",
+            "activation_checkpointing",
+            "enable_gradient_checkpointing",
+            "recompute_granularity",
+        ],
+        "agents.NAME.train.checkpoint_activations",
+    ),
     (
         &["kl_loss_coef", "kl_coef", "init_kl_coef", "beta", "use_kl_loss"],
         "agents.NAME.train.kl.coef",
@@ -198,6 +208,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["label_key", "answer_key"], "tasks.label"),
     (&["rollout_shuffle", "shuffle_dataset"], "tasks.shuffle"),
     (&["max_samples"], "tasks.limit"),
+    (
+        &["max_turns", "max_tool_turns", "max_assistant_turns"],
+        "workflow.tool_limits.turns",
+    ),
     (&["rm_type", "reward_model", "reward_type"], "graders.NAME.kind"),
     (
         &["reward_funcs", "reward_weights"],
@@ -270,7 +284,12 @@ fn foreign(key: &str) -> Option<&'static str> {
 
 fn elsewhere(key: &str) -> Option<&'static str> {
     let ends = |path: &&String| path.rsplit('.').next() == Some(key);
-    known_paths().iter().find(ends).map(String::as_str)
+    // Suites have keys of other tables again: those are meant more often.
+    let of_suite = |path: &&String| path.starts_with("eval.suites.");
+    let mut found = known_paths().iter().filter(ends);
+    let first = found.next()?;
+    let other = std::iter::once(first).chain(found).find(|path| !of_suite(path));
+    Some(other.unwrap_or(first).as_str())
 }
 
 /// Every key path there is, with NAME for an agent's or grader's name.
@@ -286,7 +305,7 @@ fn known_paths() -> &'static [String] {
 
 fn collect(prefix: &str, table: &Table, paths: &mut Vec<String>) {
     for (key, value) in table {
-        let name = if matches!(prefix, "agents" | "graders") {
+        let name = if matches!(prefix, "agents" | "graders" | "tools" | "eval.suites") {
             "NAME"
         } else {
             key

@@ -5,10 +5,12 @@ use std::fmt::Display;
 
 use super::names::nearest;
 use crate::run::Problem;
-use crate::{Advantage, LossKind, Mode, RunConfig, TrainConfig, ZeroAdvantage};
+use crate::{
+    Advantage, JUDGE, LossKind, Mode, PROCESS, ParticipantName, REMOTE, RunConfig, TrainConfig, ZeroAdvantage,
+};
 
 /// Workflows that are shipped.
-pub(super) const WORKFLOWS: [&str; 9] = [
+pub(super) const WORKFLOWS: [&str; 10] = [
     "signal",
     "guess-number",
     "doctor-patient",
@@ -18,13 +20,12 @@ pub(super) const WORKFLOWS: [&str; 9] = [
     "solve-verify",
     "solve-rewrite-select",
     "adversarial",
+    "deep-research",
 ];
 /// Those that tell what a seat should have said.
 const TELLING: [&str; 1] = ["sequential"];
-/// What begins the kind of a workflow or grader that is a program.
-const PROCESS: &str = "process:";
 /// Less than this is not enough for a program to start.
-const LEAST_MEMORY: u64 = 16 << 20;
+pub(super) const LEAST_MEMORY: u64 = 16 << 20;
 /// Graders that are shipped.
 pub(super) const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
 /// The run id is the name, a hyphen and eight characters, 48 in all.
@@ -67,6 +68,8 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     super::eval_rules::all(config, report);
     workflow(config, report);
     graders(config, report);
+    super::sampling_rules::all(config, report);
+    super::tool_rules::all(config, report);
     for (name, agent) in &config.agents {
         super::agent_rules::agent(config, name, agent, report);
     }
@@ -205,11 +208,12 @@ fn workflow(config: &RunConfig, report: &mut Report) {
     let workflow = &config.workflow;
     let kind = &workflow.kind;
     report.when(
-        !WORKFLOWS.contains(&kind.as_str()) && !kind.starts_with(PROCESS),
+        !WORKFLOWS.contains(&kind.as_str()) && !is_theirs(kind),
         "workflow.kind",
         &[],
         unknown(kind, &WORKFLOWS),
     );
+    remote(kind, "workflow.kind", report);
     report.when(
         workflow.group_size == 0,
         "workflow.group_size",
@@ -234,6 +238,15 @@ fn workflow(config: &RunConfig, report: &mut Report) {
         format!(
             "is {}: write the part of a group that must be valid, from 0.0 to 1.0",
             workflow.min_group
+        ),
+    );
+    report.when(
+        !(0.0..=1.0).contains(&workflow.dominance),
+        "workflow.dominance",
+        &[],
+        format!(
+            "is {}: write the part of the trained tokens that one role may have, from 0.0 to 1.0 (1.0: no warning)",
+            workflow.dominance
         ),
     );
     report.when(
@@ -280,15 +293,35 @@ fn workflow(config: &RunConfig, report: &mut Report) {
     }
 }
 
+/// Whether the user's own program or participant is named.
+fn is_theirs(kind: &str) -> bool {
+    kind.starts_with(PROCESS) || kind.starts_with(REMOTE)
+}
+
+/// The name of a remote participant is part of a queue's.
+fn remote(kind: &str, path: &str, report: &mut Report) {
+    let Some(name) = kind.strip_prefix(REMOTE) else { return };
+    let refused = ParticipantName::new(name).err();
+    let why = refused.map_or_else(String::new, |error| error.to_string());
+    report.when(
+        !why.is_empty(),
+        path,
+        &[],
+        format!("{why}; for example \"{REMOTE}judge\""),
+    );
+}
+
 fn graders(config: &RunConfig, report: &mut Report) {
     for (name, grader) in &config.graders {
         let kind = &grader.kind;
         report.when(
-            !GRADERS.contains(&kind.as_str()) && !kind.starts_with(PROCESS),
+            !GRADERS.contains(&kind.as_str()) && !is_theirs(kind) && kind != JUDGE,
             format!("graders.{name}.kind"),
             &[],
             unknown(kind, &GRADERS),
         );
+        remote(kind, &format!("graders.{name}.kind"), report);
+        super::judge_rules::judge(name, grader, report);
         report.when(
             grader.timeout.0.is_zero(),
             format!("graders.{name}.timeout"),
@@ -357,7 +390,7 @@ fn agents(config: &RunConfig, report: &mut Report) {
 /// Known answers come from workflows that tell them.
 fn imitators(config: &RunConfig, report: &mut Report) {
     let kind = &config.workflow.kind;
-    let tells = TELLING.contains(&kind.as_str()) || kind.starts_with(PROCESS);
+    let tells = TELLING.contains(&kind.as_str()) || is_theirs(kind);
     for (name, agent) in config.agents.iter().filter(|(_, agent)| agent.train.enabled) {
         report.when(
             agent.train.loss.kind == LossKind::CrossEntropy && !tells,
@@ -431,7 +464,7 @@ fn unknown(kind: &str, known: &[&str]) -> String {
     format!("{kind:?} is not known: write {}{meant}", one_of(known))
 }
 
-fn one_of(names: &[&str]) -> String {
+pub(super) fn one_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
     match &quoted[..] {
         [] => "one that exists".into(),

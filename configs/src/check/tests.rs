@@ -1,10 +1,14 @@
 //! Every problem of a file is named at once, at its key path, with what to write instead.
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod engines;
 mod foreign;
 mod fronts;
 mod losses;
+mod participants;
+mod suites;
+mod tools;
 
 use std::path::Path;
 
@@ -259,13 +263,17 @@ fn an_engine_is_not_taken_for_stuck_at_once() {
 fn the_workflow_must_make_sense() {
     expect(
         &[
-            ("group_size = 8", "group_size = 1\nmin_group = 1.5\nretries = 0"),
+            (
+                "group_size = 8",
+                "group_size = 1\nmin_group = 1.5\ndominance = 2.0\nretries = 0",
+            ),
             ("listener = { success = 1.0 }", "listner = { success = inf }"),
             ("listener = \"b\" }", "listener = \"a\" }"),
         ],
         &[
             ("workflow.group_size", "2 or more"),
             ("workflow.min_group", "0.0 to 1.0"),
+            ("workflow.dominance", "0.0 to 1.0"),
             ("workflow.retries", "1 or more"),
             ("workflow.reward.listner", "\"listener\" or \"speaker\""),
             ("workflow.reward.listner.success", "finite"),
@@ -275,153 +283,6 @@ fn the_workflow_must_make_sense() {
     expect(
         &[("group_size = 8", "group_size = 0")],
         &[("workflow.group_size", "1 or more")],
-    );
-}
-
-#[test]
-fn agents_that_train_sample_the_whole_distribution() {
-    let sampling = "sampling = { temperature = 0, top_p = 0.9, top_k = 5, min_p = 0.1, max_new_tokens = 16 }";
-    let in_b = format!("[agents.b]\n{sampling}");
-    expect(
-        &[("[agents.b]", &in_b)],
-        &[
-            ("agents.b.sampling.temperature", "must sample"),
-            ("agents.b.sampling.top_p", "write 1.0"),
-            ("agents.b.sampling.top_k", "write 0"),
-            ("agents.b.sampling.min_p", "write 0.0"),
-        ],
-    );
-    let frozen = format!("{in_b}\ntrain.enabled = false");
-    expect(&[("[agents.b]", &frozen)], &[]);
-    let impossible = frozen
-        .replace("top_p = 0.9", "top_p = 0.0")
-        .replace("min_p = 0.1", "min_p = 1.0");
-    expect(
-        &[("[agents.b]", &impossible)],
-        &[
-            ("agents.b.sampling.top_p", "above 0"),
-            ("agents.b.sampling.min_p", "below 1"),
-        ],
-    );
-}
-
-#[test]
-fn models_must_have_a_shape() {
-    expect(
-        &[(
-            "layers = 2, hidden = 64, heads = 4",
-            "layers = 0, hidden = 66, heads = 4, kv_heads = 3, embedding_std = -1.0, max_context = 256",
-        )],
-        &[
-            ("defaults.agent.model.random.layers", "1 or more"),
-            ("defaults.agent.model.random.hidden", "multiple"),
-            ("defaults.agent.model.random.kv_heads", "divide"),
-            ("defaults.agent.model.random.embedding_std", "0 or more"),
-            ("agents.a.sampling.max_new_tokens", "no room"),
-            ("agents.b.sampling.max_new_tokens", "no room"),
-        ],
-    );
-    expect(
-        &[("heads = 4", "heads = 4, head_dim = 7")],
-        &[("defaults.agent.model.random.head_dim", "even")],
-    );
-    expect(
-        &[(
-            "tokenizer = \"bytes\"",
-            "tokenizer = { words = [\"a\", \"b c\", \"a\"] }",
-        )],
-        &[
-            ("defaults.agent.model.random.tokenizer.words", "\"a\" twice"),
-            ("defaults.agent.model.random.tokenizer.words", "white space"),
-        ],
-    );
-}
-
-#[test]
-fn a_model_of_another_kind_replaces_the_default_one() {
-    let config = GOOD.replace("[agents.b]", "[agents.b]\nmodel.path = \"models/b\"");
-    let config = check(&config).unwrap();
-    assert!(matches!(
-        config.agents.values().last().unwrap().model,
-        crate::ModelConfig::Path(_)
-    ));
-}
-
-#[test]
-fn training_must_make_sense() {
-    expect(
-        &[
-            (
-                "batch_groups = 16",
-                "batch_groups = 16\nminibatches = 64\nepochs = 0\nzero_advantage = \"skip\"\nentropy = 0.01\nrole_weights = { speaker = -1.0 }\nloss = { clip_low = 1.5, clip_high = 0.0 }\nkl.coef = -0.1",
-            ),
-            ("lr = 3e-4", "lr = 0.0, beta2 = 1.0, clip_norm = -1.0"),
-            (
-                "train.batch_groups = 32",
-                "train.warm_start = { source = \"x\", steps = 0, batch = 0 }",
-            ),
-        ],
-        &[
-            ("defaults.agent.train.minibatches", "whole groups"),
-            ("defaults.agent.train.epochs", "1 or more"),
-            ("defaults.agent.train.zero_advantage", "write \"keep\""),
-            ("defaults.agent.train.role_weights.speaker", "0 or more"),
-            ("defaults.agent.train.role_weights.speaker", "b does not play"),
-            ("defaults.agent.train.loss.clip_low", "at most 1"),
-            ("defaults.agent.train.loss.clip_high", "above 0"),
-            ("defaults.agent.train.kl.coef", "0 or more"),
-            ("defaults.agent.train.optimizer.lr", "above 0"),
-            ("defaults.agent.train.optimizer.beta2", "below 1"),
-            ("defaults.agent.train.optimizer.clip_norm", "0 or more"),
-            ("agents.b.train.warm_start.source", "jsonl:PATH"),
-            ("agents.b.train.warm_start.steps", "1 or more"),
-            ("agents.b.train.warm_start.batch", "1 or more"),
-        ],
-    );
-    expect(
-        &[
-            ("[agents.a]", "[agents.a]\ntrain.enabled = false"),
-            ("[agents.b]", "[agents.b]\ntrain.enabled = false"),
-        ],
-        &[("agents", "none trains"), ("run.lead", "does not train")],
-    );
-}
-
-#[test]
-fn synchronous_rounds_do_not_refill() {
-    expect(
-        &[(
-            "batch_groups = 32",
-            "batch_groups = 32\ntrain.zero_advantage = \"refill\"",
-        )],
-        &[("agents.b.train.zero_advantage", "no groups to draw again")],
-    );
-}
-
-#[test]
-fn a_pull_on_every_group_skips_none() {
-    let skip = "batch_groups = 32\ntrain.zero_advantage = \"skip\"\ntrain.loss.kind = \"dro\"";
-    expect(
-        &[("batch_groups = 32", skip)],
-        &[(
-            "agents.b.train.zero_advantage",
-            "its pull acts on groups without advantage",
-        )],
-    );
-}
-
-#[test]
-fn synchronous_batches_are_whole_rounds() {
-    expect(
-        &[("batch_groups = 32", "batch_groups = 24")],
-        &[("agents.b.train.batch_groups", "multiple of the least one, 16 of a")],
-    );
-    expect(
-        &[
-            ("mode = \"sync\"", "mode = \"async\""),
-            ("batch_groups = 32", "batch_groups = 24"),
-        ],
-        &[],
     );
 }
 

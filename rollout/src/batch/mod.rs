@@ -22,7 +22,7 @@ use configs::{LossKind, TrainConfig};
 
 pub use flat::{FlatRow, flatten};
 pub use imitate::{Imitated, imitate};
-pub use stats::{BatchStats, Mean, Staleness};
+pub use stats::{BatchStats, Mean, RoleStats, Spread, Staleness};
 pub use warm::cross_entropy;
 
 use crate::shuffle::{SplitMix, permutation};

@@ -28,6 +28,44 @@ impl Mean {
     }
 }
 
+/// A mean and how far its values lie apart.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Spread {
+    pub mean: Mean,
+    squares: f64,
+}
+
+impl Spread {
+    fn add(&mut self, value: f64) {
+        self.mean.add(value);
+        self.squares += value * value;
+    }
+
+    /// Standard deviation over the values (biased: they are the whole batch); `None` of nothing.
+    #[must_use]
+    pub fn std(&self) -> Option<f64> {
+        let mean = self.mean.get()?;
+        Some((self.squares / self.mean.count as f64 - mean * mean).max(0.0).sqrt())
+    }
+}
+
+/// What one role's samples in a batch were like.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct RoleStats {
+    pub samples: u64,
+    pub reward: Spread,
+    /// Samples whose advantage is 0; with a KL in the reward it is not known yet and none is counted.
+    pub zero_advantage: u64,
+    /// Samples with a generation at its token limit.
+    pub truncated: u64,
+    pub repetition: Mean,
+    /// Sampled tokens, before any mask.
+    pub tokens: u64,
+    pub trained_tokens: u64,
+    /// Samples without a part in the gradient.
+    pub discarded: u64,
+}
+
 /// Trainer steps between the oldest token of each sample and its training.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Staleness {
@@ -76,8 +114,8 @@ pub struct BatchStats {
     pub truncated: usize,
     /// Rows whose tokens and KV all came from the weights that are trained.
     pub on_policy_rows: usize,
-    pub reward: Mean,
-    pub reward_by_role: BTreeMap<String, Mean>,
+    pub reward: Spread,
+    pub by_role: BTreeMap<String, RoleStats>,
     /// Parts before their weights, by (role, part).
     pub reward_parts: BTreeMap<(String, String), Mean>,
     pub tokens_per_sample: Mean,
@@ -132,6 +170,8 @@ pub(super) fn measure(
         stats.add(sample);
         if final_advantages {
             stats.advantage_abs.add(f64::from(sample.advantage.abs()));
+            let role = stats.by_role.entry(sample.sample.role.clone()).or_default();
+            role.zero_advantage += u64::from(sample.advantage == 0.0);
         }
     }
     for group in groups {
@@ -153,19 +193,27 @@ impl BatchStats {
         self.stale_tokens += prepared.stale_tokens as u64;
         self.truncated += usize::from(sample.status == SampleStatus::Truncated);
         self.on_policy_rows += prepared.rows.iter().filter(|row| row.on_policy).count();
-        if prepared.discard.is_none() {
-            let trained = prepared.rows.iter().flat_map(|row| &row.trained).flatten().count();
-            self.trained_tokens += trained as u64;
-        }
-        let reward = f64::from(sample.reward);
+        let trained = match prepared.discard {
+            None => prepared.rows.iter().flat_map(|row| &row.trained).flatten().count() as u64,
+            Some(_) => 0,
+        };
+        self.trained_tokens += trained;
+        let (reward, repeated) = (f64::from(sample.reward), collapse::repetition(sample));
         self.reward.add(reward);
-        self.reward_by_role.entry(sample.role.clone()).or_default().add(reward);
+        let role = self.by_role.entry(sample.role.clone()).or_default();
+        role.samples += 1;
+        role.reward.add(reward);
+        role.truncated += u64::from(sample.status == SampleStatus::Truncated);
+        role.tokens += prepared.tokens as u64;
+        role.trained_tokens += trained;
+        role.discarded += u64::from(prepared.discard.is_some());
+        if let Some(repeated) = repeated {
+            role.repetition.add(repeated);
+            self.repetition.add(repeated);
+        }
         for part in &sample.parts {
             let key = (sample.role.clone(), part.name.clone());
             self.reward_parts.entry(key).or_default().add(f64::from(part.value));
-        }
-        if let Some(repeated) = collapse::repetition(sample) {
-            self.repetition.add(repeated);
         }
         self.tokens_per_sample.add(prepared.tokens as f64);
         self.staleness.add(prepared.staleness);

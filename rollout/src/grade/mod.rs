@@ -73,6 +73,23 @@ impl Grader {
         f32::from(u8::from(right))
     }
 
+    /// Whether the answers in two texts are the same by this grader; `None` if it does not compare answers with each other. A text in
+    /// which no answer is found is the same as nothing.
+    #[must_use]
+    pub fn same(self, a: &str, b: &str) -> Option<bool> {
+        let (a, b) = (tail(a, LONGEST), tail(b, LONGEST));
+        let equal = |a: Option<String>, b: Option<String>| a.is_some() && a == b;
+        match self {
+            Self::Exact => Some(a.trim() == b.trim()),
+            Self::Match => Some(overlap::matches(a, &overlap::answer(b).into())),
+            Self::Integer => Some(equal(integer::answer(a), integer::answer(b))),
+            Self::Gsm8k => Some(math::same_number(a, b)),
+            Self::Math => Some(math::same_answer(a, b)),
+            Self::Choice => Some(choice::answer(a).is_some_and(|found| Some(found) == choice::answer(b))),
+            Self::F1 | Self::Format => None,
+        }
+    }
+
     /// Whether the label is one that this grader can compare with; the error is for who published the task.
     pub fn check_label(self, label: &Value) -> Result<(), String> {
         let (usable, wanted) = match self {

@@ -154,6 +154,28 @@ fn gsm8k_compares_numbers() {
 }
 
 #[test]
+fn answers_are_the_same_by_what_the_grader_compares() {
+    for (grader, a, b, same) in [
+        (Grader::Exact, " 5", "5\n", Some(true)),
+        (Grader::Exact, "5", "five", Some(false)),
+        (Grader::Match, "The cat.", "so <answer>cat</answer>", Some(true)),
+        (Grader::Integer, "it is 12", "\\boxed{12}", Some(true)),
+        (Grader::Integer, "nothing", "nothing", Some(false)),
+        (Grader::Gsm8k, "#### 1,080", "1080.", Some(true)),
+        (Grader::Math, "\\boxed{\\frac12}", "the answer is 0.5", Some(true)),
+        (Grader::Math, "\\boxed{1}", "\\boxed{2}", Some(false)),
+        (Grader::Math, "", "", Some(false)),
+        (Grader::Choice, "(B)", "Answer: B", Some(true)),
+        (Grader::Choice, "B", "C", Some(false)),
+        (Grader::F1, "a", "a", None),
+        (Grader::Format, "a", "a", None),
+    ] {
+        assert_eq!(grader.same(a, b), same, "{grader:?}: {a:?} and {b:?}");
+        assert_eq!(grader.same(b, a), same, "{grader:?}: {b:?} and {a:?}");
+    }
+}
+
+#[test]
 fn every_kind_has_its_grader() {
     for kind in KINDS {
         assert!(Grader::new(kind).is_ok(), "{kind}");
@@ -172,6 +194,7 @@ proptest::proptest! {
             for text in [&text, &boxed] {
                 let reward = grader.grade(text, &json!(label));
                 proptest::prop_assert!((0.0..=1.0).contains(&reward));
+                let _ = grader.same(text, &label);
             }
         }
     }

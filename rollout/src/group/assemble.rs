@@ -198,6 +198,13 @@ impl Judged {
                     seats: Vec::new(),
                 };
             }
+            // What was never graded is in no statistics, and no reward of 0.
+            MemberEnd::Ended { outcome, .. } if outcome.is_ungraded() => {
+                return Self {
+                    failed: Some("an answer stays without a grade".into()),
+                    seats: Vec::new(),
+                };
+            }
             MemberEnd::Ended { outcome, turns } => (outcome, turns),
         };
         let mut spoke: BTreeMap<(&RoleName, u16), BTreeMap<u16, &Generation>> = BTreeMap::new();
@@ -253,9 +260,14 @@ fn judge_seat(
     if !value.is_finite() || reward.parts.is_empty() {
         return Err("its reward is missing".into());
     }
+    let trained = rules
+        .roles
+        .get(&reward.role)
+        .is_some_and(|agent| rules.training.contains(agent));
     for generation in turns.values() {
         sample::check(generation, 0).map_err(|error| format!("a generation is broken: {error}"))?;
-        if generation.temperature == 0.0 {
+        // A partner that is not trained may say the likeliest.
+        if trained && generation.temperature == 0.0 {
             return Err("it was sampled greedily".into());
         }
     }

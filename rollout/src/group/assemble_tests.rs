@@ -254,3 +254,22 @@ fn a_turn_at_its_token_limit_marks_its_sample_truncated() {
     assert_eq!(statuses, [Completed, Completed, Truncated, Completed]);
     assert_eq!(summary.truncated, 1);
 }
+
+#[test]
+fn who_trains_must_have_sampled_and_a_frozen_partner_may_be_greedy() {
+    let greedy = |who: &str| {
+        let mut members = [ended(0, 1.0), ended(1, 0.0)];
+        for (member, end) in members.iter_mut().enumerate() {
+            change(end, |outcome, turns| {
+                outcome.rewards.push(seat("judge", &[("correct", 1.0)]));
+                turns.push((key(member as u16, "judge", 0), generation(&[5], &[6])));
+                let turn = turns.iter_mut().find(|(key, _)| key.role == role(who));
+                turn.unwrap().1.temperature = 0.0;
+            });
+        }
+        assemble(&head(), &rules(0.25), &members).summary.empty
+    };
+    assert_eq!(greedy("judge"), None);
+    let said = greedy("solver").unwrap();
+    assert!(said.contains("greedily"), "{said}");
+}

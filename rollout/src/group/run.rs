@@ -85,8 +85,9 @@ impl GroupRun {
         let member = |member| Member::new(&spec, member);
         let members = (0..spec.group_size).map(member).collect();
         let programs = spec.workflow.programs().into_iter().flat_map(|program| program.roles);
+        let tools = spec.workflow.tools().into_iter().flat_map(|tool| tool.roles);
         let mut run = Self {
-            programs: programs.collect(),
+            programs: programs.chain(tools).collect(),
             spec,
             members,
             in_flight: BTreeSet::new(),
@@ -331,14 +332,7 @@ impl Member {
     }
 
     fn take(&mut self, spec: &RunSpec, key: TurnKey, generation: Generation) {
-        self.events.push(Event {
-            role: key.role.clone(),
-            seat: key.seat,
-            turn: key.turn,
-            text: generation.text.clone(),
-            finish: generation.finish,
-            tokens: generation.output_ids.len() as u32,
-        });
+        self.events.push(Event::of(&key, &generation));
         let member = key.member;
         self.turns.push((key, generation));
         self.step(spec, member);

@@ -1,4 +1,5 @@
-//! `jsonl:PATH`: one JSON object per line, its prompt and label under keys of the user's choice.
+//! `jsonl:PATH`: one JSON object per line, its prompt and label under keys of the user's choice. An object under `metadata`
+//! goes with the task.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Seek, SeekFrom};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use broker::protocol::task::{MAX_TASK_ID, Prompt, Task};
 use broker::protocol::turn::Message;
 use configs::TasksConfig;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{Pool, TasksError, bad_line};
 
@@ -118,8 +119,18 @@ impl Keys {
             workflow: None,
             prompt,
             label,
-            metadata: Map::new(),
+            metadata: metadata(&line),
         })
+    }
+}
+
+/// What only some of the roles may know, or a grader needs.
+fn metadata(line: &Value) -> Map<String, Value> {
+    match line.get("metadata") {
+        None | Some(Value::Null) => Map::new(),
+        Some(Value::Object(metadata)) => metadata.clone(),
+        // Data sets keep other things there; they stay where templates and tools find them.
+        Some(other) => [("metadata".to_owned(), other.clone())].into_iter().collect(),
     }
 }
 
@@ -154,38 +165,43 @@ fn prompt(value: &Value) -> Result<Prompt, String> {
     }
 }
 
-/// `{role, content}` messages; other keys of theirs are passed over, and content may be a list of text parts.
+/// `{role, content}` messages; other keys of theirs are passed over. Content may be a list of parts: texts and images.
 pub(super) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
     if list.is_empty() {
         return Err("the list of messages is empty".into());
     }
-    let message = |(index, value): (usize, &Value)| {
-        let role = value.get("role").and_then(Value::as_str);
-        let content = value.get("content").and_then(content);
-        match (role, content) {
-            (Some(role @ ("system" | "user" | "assistant" | "tool")), Some(content)) => Ok(Message {
-                role: role.to_owned(),
-                content,
-            }),
-            (Some("system" | "user" | "assistant" | "tool"), None) => {
-                Err(format!("message {index} has no content of text"))
+    let one = |(index, value): (usize, &Value)| {
+        let role = match value.get("role").and_then(Value::as_str) {
+            Some(role @ ("system" | "user" | "assistant" | "tool")) => role,
+            Some(role) => {
+                return Err(format!(
+                    "message {index} has the role {role:?}: use system, user, assistant or tool"
+                ));
             }
-            (Some(role), _) => Err(format!(
-                "message {index} has the role {role:?}: use system, user, assistant or tool"
-            )),
-            (None, _) => Err(format!("message {index} has no role")),
-        }
+            None => return Err(format!("message {index} has no role")),
+        };
+        let content = value.get("content").and_then(content);
+        let content = content.ok_or_else(|| format!("message {index} has no content of text and images"))?;
+        serde_json::from_value(json!({ "role": role, "content": content }))
+            .map_err(|error| format!("message {index}: {error}"))
     };
-    list.iter().enumerate().map(message).collect()
+    list.iter().enumerate().map(one).collect()
 }
 
-fn content(value: &Value) -> Option<String> {
+/// A text, or parts as messages of the wire have them. Data sets write an image as `"image": URL`, or its URL without the object
+/// around it.
+fn content(value: &Value) -> Option<Value> {
+    let part = |part: &Value| {
+        if let Some(text) = part.get("text").and_then(Value::as_str) {
+            return Some(json!({ "type": "text", "text": text }));
+        }
+        let image = part.get("image_url").or_else(|| part.get("image"))?;
+        let url = image.get("url").unwrap_or(image).as_str()?;
+        Some(json!({ "type": "image_url", "image_url": { "url": url } }))
+    };
     match value {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => parts
-            .iter()
-            .map(|part| part.get("text").and_then(Value::as_str))
-            .collect(),
+        Value::String(_) => Some(value.clone()),
+        Value::Array(parts) => parts.iter().map(part).collect(),
         _ => None,
     }
 }

@@ -39,6 +39,12 @@ pub enum TasksError {
     Empty { path: PathBuf },
     #[error("{key}: {message}")]
     Config { key: String, message: String },
+    #[error("task {number} of {source_name}: {message}")]
+    Unplayable {
+        number: u64,
+        source_name: String,
+        message: String,
+    },
 }
 
 fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
@@ -65,6 +71,8 @@ pub struct TaskSource {
     seed: u64,
     shuffle: bool,
     epochs: u32,
+    /// Its tasks are made, not read.
+    generated: bool,
     next: Cursor,
     /// The order of the pass that `next` is in.
     order: Option<(u32, Vec<u32>)>,
@@ -130,9 +138,24 @@ impl TaskSource {
             seed,
             shuffle,
             epochs,
+            generated: config.source.starts_with("generator:"),
             next,
             order: None,
         }))
+    }
+
+    /// Whether all tasks are such as the workflow can play: those of a file one by one, of a generator the first. Draws
+    /// nothing.
+    pub fn check(&mut self, judge: impl Fn(&Task) -> Result<(), String>) -> Result<(), TasksError> {
+        let checked = if self.generated { 1 } else { self.pool.len() };
+        for item in 0..checked {
+            judge(&self.pool.task(item)?).map_err(|message| TasksError::Unplayable {
+                number: item + 1,
+                source_name: self.pool.name().to_owned(),
+                message,
+            })?;
+        }
+        Ok(())
     }
 
     /// Tasks of one pass.

@@ -163,6 +163,37 @@ fn errors_name_file_and_line() {
 }
 
 #[test]
+fn what_stands_under_metadata_goes_with_the_task() {
+    let with = r#"{"prompt": "p", "label": 1, "metadata": {"self_report": "hot", "facts": {"fever": "hot"}}}"#;
+    let (_folder, source) = file(&format!("{with}\n{{\"prompt\": \"p\", \"label\": 1}}\n"));
+    let mut source = TaskSource::open(&config(&source), 0).unwrap().unwrap();
+    let tasks = take(&mut source, 2);
+    assert_eq!(tasks[0].1.metadata["self_report"], "hot");
+    assert_eq!(tasks[0].1.metadata["facts"]["fever"], "hot");
+    assert!(tasks[1].1.metadata.is_empty());
+    let (_folder, source) = file("{\"prompt\": \"p\", \"label\": 1, \"metadata\": \"x\"}\n");
+    let mut source = TaskSource::open(&config(&source), 0).unwrap().unwrap();
+    assert_eq!(take(&mut source, 1)[0].1.metadata["metadata"], "x");
+}
+
+#[test]
+fn a_task_that_the_workflow_cannot_play_is_found_before_the_run() {
+    let (_folder, source) = file("{\"prompt\": \"p\", \"label\": 1}\n\n{\"prompt\": \"p\", \"label\": 2}\n");
+    let mut source = TaskSource::open(&config(&source), 0).unwrap().unwrap();
+    let judge = |task: &Task| {
+        if task.label == 1 {
+            Ok(())
+        } else {
+            Err("the label is no 1".to_owned())
+        }
+    };
+    let error = source.check(judge).unwrap_err().to_string();
+    assert!(error.ends_with("task 2 of tasks: the label is no 1"), "{error}");
+    source.check(|_| Ok(())).unwrap();
+    assert_eq!(source.cursor(), Cursor::default(), "nothing was drawn");
+}
+
+#[test]
 fn wrong_settings_are_named_by_key() {
     for (text, key) in [
         ("source = \"generator:poems\"", "tasks.source"),

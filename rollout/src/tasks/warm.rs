@@ -1,5 +1,6 @@
 //! Data for warm starts: chats with a known answer, in the very prompts that the workflow's templates make.
 
+mod selecting;
 mod sequential;
 
 use std::collections::BTreeMap;
@@ -34,6 +35,9 @@ pub struct Example {
 ///   `answer_first = true` the verifier writes its own answer before its verdict: `85 reject`.
 /// - `generator:arithmetic-first`, `generator:arithmetic-second`: problems in the prompts of `sequential`, with their answers;
 ///   `slip` as above. What the second is shown is right half of the time.
+/// - `generator:arithmetic-selecting`: problems in the prompts of `solve-rewrite-select`; `slip` as above, and `roles` (all
+///   three) says whose prompts, each as often. Of the solutions that a rewriter or the selector is shown, half are right. The
+///   selector writes its own answer, then the number of the first candidate that has it.
 /// - `jsonl:PATH`: lines of `{messages: [...]}` whose last message is the answer, shuffled anew in every pass.
 pub struct WarmSource {
     source: Source,
@@ -44,6 +48,7 @@ enum Source {
     Lines { examples: Vec<Example>, order: Vec<u32> },
     Arithmetic(Box<Generator>),
     Sequential(Box<sequential::Answers>),
+    Selecting(Box<selecting::Answers>),
 }
 
 struct Generator {
@@ -89,8 +94,17 @@ impl WarmSource {
                 let answers = sequential::Answers::new(workflow, graders, problems, second, slip)?;
                 Source::Sequential(Box::new(answers))
             }
+            Some(("generator", "arithmetic-selecting")) => {
+                let mut params = problem_params(warm, tasks);
+                let slip = part(&mut params, "slip", 0.0)?;
+                let roles = selecting::Role::listed(params.remove("roles"))?;
+                let problems = train_split(&params)?;
+                Source::Selecting(Box::new(selecting::Answers::new(
+                    workflow, graders, problems, roles, slip,
+                )?))
+            }
             _ => {
-                let known = "jsonl:PATH, generator:arithmetic-solver, -verifier, -first or -second";
+                let known = "jsonl:PATH, generator:arithmetic-solver, -verifier, -first, -second or -selecting";
                 return Err(problem(
                     "source",
                     format!("{:?} is no warm start: write {known}", warm.source),
@@ -141,6 +155,7 @@ impl Iterator for WarmSource {
         match &mut self.source {
             Source::Arithmetic(generator) => Some(generator.example(&mut self.random)),
             Source::Sequential(answers) => Some(answers.example(&mut self.random)),
+            Source::Selecting(answers) => Some(answers.example(&mut self.random)),
             Source::Lines { examples, order } => {
                 if order.is_empty() {
                     *order = self.random.permutation(examples.len());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use broker::protocol::turn::{Message, Prompt};
 use configs::History;
+use serde_json::Value;
 use tokenizers::Tokenizer;
 
 use super::folder::Folder;
@@ -236,6 +237,18 @@ impl TextCodec {
         self.control.binary_search(&id).is_ok()
     }
 
+    /// Whether the chat template shows the tools that may be called.
+    #[must_use]
+    pub fn lists_tools(&self) -> bool {
+        let (question, tools) = (
+            [Message::user("x")],
+            serde_json::json!([{"type": "function", "function": {"name": "x",
+            "description": "x", "parameters": {"type": "object", "properties": {}}}}]),
+        );
+        let render = |tools| self.template.render(&question, tools, true);
+        matches!((render(Some(&tools)), render(None)), (Ok(with), Ok(without)) if with != without)
+    }
+
     /// What stands between an answer and what follows it: the difference between two renderings of a made-up turn.
     fn bridge(&self, messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
         let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
@@ -246,6 +259,8 @@ impl TextCodec {
 
     /// Renders and encodes; with `lead`, only what follows its last message.
     fn encode_chat(&self, lead: &[Message], messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
+        let whole = messages;
+        let (tools, messages) = split_tools(messages)?;
         if let Some(other) = messages
             .iter()
             .find(|m| !matches!(&*m.role, "system" | "user" | "assistant" | "tool"))
@@ -254,12 +269,24 @@ impl TextCodec {
                 role: other.role.clone(),
             });
         }
-        let contents: Vec<&str> = messages.iter().map(|m| m.content.as_str()).collect();
+        if let Some(image) = messages.iter().find_map(|message| message.images.first()) {
+            return Err(TextError::Image {
+                url: image.url.chars().take(40).collect(),
+            });
+        }
+        let contents: Vec<&str> = whole.iter().map(|m| m.content.as_str()).collect();
         let [cut, place, ..] = free_marks::<4>(&contents).ok_or_else(no_marks)?;
+        let tools = tools.map(|tools| self.all.mark_all(&tools, cut));
+        let chat = Chat {
+            lead,
+            messages,
+            tools: tools.as_ref(),
+            generation,
+        };
         let own = messages.iter().map(|m| self.guarded(m, cut));
-        let ids = self.encode_pieces(&self.render_chat(lead, messages, own, generation)?, cut)?;
+        let ids = self.encode_pieces(&self.render_chat(chat, own)?, cut)?;
         // The same chat with harmless contents shows which control tokens belong here.
-        let frame = self.frame(lead, messages, generation, place)?;
+        let frame = self.frame(chat, place, cut)?;
         let control = ids.iter().filter(|id| self.is_control(**id));
         if control.eq(&frame.control) {
             return Ok(ids);
@@ -268,19 +295,19 @@ impl TextCodec {
     }
 
     /// The chat with other contents than its own; with `lead`, only what follows its last message.
-    fn render_chat(
-        &self,
-        lead: &[Message],
-        messages: &[Message],
-        contents: impl Iterator<Item = String>,
-        generation: bool,
-    ) -> Result<String, TextError> {
-        let own = messages.iter().zip(contents).map(|(message, content)| Message {
-            role: message.role.clone(),
-            content,
-        });
+    fn render_chat(&self, chat: Chat<'_>, contents: impl Iterator<Item = String>) -> Result<String, TextError> {
+        let Chat {
+            lead,
+            messages,
+            tools,
+            generation,
+        } = chat;
+        let own = messages
+            .iter()
+            .zip(contents)
+            .map(|(message, content)| Message::new(message.role.clone(), content));
         let chat: Vec<Message> = lead.iter().cloned().chain(own).collect();
-        let text = self.template.render(&chat, generation)?;
+        let text = self.template.render(&chat, tools, generation)?;
         Ok(match lead.last() {
             None => text,
             Some(last) => after(&text, &last.content)?.to_owned(),
@@ -288,13 +315,13 @@ impl TextCodec {
     }
 
     /// What the template puts around the contents, with `place` in the place of each.
-    fn frame(
-        &self,
-        lead: &[Message],
-        messages: &[Message],
-        generation: bool,
-        place: char,
-    ) -> Result<Arc<Frame>, TextError> {
+    fn frame(&self, chat: Chat<'_>, place: char, cut: char) -> Result<Arc<Frame>, TextError> {
+        let Chat {
+            lead,
+            messages,
+            tools,
+            generation,
+        } = chat;
         let marks = || {
             messages.iter().map(|m| {
                 if m.content.is_empty() {
@@ -304,17 +331,18 @@ impl TextCodec {
                 }
             })
         };
-        let chat = messages.iter().zip(marks()).map(|(m, content)| Message {
-            role: m.role.clone(),
-            content,
-        });
-        self.frames
-            .of(lead.iter().cloned().chain(chat), (lead.len(), generation), || {
-                let text = self.render_chat(lead, messages, marks(), generation)?;
-                let mut control = self.encode(&text)?;
-                control.retain(|id| self.is_control(*id));
-                Ok(Frame { text, control })
-            })
+        let framed = messages
+            .iter()
+            .zip(marks())
+            .map(|(m, content)| Message::new(m.role.clone(), content));
+        let listed = tools.map(|tools| Message::new(Message::TOOLS, tools.to_string()));
+        let key = listed.into_iter().chain(lead.iter().cloned()).chain(framed);
+        self.frames.of(key, (lead.len(), generation), || {
+            let text = self.render_chat(chat, marks())?;
+            let mut control = self.encode_pieces(&text, cut)?;
+            control.retain(|id| self.is_control(*id));
+            Ok(Frame { text, control })
+        })
     }
 
     /// Encodes the frame and each content by itself, and drops control tokens from contents: the way out for tokenizers
@@ -327,7 +355,7 @@ impl TextCodec {
                 let content = self.encode_pieces(&self.guarded(message, cut), cut)?;
                 ids.extend(content.into_iter().filter(|id| !self.is_control(*id)));
             }
-            ids.extend(self.encode(piece)?);
+            ids.extend(self.encode_pieces(piece, cut)?);
         }
         Ok(ids)
     }
@@ -361,6 +389,29 @@ impl TextCodec {
     }
 }
 
+/// What a template renders.
+#[derive(Clone, Copy)]
+struct Chat<'a> {
+    /// Messages whose rendering is left out.
+    lead: &'a [Message],
+    messages: &'a [Message],
+    tools: Option<&'a Value>,
+    generation: bool,
+}
+
+/// The list of tools, if the messages begin with one, and the messages.
+fn split_tools(messages: &[Message]) -> Result<(Option<Value>, &[Message]), TextError> {
+    match messages.split_first() {
+        Some((first, rest)) if first.role == Message::TOOLS => {
+            let list = serde_json::from_str(&first.content).map_err(|error| TextError::Template {
+                message: format!("the list of tools is no JSON: {error}"),
+            })?;
+            Ok((Some(list), rest))
+        }
+        _ => Ok((None, messages)),
+    }
+}
+
 /// The ids of a text, if they stand for exactly that text.
 fn spell(tokenizer: &Tokenizer, text: &str) -> Option<Vec<u32>> {
     let ids = tokenizer.encode_fast(text, false).ok()?.get_ids().to_vec();
@@ -368,10 +419,7 @@ fn spell(tokenizer: &Tokenizer, text: &str) -> Option<Vec<u32>> {
 }
 
 fn message(role: &str, content: char) -> Message {
-    Message {
-        role: role.into(),
-        content: content.into(),
-    }
+    Message::new(role, content)
 }
 
 fn after<'a>(text: &'a str, mark: &str) -> Result<&'a str, TextError> {

@@ -1,6 +1,8 @@
 //! Keeps what stands in messages from becoming control tokens: a mark is put into every piece of text that the tokenizer
 //! would take for an added token, and the text is cut there before it is encoded.
 
+use serde_json::Value;
+
 /// First and last characters that serve as marks: private ones, which no template has.
 const MARKS: std::ops::RangeInclusive<u32> = 0xE000..=0xF8FF;
 
@@ -36,6 +38,21 @@ impl Guard {
             }
         }
         marked
+    }
+}
+
+impl Guard {
+    /// As [`Guard::mark`], in every text of a JSON value, names of fields included.
+    pub(super) fn mark_all(&self, value: &Value, mark: char) -> Value {
+        match value {
+            Value::String(text) => self.mark(text, mark).into(),
+            Value::Array(list) => list.iter().map(|item| self.mark_all(item, mark)).collect(),
+            Value::Object(fields) => fields
+                .iter()
+                .map(|(name, field)| (self.mark(name, mark), self.mark_all(field, mark)))
+                .collect(),
+            other => other.clone(),
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! end-of-turn token if it is missing, and the template's rendering of the new messages. Held ids are never decoded and
 //! encoded again. What stands in a message can never become a control token.
 
+mod chat_log;
 mod clock;
 mod codec;
 mod folder;
@@ -12,6 +13,7 @@ mod guard;
 pub mod make;
 mod pyjson;
 mod reasoning;
+mod speech;
 mod stream;
 mod template;
 #[cfg(test)]
@@ -19,8 +21,10 @@ mod tests;
 
 use std::path::PathBuf;
 
+pub use chat_log::ChatLog;
 pub use codec::TextCodec;
 pub use reasoning::visible_text;
+pub use speech::Speech;
 pub use stream::TextStream;
 
 /// Why text cannot be turned into tokens, or a tokenizer folder not be used.
@@ -38,6 +42,12 @@ pub enum TextError {
     Template { message: String },
     #[error("a message has the role {role:?}: use system, user, assistant or tool")]
     Role { role: String },
+    #[error(
+        "a message has an image ({url}..), and this agent reads text only: let an agent with engine.kind = \"openai\" see it"
+    )]
+    Image { url: String },
+    #[error("held ids are no log of a chat: {message}")]
+    Log { message: String },
     #[error("the tokenizer cannot encode a text: {message}")]
     Encode { message: String },
     #[error("the word {word:?} cannot be in a vocabulary: {message}")]

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use broker::protocol::turn::Message;
 use minijinja::{Environment, Error, ErrorKind, Value, context};
+use serde_json::Value as Json;
 
 use super::clock::strftime;
 use super::folder::SpecialTexts;
@@ -50,11 +51,17 @@ impl ChatTemplate {
         Ok(Self { environment, texts })
     }
 
-    pub(super) fn render(&self, messages: &[Message], generation: bool) -> Result<String, TextError> {
+    /// `tools` is the list that the template's variable of that name gets; without it, none.
+    pub(super) fn render(
+        &self,
+        messages: &[Message],
+        tools: Option<&Json>,
+        generation: bool,
+    ) -> Result<String, TextError> {
         let context = context! {
             messages => messages,
             add_generation_prompt => generation,
-            tools => Value::from(()),
+            tools => tools.map_or_else(|| Value::from(()), Value::from_serialize),
             documents => Value::from(()),
             bos_token => self.texts.bos,
             eos_token => self.texts.eos,
@@ -139,7 +146,7 @@ mod tests {
 
     fn renders(source: &str) -> bool {
         let texts = SpecialTexts::default();
-        ChatTemplate::new(source, texts, None).is_ok_and(|template| template.render(&[], true).is_ok())
+        ChatTemplate::new(source, texts, None).is_ok_and(|template| template.render(&[], None, true).is_ok())
     }
 
     #[test]

@@ -22,37 +22,26 @@ use minijinja::{Value, context};
 use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles};
 use super::program::Program;
-use super::prompts::Prompts;
+use super::prompts::{Prompts, templates};
 use super::transcript::{Transcript, ask, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 use crate::grade::Grader;
 use rubric::Facts;
 
-macro_rules! templates {
-    ($set:literal) => {
-        [
-            (
-                "doctor",
-                include_str!(concat!("../../templates/doctor-patient/", $set, "/doctor.jinja")),
-            ),
-            (
-                "doctor_next",
-                include_str!(concat!("../../templates/doctor-patient/", $set, "/doctor_next.jinja")),
-            ),
-            (
-                "patient",
-                include_str!(concat!("../../templates/doctor-patient/", $set, "/patient.jinja")),
-            ),
-            (
-                "patient_next",
-                include_str!(concat!("../../templates/doctor-patient/", $set, "/patient_next.jinja")),
-            ),
-        ]
-    };
-}
-
-const FULL: [(&str, &str); 4] = templates!("full");
-const SHORT: [(&str, &str); 4] = templates!("short");
+const FULL: [(&str, &str); 4] = templates!(
+    "doctor-patient/full",
+    "doctor",
+    "doctor_next",
+    "patient",
+    "patient_next"
+);
+const SHORT: [(&str, &str); 4] = templates!(
+    "doctor-patient/short",
+    "doctor",
+    "doctor_next",
+    "patient",
+    "patient_next"
+);
 
 const DIAGNOSIS: &str = "Diagnosis:";
 const RECOMMENDATION: &str = "Recommendation:";
@@ -88,7 +77,7 @@ impl DoctorPatient {
                 Ok(Grading::Rule(_)) => {
                     params.problem(
                         "judge",
-                        "a patient is judged by \"facts\" or by a program: kind = \"process:FILE\"",
+                        "a patient is judged by \"facts\", by a model (kind = \"judge\") or by a program (\"process:FILE\", \"remote:NAME\")",
                     );
                     None
                 }
@@ -311,7 +300,14 @@ impl Workflow for DoctorPatient {
         ]
     }
 
+    fn most_turns(&self) -> Option<usize> {
+        Some(2 * usize::from(self.turns) - 1)
+    }
+
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        if task.prompt.has_images() {
+            return Err("the prompt has an image, and this workflow shows none".into());
+        }
         if !task.label.get("diagnosis").is_some_and(serde_json::Value::is_string) {
             return Err(format!(
                 "the label is {}; it is an object with a text under \"diagnosis\", and one under \"recommendation\" if wanted",

@@ -1,15 +1,17 @@
 //! What a workflow's answers are worth: by a grader, or by a program of the user's own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 
 use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::Message;
-use configs::GraderConfig;
+use configs::{GraderConfig, JUDGE, Missing};
 
-use super::program::{Grade, PREFIX, Program, Question};
-use super::{Ask, Event, Outcome, Step, Transcript, ask};
+use super::program::{Grade, Place, Program, Question};
+use super::{Ask, Event, Outcome, Step, Transcript, UNGRADED, ask};
 use crate::grade::Grader;
+use crate::judge::Judge;
 
 /// How answers are graded.
 #[derive(Debug, Clone)]
@@ -29,16 +31,19 @@ fn grader_of(role: &RoleName) -> RoleName {
 impl Grading {
     /// By the kind that `[graders.NAME]` gives.
     pub(crate) fn new(config: &GraderConfig) -> Result<Self, String> {
-        match config.kind.strip_prefix(PREFIX) {
+        let place = match &config.judge {
+            Some(judge) if config.kind == JUDGE => Some(Place::Judge(Arc::new(Judge::new(judge)?))),
+            _ => Place::read(&config.kind)?,
+        };
+        match place {
             None => Grader::new(&config.kind).map(Self::Rule),
-            Some(file) if file.trim().is_empty() => Err("name the program: write process:FILE".into()),
-            Some(file) if !std::path::Path::new(file).is_file() => Err(format!("there is no file {file:?}")),
-            Some(file) => Ok(Self::Program(Box::new(Program {
-                file: file.to_owned(),
+            Some(place) => Ok(Self::Program(Box::new(Program {
+                place,
                 roles: Vec::new(),
                 timeout: config.timeout,
                 workers: config.workers,
                 memory: config.memory,
+                missing: config.missing,
             }))),
         }
     }
@@ -73,6 +78,16 @@ impl Grading {
         }
     }
 
+    /// Where an answer may stay without a grade, how often that is so must be a mean over all conversations.
+    fn told(&self, mut outcome: Outcome) -> Outcome {
+        if let Self::Program(program) = self
+            && program.missing == Missing::Tombstone
+        {
+            outcome.metrics.push((UNGRADED, 0.0));
+        }
+        outcome
+    }
+
     /// The grades of a conversation whose generations are all there.
     pub(crate) fn grades<'a>(&'a self, task: &'a Task, events: Transcript<'a>) -> Grades<'a> {
         Grades {
@@ -80,6 +95,7 @@ impl Grading {
             task,
             events,
             missing: RefCell::new(Vec::new()),
+            buried: Cell::new(false),
         }
     }
 }
@@ -93,6 +109,8 @@ pub(crate) struct Grades<'a> {
     task: &'a Task,
     events: Transcript<'a>,
     missing: RefCell<Vec<Ask>>,
+    /// A grade is missing for good.
+    buried: Cell<bool>,
 }
 
 impl Grades<'_> {
@@ -111,7 +129,11 @@ impl Grades<'_> {
         let grade = said.map(|said| serde_json::from_str::<Grade>(&said.text));
         match grade {
             // Answers are checked before they are committed: what cannot be read here was never an answer.
-            Some(grade) => grade.ok().and_then(|grade| grade.reward).unwrap_or(0.0) as f32,
+            Some(grade) => {
+                let reward = grade.ok().and_then(|grade| grade.reward);
+                self.buried.set(self.buried.get() || reward.is_none());
+                reward.unwrap_or(0.0) as f32
+            }
             None => {
                 self.want(&program, role, seat, text);
                 0.0
@@ -136,10 +158,16 @@ impl Grades<'_> {
     /// The outcome, or first what programs have yet to say.
     pub(crate) fn settle(self, outcome: Outcome) -> Step {
         let missing = self.missing.into_inner();
-        if missing.is_empty() {
-            Step::Done(outcome)
-        } else {
-            Step::Ask(missing)
+        if !missing.is_empty() {
+            return Step::Ask(missing);
         }
+        if self.buried.get() {
+            // What a reward would be without the grade, nobody knows.
+            return Step::Done(Outcome {
+                rewards: Vec::new(),
+                metrics: vec![(UNGRADED, 1.0)],
+            });
+        }
+        Step::Done(self.grading.told(outcome))
     }
 }

@@ -13,35 +13,12 @@ use configs::{Problem, WorkflowConfig};
 use minijinja::{Value, context};
 
 use super::params::{Params, check_roles};
-use super::prompts::Prompts;
+use super::prompts::{Prompts, templates};
 use super::transcript::{Transcript, ask, role};
 use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
-macro_rules! templates {
-    ($set:literal) => {
-        [
-            (
-                "asker",
-                include_str!(concat!("../../templates/guess-number/", $set, "/asker.jinja")),
-            ),
-            (
-                "asker_next",
-                include_str!(concat!("../../templates/guess-number/", $set, "/asker_next.jinja")),
-            ),
-            (
-                "answerer",
-                include_str!(concat!("../../templates/guess-number/", $set, "/answerer.jinja")),
-            ),
-            (
-                "answerer_next",
-                include_str!(concat!("../../templates/guess-number/", $set, "/answerer_next.jinja")),
-            ),
-        ]
-    };
-}
-
-const FULL: [(&str, &str); 4] = templates!("full");
-const SHORT: [(&str, &str); 4] = templates!("short");
+const FULL: [(&str, &str); 4] = templates!("guess-number/full", "asker", "asker_next", "answerer", "answerer_next");
+const SHORT: [(&str, &str); 4] = templates!("guess-number/short", "asker", "asker_next", "answerer", "answerer_next");
 
 /// The key of a task's metadata that has the largest number.
 const HIGH: &str = "high";
@@ -207,7 +184,14 @@ impl Workflow for GuessNumber {
         ]
     }
 
+    fn most_turns(&self) -> Option<usize> {
+        Some(2 * usize::from(self.turns) - 1)
+    }
+
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        if task.prompt.has_images() {
+            return Err("the prompt has an image, and this workflow shows none".into());
+        }
         match secret(task) {
             Some(_) => Ok(()),
             None => Err(format!(

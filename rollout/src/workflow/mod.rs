@@ -5,6 +5,7 @@
 //! same with the same events and gets the same answer.
 
 mod adversarial;
+mod deep_research;
 mod doctor_patient;
 mod grading;
 pub mod guess_number;
@@ -17,10 +18,11 @@ mod self_reward;
 pub(crate) mod sequential;
 pub mod signal;
 mod solo;
-mod solve_rewrite_select;
+pub(crate) mod solve_rewrite_select;
 pub(crate) mod solve_verify;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod tools;
 mod transcript;
 mod verdict;
 
@@ -28,11 +30,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::RoleName;
+use broker::ids::TurnKey;
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Finish, Message};
-use configs::{GraderConfig, Problem, WorkflowConfig};
+use broker::protocol::turn::{Finish, Generation, Message};
+use configs::{GraderConfig, PROCESS, Problem, REMOTE, ToolConfig, WorkflowConfig};
 
+use crate::grade::Grader;
 use program::{Program, Question};
+use tools::{ToolProgram, Tools, WithTools};
 use transcript::{Transcript, ask};
 
 /// A committed generation, as everyone in the conversation may see it.
@@ -47,6 +52,24 @@ pub struct Event {
     pub finish: Finish,
     /// Tokens sampled.
     pub tokens: u32,
+    /// Tokens of the prompt it was sampled from, all that its seat held included; 0 of a program.
+    pub prompt: u32,
+}
+
+impl Event {
+    /// What everyone may see of a generation.
+    #[must_use]
+    pub fn of(key: &TurnKey, made: &Generation) -> Self {
+        Self {
+            role: key.role.clone(),
+            seat: key.seat,
+            turn: key.turn,
+            text: made.text.clone(),
+            finish: made.finish,
+            tokens: made.output_ids.len() as u32,
+            prompt: made.prompt_ids.len() as u32,
+        }
+    }
 }
 
 /// A generation wanted next.
@@ -91,6 +114,17 @@ pub struct Outcome {
     pub metrics: Vec<(&'static str, f64)>,
 }
 
+/// The metric of a conversation that ended and that nobody could grade: 1, without any reward.
+pub(crate) const UNGRADED: &str = "ungraded";
+
+impl Outcome {
+    /// Whether nobody could say what this was worth.
+    #[must_use]
+    pub fn is_ungraded(&self) -> bool {
+        self.rewards.is_empty() && self.metrics.contains(&(UNGRADED, 1.0))
+    }
+}
+
 /// What comes next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
@@ -115,8 +149,21 @@ pub trait Workflow: Send + Sync {
     fn check_task(&self, task: &Task) -> Result<(), String>;
     /// Total: any list of events gets an answer, and nothing panics. `seed` is the conversation's own.
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step;
+    /// Generations of a conversation that uses all it may, where one may end with fewer.
+    fn most_turns(&self) -> Option<usize> {
+        None
+    }
+    /// What an ended conversation as a whole answers, and the grader that knows which answers are the same: for a vote among
+    /// several conversations of one task. None where there is no such answer, or a program grades it.
+    fn answer(&self, _task: &Task, _events: &[Event]) -> Option<(Grader, String)> {
+        None
+    }
     /// Programs of the user's own that play roles beside the agents: an ask for such a role is one line for its program.
     fn programs(&self) -> Vec<Program> {
+        Vec::new()
+    }
+    /// Tools that agents may call: an ask for a role of theirs is one call.
+    fn tools(&self) -> Vec<ToolProgram> {
         Vec::new()
     }
     /// Whether what a program answered to `question` can be used; its form has been checked ([`program::read_answer`]). Asked
@@ -133,6 +180,22 @@ pub trait Workflow: Send + Sync {
 pub fn build(
     config: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,
+    tools: &BTreeMap<String, ToolConfig>,
+) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+    let tools = Tools::new(config, tools);
+    if config.kind == "deep-research" {
+        return Ok(Arc::new(deep_research::DeepResearch::new(config, graders, tools?)?));
+    }
+    match (without_tools(config, graders), tools) {
+        (Ok(workflow), Ok(tools)) if tools.is_empty() => Ok(workflow),
+        (Ok(workflow), Ok(tools)) => Ok(Arc::new(WithTools::new(workflow, tools))),
+        (workflow, tools) => Err([workflow.err(), tools.err()].into_iter().flatten().flatten().collect()),
+    }
+}
+
+fn without_tools(
+    config: &WorkflowConfig,
+    graders: &BTreeMap<String, GraderConfig>,
 ) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
     match config.kind.as_str() {
         "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
@@ -146,10 +209,10 @@ pub fn build(
         "solve-rewrite-select" => Ok(Arc::new(solve_rewrite_select::SolveRewriteSelect::new(
             config, graders,
         )?)),
-        kind if kind.starts_with(program::PREFIX) => Ok(Arc::new(process::Process::new(config)?)),
+        kind if kind.starts_with(PROCESS) || kind.starts_with(REMOTE) => Ok(Arc::new(process::Process::new(config)?)),
         other => {
             let message = format!(
-                "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select, adversarial or process:FILE"
+                "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select, adversarial, deep-research, process:FILE or remote:NAME"
             );
             Err(vec![Problem {
                 path: "workflow.kind".into(),

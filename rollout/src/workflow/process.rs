@@ -1,4 +1,4 @@
-//! `process:FILE`: a workflow that is a program of the user's own.
+//! `process:FILE` and `remote:NAME`: a workflow that is a program of the user's own.
 //!
 //! The program decides in rounds: it is asked, wants some generations, and is asked again when all of them are there. Each
 //! decision is committed before it is used. A program sees its events in the order in which it wanted them, whatever the
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::Message;
-use configs::{Problem, WorkflowConfig};
+use configs::{Missing, Problem, WorkflowConfig};
 
-use super::program::{Decision, Earned, Ending, PREFIX, Program, Question, WantedTurn, name};
+use super::program::{Decision, Earned, Ending, Place, Program, Question, WantedTurn, name};
 use super::transcript::{ask, role};
 use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
@@ -32,10 +32,10 @@ impl Process {
     pub(super) fn new(config: &WorkflowConfig) -> Result<Self, Vec<Problem>> {
         let mut problems = Vec::new();
         let mut problem = |path: String, message: String| problems.push(Problem { path, message });
-        let file = config.kind.trim_start_matches(PREFIX);
-        if !std::path::Path::new(file).is_file() {
-            problem("workflow.kind".into(), format!("there is no file {file:?}"));
-        }
+        let place = Place::read(&config.kind).unwrap_or_else(|message| {
+            problem("workflow.kind".into(), message);
+            None
+        });
         let own = role("workflow").map_err(|problem| vec![problem])?;
         if config.roles.is_empty() {
             problem(
@@ -71,16 +71,17 @@ impl Process {
             let name = role.clone();
             roles.push(RoleSpec { name, parts });
         }
-        if !problems.is_empty() {
+        let (true, Some(place)) = (problems.is_empty(), place) else {
             return Err(problems);
-        }
+        };
         Ok(Self {
             program: Program {
-                file: file.to_owned(),
+                place,
                 roles: vec![own.clone()],
                 timeout: config.process.timeout,
                 workers: config.process.workers,
                 memory: config.process.memory,
+                missing: Missing::Retry,
             },
             own,
             roles,
@@ -220,7 +221,10 @@ fn spoilt() -> Step {
 
 impl Workflow for Process {
     fn kind(&self) -> &'static str {
-        "process"
+        match self.program.place {
+            Place::Remote(_) => "remote",
+            Place::Process(_) | Place::Judge(_) => "process",
+        }
     }
 
     fn roles(&self) -> Vec<RoleSpec> {
@@ -279,6 +283,7 @@ impl Workflow for Process {
                     text: event.text.clone(),
                     finish: event.finish,
                     tokens: event.tokens,
+                    prompt: 0,
                 })
             })
             .collect();
@@ -298,7 +303,7 @@ mod tests {
     }
 
     fn process(file: &tempfile::NamedTempFile) -> Process {
-        let kind = format!("{PREFIX}{}", file.path().display());
+        let kind = format!("process:{}", file.path().display());
         Process::new(&config(&kind, &["solver", "verifier"], "")).unwrap()
     }
 

@@ -5,32 +5,58 @@
 //! no business of this crate.
 
 use std::collections::BTreeSet;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Message};
-use configs::{ByteSize, HumanDuration};
+use configs::{ByteSize, HumanDuration, Missing, PROCESS, ParticipantName, REMOTE};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Event;
+use crate::judge::Judge;
 
-/// What begins the `kind` of a grader or workflow that is a program: `process:FILE`.
-pub const PREFIX: &str = "process:";
+/// Where somebody answers who is no agent.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place {
+    /// A file that is run: a Python file, a shell script, or anything that can be.
+    Process(String),
+    /// A participant that is asked over RabbitMQ.
+    Remote(ParticipantName),
+    /// A model that grades.
+    Judge(Arc<Judge>),
+}
 
-/// A program to run and the roles it plays.
+impl Place {
+    /// Reads the `kind` of a grader or workflow: `None` is one of ours. The error says what to write.
+    pub fn read(kind: &str) -> Result<Option<Self>, String> {
+        if let Some(name) = kind.strip_prefix(REMOTE) {
+            let name = ParticipantName::new(name).map_err(|error| error.to_string())?;
+            return Ok(Some(Self::Remote(name)));
+        }
+        match kind.strip_prefix(PROCESS) {
+            None => Ok(None),
+            Some(file) if file.trim().is_empty() => Err("name the program: write process:FILE".into()),
+            Some(file) if !std::path::Path::new(file).is_file() => Err(format!("there is no file {file:?}")),
+            Some(file) => Ok(Some(Self::Process(file.to_owned()))),
+        }
+    }
+}
+
+/// A program and the roles it plays.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// The file: a Python file, a shell script, or anything that can be run.
-    pub file: String,
+    pub place: Place,
     pub roles: Vec<RoleName>,
     /// For one answer.
     pub timeout: HumanDuration,
-    /// Copies that run beside each other; each is asked one thing at a time.
+    /// Questions under way at once: copies of a process, each asked one thing at a time.
     pub workers: u16,
-    /// Address space of one copy.
+    /// Address space of one copy of a process.
     pub memory: ByteSize,
+    /// What becomes of a conversation that it does not answer.
+    pub missing: Missing,
 }
 
 /// What a program is asked. One line of JSON, with an `id` added by who sends it.
@@ -146,6 +172,9 @@ pub enum Fault {
     #[error("the program gave no reward")]
     Missing,
 }
+
+/// The grade of an answer that could not be graded, where the conversation is to stay.
+pub const TOMBSTONE: &str = r#"{"reward":null}"#;
 
 /// Reads one line that a program answered: the answer's own text, without the `id`, or why it cannot be used.
 pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {

@@ -8,6 +8,17 @@ use minijinja::{Environment, UndefinedBehavior, Value};
 
 use super::params::Params;
 
+/// Built-in templates of a set, by name: `rollout/templates/SET/NAME.jinja`.
+macro_rules! templates {
+    ($set:literal, $($name:literal),+) => {
+        [$((
+            $name,
+            include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/", $set, "/", $name, ".jinja")),
+        )),+]
+    };
+}
+pub(crate) use templates;
+
 /// Compiled templates by name.
 #[derive(Debug)]
 pub(crate) struct Prompts {
@@ -77,7 +88,8 @@ fn chain(error: &minijinja::Error) -> String {
     text
 }
 
-/// A task's messages before its last one (a system message, worked examples), then `text` as the user's.
+/// A task's messages before its last one (a system message, worked examples), then `text` as the user's, behind the images of the
+/// last one.
 pub(crate) fn with_preamble(task: &Task, text: String) -> Vec<Message> {
     let mut messages = match &task.prompt {
         Prompt::Text(_) => Vec::new(),
@@ -85,6 +97,7 @@ pub(crate) fn with_preamble(task: &Task, text: String) -> Vec<Message> {
             .split_last()
             .map_or_else(Vec::new, |(_, before)| before.to_vec()),
     };
-    messages.push(Message::user(text));
+    let images = task.prompt.images().iter().map(|image| image.url.clone());
+    messages.push(Message::user(text).showing(images));
     messages
 }

@@ -15,14 +15,16 @@ use minijinja::context;
 use serde_json::Value;
 
 use super::params::{Params, check_roles};
-use super::prompts::{Prompts, with_preamble};
+use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, ask, role};
 use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
-const TEMPLATES: [(&str, &str); 2] = [
-    ("answerer", include_str!("../../templates/self-reward/answerer.jinja")),
-    ("grader", include_str!("../../templates/self-reward/grader.jinja")),
-];
+const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grader");
+const SHORT: [(&str, &str); 2] = templates!("self-reward/short", "answerer", "grader");
+/// Said to a judge who could not be read.
+const AGAIN: &str = "That was no JSON object with \"criteria_met\". Reply with the object only.";
+/// The same, in a word that models of few words may have.
+const AGAIN_SHORT: &str = "?";
 
 /// The key of a task's metadata that has the rubric.
 const RUBRIC: &str = "rubric";
@@ -34,6 +36,7 @@ pub(super) struct SelfReward {
     grader: RoleName,
     tries: u16,
     clip: bool,
+    again: &'static str,
     prompts: Prompts,
 }
 
@@ -47,13 +50,15 @@ impl SelfReward {
     pub(super) fn new(config: &WorkflowConfig) -> Result<Self, Vec<Problem>> {
         let mut params = Params::new(&config.params, "workflow.params");
         let named = |name| role(name).map_err(|problem| vec![problem]);
+        let short = params.choice("prompts", &["full", "short"]) == "short";
         let workflow = Self {
             answerer: named("answerer")?,
             grader: named("grader")?,
             tries: params.integer("tries", 3, 1..=100) as u16,
             clip: params.choice("clip", &["no", "yes"]) == "yes",
+            again: if short { AGAIN_SHORT } else { AGAIN },
             prompts: Prompts::new(
-                &TEMPLATES,
+                if short { &SHORT } else { &FULL },
                 &mut params,
                 &context! { prompt => "?", answer => "?", criterion => "?" },
             ),
@@ -72,7 +77,7 @@ impl SelfReward {
         for turn in 0..self.tries {
             let Some(said) = events.turn(&self.grader, seat, turn) else {
                 // What is said again is short: the judge has the question before it.
-                let text = if turn == 0 { prompt() } else { AGAIN.to_owned() };
+                let text = if turn == 0 { prompt() } else { self.again.to_owned() };
                 let mut ask = ask(&self.grader, seat, vec![Message::user(text)]);
                 ask.turn = turn;
                 return Err(Box::new(ask));
@@ -118,8 +123,6 @@ impl SelfReward {
         outcome
     }
 }
-
-const AGAIN: &str = "That was no JSON object with \"criteria_met\". Reply with the object only.";
 
 /// The last `"criteria_met": true` or `false`, in JSON or in something that meant to be.
 fn criteria_met(text: &str) -> Option<bool> {

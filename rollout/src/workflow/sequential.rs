@@ -17,31 +17,17 @@ use serde_json::Value;
 use super::grading::Grading;
 use super::params::{Params, check_roles, grader};
 use super::program::Program;
-use super::prompts::{Prompts, with_preamble};
+use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, ask, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use crate::grade::Grader;
 
-macro_rules! templates {
-    ($set:literal) => {
-        [
-            (
-                "first",
-                include_str!(concat!("../../templates/sequential/", $set, "/first.jinja")),
-            ),
-            (
-                "second",
-                include_str!(concat!("../../templates/sequential/", $set, "/second.jinja")),
-            ),
-        ]
-    };
-}
-
-const FULL: [(&str, &str); 2] = templates!("full");
-const SHORT: [(&str, &str); 2] = templates!("short");
-const MINT: [(&str, &str); 2] = templates!("mint");
+const FULL: [(&str, &str); 2] = templates!("sequential/full", "first", "second");
+const SHORT: [(&str, &str); 2] = templates!("sequential/short", "first", "second");
+const MINT: [(&str, &str); 2] = templates!("sequential/mint", "first", "second");
 
 /// Params `clients`: who may play the two roles. `any`: as `[workflow.roles]` says; `two`: two agents with adapters over one
-/// base; `auto`: those, or where that cannot be, one agent that takes turns with itself.
+/// base; `auto`: those, or where memory for two lacks, one agent that takes turns with itself.
 pub(crate) const CLIENTS: [&str; 3] = ["any", "two", "auto"];
 
 pub(crate) struct Sequential {
@@ -157,6 +143,11 @@ impl Workflow for Sequential {
             ("agree", agree),
         ];
         grades.settle(Outcome { rewards, metrics })
+    }
+
+    fn answer(&self, _task: &Task, events: &[Event]) -> Option<(Grader, String)> {
+        let said = Transcript(events).first(&self.second, 0)?;
+        Some((self.grader.rule()?, said.text.clone()))
     }
 
     fn programs(&self) -> Vec<Program> {

@@ -11,6 +11,7 @@ use super::program::Program;
 use super::solve_verify::SolveVerify;
 use super::transcript::{Transcript, ask, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use crate::grade::Grader;
 
 /// The solver of `solve-verify` alone, in the same prompts (`workflow.params` are those of `solve-verify`) and with the same
 /// grader.
@@ -66,6 +67,11 @@ impl Workflow for Solo {
         })
     }
 
+    fn answer(&self, _task: &Task, events: &[Event]) -> Option<(Grader, String)> {
+        let said = Transcript(events).first(&self.solver, 0)?;
+        Some((self.prompts.grading().rule()?, said.text.clone()))
+    }
+
     fn programs(&self) -> Vec<Program> {
         self.prompts.grading().clone().of_roles(&[&self.solver]).programs()
     }
@@ -95,6 +101,33 @@ mod tests {
             assert_eq!((outcome.rewards.len(), outcome.rewards[0].parts[0].value), (1, worth));
             assert_eq!(outcome.metrics[0], ("success", f64::from(worth)));
         }
+    }
+
+    #[test]
+    fn an_answer_that_nobody_could_grade_earns_nothing_and_no_zero() {
+        let mut graders = graders("judge");
+        let judge = serde_json::json!({"url": "http://h/v1", "model": "m"});
+        graders.get_mut("correct").unwrap().judge = Some(serde_json::from_value(judge).unwrap());
+        let solo = Solo::new(&config("solo", &["solver"], "prompts = \"short\""), &graders).unwrap();
+        let task = task("2+3=", 5.into());
+        let said = event("solver", 0, "5");
+        let outcome = |grade: &str| match solo.step(&task, 0, &[said.clone(), event("grade-solver", 0, grade)]) {
+            Step::Done(outcome) => outcome,
+            Step::Ask(asks) => panic!("{asks:?}"),
+        };
+        assert_eq!(outcome(r#"{"reward":0.5}"#).rewards[0].parts[0].value, 0.5);
+        let buried = outcome(super::super::program::TOMBSTONE);
+        assert!(buried.rewards.is_empty());
+        assert_eq!(buried.metrics, [("ungraded", 1.0)]);
+    }
+
+    #[test]
+    fn the_answer_is_what_was_said_and_its_grader_compares_it() {
+        let (grader, text) = solo()
+            .answer(&task("2+3=", 5.into()), &[event("solver", 0, "so 5")])
+            .unwrap();
+        assert_eq!(grader.same(&text, "5"), Some(true));
+        assert!(solo().answer(&task("2+3=", 5.into()), &[]).is_none());
     }
 
     #[test]

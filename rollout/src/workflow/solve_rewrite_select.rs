@@ -12,7 +12,7 @@
 //! | it selects a right rewrite | r x 1.2 | r x 1.2 | 1.2 |
 //!
 //! A text without anything outside of its reasoning is trained on but not passed on. Profile `dyad` takes the last
-//! `Judgment: N`, as the prompt asks; profile `miles` the first.
+//! `Judgment: N`, as the prompt asks; profile `miles` the first. Under short prompts the last word is the number.
 
 use std::collections::BTreeMap;
 
@@ -25,35 +25,34 @@ use minijinja::{Value, context};
 use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles, grader};
 use super::program::Program;
-use super::prompts::{Prompts, with_preamble};
+use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
-const TEMPLATES: [(&str, &str); 3] = [
-    (
-        "solver",
-        include_str!("../../templates/solve-rewrite-select/solver.jinja"),
-    ),
-    (
-        "rewriter",
-        include_str!("../../templates/solve-rewrite-select/rewriter.jinja"),
-    ),
-    (
-        "selector",
-        include_str!("../../templates/solve-rewrite-select/selector.jinja"),
-    ),
-];
+const FULL: [(&str, &str); 3] = templates!("solve-rewrite-select/full", "solver", "rewriter", "selector");
+const SHORT: [(&str, &str); 3] = templates!("solve-rewrite-select/short", "solver", "rewriter", "selector");
 
-pub(super) struct SolveRewriteSelect {
+pub(crate) struct SolveRewriteSelect {
     solver: RoleName,
     rewriter: RoleName,
     selector: RoleName,
     seats: u16,
     failed: f32,
     succeeded: f32,
-    first_judgment: bool,
+    judgment: Judgment,
     grader: Grading,
     prompts: Prompts,
+}
+
+/// Where a selector's text has the number of its candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Judgment {
+    /// Behind the first `Judgment:` that a number follows.
+    First,
+    /// Behind the last one.
+    Last,
+    /// In the last word, which is nothing else.
+    Word,
 }
 
 /// How far the conversation came.
@@ -66,21 +65,27 @@ struct Stages<'a> {
 }
 
 impl SolveRewriteSelect {
-    pub(super) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
+    pub(crate) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
         let mut params = Params::new(&config.params, "workflow.params");
         let sample = context! { prompt => "?", attempts => ["?"], candidates => ["?"] };
+        let short = params.choice("prompts", &["full", "short"]) == "short";
+        let judgment = match (short, config.profile.as_str()) {
+            (true, _) => Judgment::Word,
+            (false, "miles") => Judgment::First,
+            (false, _) => Judgment::Last,
+        };
         let solver = role("solver").map_err(|p| vec![p])?;
         let rewriter = role("rewriter").map_err(|p| vec![p])?;
         let workflow = Self {
             seats: params.integer("num_parallel", 5, 1..=64) as u16,
             failed: params.number("incorrect_weight", 0.8, 0.0..=100.0) as f32,
             succeeded: params.number("correct_weight", 1.2, 0.0..=100.0) as f32,
-            first_judgment: config.profile == "miles",
+            judgment,
             grader: grader(&mut params, graders).of_roles(&[&solver, &rewriter]),
             solver,
             rewriter,
             selector: role("selector").map_err(|p| vec![p])?,
-            prompts: Prompts::new(&TEMPLATES, &mut params, &sample),
+            prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
         let mut problems = params.finish();
         if !["dyad", "miles"].contains(&config.profile.as_str()) {
@@ -98,6 +103,44 @@ impl SolveRewriteSelect {
             Ok(workflow)
         } else {
             Err(problems)
+        }
+    }
+
+    /// How many solve and rewrite side by side.
+    pub(crate) fn seats(&self) -> u16 {
+        self.seats
+    }
+
+    /// The messages of a solver.
+    pub(crate) fn solver_prompt(&self, task: &Task) -> Vec<Message> {
+        self.messages(task, "solver", context! { prompt => task.prompt.text() })
+    }
+
+    /// The messages of a rewriter over these solutions.
+    pub(crate) fn rewriter_prompt(&self, task: &Task, attempts: &[String]) -> Vec<Message> {
+        self.messages(task, "rewriter", context! { prompt => task.prompt.text(), attempts })
+    }
+
+    /// The messages of the selector among these rewrites.
+    pub(crate) fn selector_prompt(&self, task: &Task, candidates: &[String]) -> Vec<Message> {
+        self.messages(task, "selector", context! { prompt => task.prompt.text(), candidates })
+    }
+
+    /// How a solver or rewriter is to write its answer under these prompts.
+    pub(crate) fn answer_text(&self, answer: i64) -> String {
+        if self.judgment == Judgment::Word {
+            answer.to_string()
+        } else {
+            format!("\\boxed{{{answer}}}")
+        }
+    }
+
+    /// How the selector is to name a candidate, counted from 1, with what it takes for the answer itself.
+    pub(crate) fn selection_text(&self, own: i64, candidate: usize) -> String {
+        if self.judgment == Judgment::Word {
+            format!("{own} {candidate}")
+        } else {
+            format!("The answer is {own}.\nJudgment: {candidate}")
         }
     }
 
@@ -140,6 +183,10 @@ impl SolveRewriteSelect {
         }
         if stages.selector.is_some() {
             metrics.push(("selector_unparsed", flag(stages.picked.is_none())));
+            // Its own skill: where there was something right to select.
+            if stages.rewriters.iter().any(|event| right(event) > 0.5) {
+                metrics.push(("selector_right", f64::from(success)));
+            }
         }
         Outcome { rewards, metrics }
     }
@@ -174,17 +221,12 @@ fn answers<'a>(events: &[&'a Event]) -> Vec<&'a Event> {
         .collect()
 }
 
-fn texts(events: &[&Event]) -> Value {
-    Value::from(
-        events
-            .iter()
-            .map(|event| event.text.trim().to_owned())
-            .collect::<Vec<_>>(),
-    )
+fn texts(events: &[&Event]) -> Vec<String> {
+    events.iter().map(|event| event.text.trim().to_owned()).collect()
 }
 
-/// The number behind `Judgment:`, counted from 1.
-fn judgment(text: &str, first: bool) -> Option<usize> {
+/// The number of the selected candidate, counted from 1.
+fn judgment(text: &str, place: Judgment) -> Option<usize> {
     const WORD: &str = "Judgment:";
     let number = |(at, _): (usize, &str)| {
         let rest = text[at + WORD.len()..].trim_start();
@@ -193,7 +235,11 @@ fn judgment(text: &str, first: bool) -> Option<usize> {
         (end > 0).then(|| rest[..end].parse().unwrap_or(usize::MAX))
     };
     let mut numbers = text.match_indices(WORD).filter_map(number);
-    if first { numbers.next() } else { numbers.last() }
+    match place {
+        Judgment::First => numbers.next(),
+        Judgment::Last => numbers.last(),
+        Judgment::Word => text.split_whitespace().last().and_then(|word| word.parse().ok()),
+    }
 }
 
 impl Workflow for SolveRewriteSelect {
@@ -210,13 +256,17 @@ impl Workflow for SolveRewriteSelect {
         vec![spec(&self.solver), spec(&self.rewriter), spec(&self.selector)]
     }
 
+    fn most_turns(&self) -> Option<usize> {
+        Some(2 * usize::from(self.seats) + 1)
+    }
+
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.grader.check_label(&task.label)
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
-        let (events, prompt) = (Transcript(events), task.prompt.text());
-        let solve = || self.messages(task, "solver", context! { prompt });
+        let events = Transcript(events);
+        let solve = || self.solver_prompt(task);
         let solvers = match events.stage(&self.solver, self.seats, solve) {
             Ok(solvers) => solvers,
             Err(asks) => return Step::Ask(asks),
@@ -231,7 +281,7 @@ impl Workflow for SolveRewriteSelect {
         if attempts.is_empty() {
             return self.done(task, events, &stages);
         }
-        let rewrite = || self.messages(task, "rewriter", context! { prompt, attempts => texts(&attempts) });
+        let rewrite = || self.rewriter_prompt(task, &texts(&attempts));
         stages.rewriters = match events.stage(&self.rewriter, self.seats, rewrite) {
             Ok(rewriters) => rewriters,
             Err(asks) => return Step::Ask(asks),
@@ -240,15 +290,13 @@ impl Workflow for SolveRewriteSelect {
         if candidates.is_empty() {
             return self.done(task, events, &stages);
         }
-        let select = || self.messages(task, "selector", context! { prompt, candidates => texts(&candidates) });
+        let select = || self.selector_prompt(task, &texts(&candidates));
         let selector = match events.stage(&self.selector, 1, select) {
             Ok(selector) => selector,
             Err(asks) => return Step::Ask(asks),
         };
         stages.selector = selector.first().copied();
-        let number = stages
-            .selector
-            .and_then(|event| judgment(&event.text, self.first_judgment));
+        let number = stages.selector.and_then(|event| judgment(&event.text, self.judgment));
         stages.picked = number.and_then(|n| candidates.get(n.checked_sub(1)?)).copied();
         self.done(task, events, &stages)
     }

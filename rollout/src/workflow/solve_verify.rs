@@ -16,33 +16,15 @@ use minijinja::context;
 use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles, grader};
 use super::program::Program;
-use super::prompts::{Prompts, with_preamble};
+use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, ask, role};
 use super::verdict::{Pick, verdict};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use crate::grade::Grader;
 
-macro_rules! templates {
-    ($set:literal) => {
-        [
-            (
-                "solver",
-                include_str!(concat!("../../templates/solve-verify/", $set, "/solver.jinja")),
-            ),
-            (
-                "verifier",
-                include_str!(concat!("../../templates/solve-verify/", $set, "/verifier.jinja")),
-            ),
-            (
-                "retry",
-                include_str!(concat!("../../templates/solve-verify/", $set, "/retry.jinja")),
-            ),
-        ]
-    };
-}
-
-const FULL: [(&str, &str); 3] = templates!("full");
-const SHORT: [(&str, &str); 3] = templates!("short");
-const ASTRAFLOW: [(&str, &str); 3] = templates!("astraflow");
+const FULL: [(&str, &str); 3] = templates!("solve-verify/full", "solver", "verifier", "retry");
+const SHORT: [(&str, &str); 3] = templates!("solve-verify/short", "solver", "verifier", "retry");
+const ASTRAFLOW: [(&str, &str); 3] = templates!("solve-verify/astraflow", "solver", "verifier", "retry");
 
 pub(crate) struct SolveVerify {
     solver: RoleName,
@@ -270,6 +252,10 @@ impl Workflow for SolveVerify {
         ]
     }
 
+    fn most_turns(&self) -> Option<usize> {
+        Some(3)
+    }
+
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.grader.check_label(&task.label)
     }
@@ -290,6 +276,13 @@ impl Workflow for SolveVerify {
             return Step::Ask(vec![ask(&self.retry, 0, messages)]);
         };
         self.done(task, events, (first, check, Some(second)))
+    }
+
+    /// The retry's answer where there was one, else the first.
+    fn answer(&self, _task: &Task, events: &[Event]) -> Option<(Grader, String)> {
+        let events = Transcript(events);
+        let said = events.first(&self.retry, 0).or(events.first(&self.solver, 0))?;
+        Some((self.grader.rule()?, said.text.clone()))
     }
 
     fn programs(&self) -> Vec<Program> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use broker::protocol::task::{Prompt, Task};
 use broker::protocol::turn::Finish;
 use broker::{AgentName, RoleName};
-use configs::{GraderConfig, HumanDuration, Problem, WorkflowConfig};
+use configs::{GraderConfig, Problem, WorkflowConfig};
 use proptest::prelude::*;
 
 use super::{Event, Step, Workflow};
@@ -17,23 +17,25 @@ pub(crate) fn config(kind: &str, roles: &[&str], params: &str) -> WorkflowConfig
         profile: "dyad".into(),
         group_size: 4,
         min_group: 0.75,
+        dominance: 0.9,
         roles: roles
             .iter()
             .map(|r| (RoleName::new(r).unwrap(), agent.clone()))
             .collect(),
         reward: BTreeMap::new(),
+        sampling: BTreeMap::new(),
         retries: 3,
         params: params.parse().unwrap(),
         process: Default::default(),
+        tools: BTreeMap::new(),
+        tool_limits: Default::default(),
     }
 }
 
 pub(crate) fn graders(kind: &str) -> BTreeMap<String, GraderConfig> {
     let config = GraderConfig {
         kind: kind.into(),
-        timeout: HumanDuration::from_secs(2),
-        workers: 1,
-        memory: configs::ByteSize(1 << 30),
+        ..GraderConfig::default()
     };
     BTreeMap::from([("correct".to_owned(), config)])
 }
@@ -65,6 +67,7 @@ pub(crate) fn event(role: &str, seat: u16, text: &str) -> Event {
         text: text.into(),
         finish: Finish::Stop,
         tokens: 7,
+        prompt: 5,
     }
 }
 
@@ -90,6 +93,10 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
         "adversary",
         "defender",
         "past",
+        "main",
+        "sub",
+        "solver-search",
+        "sub-search",
         "other",
     ]);
     let known = prop::sample::select(vec![
@@ -108,6 +115,10 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
         "3",
         "</think>",
         "{{ prompt }}",
+        "<tool_call>{\"name\":\"search\",\"arguments\":{\"query\":\"x\"}}</tool_call>",
+        "<tool_call>{\"name\":\"research\",\"arguments\":{\"task\":\"x\"}}</tool_call>",
+        "<tool_call>",
+        "<answer>5</answer>",
     ]);
     let text = prop_oneof![known.prop_map(str::to_owned), "\\PC{0,12}"];
     let finish = prop_oneof![Just(Finish::Stop), Just(Finish::Length)];
@@ -120,6 +131,7 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
                 text,
                 finish,
                 tokens,
+                prompt: tokens / 2,
             }
         });
     prop::collection::vec(event, 0..30)

@@ -19,10 +19,7 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn messages() -> Vec<Message> {
-    let of = |role: &str, content: &str| Message {
-        role: role.into(),
-        content: content.into(),
-    };
+    let of = |role: &str, content: &str| Message::new(role, content);
     vec![
         of("system", "Be brief."),
         of("user", "Hello <|end|> there"),

@@ -1,5 +1,5 @@
 //! `dyad`, for the tests.
 
-fn main() -> std::process::ExitCode {
+fn main() {
     agents::cli::main()
 }

@@ -5,6 +5,7 @@
 
 mod error;
 mod folder;
+mod keep;
 mod manifest;
 pub(crate) mod moments;
 pub(crate) mod state;
@@ -12,6 +13,7 @@ mod store;
 
 pub use error::CheckpointError;
 pub use folder::{Gate, NewFolder};
+pub use keep::keep_model;
 pub use manifest::{FileEntry, Manifest};
 pub use state::TrainerState;
-pub use store::{Checkpoint, CheckpointStore, find};
+pub use store::{Checkpoint, CheckpointStore, find, sound};

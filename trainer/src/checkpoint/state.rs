@@ -40,6 +40,9 @@ pub struct TrainerState {
     pub version: Option<(u32, u64)>,
     /// Whether `reference/` holds the reference policy.
     pub reference: bool,
+    /// Whether `ema/` holds the average of the weights.
+    #[serde(default)]
+    pub average: bool,
     pub dtype: String,
     pub digest: String,
     /// The caller's own, given back as it was.
@@ -56,6 +59,7 @@ impl TrainerState {
             seq: 0,
             version: version.map(|version| (version.lineage, version.step)),
             reference: false,
+            average: false,
             dtype: dtype_name(Dtype::F32).into(),
             digest,
             meta: meta.into(),
@@ -83,9 +87,14 @@ impl TrainerState {
     }
 }
 
-/// BLAKE3 over weights, moments, the count of optimizer steps, and the value of `deterministic` in the caller's `meta` (a
+/// BLAKE3 over weights, moments, the average of the weights where one is kept, the count of optimizer steps, and the value of `deterministic` in the caller's `meta` (a
 /// JSON object). Paths, times, run ids, lineages and the rest of `meta` stay outside: equal training has an equal digest.
-pub(crate) fn state_digest(weights: &Weights, optimizer: &AdamW, meta: &str) -> Result<String, TchError> {
+pub(crate) fn state_digest(
+    weights: &Weights,
+    optimizer: &AdamW,
+    average: Option<&Weights>,
+    meta: &str,
+) -> Result<String, TchError> {
     let torch = |error: crate::model::ModelError| TchError::Torch(error.to_string());
     let mut hasher = blake3::Hasher::new_derive_key("dyad trainer state v1");
     hasher.update(weights.digest().map_err(torch)?.as_bytes());
@@ -94,6 +103,9 @@ pub(crate) fn state_digest(weights: &Weights, optimizer: &AdamW, meta: &str) -> 
         for spec in weights.params() {
             hasher.update(&bytes_of(moment, spec)?);
         }
+    }
+    if let Some(average) = average {
+        hasher.update(average.digest().map_err(torch)?.as_bytes());
     }
     hasher.update(&optimizer.steps().to_le_bytes());
     hasher.update(deterministic_part(meta).as_bytes());

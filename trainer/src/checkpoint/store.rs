@@ -221,6 +221,18 @@ pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError>
     Err(error)
 }
 
+/// The checkpoint in `folder` itself, whatever its name, and all its files verified.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn sound(folder: &Path) -> Result<Checkpoint, CheckpointError> {
+    let manifest = Manifest::read(folder)?;
+    verified(Checkpoint {
+        folder: folder.to_path_buf(),
+        manifest,
+    })
+}
+
 fn verified(checkpoint: Checkpoint) -> Result<Checkpoint, CheckpointError> {
     checkpoint.manifest.verify(&checkpoint.folder)?;
     Ok(checkpoint)

@@ -77,7 +77,8 @@ impl Engine {
 
     /// Whether a prompt is computed in pieces, or is being so.
     pub(super) fn in_pieces(&self, prompt: &[u32]) -> bool {
-        prompt.len() > self.options.prefill_tokens
+        self.options.deterministic
+            || prompt.len() > self.options.prefill_tokens
             || self.is_filling(prompt)
             || self.prefix_cache.find(prompt).is_some()
     }
@@ -85,13 +86,21 @@ impl Engine {
     fn is_filling(&self, prompt: &[u32]) -> bool {
         self.filling
             .iter()
-            .any(|filling| filling.back.is_none() && *filling.ids == *prompt)
+            .any(|filling| *filling.ids == *prompt && self.may_join(filling))
+    }
+
+    /// Whether others of the same prompt may wait for it: with the same bits in every company, if it began with the weights of now.
+    fn may_join(&self, filling: &Filling) -> bool {
+        filling.back.is_none() && (!self.options.deterministic || filling.oldest == self.version())
     }
 
     /// Begins to compute a prompt in pieces; who asks for one that is under way waits with the others.
     pub(super) fn fill(&mut self, ids: Arc<[u32]>, mut members: Vec<GenRequest>) -> Result<(), EngineError> {
-        let same = |filling: &&mut Filling| filling.back.is_none() && filling.ids == ids;
-        if let Some(same) = self.filling.iter_mut().find(same) {
+        let same = self
+            .filling
+            .iter()
+            .position(|filling| filling.ids == ids && self.may_join(filling));
+        if let Some(same) = same.and_then(|at| self.filling.get_mut(at)) {
             same.members.append(&mut members);
             return Ok(());
         }
@@ -111,7 +120,12 @@ impl Engine {
 
     fn begin_filling(&mut self, ids: Arc<[u32]>) -> Result<Filling, EngineError> {
         let (device, kind) = (self.decoder.device(), self.cache.kind());
-        let mut kv = RowKv::new(self.decoder.shape(), ids.len(), device, kind)?;
+        let new = if self.options.deterministic {
+            RowKv::in_buckets
+        } else {
+            RowKv::new
+        };
+        let mut kv = new(self.decoder.shape(), ids.len(), device, kind)?;
         let (mut oldest, mut reused) = (self.version(), 0);
         if let Some(hit) = self.prefix_cache.find(&ids)
             && let Some((known, from)) = self.prefix_cache.take(hit)
@@ -149,7 +163,11 @@ impl Engine {
         if pieces.is_empty() {
             return Ok(());
         }
-        let logits = self.decoder.extend(&mut pieces)?;
+        let logits = if self.options.deterministic {
+            self.decoder.extend_fixed(&mut pieces)?
+        } else {
+            self.decoder.extend(&mut pieces)?
+        };
         drop(pieces);
         // All but the last are whole, and the last may be.
         let whole = self.filling.iter().take_while(|filling| filling.left() == 0).count();
@@ -211,7 +229,7 @@ impl Engine {
             return Ok(());
         }
         let live = self.rows.len();
-        if Prefixes::pay(rows.len(), length, self.decoder.device()) {
+        if !self.options.deterministic && Prefixes::pay(rows.len(), length, self.decoder.device()) {
             let shared = self.cache.prefixes.adopt(&kv, rows.len())?;
             rows.iter_mut().for_each(|row| row.shared = Some(shared));
             self.rows.append(&mut rows);
@@ -229,7 +247,8 @@ impl Engine {
     /// Keeps what a row has computed, for a request that begins with it. Where there is no memory for it, nothing is kept.
     pub(super) fn keep(&mut self, index: usize) {
         let row = &self.rows[index];
-        if !row.request.keep || !self.prefix_cache.takes(row.cached()) {
+        let stale = self.options.deterministic && row.oldest_kv != self.version();
+        if stale || !row.request.keep || !self.prefix_cache.takes(row.cached()) {
             return;
         }
         let ids = row.cached_ids();

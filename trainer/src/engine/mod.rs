@@ -3,7 +3,7 @@
 //! Requests wait in line, begin together with those of the same prompt (computed once for all of them), and then share
 //! decode steps with whatever else is under way. Random numbers belong to the request (seed, position), so a request meets
 //! the same ones in every batch; the bits of its logits may differ with the batch, except in a wave ([`Engine::run_wave`]),
-//! whose bits are a function of its content.
+//! whose bits are a function of its content, and with [`EngineOptions::deterministic`].
 //!
 //! # Around it
 //! [`Engine`] is synchronous and knows no queue. An agent's router wraps it as an `EngineClient`: a thread of its own calls
@@ -16,6 +16,8 @@ mod admission;
 mod begin;
 mod choose;
 mod filling;
+#[cfg(test)]
+mod fixed_tests;
 mod prefix_cache;
 mod request;
 #[cfg(test)]
@@ -56,6 +58,8 @@ pub struct EngineOptions {
     pub prefix_cache: usize,
     /// What happens to generations under way when new weights arrive.
     pub swap: Swap,
+    /// A request has the same bits whatever is computed with it, at a price: on a CPU only.
+    pub deterministic: bool,
 }
 
 impl From<&configs::EngineConfig> for EngineOptions {
@@ -65,6 +69,7 @@ impl From<&configs::EngineConfig> for EngineOptions {
             prefill_tokens: config.prefill_tokens.max(1),
             prefix_cache: config.prefix_cache_mib << 20,
             swap: config.swap,
+            deterministic: config.deterministic,
         }
     }
 }
@@ -126,8 +131,12 @@ impl Engine {
         let cache = KvCache::new(shape, device, kind)?;
         let prefix_cache = PrefixCache::new(options.prefix_cache / cache.bytes_per_token().max(1));
         let parts = Parts::over(base.as_ref(), weights.weights()?);
+        let decoder = Decoder::new(shape, parts)?;
+        if options.deterministic {
+            can_be_deterministic(&decoder)?;
+        }
         Ok(Self {
-            decoder: Decoder::new(shape, parts)?,
+            decoder,
             base,
             served: weights,
             next: None,
@@ -280,7 +289,11 @@ impl Engine {
         let shared: Vec<Option<Shared>> = self.rows.iter().map(|row| row.shared).collect();
         let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
-        let logits = self.decoder.decode(&ids, &lengths, &shared, &self.cache)?;
+        let logits = if self.options.deterministic {
+            self.decoder.decode_fixed(&ids, &lengths, &self.cache)?
+        } else {
+            self.decoder.decode(&ids, &lengths, &shared, &self.cache)?
+        };
         let draw = |(row, r): (usize, &Row)| Draw {
             row,
             params: r.request.sampling,
@@ -320,4 +333,19 @@ impl Engine {
         }
         Ok(row)
     }
+}
+
+/// Refuses, by what is in the way, an engine whose bits could depend on what is computed together.
+fn can_be_deterministic(decoder: &Decoder) -> Result<(), EngineError> {
+    if decoder.device() != tch::Device::Cpu {
+        return Err(EngineError::NotDeterministic(
+            "a GPU's kernels add in an order of their own",
+        ));
+    }
+    if !decoder.try_fixed()? {
+        return Err(EngineError::NotDeterministic(
+            "on this processor a row of a product depends on the rows beside it in this dtype",
+        ));
+    }
+    Ok(())
 }

@@ -71,6 +71,8 @@ pub enum EngineError {
     /// The weights are broken. The requests under way cannot go on: see `Engine::abort_all`.
     #[error("the logits of weights {version} are not finite: training diverged, or the files are damaged")]
     NotFinite { version: WeightVersion },
+    #[error("engine.deterministic cannot be had here: {0}. Leave it out, or use f32 on a CPU")]
+    NotDeterministic(&'static str),
     #[error("computing: {0}")]
     Model(#[from] ModelError),
 }

@@ -15,6 +15,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefill_tokens: 64,
     prefix_cache: 1 << 20,
     swap: Swap::InPlace,
+    deterministic: false,
 };
 
 fn prompt(salt: u32, length: u32) -> Vec<u32> {
@@ -299,7 +300,7 @@ proptest! {
     ) {
         let bytes = room * engine(OPTIONS).cache.bytes_per_token();
         let swap = if retract { Swap::Retract } else { Swap::InPlace };
-        let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, swap });
+        let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, swap, deterministic: false });
         let mut talks: Vec<GenRequest> = (0..6).map(|n| turn(n, &prompt(n as u32 / 3, 34), 3)).collect();
         let mut open = [false; 6];
         let (mut fresh, mut step) = (100, 1);

@@ -4,7 +4,7 @@ use configs::Swap;
 use tch::{Kind, Tensor};
 
 use super::{Engine, EngineError, row};
-use crate::model::{ModelError, Parts, RowBatch};
+use crate::model::{ModelError, Parts, Piece, RowBatch, RowKv};
 use crate::weights::Published;
 
 impl Engine {
@@ -57,6 +57,9 @@ impl Engine {
         self.next = None;
         if self.options.swap != Swap::InPlace {
             self.forget_computed();
+        } else if self.options.deterministic {
+            // What is kept would bring the bits of earlier weights to requests that begin with these.
+            self.prefix_cache.clear();
         }
         Ok(())
     }
@@ -68,6 +71,35 @@ impl Engine {
         self.rows.iter_mut().for_each(|row| row.shared = None);
         let longest = self.rows.iter().map(row::Row::cached).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, 0)?;
+        if self.options.deterministic {
+            self.recompute_rows()?;
+        } else {
+            self.recompute_batches()?;
+        }
+        let version = self.version();
+        self.rows.iter_mut().for_each(|row| row.oldest_kv = version);
+        Ok(())
+    }
+
+    /// Each row by itself, as prompts are computed.
+    fn recompute_rows(&mut self) -> Result<(), EngineError> {
+        let (device, kind) = (self.decoder.device(), self.cache.kind());
+        for (slot, row) in self.rows.iter().enumerate() {
+            let ids = row.cached_ids();
+            let mut kv = RowKv::in_buckets(self.decoder.shape(), ids.len(), device, kind)?;
+            for piece in ids.chunks(self.options.prefill_tokens) {
+                let _ = self.decoder.extend_fixed(&mut [Piece {
+                    kv: &mut kv,
+                    ids: piece,
+                }])?;
+                self.pulse.mark();
+            }
+            self.cache.fill(slot, &kv)?;
+        }
+        Ok(())
+    }
+
+    fn recompute_batches(&mut self) -> Result<(), EngineError> {
         let mut first = 0;
         while first < self.rows.len() {
             let (mut ids, mut tokens) = (Vec::new(), 0);
@@ -85,8 +117,6 @@ impl Engine {
             first += ids.len();
             self.pulse.mark();
         }
-        let version = self.version();
-        self.rows.iter_mut().for_each(|row| row.oldest_kv = version);
         Ok(())
     }
 }

@@ -18,6 +18,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefill_tokens: 64,
     prefix_cache: 0,
     swap: Swap::InPlace,
+    deterministic: false,
 };
 
 pub(super) fn version(step: u64) -> WeightVersion {

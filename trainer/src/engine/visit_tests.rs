@@ -20,6 +20,7 @@ fn engine_of(slots: usize, prefill_tokens: usize, swap: Swap) -> Engine {
         prefill_tokens,
         prefix_cache: 0,
         swap,
+        deterministic: false,
     };
     Engine::new(&test_shape(), weights(1), options).unwrap()
 }

@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::batch::to_device;
 use super::error::{ModelError, Result};
+use super::fixed::BUCKET;
 use super::prefix::{Prefixes, Shared, SharedPlan, flash};
 use super::row_kv::RowKv;
 use super::shape::ModelShape;
@@ -95,7 +96,7 @@ impl KvCache {
         let length = length
             .next_power_of_two()
             .max(FIRST_LENGTH)
-            .min(self.dims.max_context)
+            .min(self.dims.max_context.next_multiple_of(BUCKET))
             .max(self.length);
         let needed = self.dims.numel(rows, length);
         let old = std::mem::take(&mut self.layers);
@@ -162,13 +163,16 @@ impl KvCache {
         Ok(())
     }
 
+    /// Keys and values of all slots, `[rows, kv_heads, length, head_dim]`.
+    pub(super) fn layer(&self, layer: usize) -> Result<&[Tensor; 2]> {
+        let none = || ModelError::shape("the cache has no such layer");
+        self.layers.get(layer).ok_or_else(none)
+    }
+
     /// Appends each row's key and value (`[rows, kv_heads, head_dim]`) and attends with its queries
     /// (`[rows, heads, head_dim]`) over all it has; `[rows, heads * head_dim]`.
     pub(super) fn attend(&self, layer: usize, plan: &StepPlan, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-        let [keys, values] = self
-            .layers
-            .get(layer)
-            .ok_or_else(|| ModelError::shape("the cache has no such layer"))?;
+        let [keys, values] = self.layer(layer)?;
         let (rows, dim) = (plan.rows, self.dims.head_dim as i64);
         let (keys, values) = (keys.f_narrow(0, 0, rows)?, values.f_narrow(0, 0, rows)?);
         plan.write(&keys, k)?;

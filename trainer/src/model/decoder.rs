@@ -8,7 +8,7 @@ use super::bind::{Binder, Leaf};
 use super::delta::Delta;
 use super::error::Result;
 use super::layer::{Layer, rms_norm};
-use super::rope::RopeTable;
+use super::rope::{RopeRows, RopeTable};
 use super::shape::ModelShape;
 use super::weights::Weights;
 use crate::linear::linear;
@@ -193,19 +193,31 @@ impl Decoder {
         let rope = self.rope.rows(&batch.positions, batch.longest)?;
         let mut x = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
         for layer in &self.layers {
-            x = layer.forward(&self.shape, &x, &rope, |heads| {
-                let families = batch.split(&heads)?;
-                let attended = families
-                    .each()
-                    .map(|own| self.causal(&families, own, &batch.families[own], &mut keep));
-                let attended = attended.collect::<Result<Vec<_>>>()?;
-                match attended.as_slice() {
-                    [alone] => Ok(alone.shallow_clone()),
-                    several => Ok(Tensor::f_cat(several, 0)?),
-                }
-            })?;
+            x = self.layer(layer, batch, &rope, &x, &mut keep)?;
         }
         Ok(x)
+    }
+
+    /// A layer over a batch, of which each token sees its row up to itself.
+    pub(super) fn layer(
+        &self,
+        layer: &Layer,
+        batch: &RowBatch,
+        rope: &RopeRows,
+        x: &Tensor,
+        keep: &mut impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
+        layer.forward(&self.shape, x, rope, |heads| {
+            let families = batch.split(&heads)?;
+            let attended = families
+                .each()
+                .map(|own| self.causal(&families, own, &batch.families[own], keep));
+            let attended = attended.collect::<Result<Vec<_>>>()?;
+            match attended.as_slice() {
+                [alone] => Ok(alone.shallow_clone()),
+                several => Ok(Tensor::f_cat(several, 0)?),
+            }
+        })
     }
 
     /// Causal attention of a family's tokens within each of its rows and to the beginning they share.

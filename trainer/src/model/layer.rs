@@ -30,7 +30,7 @@ pub(crate) struct Linear {
 }
 
 impl Linear {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = linear(x, &self.weight, self.bias.as_ref())?;
         match &self.delta {
             Some(delta) => delta.add_to(&y, x),
@@ -57,12 +57,17 @@ impl Layer {
         attend: impl FnOnce(Heads) -> Result<Tensor>,
     ) -> Result<Tensor> {
         let attended = attend(self.heads(shape, x, rope)?)?;
-        let x = x.f_add(&self.output.forward(&attended)?)?;
+        self.rest(shape, x, &attended)
+    }
+
+    /// What comes after attention: `x` is what the layer was given, `attended` is `[tokens, heads * head_dim]`.
+    pub(super) fn rest(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
+        let x = x.f_add(&self.output.forward(attended)?)?;
         let mlp = self.mlp(shape, &x)?;
         Ok(x.f_add(&mlp)?)
     }
 
-    fn heads(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
+    pub(super) fn heads(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
         let [heads, kv, dim] = [shape.heads, shape.kv_heads, shape.head_dim].map(|n| n as i64);
         let normed = rms_norm(x, &self.input_norm, shape.rms_eps)?;
         let all = self.qkv.forward(&normed)?.f_view([-1, heads + 2 * kv, dim])?;

@@ -13,6 +13,7 @@ mod decoder;
 mod delta;
 mod error;
 mod extend;
+mod fixed;
 mod folder;
 mod forest;
 mod layer;
@@ -25,6 +26,7 @@ mod row_kv;
 mod scaling;
 mod shape;
 mod tensor_file;
+mod trunk;
 mod weights;
 mod write;
 
@@ -42,6 +44,7 @@ pub(crate) use prefix::{Prefixes, Shared};
 pub(crate) use row_kv::RowKv;
 pub use scaling::{Rope, RopeScaling, Yarn};
 pub use shape::ModelShape;
+pub(crate) use trunk::{is_head, part_of};
 pub use weights::{Init, Weights, kind_of};
 
 #[cfg(test)]

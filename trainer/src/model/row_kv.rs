@@ -3,6 +3,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::error::{ModelError, Result};
+use super::fixed::BUCKET;
 use super::shape::ModelShape;
 
 /// Keys and values of a row's first tokens, with room for more.
@@ -24,6 +25,15 @@ impl RowKv {
                 .collect::<Result<_>>()?,
             filled: 0,
         })
+    }
+
+    /// An empty row whose places are zero until they are written, in whole buckets: for attention that reads beyond its end, masked.
+    pub(crate) fn in_buckets(shape: &ModelShape, room: usize, device: Device, kind: Kind) -> Result<Self> {
+        let row = Self::new(shape, room.next_multiple_of(BUCKET), device, kind)?;
+        for place in row.layers.iter().flatten() {
+            let _ = place.shallow_clone().f_zero_()?;
+        }
+        Ok(row)
     }
 
     /// A row that is whole: `layers` are `[1, kv_heads, tokens, head_dim]`.
@@ -54,10 +64,7 @@ impl RowKv {
     /// Writes the keys and values of the next tokens, `[tokens, kv_heads, head_dim]`, and returns those of all tokens up to
     /// them. They count when [`Self::advance`] says so.
     pub(super) fn write(&self, layer: usize, new: [&Tensor; 2]) -> Result<[Tensor; 2]> {
-        let layer = self
-            .layers
-            .get(layer)
-            .ok_or_else(|| ModelError::shape("a row's keys and values have no such layer"))?;
+        let layer = self.places(layer)?;
         let mut all = Vec::with_capacity(2);
         for (place, new) in layer.iter().zip(new) {
             let count = new.size()[0];
@@ -66,6 +73,12 @@ impl RowKv {
             all.push(first(place, self.filled + count as usize)?);
         }
         <[Tensor; 2]>::try_from(all).map_err(|_| ModelError::shape("keys and values are two"))
+    }
+
+    /// All places of a layer, written or not.
+    pub(super) fn places(&self, layer: usize) -> Result<&[Tensor; 2]> {
+        let none = || ModelError::shape("a row's keys and values have no such layer");
+        self.layers.get(layer).ok_or_else(none)
     }
 
     /// So many more tokens are in every layer.

@@ -10,18 +10,21 @@ use tch::{Kind, Tensor};
 
 use super::measure::{add_moment, measure};
 use super::micro::{Micro, MicroBatch, pack, torn};
+use super::recompute::{self, Kept};
 use super::rows::{BatchError, Limits, Row, flatten};
 use crate::loss::head::{self, HeadGrad};
 use crate::loss::joint::{self, Member, Reach, Share};
-use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights};
+use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights, is_head, part_of};
 use crate::pulse::Pulse;
 
 /// A model whose backward adds up in one flat buffer.
 #[derive(Debug)]
 pub(crate) struct Trainable {
     decoder: Decoder,
-    /// Without the head's own parameters: their gradient is made by the head.
-    trunk: Vec<Leaf>,
+    /// Without the head's own parameters, whose gradient is made by the head; each with its part of the trunk.
+    trunk: Vec<(usize, Leaf)>,
+    /// Layers are computed again for the backward pass, of which only their inputs are kept.
+    recompute: bool,
     /// `[P]`, in the order of the weights.
     grad: Tensor,
     head: HeadPlace,
@@ -77,6 +80,7 @@ impl Trainable {
         base: Option<&Weights>,
         weights: &Weights,
         dtype: Dtype,
+        recompute: bool,
     ) -> Result<Self, ModelError> {
         let compute = match dtype {
             Dtype::F32 => None,
@@ -87,14 +91,19 @@ impl Trainable {
         let layout = weights.layout();
         let grad = weights.flat().f_detach()?.f_zeros_like()?;
         let head = HeadPlace::of(shape, layout, &grad)?;
-        let of_head = |leaf: &Leaf| {
-            let spec = layout.params().iter().find(|spec| spec.offset == leaf.offset);
-            spec.is_some_and(|spec| spec.name.starts_with("lm_head."))
-        };
-        let trunk = leaves.into_iter().filter(|leaf| !of_head(leaf)).collect();
+        let mut trunk = Vec::new();
+        for leaf in leaves {
+            match part_of(layout, leaf.offset, shape.layers) {
+                Some(part) => trunk.push((part, leaf)),
+                // Its gradient is in closed form.
+                None if is_head(layout, leaf.offset) => {}
+                None => return Err(ModelError::shape("a trained parameter belongs to no part of the model")),
+            }
+        }
         Ok(Self {
             decoder,
             trunk,
+            recompute,
             grad,
             head,
             compute,
@@ -193,8 +202,8 @@ impl Trainable {
             let micro = Micro::new(&self.decoder, rows, indices, batch)?;
             let own = first..first + micro.len();
             first = own.end;
-            let states = self.states(&micro)?;
-            self.by_shares(&micro, &states, &members[own.clone()], &shares[own], stats)?;
+            let forward = self.forward(&micro)?;
+            self.by_shares(&micro, forward, &members[own.clone()], &shares[own], stats)?;
             self.pulse.mark();
         }
         Ok(())
@@ -208,8 +217,8 @@ impl Trainable {
         reference: Option<&[f32]>,
         stats: &mut LossStats,
     ) -> Result<(), ModelError> {
-        let states = self.states(micro)?;
-        let input = micro.head_input(&states, &self.decoder);
+        let forward = self.forward(micro)?;
+        let input = micro.head_input(forward.states(), &self.decoder);
         let sampled = matches!(loss, Loss::Policy(_));
         let d_states = head::gradients(&input, self.head.grad(), |i, logprob, entropy| {
             let member = micro.member(i, logprob, entropy, reference.map(|lps| lps[i]));
@@ -217,7 +226,7 @@ impl Trainable {
             measure(stats, micro.span(i), &member.token, &share, sampled);
             share.slope
         })?;
-        self.backward(&states, &d_states)
+        self.backward(micro, forward, &d_states)
     }
 
     /// All that the loss reaches is in this micro-batch.
@@ -228,51 +237,78 @@ impl Trainable {
         reference: Option<&[f32]>,
         stats: &mut LossStats,
     ) -> Result<(), ModelError> {
-        let states = self.states(micro)?;
-        let values = head::values(&micro.head_input(&states, &self.decoder))?;
+        let forward = self.forward(micro)?;
+        let values = head::values(&micro.head_input(forward.states(), &self.decoder))?;
         let members = micro.members(&values, reference);
         let (shares, moment) = joint::shares(loss, &members);
         add_moment(stats, &moment);
-        self.by_shares(micro, &states, &members, &shares, stats)
+        self.by_shares(micro, forward, &members, &shares, stats)
     }
 
     fn by_shares(
         &mut self,
         micro: &Micro<'_>,
-        states: &Tensor,
+        forward: Forward,
         members: &[Member],
         shares: &[Share],
         stats: &mut LossStats,
     ) -> Result<(), ModelError> {
-        let input = micro.head_input(states, &self.decoder);
+        let input = micro.head_input(forward.states(), &self.decoder);
         let d_states = head::gradients(&input, self.head.grad(), |i, _, _| {
             measure(stats, micro.span(i), &members[i].token, &shares[i], true);
             shares[i].slope
         })?;
-        self.backward(states, &d_states)
+        self.backward(micro, forward, &d_states)
     }
 
-    /// The states that predict the micro-batch's tokens, with a graph.
-    fn states(&self, micro: &Micro<'_>) -> Result<Tensor, ModelError> {
-        tch::with_grad(|| micro.states(&self.decoder))
+    /// The states that predict the micro-batch's tokens, and what their backward pass needs.
+    fn forward(&self, micro: &Micro<'_>) -> Result<Forward, ModelError> {
+        if self.recompute {
+            return Ok(Forward::Kept(recompute::forward(&self.decoder, micro, &self.trunk)?));
+        }
+        tch::with_grad(|| micro.states(&self.decoder)).map(Forward::Graph)
     }
 
-    fn backward(&mut self, states: &Tensor, d_states: &Tensor) -> Result<(), ModelError> {
+    fn backward(&mut self, micro: &Micro<'_>, forward: Forward, d_states: &Tensor) -> Result<(), ModelError> {
         if self.trunk.is_empty() {
             return Ok(());
         }
-        let leaves: Vec<&Tensor> = self.trunk.iter().map(|leaf| &leaf.tensor).collect();
+        let add = |leaf: &Leaf, grad: &Tensor| -> Result<(), ModelError> {
+            let _no_grad = tch::no_grad_guard();
+            let mut sum = self.grad.f_narrow(0, leaf.offset as i64, leaf.numel as i64)?;
+            let _ = sum.f_add_(&grad.f_reshape([-1])?)?;
+            Ok(())
+        };
+        let states = match forward {
+            Forward::Graph(states) => states,
+            Forward::Kept(kept) => return recompute::backward(&self.decoder, micro, kept, &self.trunk, d_states, add),
+        };
+        let leaves: Vec<&Tensor> = self.trunk.iter().map(|(_, leaf)| &leaf.tensor).collect();
         // tch has no backward with a given upstream gradient; this sum has exactly that gradient.
         let grads = tch::with_grad(|| {
             let scalar = states.f_mul(d_states)?.f_sum(Kind::Float)?;
             Tensor::f_run_backward(&[scalar], &leaves, false, false)
         })?;
-        let _no_grad = tch::no_grad_guard();
-        for (leaf, grad) in self.trunk.iter().zip(grads) {
-            let mut sum = self.grad.f_narrow(0, leaf.offset as i64, leaf.numel as i64)?;
-            let _ = sum.f_add_(&grad.f_reshape([-1])?)?;
+        self.trunk
+            .iter()
+            .zip(&grads)
+            .try_for_each(|((_, leaf), grad)| add(leaf, grad))
+    }
+}
+
+/// A forward pass whose backward is to come.
+enum Forward {
+    /// States with a graph.
+    Graph(Tensor),
+    Kept(Kept),
+}
+
+impl Forward {
+    fn states(&self) -> &Tensor {
+        match self {
+            Self::Graph(states) => states,
+            Self::Kept(kept) => &kept.states,
         }
-        Ok(())
     }
 }
 

@@ -149,8 +149,17 @@ impl<'a> Micro<'a> {
 
     /// The states that predict the tokens.
     pub(crate) fn states(&self, decoder: &Decoder) -> Result<Tensor, ModelError> {
-        let states: Result<Tensor, TchError> = decoder.hidden(&self.rows)?.f_index_select(0, &self.predictors);
+        self.predicting(&decoder.hidden(&self.rows)?)
+    }
+
+    /// Those of all states that predict the tokens.
+    pub(crate) fn predicting(&self, hidden: &Tensor) -> Result<Tensor, ModelError> {
+        let states: Result<Tensor, TchError> = hidden.f_index_select(0, &self.predictors);
         Ok(states?)
+    }
+
+    pub(crate) fn rows(&self) -> &RowBatch {
+        &self.rows
     }
 
     pub(crate) fn values(&self, decoder: &Decoder) -> Result<HeadValues, ModelError> {

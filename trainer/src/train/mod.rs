@@ -2,16 +2,19 @@
 
 mod checks;
 mod custom;
+mod ema;
 mod error;
 mod gradient;
 mod log;
 mod measure;
 mod micro;
+mod recompute;
 mod rows;
 mod state;
 mod trainer;
 mod warm;
 
+pub use ema::EmaOptions;
 pub use error::{Refusal, TrainError};
 pub use rows::{BatchError, Limits, Row, Trained, flatten};
 pub use trainer::{Trainer, TrainerClient, TrainerOptions};

@@ -16,6 +16,8 @@ const MODEL_FILES: [&str; 2] = ["config.json", "model.safetensors"];
 const ADAPTER_FILES: [&str; 2] = [peft::CONFIG, peft::TENSORS];
 const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference";
+/// A whole Hugging Face or PEFT folder, to be loaded by itself.
+const AVERAGE: &str = "ema";
 /// What Hugging Face's tokenizers read, as far as a model's folder has it.
 const TOKENIZER_FILES: [&str; 9] = [
     "tokenizer.json",
@@ -35,12 +37,14 @@ impl Trainer {
         if self.pending > 0 {
             return Err(Refusal::PendingGradient.into());
         }
-        let digest = state_digest(&self.weights, &self.optimizer, meta).map_err(|e| Stop::Failed(e.to_string()))?;
+        let digest = state_digest(&self.weights, &self.optimizer, self.average(), meta)
+            .map_err(|e| Stop::Failed(e.to_string()))?;
         let state = TrainerState {
             optimizer_steps: self.optimizer.steps(),
             skipped_steps: self.skipped,
             seq,
-            reference: self.reference.is_some(),
+            reference: self.reference.is_some() && !self.follows_average(),
+            average: self.ema.is_some(),
             dtype: dtype_name(self.options.dtype).into(),
             ..TrainerState::new(self.version, digest.clone(), meta)
         };
@@ -62,22 +66,35 @@ impl Trainer {
             moments::write(path, self.weights.params(), [first, second])
         })?;
         self.model.pulse().mark();
-        if let Some((weights, _)) = &self.reference {
+        if state.reference
+            && let Some((weights, _)) = &self.reference
+        {
             self.add_model(folder, REFERENCE, weights)?;
         }
-        if let Some(source) = &self.options.tokenizer_folder {
-            for name in TOKENIZER_FILES {
-                let source = source.join(name);
-                if source.is_file() {
-                    folder.add(name, |path| {
-                        fs::copy(&source, path)
-                            .map(drop)
-                            .map_err(CheckpointError::io("copying", &source))
-                    })?;
-                }
-            }
+        self.add_tokenizer(folder, "")?;
+        if let Some(average) = self.average() {
+            self.add_model(folder, AVERAGE, average)?;
+            self.model.pulse().mark();
+            self.add_tokenizer(folder, AVERAGE)?;
         }
         folder.add(STATE, |path| state.write(path))
+    }
+
+    fn add_tokenizer(&self, folder: &mut NewFolder<'_>, under: &str) -> Result<(), CheckpointError> {
+        let Some(source) = &self.options.tokenizer_folder else {
+            return Ok(());
+        };
+        for name in TOKENIZER_FILES {
+            let source = source.join(name);
+            if source.is_file() {
+                folder.add(&below(under, name), |path| {
+                    fs::copy(&source, path)
+                        .map(drop)
+                        .map_err(CheckpointError::io("copying", &source))
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes over the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes before all of it was
@@ -107,7 +124,12 @@ impl Trainer {
         } else {
             None
         };
-        self.take_over(&state, &weights, [&first, &second], reference)?;
+        let average = if state.average && self.ema.is_some() {
+            Some(self.read_model(&folder.join(AVERAGE))?)
+        } else {
+            None
+        };
+        self.take_over(&state, &weights, [&first, &second], reference, average)?;
         Ok(TrainReply::Loaded { meta: state.meta })
     }
 
@@ -117,6 +139,7 @@ impl Trainer {
         weights: &Weights,
         moments: [&tch::Tensor; 2],
         reference: Option<Weights>,
+        average: Option<Weights>,
     ) -> Result<(), ModelError> {
         let reference = match reference {
             Some(weights) => {
@@ -130,7 +153,15 @@ impl Trainer {
         self.model.follow(&self.weights)?;
         self.optimizer.restore(moments[0], moments[1], state.optimizer_steps)?;
         self.model.clear()?;
-        self.reference = reference;
+        if let Some(ema) = &mut self.ema {
+            // A run that begins to average goes on from the weights as they are.
+            ema.weights.copy_from(average.as_ref().unwrap_or(weights))?;
+        }
+        self.reference = if self.follows_average() {
+            Some(self.copy_as_reference()?)
+        } else {
+            reference
+        };
         self.pending = 0;
         self.skipped = state.skipped_steps;
         self.version = state.version.map(|(lineage, step)| WeightVersion { lineage, step });
@@ -165,25 +196,27 @@ impl Trainer {
 
     /// Adds a model, or an adapter in the form of PEFT.
     fn add_model(&self, folder: &mut NewFolder<'_>, under: &str, weights: &Weights) -> Result<(), CheckpointError> {
-        let name = |file: &str| {
-            if under.is_empty() {
-                file.to_owned()
-            } else {
-                format!("{under}/{file}")
-            }
-        };
         let target = folder.path().join(under);
         let lora = weights.layout().lora();
         let [first, second] = lora.map_or(MODEL_FILES, |_| ADAPTER_FILES);
         // Both files are written by the first, and sealed one by one.
-        folder.add(&name(first), |_| {
+        folder.add(&below(under, first), |_| {
             let written = match lora {
                 Some(_) => peft::save(&target, weights, &self.options.base_name),
                 None => weights.save(&self.shape, &target),
             };
             written.map_err(|error| tensors_error(&target, &error))
         })?;
-        folder.add(&name(second), |_| Ok(()))
+        folder.add(&below(under, second), |_| Ok(()))
+    }
+}
+
+/// A file of a checkpoint's folder or of one below it.
+fn below(under: &str, file: &str) -> String {
+    if under.is_empty() {
+        file.to_owned()
+    } else {
+        format!("{under}/{file}")
     }
 }
 

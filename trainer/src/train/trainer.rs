@@ -8,6 +8,7 @@ use configs::Dtype;
 use tch::{Device, Kind};
 
 use super::checks::{check_answers, check_loss, check_optim};
+use super::ema::{Ema, EmaOptions};
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
 use super::log::{Admission, CommandLog, fingerprint, seq};
@@ -25,6 +26,10 @@ pub struct TrainerOptions {
     pub micro_batch_tokens: usize,
     /// Whether version 0 is kept as the reference policy of the KL term (a frozen copy of the weights).
     pub keep_reference: bool,
+    /// An average of the weights that is kept beside them.
+    pub ema: Option<EmaOptions>,
+    /// Of each layer only its input is kept for the backward pass, which computes the layer anew: much less memory, more time, the same bits.
+    pub checkpoint_activations: bool,
     /// Checkpoints kept; the newest good one is never removed. At least 1.
     pub keep_checkpoints: usize,
     /// Where the tokenizer's files are, which every checkpoint carries so that Hugging Face tools load it whole.
@@ -42,6 +47,8 @@ impl Default for TrainerOptions {
         Self {
             micro_batch_tokens: 16384,
             keep_reference: false,
+            ema: None,
+            checkpoint_activations: false,
             keep_checkpoints: 2,
             tokenizer_folder: None,
             dtype: Dtype::F32,
@@ -74,6 +81,7 @@ pub struct Trainer {
     pub(super) optimizer: AdamW,
     pub(super) skipped: u64,
     pub(super) reference: Option<(Weights, Decoder)>,
+    pub(super) ema: Option<Ema>,
     pub(super) version: Option<WeightVersion>,
     /// Stops a save in the middle, in tests.
     pub(super) gate: Option<Gate>,
@@ -149,8 +157,15 @@ impl Trainer {
             let reason = format!("weights are trained in f32, these are {:?}", weights.kind());
             return Err(ModelError::Shape { reason });
         }
-        let model = Trainable::new(&shape, base.as_ref(), &weights, options.dtype)?;
+        let model = Trainable::new(
+            &shape,
+            base.as_ref(),
+            &weights,
+            options.dtype,
+            options.checkpoint_activations,
+        )?;
         let optimizer = AdamW::new(weights.flat(), optim::ranges(weights.params()))?;
+        let ema = options.ema.map(|ema| Ema::new(ema, &weights)).transpose()?;
         Ok(Self {
             shape,
             options,
@@ -161,6 +176,7 @@ impl Trainer {
             optimizer,
             skipped: 0,
             reference: None,
+            ema,
             version: None,
             gate: None,
             sinks: Vec::new(),
@@ -227,8 +243,23 @@ impl Trainer {
         Ok(())
     }
 
-    fn copy_as_reference(&self) -> Result<(Weights, Decoder), ModelError> {
-        let copy = self.weights.copied_to(self.weights.device(), self.options.dtype)?;
+    /// The average of the trained weights, where one is kept ([`TrainerOptions::ema`]); of an adapter, its own.
+    #[must_use]
+    pub fn average(&self) -> Option<&Weights> {
+        self.ema.as_ref().map(|ema| &ema.weights)
+    }
+
+    /// Whether the reference policy is the average, which moves with the weights.
+    pub(super) fn follows_average(&self) -> bool {
+        self.options.ema.is_some_and(|ema| ema.is_reference)
+    }
+
+    pub(super) fn copy_as_reference(&self) -> Result<(Weights, Decoder), ModelError> {
+        let source = self
+            .average()
+            .filter(|_| self.follows_average())
+            .unwrap_or(&self.weights);
+        let copy = source.copied_to(self.weights.device(), self.options.dtype)?;
         let decoder = Decoder::new(&self.shape, Parts::over(self.base.as_ref(), &copy))?;
         Ok((copy, decoder))
     }
@@ -277,6 +308,9 @@ impl Trainer {
             let flat = trainer.weights.flat();
             let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
             trainer.skipped += u64::from(outcome.skipped);
+            if !outcome.skipped {
+                trainer.move_average()?;
+            }
             trainer.model.follow(&trainer.weights)?;
             trainer.model.clear()?;
             trainer.pending = 0;
@@ -286,6 +320,17 @@ impl Trainer {
             })
         };
         Ok(step(self)?)
+    }
+
+    fn move_average(&mut self) -> Result<(), ModelError> {
+        let Some(ema) = &mut self.ema else {
+            return Ok(());
+        };
+        ema.follow(&self.weights)?;
+        if self.follows_average() && self.reference.is_some() {
+            self.reference = Some(self.copy_as_reference()?);
+        }
+        Ok(())
     }
 
     fn forward(&self, batch: &TrainBatch, whose: Whose) -> Result<TrainReply, Stop> {
@@ -308,6 +353,11 @@ impl Trainer {
 
     fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
         let failed = |error: ModelError| Stop::Failed(error.to_string());
+        if version.step == 0
+            && let Some(ema) = &mut self.ema
+        {
+            ema.weights.copy_from(&self.weights).map_err(failed)?;
+        }
         let reference = if version.step == 0 && self.options.keep_reference {
             Some(self.copy_as_reference().map_err(failed)?)
         } else {

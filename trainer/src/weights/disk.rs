@@ -24,8 +24,8 @@ pub struct Written {
     pub adapter: bool,
 }
 
-/// Tells engines of a version; `false` when nobody listens any more.
-pub type Announce = Box<dyn FnMut(Written) -> bool + Send>;
+/// Tells engines of a version.
+pub type Announce = Box<dyn FnMut(Written) + Send>;
 /// The oldest version that an engine may still read; `None` while that is not known.
 pub type Oldest = Box<dyn Fn() -> Option<WeightVersion> + Send>;
 
@@ -143,11 +143,8 @@ impl WeightSink for DiskSink {
             folder,
             adapter: weights.layout().lora().is_some(),
         };
-        if (self.announce)(written) {
-            Ok(())
-        } else {
-            Err(SinkError::Closed { version })
-        }
+        (self.announce)(written);
+        Ok(())
     }
 }
 
@@ -182,7 +179,6 @@ mod tests {
         let (tell, ask) = (written.clone(), oldest.clone());
         let announce = Box::new(move |one| {
             tell.lock().unwrap().push(one);
-            true
         });
         let oldest_of = Box::new(move || *ask.lock().unwrap());
         let sink = DiskSink::new(root, tiny(), dtype, "base".into(), announce, oldest_of).unwrap();

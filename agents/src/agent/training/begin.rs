@@ -6,23 +6,21 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand};
-use configs::{Dtype, EngineKind, OptimizerConfig};
+use configs::{Dtype, EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
-use trainer::engine::{Engine, EngineOptions};
 use trainer::pulse::Pulse;
-use trainer::train::{Trainer, TrainerOptions};
-use trainer::weights::{Published, WeightSink};
+use trainer::train::{EmaOptions, Trainer, TrainerOptions};
+use trainer::weights::WeightSink;
 
 use super::Training;
 use super::former::Former;
 use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
-use crate::agent::policy::Prepared;
+use crate::agent::policy::{Prepared, words};
 use crate::agent::worker::Worker;
 use crate::agent::{Agent, warm};
 use crate::engine::EngineClient;
-use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::remote;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
@@ -69,6 +67,8 @@ impl Training {
         let options = TrainerOptions {
             micro_batch_tokens: self.settings.train.micro_batch_tokens,
             keep_reference: self.settings.train.kl.coef > 0.0,
+            ema: average(&self.settings.train),
+            checkpoint_activations: self.settings.train.checkpoint_activations,
             keep_checkpoints: self.settings.train.keep_checkpoints,
             tokenizer_folder: Some(prepared.folder.clone()),
             dtype: prepared.settings.dtype,
@@ -107,6 +107,7 @@ impl Training {
         if parent.is_none() {
             self.checkpoint().await?;
         }
+        self.keep_initial()?;
         Ok(engine)
     }
 
@@ -148,15 +149,7 @@ impl Training {
             let sink = engine.sink();
             return Ok((engine, sink));
         }
-        let options = EngineOptions::from(&self.settings.engine);
-        let served = prepared.weights.copied_to(prepared.device, prepared.settings.dtype)?;
-        let (shape, weights) = (&prepared.shape, Published::new(served, self.version));
-        let engine = match &prepared.base {
-            Some(base) => Engine::with_base(shape, base.share(), weights, options)?,
-            None => Engine::new(shape, weights, options)?,
-        };
-        let name = format!("{}.{replica}", self.agent.name);
-        let engine = EmbeddedEngine::start(&name, engine, self.version, prepared.text.clone())?;
+        let engine = prepared.engine(&format!("{}.{replica}", self.agent.name), self.version)?;
         self.watch(format!("engine {replica}"), engine.pulse());
         let sink = engine.sink(prepared.device, prepared.settings.dtype);
         Ok((engine, sink))
@@ -203,9 +196,9 @@ impl Training {
     }
 }
 
-/// Every token that is no control token.
-pub(super) fn words(text: &rollout::text::TextCodec) -> Vec<u32> {
-    (0..text.vocab_size() as u32)
-        .filter(|id| !text.is_control(*id))
-        .collect()
+fn average(train: &TrainConfig) -> Option<EmaOptions> {
+    train.ema.map(|ema| EmaOptions {
+        decay: ema.decay,
+        is_reference: train.kl.coef > 0.0 && train.kl.reference == KlReference::Ema,
+    })
 }

@@ -6,8 +6,8 @@ use anyhow::Context;
 use trainer::weights::disk::DiskSink;
 
 use super::Training;
-use super::begin::{Sink, words};
-use crate::agent::policy::Prepared;
+use super::begin::Sink;
+use crate::agent::policy::{Prepared, words};
 use crate::engine::EngineClient;
 use crate::engine::foreign::driver::Settings;
 use crate::engine::foreign::fleet::Fleet;
@@ -56,7 +56,6 @@ impl Training {
             Box::new(move |written| {
                 let label = format!("{label}-{}", written.version);
                 announce.announce(written, label);
-                true
             }),
             Box::new(move || oldest.oldest()),
         );

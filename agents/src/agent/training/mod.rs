@@ -27,7 +27,6 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 use super::Agent;
 use super::alarms::Alarms;
 use super::worker::Worker;
-use crate::ended;
 use crate::metrics::{Metrics, MetricsWriter};
 use former::Former;
 use refused::Refused;
@@ -98,13 +97,7 @@ impl Training {
         } else {
             self.stand_by().await?;
         }
-        self.agent
-            .ledger
-            .set_note(ended::NOTE, self.version.to_string())
-            .await?;
-        self.agent.status.send_modify(|status| status.phase = RunPhase::Closed);
-        self.agent.wait_for_others().await;
-        Ok(())
+        self.agent.close(self.version).await
     }
 
     /// Waits until the run is closed. Engines that refuse weights which nobody will replace ask for them again by themselves; they

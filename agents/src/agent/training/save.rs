@@ -6,7 +6,7 @@ use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::control::Saved;
 use broker::protocol::train::{TrainCommand, TrainReply};
-use trainer::checkpoint::{CheckpointStore, TrainerState};
+use trainer::checkpoint::{self, CheckpointStore, TrainerState};
 
 use super::Training;
 use crate::metrics::Metrics;
@@ -29,6 +29,18 @@ impl Training {
             self.metrics.write(line.with("digest", digest));
         }
         self.prune(&root).await
+    }
+
+    /// Keeps the policy as the run began, which no later checkpoint has and, after a warm start, nothing gives back. Without one it
+    /// follows from the configuration.
+    pub(super) fn keep_initial(&self) -> anyhow::Result<()> {
+        let kept = self.agent.folder.initial(&self.agent.name);
+        if self.version.step > 0 || self.settings.train.warm_start.is_none() || kept.is_dir() {
+            return Ok(());
+        }
+        let root = self.agent.folder.checkpoints(&self.agent.name);
+        let first = CheckpointStore::new(&root, self.settings.train.keep_checkpoints).latest()?;
+        checkpoint::keep_model(&first.folder, &kept).context("keeping the policy as the run began")
     }
 
     /// Our part of a joint snapshot: the newest checkpoint, which is of this step, and where it stands in the ledger.

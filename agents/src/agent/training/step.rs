@@ -25,7 +25,7 @@ impl Training {
         // Everyone sees the new step before the batch's groups make room: see the heartbeat.
         self.agent.status.send_modify(|status| {
             status.step = next.step;
-            status.reward = batch.stats.reward.get();
+            status.reward = batch.stats.reward.mean.get();
         });
         let verdicts = self.former.verdicts(&batch);
         self.agent
@@ -120,7 +120,7 @@ impl Training {
             .with("collapse/alarms", alarms.len());
         tracing::debug!(
             step = self.version.step,
-            reward = batch.stats.reward.get(),
+            reward = batch.stats.reward.mean.get(),
             loss = outcome.stats.loss,
             "trained a batch"
         );

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::letters::Letter;
 use crate::cli::failure::Usage;
-use crate::cli::publish::{Checked, Rules, check};
+use crate::cli::judging::{Checked, Rules, check};
 
 /// What is published in the place of one letter.
 pub struct Change {

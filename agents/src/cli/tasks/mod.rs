@@ -10,8 +10,8 @@ use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
 use super::failure::Usage;
-use super::publish;
 use super::select::{self, RunArg};
+use super::{judging, publish};
 use crate::folder::RunFolder;
 use change::Change;
 pub use letters::{Letter, Order, handle};
@@ -103,7 +103,7 @@ impl DeadArgs {
                 letter: letter.clone(),
                 edited: self.edit.as_deref().map(publish::read).transpose()?,
                 as_id: self.as_id.clone(),
-                rules: publish::Rules::of(&folder.config()?),
+                rules: judging::Rules::of(&folder.config()?),
                 published: folder.published(),
             }));
         }

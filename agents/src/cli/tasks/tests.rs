@@ -9,7 +9,7 @@ use broker::seal::HEADER_ORDER;
 
 use super::*;
 use crate::cli::failure::render as told;
-use crate::cli::publish::Rules;
+use crate::cli::judging::Rules;
 
 async fn bury(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
     die(bus, topology, id, kind, body, Stage::Intake).await;

@@ -46,8 +46,6 @@ pub struct Source {
     /// By which the server names them: of no other run, agent or version.
     pub label: String,
     pub what: What,
-    /// They may be sent more than once.
-    pub sent: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use super::driver::{Driver, Piece, Settings, Source, What};
 use super::progress::{Progress, Reading};
 use super::server::Server;
 use super::trouble::{Trouble, Verdict};
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Told, Visit};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
 use crate::failure;
 
 /// Times in succession that a call may fail before its job does.
@@ -102,13 +102,7 @@ impl Fleet {
         self.wanted.send_modify(|wanted| {
             // Later ones may have come before.
             if wanted.as_ref().is_none_or(|known| known.version <= version) {
-                let sent = wanted.as_ref().map_or(0, |known| known.sent + 1);
-                *wanted = Some(Source {
-                    version,
-                    label,
-                    what,
-                    sent,
-                });
+                *wanted = Some(Source { version, label, what });
             }
         });
     }
@@ -144,7 +138,6 @@ fn as_started(version: WeightVersion) -> Source {
         version,
         label: String::new(),
         what: What::AsStarted,
-        sent: 0,
     }
 }
 
@@ -152,6 +145,9 @@ fn as_started(version: WeightVersion) -> Source {
 async fn follow(desk: Arc<Desk>, version: watch::Sender<WeightVersion>) {
     let mut news = desk.news.subscribe();
     loop {
+        for (id, driver) in desk.drivers.iter().enumerate() {
+            desk.router().is_away(id, !driver.is_ready());
+        }
         let states: Vec<_> = desk.drivers.iter().map(|driver| driver.state()).collect();
         for (id, serving) in states
             .iter()
@@ -275,17 +271,10 @@ impl EngineClient for Fleet {
     /// `dyad check` refuses a front of such an agent.
     fn visit(&self, visits: Vec<Visit>) {
         for visit in visits {
-            let told = Told {
-                request: visit.job.request,
-                ids: Vec::new(),
-                logprobs: Vec::new(),
-                spans: Vec::new(),
-                end: Some(Err(EngineFailure {
-                    reason: failure::request("these engines have fronts of their own: ask there"),
-                    retry: false,
-                })),
-            };
-            let _ = visit.tell.send(told);
+            visit.fail(EngineFailure {
+                reason: failure::request("these engines have fronts of their own: ask there"),
+                retry: false,
+            });
         }
     }
 

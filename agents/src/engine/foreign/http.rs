@@ -16,7 +16,7 @@ const COMPLAINT: usize = 64 << 10;
 
 /// One server.
 #[derive(Debug)]
-pub struct Http {
+pub(super) struct Http {
     client: Client,
     /// Without a slash at its end.
     base: String,
@@ -28,13 +28,13 @@ impl Http {
     ///
     /// # Errors
     /// As [`Self::new`], and a key that is weak or cannot stand in a header.
-    pub fn from_environment(url: &str) -> anyhow::Result<Self> {
+    pub(super) fn from_environment(url: &str) -> anyhow::Result<Self> {
         Self::new(url, Secret::from_environment()?)
     }
 
     /// # Errors
     /// A URL that may not be asked, or files for TLS that cannot be used.
-    pub fn new(url: &str, secret: Secret) -> anyhow::Result<Self> {
+    pub(super) fn new(url: &str, secret: Secret) -> anyhow::Result<Self> {
         Ok(Self {
             base: link::judged(url)?,
             // A long answer takes long, and whether the server lives is another's to watch.
@@ -44,19 +44,19 @@ impl Http {
     }
 
     #[must_use]
-    pub fn url(&self) -> &str {
+    pub(super) fn url(&self) -> &str {
         &self.base
     }
 
     /// # Errors
     /// No answer, or one that is no good.
-    pub async fn get(&self, path: &str) -> Result<String, Trouble> {
+    pub(super) async fn get(&self, path: &str) -> Result<String, Trouble> {
         send(self.request(Method::GET, path), SHORT).await
     }
 
     /// # Errors
     /// No answer, or one that is no good.
-    pub async fn get_json(&self, path: &str) -> Result<Value, Trouble> {
+    pub(super) async fn get_json(&self, path: &str) -> Result<Value, Trouble> {
         parse(&self.get(path).await?)
     }
 
@@ -64,13 +64,13 @@ impl Http {
     ///
     /// # Errors
     /// No answer, or one that is no good.
-    pub async fn post(&self, path: &str, body: &Value) -> Result<String, Trouble> {
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<String, Trouble> {
         send(self.posted(path, body), SHORT).await
     }
 
     /// # Errors
     /// No answer, or one that is no good.
-    pub async fn post_json(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
+    pub(super) async fn post_json(&self, path: &str, body: &Value) -> Result<Value, Trouble> {
         self.post_for(path, body, SHORT).await
     }
 
@@ -78,7 +78,7 @@ impl Http {
     ///
     /// # Errors
     /// No answer, or one that is no good, or longer.
-    pub async fn post_for(&self, path: &str, body: &Value, most: usize) -> Result<Value, Trouble> {
+    pub(super) async fn post_for(&self, path: &str, body: &Value, most: usize) -> Result<Value, Trouble> {
         parse(&send(self.posted(path, body), most).await?)
     }
 

@@ -13,7 +13,7 @@ use super::trouble::Trouble;
 
 /// What log-probs are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Meaning {
+pub(super) enum Meaning {
     /// log-softmax(logits / temperature): what is sampled from, as the engine of our own says it.
     Tempered,
     /// log-softmax(logits), whatever the temperature.
@@ -33,7 +33,11 @@ const SLACK: f32 = 0.3;
 ///
 /// # Errors
 /// The server does not answer as documented, or its numbers are no log-probs.
-pub async fn probe(server: &dyn Server, prompts: &[Vec<u32>], stop_ids: &Arc<[u32]>) -> Result<Meaning, Trouble> {
+pub(super) async fn probe(
+    server: &dyn Server,
+    prompts: &[Vec<u32>],
+    stop_ids: &Arc<[u32]>,
+) -> Result<Meaning, Trouble> {
     for (place, prompt) in prompts.iter().enumerate() {
         let mut top = Vec::new();
         for temperature in [1.0, 0.5] {

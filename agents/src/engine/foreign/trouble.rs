@@ -30,7 +30,7 @@ pub enum Trouble {
     #[error("it cannot serve this agent: {0}")]
     Unfit(String),
     /// It wants another key.
-    #[error("it refuses our key: {0}; set DYAD_ENGINE_TOKEN to the server's")]
+    #[error("it refuses our key: {0}; set DYAD_ENGINE_TOKEN (of kind \"openai\": DYAD_OPENAI_KEY) to the server's")]
     Forbidden(String),
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use trainer::transfer::Shelf;
 
-use super::open::{Open, end};
+use super::open::Open;
 use super::session::{News, Target};
 use super::{away, wire};
 use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit, lost};
@@ -119,7 +119,7 @@ impl Driver {
                     self.send(frames.into_iter().map(EngineCommand::Generate).collect());
                 }
             }
-            Input::Visit(visits) if !self.ready() => visits.iter().for_each(|visit| end(visit, &away())),
+            Input::Visit(visits) if !self.ready() => visits.iter().for_each(|visit| visit.fail(away())),
             Input::Visit(visits) => {
                 let commands = wire::visits(visits.iter().map(|visit| (&visit.job, visit.watched)));
                 self.send(commands);

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Answer};
 use crate::engine::lost::LOSSES;
-use crate::engine::{EngineFailure, Finished, Job, Told, Visit};
+use crate::engine::{EngineFailure, Finished, Job, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -196,7 +196,7 @@ impl Open {
     /// Ends a visit, if it is one, with a failure.
     pub(super) fn end_visit(&mut self, request: RequestId, failure: &EngineFailure) {
         if let Some(Visitor { visit, .. }) = self.visits.remove(&request) {
-            end(&visit, failure);
+            visit.fail(failure.clone());
         }
     }
 
@@ -204,25 +204,13 @@ impl Open {
     pub(super) fn end_visits(&mut self, failure: &EngineFailure) {
         self.visits
             .drain()
-            .for_each(|(_, visitor)| end(&visitor.visit, failure));
+            .for_each(|(_, visitor)| visitor.visit.fail(failure.clone()));
     }
 
     /// Jobs without an answer.
     pub(super) fn len(&self) -> usize {
         self.batches.values().map(|batch| batch.missing).sum()
     }
-}
-
-/// Tells a visitor that nothing comes any more.
-pub(super) fn end(visit: &Visit, failure: &EngineFailure) {
-    // A visitor who is gone leaves in a moment.
-    let _ = visit.tell.send(Told {
-        request: visit.job.request,
-        ids: Vec::new(),
-        logprobs: Vec::new(),
-        spans: Vec::new(),
-        end: Some(Err(failure.clone())),
-    });
 }
 
 #[cfg(test)]

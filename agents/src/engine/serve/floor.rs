@@ -216,11 +216,12 @@ impl Floor {
         self.desk().digests.insert(state.version, state.digest);
     }
 
-    /// Its weights are not its agent's (any more): it is asked nothing, and what it still answers is dropped. Whoever opened this session
-    /// has not asked it for anything, since it never served what was announced.
+    /// Its weights are not its agent's (any more): it is asked nothing, and what it still answers is dropped. The session ends with it:
+    /// what its agent may have asked for is asked again in the next.
     pub(super) fn retire(&self) {
         let mut desk = self.desk();
         desk.end_visits();
+        desk.session = None;
         desk.era += 1;
         desk.engine = None;
         desk.digests.clear();

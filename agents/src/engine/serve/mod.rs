@@ -19,7 +19,7 @@ use actix_web::web::Data;
 use actix_web::{App, HttpServer};
 use anyhow::Context;
 use broker::AgentName;
-use configs::RunConfig;
+use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
 use crate::agent::no_such_agent;
@@ -51,6 +51,10 @@ pub(super) async fn start_with(
         .get(agent)
         .ok_or_else(|| no_such_agent(agent, config))?
         .clone();
+    anyhow::ensure!(
+        settings.engine.kind == EngineKind::Dyad,
+        "agent {agent} has its engine in its own process: write engine.kind = \"dyad\" and this engine's address in engine.urls"
+    );
     secret.may_listen("--listen", address)?;
     let (name, seed, folder) = (agent.clone(), config.run.seed, config.run.folder.clone());
     let parts = tokio::task::spawn_blocking(move || model::open(&name, settings, seed, &folder)).await??;

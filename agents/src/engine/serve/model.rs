@@ -40,6 +40,7 @@ pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
                 .with_context(|| format!("making the model of agent {name}"))?;
             (scratch.0.clone(), Some(scratch))
         }
+        ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's already"),
     };
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&path)?;

@@ -173,7 +173,8 @@ impl AmqpBus {
         outcome.await.unwrap_or(Err(PublishError::Closed))
     }
 
-    async fn passive_count(&self, queue: &Queue) -> Option<u64> {
+    /// Messages ready in a queue, and its consumers.
+    async fn passive_count(&self, queue: &Queue) -> Option<(u64, u64)> {
         let link = self.shared.link.borrow().clone()?;
         // A queue that is not there closes the channel, so it has one of its own.
         let channel = link.consume.create_channel().await.ok()?;
@@ -183,7 +184,13 @@ impl AmqpBus {
             .await
             .ok()?;
         let _ = channel.close(200, wire::short("counted")).await;
-        Some(u64::from(declared.message_count()))
+        Some((declared.message_count().into(), declared.consumer_count().into()))
+    }
+
+    async fn count(&self, queue: &Queue) -> Option<(u64, u64)> {
+        let patience = self.shared.options.answer_timeout;
+        let counted = tokio::time::timeout(patience, self.passive_count(queue)).await;
+        counted.ok().flatten()
     }
 
     async fn declare_now(&self, exchanges: Vec<crate::topology::Exchange>, queues: &[Queue]) -> Result<(), BusError> {
@@ -239,11 +246,11 @@ impl Bus for AmqpBus {
     }
 
     async fn depth(&self, queue: &Queue) -> Option<u64> {
-        let patience = self.shared.options.answer_timeout;
-        tokio::time::timeout(patience, self.passive_count(queue))
-            .await
-            .ok()
-            .flatten()
+        self.count(queue).await.map(|(ready, _)| ready)
+    }
+
+    async fn listeners(&self, queue: &Queue) -> Option<u64> {
+        self.count(queue).await.map(|(_, consumers)| consumers)
     }
 
     fn health(&self) -> BusHealth {

@@ -43,6 +43,9 @@ fn an_engine_is_asked_at_its_url() {
         ("http://h:8101?x", "more than a host"),
     ] {
         engine(&format!("urls = [{url:?}]"), &[(urls, said)]);
+        let keys = format!("[agents.a]\nengine = {{ kind = \"dyad\", urls = [{url:?}], weights_url = {url:?} }}");
+        let all = problems(&[("[agents.a]", &keys)]);
+        assert!(!all.concat().contains("secret"), "{all:?}");
     }
     engine(
         r#"urls = ["http://127.0.0.1:1", "http://127.0.0.1:1/"]"#,

@@ -86,3 +86,45 @@ fn rounds_and_fronts_need_our_own_engine() {
         ],
     );
 }
+
+#[test]
+fn the_same_bits_in_every_company_are_our_own_engines_on_a_cpu() {
+    let deterministic = "agents.a.engine.deterministic";
+    let agent = |keys: &str, expected: &[(&str, &str)]| {
+        expect(&[("[agents.a]", &format!("[agents.a]\n{keys}"))], expected);
+    };
+    agent("engine.deterministic = true", &[]);
+    agent(
+        "device = \"cuda:0\"\nengine.deterministic = true",
+        &[(deterministic, "is for CPUs")],
+    );
+    let served = "engine = { kind = \"vllm\", urls = [\"http://host:1\"], deterministic = true }";
+    expect(
+        &[
+            ("[agents.a]", &format!("[agents.a]\n{served}")),
+            ("mode = \"sync\"", "mode = \"async\""),
+        ],
+        &[(deterministic, "engines of our own")],
+    );
+}
+
+#[test]
+fn a_partner_behind_messages_is_not_trained_and_has_a_model_of_its_own() {
+    let engine = "engine = { kind = \"openai\", urls = [\"http://127.0.0.1:8200\"] }";
+    let served = format!("model.served = \"m\"\n{engine}");
+    engines("", &format!("{served}\ntrain.enabled = false"), &[]);
+    engines("", &served, &[("agents.b.train.enabled", "must be false")]);
+    engines(
+        "model.served = \"m\"",
+        &format!(
+            "{engine}\ntrain.enabled = false\nlora = {{}}\nhistory = \"strip_reasoning\"\nsampling = {{ top_k = 5 }}"
+        ),
+        &[
+            ("agents.a.model.served", "engine.kind = \"openai\""),
+            ("agents.b.engine.kind", "model.served"),
+            ("agents.b.lora", "remove it"),
+            ("agents.b.history", "\"keep\""),
+            ("agents.b.sampling", "top_k"),
+        ],
+    );
+}

@@ -16,12 +16,13 @@ fn fronts_have_addresses_of_their_own_and_bounds() {
     fronts("{ listen = \"127.0.0.1:1\" }", "{ listen = \"0.0.0.0:1\" }", &taken);
     fronts(
         "{ listen = \"localhost:1\", body = \"1\" }",
-        "{ listen = \"[::1]:1\", requests = 0, context = 0, generations = 256 }",
+        "{ listen = \"[::1]:1\", requests = 0, context = 0, generations = 256, requests_per_minute = 0, tokens_per_minute = 9 }",
         &[
             ("agents.a.http.listen", "127.0.0.1:8001"),
             ("agents.a.http.body", "1 KiB"),
             ("agents.b.http.context", "nobody would be answered"),
             ("agents.b.http.requests", "1 or more"),
+            ("agents.b.http.requests_per_minute", "for no limit"),
             ("agents.b.http.generations", "256 slots"),
         ],
     );

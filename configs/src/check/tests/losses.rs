@@ -182,3 +182,23 @@ fn opponents_are_frozen() {
         adversarial(odd, "", &[]);
     }
 }
+
+#[test]
+fn an_average_has_a_decay_and_a_reference_needs_it() {
+    let train = |keys: &str, expected: &[(&str, &str)]| {
+        let train = format!("batch_groups = 32\n{keys}");
+        expect(&[("batch_groups = 32", &train)], expected);
+    };
+    train("train.ema.decay = 0.999\ntrain.kl = { coef = 0.1, ref = \"ema\" }", &[]);
+    train("train.ema.decay = 0.0", &[]);
+    train("train.ema.decay = 1.0", &[("agents.b.train.ema.decay", "below 1")]);
+    let reference = "agents.b.train.kl.ref";
+    train(
+        "train.kl = { coef = 0.1, ref = \"ema\" }",
+        &[(reference, "no average is kept")],
+    );
+    train(
+        "train.ema.decay = 0.9\ntrain.kl.ref = \"ema\"",
+        &[(reference, "no KL anywhere")],
+    );
+}

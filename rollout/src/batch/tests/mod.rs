@@ -442,8 +442,26 @@ fn rewards_are_counted_by_role_and_part() {
     let config = config(1);
     let stats = formed(&[mixed(0)], &context(&config)).stats;
     assert_eq!((stats.samples, stats.tokens, stats.rows), (3, 9, 3));
-    assert_eq!(stats.reward.get(), Some(2.0 / 3.0));
-    assert_eq!(stats.reward_by_role["solver"].get(), Some(0.5));
+    assert_eq!(stats.reward.mean.get(), Some(2.0 / 3.0));
+    let solver = &stats.by_role["solver"];
+    assert_eq!((solver.reward.mean.get(), solver.reward.std()), (Some(0.5), Some(0.5)));
+    let roles = stats.by_role.values();
+    let (samples, tokens, trained) = roles.fold((0, 0, 0), |(samples, tokens, trained), role| {
+        (
+            samples + role.samples,
+            tokens + role.tokens,
+            trained + role.trained_tokens,
+        )
+    });
+    assert_eq!((samples, tokens, trained), (3, 9, stats.trained_tokens));
+    // The verifier is alone in its key: no advantage.
+    assert_eq!((solver.zero_advantage, solver.discarded, solver.truncated), (0, 0, 0));
+    assert!(
+        stats
+            .by_role
+            .iter()
+            .any(|(name, role)| name != "solver" && role.zero_advantage == role.samples)
+    );
     assert_eq!(
         (stats.keys, stats.alone_keys, stats.equal_keys, stats.zero_groups),
         (2, 1, 0, 0)

@@ -29,6 +29,18 @@ pub(super) fn right(text: &str, label: &Value) -> bool {
     found(text).filter(usable).is_some_and(|answer| equal(answer, label))
 }
 
+/// Whether the answers in two texts are there and equal.
+pub(super) fn same_answer(a: &str, b: &str) -> bool {
+    let usable = |answer: &&str| !answer.trim().is_empty() && answer.len() <= LONGEST;
+    let (a, b) = (found(a).filter(usable), found(b).filter(usable));
+    a.zip(b).is_some_and(|(a, b)| equal(a, b))
+}
+
+/// Whether the numbers that two GSM8K texts give are there and equal.
+pub(super) fn same_number(a: &str, b: &str) -> bool {
+    gsm8k_number(a).zip(gsm8k_number(b)).is_some_and(|(a, b)| equal(&a, &b))
+}
+
 /// A label must be a text or a number with something in it.
 pub(super) fn is_label(label: &Value) -> bool {
     label_text(label).is_some_and(|text| !text.trim().is_empty() && text.len() <= LONGEST)

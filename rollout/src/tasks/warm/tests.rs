@@ -62,8 +62,73 @@ fn first_and_second_learn_in_their_own_prompts_and_the_second_neither_copies_nor
 }
 
 #[test]
+fn solvers_rewriters_and_selectors_learn_in_their_own_prompts() {
+    let team = config(
+        "solve-rewrite-select",
+        &["solver", "rewriter", "selector"],
+        "prompts = \"short\"\nnum_parallel = 3",
+    );
+    let open = |params: &str| {
+        let text =
+            format!("steps = 1\nbatch = 1\nsource = \"generator:arithmetic-selecting\"\nparams = {{ {params} }}");
+        let warm: WarmStartConfig = toml::from_str(&text).unwrap();
+        WarmSource::open(&warm, &team, &graders("integer"), &tasks_config(), 1)
+    };
+    let take = |params: &str| open(params).unwrap().take(3000).collect::<Vec<_>>();
+    let (mut by_role, mut right) = ([0, 0, 0], 0);
+    for example in take("slip = 0.5") {
+        let prompt = &example.messages[0].content;
+        let (left, other) = operands(prompt);
+        let shown: Vec<&str> = prompt.split_once('=').unwrap().1.split_terminator(',').collect();
+        let (role, own) = match shown.as_slice() {
+            [] => (0, example.answer.as_str()),
+            [candidates @ .., "?"] => {
+                let (own, number) = example.answer.split_once(' ').unwrap();
+                let number: usize = number.parse().unwrap();
+                let agreeing = candidates.iter().position(|candidate| *candidate == own);
+                assert!(
+                    agreeing.is_none_or(|at| at + 1 == number) && (1..=3).contains(&number),
+                    "{example:?}"
+                );
+                (2, own)
+            }
+            attempts => {
+                assert_eq!(attempts.len(), 3, "{prompt}");
+                (1, example.answer.as_str())
+            }
+        };
+        by_role[role] += 1;
+        right += u32::from(own == (left + other).to_string());
+    }
+    assert!(by_role.iter().all(|n| (850..1150).contains(n)), "{by_role:?}");
+    assert!(
+        (1900..2800).contains(&right),
+        "half of those with a carry slip: {right}"
+    );
+    assert_eq!(
+        take("slip = 0.5"),
+        take("slip = 0.5"),
+        "the same seed, the same examples"
+    );
+    let alone = take("roles = [\"selector\"]");
+    assert!(alone.iter().all(|example| example.messages[0].content.ends_with('?')));
+    for bad in ["roles = [\"judge\"]", "roles = []", "roles = 3"] {
+        let error = open(bad).err().unwrap().to_string();
+        assert!(error.starts_with("warm_start.params.roles: "), "{error}");
+    }
+    let other = WarmSource::open(
+        &toml::from_str("steps = 1\nbatch = 1\nsource = \"generator:arithmetic-selecting\"").unwrap(),
+        &workflow_config(),
+        &graders("integer"),
+        &tasks_config(),
+        1,
+    );
+    assert!(other.err().unwrap().to_string().starts_with("workflow.kind: "));
+}
+
+#[test]
 fn the_solver_learns_in_its_own_prompts() {
-    let workflow = workflow::build(&workflow_config(), &graders("integer")).unwrap();
+    let workflow = workflow::build(&workflow_config(), &graders("integer"), &BTreeMap::new()).unwrap();
     let examples = take("source = \"generator:arithmetic-solver\"", 2000);
     let retries = examples.iter().filter(|e| e.messages[0].content.contains('!')).count();
     assert!((400..600).contains(&retries), "{retries}");

@@ -24,33 +24,14 @@ use minijinja::{Value, context};
 use super::super::grading::Grading;
 use super::super::params::{Params, grader};
 use super::super::program::Program;
-use super::super::prompts::{Prompts, with_preamble};
+use super::super::prompts::{Prompts, templates, with_preamble};
 use super::super::transcript::{Transcript, ask};
 use super::super::{Event, Outcome, RoleSpec, Step, Workflow};
 use super::opponents::Opponents;
 use super::{named, seat, spec};
 
-macro_rules! templates {
-    ($set:literal) => {
-        [
-            (
-                "thinker",
-                include_str!(concat!("../../../templates/adversarial/", $set, "/thinker.jinja")),
-            ),
-            (
-                "adversary",
-                include_str!(concat!("../../../templates/adversarial/", $set, "/adversary.jinja")),
-            ),
-            (
-                "defender",
-                include_str!(concat!("../../../templates/adversarial/", $set, "/defender.jinja")),
-            ),
-        ]
-    };
-}
-
-const FULL: [(&str, &str); 3] = templates!("full");
-const SHORT: [(&str, &str); 3] = templates!("short");
+const FULL: [(&str, &str); 3] = templates!("adversarial/full", "thinker", "adversary", "defender");
+const SHORT: [(&str, &str); 3] = templates!("adversarial/short", "thinker", "adversary", "defender");
 
 pub(super) struct Attack {
     thinker: RoleName,

@@ -20,7 +20,7 @@ use minijinja::context;
 use serde_json::Value;
 
 use super::super::params::{Params, grader};
-use super::super::prompts::{Prompts, with_preamble};
+use super::super::prompts::{Prompts, templates, with_preamble};
 use super::super::transcript::{Transcript, ask};
 use super::super::{Event, Outcome, RoleSpec, Step, Workflow};
 use super::opponents::Opponents;
@@ -29,23 +29,8 @@ use super::{named, seat};
 use crate::grade::Grader;
 use crate::tasks::Problem;
 
-macro_rules! templates {
-    ($set:literal) => {
-        [
-            (
-                "proposer",
-                include_str!(concat!("../../../templates/adversarial/", $set, "/proposer.jinja")),
-            ),
-            (
-                "solver",
-                include_str!(concat!("../../../templates/adversarial/", $set, "/solver.jinja")),
-            ),
-        ]
-    };
-}
-
-const FULL: [(&str, &str); 2] = templates!("full");
-const SHORT: [(&str, &str); 2] = templates!("short");
+const FULL: [(&str, &str); 2] = templates!("adversarial/full", "proposer", "solver");
+const SHORT: [(&str, &str); 2] = templates!("adversarial/short", "proposer", "solver");
 
 pub(super) struct Propose {
     proposer: RoleName,

@@ -140,6 +140,32 @@ fn prompts_number_what_was_passed_on() {
 }
 
 #[test]
+fn short_prompts_are_a_few_bytes_and_the_last_word_selects() {
+    let workflow = workflow("dyad", "num_parallel = 3\nprompts = \"short\"");
+    let all = events(&["5", "", "6"], &["", "4", "5"], &["5 2"]);
+    let prompt = |events: &[Event]| match workflow.step(&task("2+3=", 5.into()), 0, events) {
+        Step::Ask(asks) => asks[0].messages[0].content.clone(),
+        Step::Done(_) => panic!(),
+    };
+    assert_eq!(
+        [prompt(&[]), prompt(&all[..3]), prompt(&all[..6])],
+        ["2+3=", "2+3=5,6,", "2+3=4,5,?"]
+    );
+    assert_eq!(play(&workflow, &all).unwrap()[2], [1.2]);
+    let metrics = |said: &str| {
+        let events = events(&["5", "", "6"], &["", "4", "5"], &[said]);
+        match workflow.step(&task("2+3=", 5.into()), 0, &events) {
+            Step::Done(outcome) => outcome.metrics.into_iter().collect::<BTreeMap<_, _>>(),
+            Step::Ask(_) => panic!(),
+        }
+    };
+    assert_eq!(
+        (metrics("5 2")["selector_right"], metrics("4 1")["selector_right"]),
+        (1.0, 0.0)
+    );
+}
+
+#[test]
 fn judgments_are_read() {
     for (text, first, last) in [
         ("Judgment: 2", Some(2), Some(2)),
@@ -150,7 +176,17 @@ fn judgments_are_read() {
         ("Judgment: -1", None, None),
         ("Judgment: 99999999999999999999999", Some(usize::MAX), Some(usize::MAX)),
     ] {
-        assert_eq!((judgment(text, true), judgment(text, false)), (first, last), "{text}");
+        let found = (judgment(text, Judgment::First), judgment(text, Judgment::Last));
+        assert_eq!(found, (first, last), "{text}");
+    }
+    for (text, word) in [
+        ("85 2", Some(2)),
+        ("2", Some(2)),
+        ("85 2.", None),
+        ("-1", None),
+        ("", None),
+    ] {
+        assert_eq!(judgment(text, Judgment::Word), word, "{text}");
     }
     let all = events(&["5"], &["5"], &["Judgment: 1, no, Judgment: 2"]);
     assert_eq!(play(&workflow("miles", "num_parallel = 1"), &all).unwrap()[2], [1.2]);

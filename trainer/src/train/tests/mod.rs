@@ -1,10 +1,12 @@
 //! Tests of the whole trainer.
 
+mod average;
 mod joint;
 mod learn;
 mod parity;
 mod parity_lora;
 mod parity_models;
+mod recompute;
 mod resume;
 mod step;
 mod warm;

@@ -223,6 +223,7 @@ fn generate(shape: &ModelShape, weights: Weights, wave: Vec<GenRequest>) -> Vec<
         prefill_tokens: 512,
         prefix_cache: 0,
         swap: Swap::InPlace,
+        deterministic: false,
     };
     let mut engine = Engine::new(shape, Published::new(weights, WeightVersion::default()), options).unwrap();
     engine.run_wave(wave).unwrap()

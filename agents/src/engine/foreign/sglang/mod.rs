@@ -109,10 +109,10 @@ impl Server for Sglang {
 
     async fn load_adapter(&self, name: &str, folder: &Path) -> Result<(), Trouble> {
         let body = json!({ "lora_name": name, "lora_path": folder });
-        match self.http.post_json("/load_lora_adapter", &body).await {
-            Ok(answer) => wire::success(&answer),
+        let answer = self.http.post_json("/load_lora_adapter", &body).await;
+        match answer.and_then(|answer| wire::success(&answer)) {
             Err(Trouble::Refused(said)) if said.contains("already loaded") => Ok(()),
-            Err(trouble) => Err(trouble),
+            loaded => loaded,
         }
     }
 

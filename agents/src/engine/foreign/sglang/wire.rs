@@ -186,11 +186,7 @@ pub(super) fn success(answer: &Value) -> Result<(), Trouble> {
     let said = ["message", "error_message"]
         .iter()
         .find_map(|key| answer.get(key)?.as_str());
-    let said = clipped(said.unwrap_or("it does not say why"));
-    if said.contains("already loaded") {
-        return Ok(());
-    }
-    Err(Trouble::Refused(said))
+    Err(Trouble::Refused(clipped(said.unwrap_or("it does not say why"))))
 }
 
 #[cfg(test)]

@@ -1,32 +1,17 @@
-//! `dyad learn CONFIG`: a team against its solver alone, at equal tokens, over several seeds.
+//! A team of solve-verify against its solver alone, at equal tokens.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context, ensure};
-use clap::Args;
+use anyhow::Context;
 use configs::{RoleName, RunConfig};
 
-use crate::folder::RunFolder;
-use crate::logs::read_json_lines;
+use super::runs::{self, Played};
+use crate::report;
 use crate::summary::{self, Evaluation};
 
 /// The role that plays alone.
 const SOLVER: &str = "solver";
-
-/// Train a team and its solver alone at equal training tokens, and compare them at equal evaluation tokens
-#[derive(Debug, Args)]
-pub struct LearnArgs {
-    /// A configuration of solve-verify, such as configs/arithmetic.toml
-    pub config: PathBuf,
-    /// Runs of each kind, with seeds from 0
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub seeds: u64,
-    /// Where the folder of all runs is made
-    #[arg(long, default_value = "runs")]
-    pub folder: PathBuf,
-}
 
 /// What one run came to.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,25 +27,17 @@ struct Figures {
     seconds: f64,
 }
 
-pub fn run(args: &LearnArgs) -> anyhow::Result<()> {
-    let config = RunConfig::load(&args.config)?;
-    ensure!(
-        config.workflow.kind == "solve-verify" && config.eval.source.is_some(),
-        "{}: dyad learn compares a team of workflow.kind = \"solve-verify\" that has an eval.source",
-        args.config.display()
-    );
-    let base = args.folder.join(format!("learn-{}", crate::ids::incarnation()));
+/// Trains the solver alone as often as there are teams, with as many tokens each, and prints the comparison after each of them.
+pub(super) fn compare(teams: &[Played], base: &Path) -> anyhow::Result<()> {
     let mut rows = Vec::new();
-    for seed in 0..args.seeds {
-        let mut team = config.clone();
-        team.run.seed = seed;
-        let (folder, team_figures) = play(&team, &base, &format!("team-{seed}"), "success")?;
-        let alone = solo(&team, &last_evaluation(&folder)?, team_figures.trained)?;
-        let (_, solo_figures) = play(&alone, &base, &format!("solo-{seed}"), "majority")?;
-        rows.push((seed, team_figures, solo_figures));
+    for team in teams {
+        let seed = team.config.run.seed;
+        let of_team = figures(team, "success")?;
+        let alone = solo(&team.config, &runs::last_evaluation(&team.folder)?, of_team.trained)?;
+        let alone = runs::play(&alone, base, &format!("solo-{seed}"))?;
+        rows.push((seed, of_team, figures(&alone, "majority")?));
         print!("\n{}\n", table(&rows));
     }
-    println!("runs  {}", base.display());
     Ok(())
 }
 
@@ -80,6 +57,9 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     config.workflow.profile = "dyad".into();
     config.workflow.roles = [(role.clone(), agent.clone())].into();
     config.workflow.reward.retain(|name, _| *name == role);
+    config.workflow.tools.retain(|name, _| *name == role);
+    let called = config.workflow.tools.get(&role).cloned().unwrap_or_default();
+    config.tools.retain(|name, _| called.contains(name));
     config.eval.pool = None;
     config.eval.votes = Some((said(found, &["tokens/votes"]) / answer).round().clamp(1.0, 1000.0) as u16);
     config.run.lead = Some(agent.clone());
@@ -92,34 +72,14 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     Ok(config)
 }
 
-/// Runs a configuration in a process of its own, with its progress on this terminal.
-fn play(config: &RunConfig, base: &Path, name: &str, success: &str) -> anyhow::Result<(RunFolder, Figures)> {
-    let folder = base.join(name);
-    std::fs::create_dir_all(&folder)?;
-    let file = folder.join("config.toml");
-    std::fs::write(&file, toml::to_string(config)?)?;
-    eprintln!("{name}: {} steps", config.run.train_steps);
-    let began = std::time::Instant::now();
-    let program = std::env::current_exe().context("finding this program")?;
-    let status = Command::new(program)
-        .arg("run")
-        .arg(&file)
-        .arg("--folder")
-        .arg(&folder)
-        .status()?;
-    ensure!(
-        status.success(),
-        "{name} ended with {status}; its run is in {}",
-        folder.display()
-    );
-    let folder = RunFolder::find(&folder, "latest")?;
-    let found = last_evaluation(&folder)?;
-    let first = summary::read(&folder)?
+fn figures(played: &Played, success: &str) -> anyhow::Result<Figures> {
+    let found = runs::last_evaluation(&played.folder)?;
+    let first = summary::read(&played.folder)?
         .into_iter()
         .find(|change| change.metric == "solver_first");
     let first = first.context("the run has no evaluations of the solver")?;
-    let figures = Figures {
-        trained: trained_tokens(&folder, config)?,
+    Ok(Figures {
+        trained: report::trained_tokens(&played.folder)?,
         first: (first.before, first.after),
         success: found
             .mean(success)
@@ -129,17 +89,8 @@ fn play(config: &RunConfig, base: &Path, name: &str, success: &str) -> anyhow::R
         } else {
             said(&found, &["tokens/votes"])
         },
-        seconds: began.elapsed().as_secs_f64(),
-    };
-    Ok((folder, figures))
-}
-
-fn last_evaluation(folder: &RunFolder) -> anyhow::Result<Evaluation> {
-    let evaluations = summary::evaluations(folder)?;
-    evaluations
-        .into_values()
-        .next_back()
-        .context("the run made no evaluation")
+        seconds: played.seconds,
+    })
 }
 
 /// A metric's sum over the number of tasks that were evaluated, whether or not they all have it.
@@ -157,16 +108,6 @@ fn said(found: &Evaluation, except: &[&str]) -> f64 {
         .filter(of_roles)
         .filter_map(|name| per_task(found, name))
         .sum()
-}
-
-fn trained_tokens(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<f64> {
-    let mut tokens = 0.0;
-    for agent in config.participants() {
-        let lines: Vec<serde_json::Value> = read_json_lines(&folder.metrics(agent.as_str()))?;
-        let trained = |line: &serde_json::Value| line.get("tokens/trained").and_then(serde_json::Value::as_f64);
-        tokens += lines.iter().filter_map(trained).sum::<f64>();
-    }
-    Ok(tokens)
 }
 
 /// All seeds and their means.
@@ -218,7 +159,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn team() -> RunConfig {
-        let text = include_str!("../../../configs/arithmetic.toml");
+        let text = include_str!("../../../../configs/arithmetic.toml");
         RunConfig::parse(text, Path::new("arithmetic.toml")).unwrap()
     }
 
@@ -258,7 +199,7 @@ mod tests {
         let text = toml::to_string(&alone).unwrap();
         let read = RunConfig::parse(&text, Path::new("solo.toml")).unwrap();
         assert_eq!(read.participants().len(), 1);
-        rollout::workflow::build(&read.workflow, &read.graders)
+        rollout::workflow::build(&read.workflow, &read.graders, &read.tools)
             .map(|_| ())
             .unwrap();
         assert!(solo(&team, &Evaluation::default(), 1e6).is_err());

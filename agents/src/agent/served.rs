@@ -1,0 +1,40 @@
+//! An agent whose model is a server's: it plays its roles with messages, is never trained, and may be shown images.
+
+use std::sync::Arc;
+
+use broker::ids::WeightVersion;
+use broker::protocol::control::RunPhase;
+use configs::AgentConfig;
+use rollout::text::ChatLog;
+
+use super::{Agent, Env, Started, heart, listen};
+use crate::engine::foreign::openai::Openai;
+use crate::ledger::LedgerHandle;
+
+/// Starts it: ledger, servers, then its queues. Its version is that of the beginning, for good.
+pub(super) async fn start(env: Env, settings: &AgentConfig, model: &str) -> anyhow::Result<Started> {
+    let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
+    let agent = Agent::new(env, settings, Arc::new(ChatLog), ledger).await?;
+    agent
+        .bus
+        .declare(&agent.topology, std::slice::from_ref(&agent.name))
+        .await?;
+    let version = WeightVersion::default();
+    let engine = Openai::start(&settings.engine, model, version)?;
+    heart::start(agent.clone(), engine.clone());
+    let router = listen(&agent, settings, engine.clone()).await?;
+    let here = agent.clone();
+    let end = tokio::spawn(async move {
+        if here.ledger.state().await?.phase != RunPhase::Closed {
+            here.closing.notified().await;
+        }
+        here.close(version).await
+    });
+    Ok(Started {
+        agent,
+        router,
+        engine,
+        front: None,
+        end,
+    })
+}

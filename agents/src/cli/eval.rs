@@ -1,0 +1,319 @@
+//! `dyad eval CONFIG`: the evaluation's tasks and suites, with weights of one's choosing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use broker::AgentName;
+use clap::Args;
+use configs::{RunConfig, SuiteConfig};
+use rollout::group::Rules;
+use serde::Serialize;
+
+use super::failure::Usage;
+use super::table::{Align, Table, interval};
+use crate::coordinator::pool::Pool;
+use crate::eval::engines::{self, Scratch, Seat};
+use crate::eval::play::{Manner, Player};
+use crate::eval::score::{self, Conversation, Score};
+use crate::eval::suites::{self, Set};
+use crate::eval::weights::Chosen;
+use crate::folder::RunFolder;
+use crate::telemetry::{self, Telemetry};
+
+/// Play evaluation tasks and suites with chosen weights, in one process, without training
+///
+/// Weights do not change while they are measured. Greedy conversations have the seeds of a run's first evaluation.
+#[derive(Debug, Args)]
+pub struct EvalArgs {
+    /// The configuration; without it, that of --run
+    #[arg(required_unless_present = "run")]
+    pub config: Option<PathBuf>,
+    /// Weights of all agents: the newest checkpoints of this run (`latest`, id, folder), or RUN@N, RUN@initial
+    #[arg(long, value_name = "RUN")]
+    pub run: Option<String>,
+    /// Weights of one agent: `initial`, a folder (checkpoint, model, adapter), RUN, RUN@N or RUN@initial
+    #[arg(long = "checkpoint", value_name = "AGENT=WHERE")]
+    pub checkpoints: Vec<String>,
+    /// Sampled conversations of each task, beside the greedy one
+    #[arg(long, value_name = "K")]
+    pub samples: Option<u16>,
+    /// Of the samples (1.0, or the suite's)
+    #[arg(long, value_name = "T")]
+    pub temperature: Option<f64>,
+    /// A suite of the configuration, or a preset with its file; without it the tasks of [eval] and every suite there is
+    #[arg(long = "suite", value_name = "NAME[=FILE]")]
+    pub suites: Vec<String>,
+    /// Write every conversation's figures there, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Where run folders are
+    #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
+    pub runs: PathBuf,
+}
+
+/// What was measured, for `--json`.
+#[derive(Serialize)]
+struct Document {
+    config: String,
+    seed: u64,
+    weights: BTreeMap<String, String>,
+    intervals: &'static str,
+    sets: Vec<Measured>,
+}
+
+#[derive(Serialize)]
+struct Measured {
+    suite: Option<String>,
+    temperature: f64,
+    score: Score,
+    conversations: Vec<Conversation>,
+}
+
+/// The set of the verifier's frozen pool.
+const POOL: &str = "pool";
+
+const INTERVALS: &str = "95% over tasks: Wilson's where every task's value is 0 or 1, else Student's t";
+
+pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
+    let _telemetry = telemetry::init(Telemetry::of_command("eval"))?;
+    let home = args.run.as_deref().map(|run| home(&args.runs, run)).transpose()?;
+    let config = match (&args.config, &home) {
+        (Some(path), _) => super::check::check(path)?,
+        (None, Some(home)) => home.config()?,
+        (None, None) => anyhow::bail!("name a configuration or --run RUN"),
+    };
+    let sets = sets(args, &config)?;
+    // Before hours of play: a place that cannot be written.
+    if let Some(path) = &args.json {
+        std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let chosen = chosen(args, &config)?;
+    let scratch = Scratch::new()?;
+    crate::run::system().block_on(async {
+        let seats = engines::start(&config, &chosen, scratch.path())?;
+        for (agent, chosen) in &chosen {
+            println!("{agent}: {}", chosen.told);
+        }
+        let mut measured = Vec::new();
+        for set in sets {
+            // The pool belongs to the tasks of [eval].
+            let pool = if set.name.is_none() {
+                pool(&config, home.as_ref())?
+            } else {
+                None
+            };
+            let mut found = vec![measure(&config, set, &seats).await?];
+            if let Some(pool) = pool {
+                found.push(measure_pool(&config, &pool, &seats).await?);
+            }
+            found.iter().for_each(|one| println!("\n{}", render(one)));
+            measured.extend(found);
+        }
+        println!("{INTERVALS}");
+        let all_failed = measured.iter().all(|one| one.score.rows.is_empty());
+        if let Some(path) = &args.json {
+            let document = Document {
+                config: args
+                    .config
+                    .as_ref()
+                    .map_or_else(String::new, |path| path.display().to_string()),
+                seed: config.run.seed,
+                weights: chosen
+                    .iter()
+                    .map(|(agent, one)| (agent.to_string(), one.told.clone()))
+                    .collect(),
+                intervals: INTERVALS,
+                sets: measured,
+            };
+            std::fs::write(path, serde_json::to_vec_pretty(&document)?)
+                .with_context(|| format!("writing {}", path.display()))?;
+        }
+        anyhow::ensure!(!all_failed, "every conversation failed: the log says why");
+        Ok(())
+    })
+}
+
+/// The run that `RUN`, `RUN@N` or `RUN@initial` is about.
+fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
+    let run = match text.rsplit_once('@') {
+        Some((run, _)) if !Path::new(text).join("run.json").is_file() => run,
+        _ => text,
+    };
+    Ok(RunFolder::find(runs, run)?)
+}
+
+/// Each participant's weights: its own `--checkpoint`, else the run's, else as the configuration begins.
+fn chosen(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<BTreeMap<AgentName, Chosen>> {
+    let mut given = BTreeMap::new();
+    for text in &args.checkpoints {
+        let (agent, at) = text
+            .split_once('=')
+            .ok_or_else(|| Usage::new(format!("--checkpoint {text}: write AGENT=WHERE")))?;
+        let known = config.participants().into_iter().find(|name| name.as_str() == agent);
+        let names: Vec<String> = config.participants().iter().map(ToString::to_string).collect();
+        let agent = known.ok_or_else(|| {
+            Usage::new(format!("--checkpoint {text}: no agent {agent} plays a role"))
+                .hint(format!("those that do: {}", names.join(", ")))
+        })?;
+        if given.insert(agent, at.to_owned()).is_some() {
+            return Err(Usage::new(format!("--checkpoint {text}: the agent has weights already")).into());
+        }
+    }
+    let mut chosen = BTreeMap::new();
+    for agent in config.participants() {
+        let text = given.get(&agent).or(args.run.as_ref());
+        let one = match text {
+            Some(text) => Chosen::find(text, &args.runs, config, &agent)?,
+            None => Chosen::begins(config, &agent)?,
+        };
+        chosen.insert(agent, one);
+    }
+    Ok(chosen)
+}
+
+fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
+    if args
+        .temperature
+        .is_some_and(|value| !(value.is_finite() && value > 0.0))
+    {
+        return Err(Usage::new("--temperature is not above 0")
+            .hint("the greedy conversation is always played; samples need a temperature such as 0.6")
+            .into());
+    }
+    let suite = |name: &str, suite: &SuiteConfig| suites::of_suite(config, name, suite, args.samples, args.temperature);
+    if args.suites.is_empty() {
+        let mut sets = Vec::new();
+        if suites::has_tasks(config) || config.eval.suites.is_empty() {
+            let (samples, temperature) = (args.samples.unwrap_or(0), args.temperature.unwrap_or(1.0));
+            sets.push(suites::of_eval(config, samples, temperature)?);
+        }
+        for (name, one) in &config.eval.suites {
+            sets.push(suite(name, one)?);
+        }
+        return Ok(sets);
+    }
+    let wanted = |text: &String| {
+        let (name, file) = text
+            .split_once('=')
+            .map_or((text.as_str(), None), |(name, file)| (name, Some(file)));
+        let configured = config.eval.suites.get(name);
+        let source = file.map(|file| {
+            if file.contains(':') {
+                file.to_owned()
+            } else {
+                format!("jsonl:{file}")
+            }
+        });
+        let one = match (configured, source) {
+            (Some(one), None) => one.clone(),
+            (Some(one), Some(source)) => SuiteConfig { source, ..one.clone() },
+            (None, Some(source)) => SuiteConfig::on(name, source),
+            (None, None) => {
+                let known: Vec<&str> = config.eval.suites.keys().map(String::as_str).collect();
+                let hint = format!(
+                    "configured are: {}; a suite of your own is --suite NAME=FILE, with presets for {}",
+                    if known.is_empty() {
+                        "none".into()
+                    } else {
+                        known.join(", ")
+                    },
+                    configs::suites::presets().join(", ")
+                );
+                return Err(Usage::new(format!("the configuration has no suite {name:?}"))
+                    .hint(hint)
+                    .into());
+            }
+        };
+        suite(name, &one)
+    };
+    args.suites.iter().map(wanted).collect()
+}
+
+/// The frozen pool that the run's own evaluations measure a verifier on, once it was chosen.
+fn pool(config: &RunConfig, home: Option<&RunFolder>) -> anyhow::Result<Option<Pool>> {
+    let Some(home) = home else { return Ok(None) };
+    Ok(Pool::open(config, &home.pool())?.filter(Pool::is_chosen))
+}
+
+async fn measure(config: &RunConfig, set: Set, seats: &BTreeMap<AgentName, Seat>) -> anyhow::Result<Measured> {
+    let rules = Rules::new(&config.workflow, &set.workflow.roles(), Default::default());
+    let player = Player::new(config, set.workflow.clone(), seats);
+    let greedy = player.play(&set.tasks, Manner::Greedy).await?;
+    let mut conversations = score::conversations(&rules, &*set.workflow, &greedy, true);
+    if set.samples > 0 {
+        let manner = Manner::Sampled {
+            samples: set.samples,
+            temperature: set.temperature as f32,
+        };
+        let sampled = player.play(&set.tasks, manner).await?;
+        conversations.extend(score::conversations(&rules, &*set.workflow, &sampled, false));
+    }
+    Ok(Measured {
+        score: score::score(&conversations, usize::from(set.samples)),
+        suite: set.name,
+        temperature: set.temperature,
+        conversations,
+    })
+}
+
+/// The verifier on its pool. As in a run's evaluations: what the workflow measures, and neither rewards nor tokens.
+async fn measure_pool(config: &RunConfig, pool: &Pool, seats: &BTreeMap<AgentName, Seat>) -> anyhow::Result<Measured> {
+    let workflow = pool.workflow();
+    let rules = Rules::new(&config.workflow, &workflow.roles(), Default::default());
+    let judge = Player::new(config, workflow.clone(), seats);
+    let played = judge.play(&pool.tasks(), Manner::Greedy).await?;
+    let mut conversations = score::conversations(&rules, &*workflow, &played, true);
+    let kept = |name: &String| name != score::TOKENS && !name.contains('/');
+    for one in &mut conversations {
+        one.figures.retain(|name, _| kept(name));
+    }
+    Ok(Measured {
+        score: score::score(&conversations, 0),
+        suite: Some(POOL.into()),
+        temperature: 0.0,
+        conversations,
+    })
+}
+
+fn render(one: &Measured) -> String {
+    let score = &one.score;
+    let name = one.suite.as_deref().unwrap_or("[eval]");
+    let mut text = format!("{name}: {} tasks, greedy", score.tasks);
+    if score.samples > 0 {
+        text += &format!(
+            " and {} samples of each at temperature {}",
+            score.samples, one.temperature
+        );
+    }
+    if score.failed > 0 {
+        text += &format!("; {} conversations FAILED and are in no figure", score.failed);
+    }
+    text.push('\n');
+    let mut table = Table::new(&[("figure", Align::Left), ("greedy", Align::Left)]);
+    if score.samples > 0 {
+        table.column(&format!("avg@{}", score.samples), Align::Left);
+        table.column(&format!("maj@{}", score.samples), Align::Left);
+    }
+    for row in &score.rows {
+        let mut cells = vec![row.figure.clone(), interval(row.greedy)];
+        if score.samples > 0 {
+            cells.extend([interval(row.avg), interval(row.maj)]);
+        }
+        table.row(cells);
+    }
+    text += &table.to_string();
+    let ks: Vec<usize> = score.rows.iter().flat_map(|row| row.pass.keys().copied()).collect();
+    let most = ks.iter().max().copied().unwrap_or(0);
+    if most > 1 {
+        let mut table = Table::new(&[("", Align::Left)]);
+        let ks = crate::stats::repeated::steps(most);
+        ks.iter().for_each(|k| table.column(&format!("pass@{k}"), Align::Left));
+        for row in score.rows.iter().filter(|row| !row.pass.is_empty()) {
+            let cells = ks.iter().map(|k| interval(row.pass.get(k).copied()));
+            table.row(std::iter::once(row.figure.clone()).chain(cells).collect());
+        }
+        text += &format!("\n{table}");
+    }
+    text
+}

@@ -1,0 +1,52 @@
+//! Runs in processes of their own, and what they left.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use configs::RunConfig;
+
+use crate::folder::RunFolder;
+use crate::summary::{self, Evaluation};
+
+/// A run that has ended.
+pub(super) struct Played {
+    pub(super) config: RunConfig,
+    pub(super) folder: RunFolder,
+    pub(super) seconds: f64,
+}
+
+/// Runs a configuration, with its progress on this terminal.
+pub(super) fn play(config: &RunConfig, base: &Path, name: &str) -> anyhow::Result<Played> {
+    let folder = base.join(name);
+    std::fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let file = folder.join("config.toml");
+    std::fs::write(&file, toml::to_string(config)?)?;
+    eprintln!("{name}: at most {} steps", config.run.train_steps);
+    let began = std::time::Instant::now();
+    let program = std::env::current_exe().context("finding this program")?;
+    let status = Command::new(program)
+        .arg("run")
+        .arg(&file)
+        .arg("--folder")
+        .arg(&folder)
+        .status()?;
+    ensure!(
+        status.success(),
+        "{name} ended with {status}; its run is in {}",
+        folder.display()
+    );
+    Ok(Played {
+        config: config.clone(),
+        folder: RunFolder::find(&folder, "latest")?,
+        seconds: began.elapsed().as_secs_f64(),
+    })
+}
+
+pub(super) fn last_evaluation(folder: &RunFolder) -> anyhow::Result<Evaluation> {
+    let evaluations = summary::evaluations(folder)?;
+    evaluations
+        .into_values()
+        .next_back()
+        .context("the run made no evaluation")
+}

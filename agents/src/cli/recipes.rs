@@ -1,0 +1,346 @@
+//! `dyad recipes`: every recipe that needs no model folder, as processes over real servers, and one table of what they came to.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, ensure};
+use clap::Args;
+use configs::{ModelConfig, RunConfig};
+use serde::Serialize;
+
+use super::table::{Align, Table};
+use crate::folder::RunFolder;
+use crate::report::data;
+use crate::summary;
+
+/// Run every recipe that needs no model folder with `dyad up`, one after the other, and print one table
+#[derive(Debug, Args)]
+pub struct RecipesArgs {
+    /// Configurations; without any, all in --configs
+    #[arg(value_name = "CONFIG")]
+    pub which: Vec<PathBuf>,
+    /// Where configurations are looked for
+    #[arg(long, default_value = "configs", value_name = "FOLDER")]
+    pub configs: PathBuf,
+    /// At most so many steps of each
+    #[arg(long)]
+    pub steps: Option<u64>,
+    /// Where run folders and what recipes print are kept
+    #[arg(long, default_value = "runs")]
+    pub folder: PathBuf,
+    /// Write the table there, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// What a recipe came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Row {
+    recipe: String,
+    /// The run's folder; none if it did not begin.
+    run: Option<PathBuf>,
+    /// Generations of a conversation, in the mean.
+    turns: f64,
+    agents: Vec<Trained>,
+    /// Success in the first and the last evaluation.
+    success: Ends,
+    seconds: f64,
+    failed: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Trained {
+    agent: String,
+    /// Samples that were trained on.
+    samples: u64,
+    reward: Ends,
+}
+
+/// A figure before and after.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+struct Ends {
+    before: Option<f64>,
+    after: Option<f64>,
+    /// Of training's own conversations, as evaluations do not have it.
+    training: bool,
+}
+
+pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
+    ensure!(args.steps != Some(0), "--steps must be at least 1");
+    let files = if args.which.is_empty() {
+        list(&args.configs)?
+    } else {
+        args.which.clone()
+    };
+    ensure!(
+        !files.is_empty(),
+        "there are no configurations in {}",
+        args.configs.display()
+    );
+    let base = args.folder.join(format!("recipes-{}", crate::ids::incarnation()));
+    std::fs::create_dir_all(&base).with_context(|| format!("making {}", base.display()))?;
+    let (mut rows, mut left) = (Vec::new(), Vec::new());
+    for file in files {
+        let recipe = name(&file);
+        let row = match RunConfig::load(&file) {
+            Ok(config) if !is_tiny(&config) => {
+                left.push(recipe);
+                continue;
+            }
+            Ok(config) => play(&file, &recipe, &config, &base, args.steps),
+            Err(error) => failed(&recipe, format!("{error}")),
+        };
+        eprintln!(
+            "{recipe}: {} after {:.0} s",
+            row.failed.as_deref().unwrap_or("ok"),
+            row.seconds
+        );
+        rows.push(row);
+    }
+    println!("{}", render(&rows, &left));
+    println!("runs  {}", base.display());
+    if let Some(path) = &args.json {
+        std::fs::write(path, serde_json::to_vec_pretty(&rows)?)
+            .with_context(|| format!("writing {}", path.display()))?;
+    }
+    let failed: Vec<&str> = rows
+        .iter()
+        .filter(|row| row.failed.is_some())
+        .map(|row| row.recipe.as_str())
+        .collect();
+    ensure!(failed.is_empty(), "recipes failed: {}", failed.join(", "));
+    ensure!(!rows.is_empty(), "no recipe was run: all need a model folder");
+    Ok(())
+}
+
+/// The configurations of a folder, by name. What has no `[run]` is none.
+fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("looking for recipes in {}", folder.display()))?;
+    let is_run = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        // One that does not parse is a recipe that fails, and not none.
+        text.parse::<toml::Table>()
+            .map_or(true, |table| table.contains_key("run"))
+    };
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.extension().is_some_and(|end| end == "toml"))
+        .filter(is_run)
+        .collect();
+    files.sort();
+    Ok(files)
+}
+
+/// Whether it needs no model that somebody else made, and no server or participant that somebody has to start.
+fn is_tiny(config: &RunConfig) -> bool {
+    let made_here = |settings: &configs::AgentConfig| {
+        let adapter = settings.lora.as_ref().is_none_or(|lora| lora.path.is_none());
+        matches!(settings.model, ModelConfig::Random(_)) && adapter && !settings.engine.kind.is_foreign()
+    };
+    let asks = |grader: &configs::GraderConfig| grader.kind == configs::JUDGE;
+    let calls = |tool: &configs::ToolConfig| tool.kind.starts_with("http");
+    let alone = config.remotes().is_empty() && !config.graders.values().any(asks) && !config.tools.values().any(calls);
+    alone && config.agents.values().all(made_here)
+}
+
+fn name(file: &Path) -> String {
+    file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn failed(recipe: &str, reason: String) -> Row {
+    Row {
+        recipe: recipe.to_owned(),
+        run: None,
+        turns: 0.0,
+        agents: Vec::new(),
+        success: Ends::default(),
+        seconds: 0.0,
+        failed: Some(reason),
+    }
+}
+
+fn play(file: &Path, recipe: &str, config: &RunConfig, base: &Path, steps: Option<u64>) -> Row {
+    let steps = config.run.train_steps.min(steps.unwrap_or(u64::MAX));
+    let began = Instant::now();
+    eprintln!("{recipe}: at most {steps} steps");
+    let seconds = |row: Row| Row {
+        seconds: began.elapsed().as_secs_f64(),
+        ..row
+    };
+    let folder = base.join(recipe);
+    let log = base.join(format!("{recipe}.log"));
+    match up(file, &folder, &log, steps).and_then(|()| read(recipe, &RunFolder::find(&folder, "latest")?)) {
+        Ok(row) => seconds(row),
+        Err(error) => seconds(failed(
+            recipe,
+            format!("{error:#}; what it printed is in {}", log.display()),
+        )),
+    }
+}
+
+/// `dyad up` to its end, with what it prints in a file.
+fn up(file: &Path, folder: &Path, log: &Path, steps: u64) -> anyhow::Result<()> {
+    let mut out = File::create(log).with_context(|| format!("making {}", log.display()))?;
+    writeln!(out, "dyad up {} --steps {steps}", file.display())?;
+    let program = std::env::current_exe().context("finding this program")?;
+    let status = Command::new(program)
+        .arg("up")
+        .arg(file)
+        .args(["--steps", &steps.to_string(), "--broker", "local:", "--state", "local:"])
+        .arg("--folder")
+        .arg(folder)
+        .stdin(Stdio::null())
+        .stdout(out.try_clone()?)
+        .stderr(out)
+        .status()?;
+    ensure!(status.success(), "it ended with {status}");
+    Ok(())
+}
+
+/// What a run came to, by its own metrics and evaluations.
+fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
+    let config = folder.config()?;
+    let data = data::read(folder)?;
+    let mut evaluations = summary::evaluations(folder)?.into_values();
+    let first = evaluations.next();
+    let last = evaluations.next_back();
+    let ends = |metric: &str| Ends {
+        before: first.as_ref().and_then(|first| first.mean(metric)),
+        after: last.as_ref().and_then(|last| last.mean(metric)),
+        training: false,
+    };
+    let of_agent = |agent: &str| {
+        let mut reward = ends(&format!("reward/{agent}"));
+        if reward.before.is_none() || reward.after.is_none() {
+            let (before, after) = data.first_and_last(agent, "reward/mean").unzip();
+            let training = true;
+            reward = Ends {
+                before,
+                after,
+                training,
+            };
+        }
+        Trained {
+            agent: agent.to_owned(),
+            samples: data.total(agent, "samples") as u64,
+            reward,
+        }
+    };
+    let agents: Vec<Trained> = crate::eval::cross::trained(&config)
+        .iter()
+        .map(|agent| of_agent(agent.as_str()))
+        .collect();
+    let idle: Vec<&str> = agents
+        .iter()
+        .filter(|one| one.samples == 0)
+        .map(|one| one.agent.as_str())
+        .collect();
+    ensure!(idle.is_empty(), "it ended, and trained nothing of {}", idle.join(", "));
+    Ok(Row {
+        recipe: recipe.to_owned(),
+        run: Some(folder.path().to_owned()),
+        turns: data.turns() as f64 / data.conversations().max(1) as f64,
+        agents,
+        success: ends("success"),
+        seconds: 0.0,
+        failed: None,
+    })
+}
+
+fn render(rows: &[Row], left: &[String]) -> String {
+    let mut table = Table::new(&[
+        ("recipe", Align::Left),
+        ("turns", Align::Right),
+        ("agent", Align::Left),
+        ("samples", Align::Right),
+        ("reward", Align::Left),
+        ("success", Align::Left),
+        ("seconds", Align::Right),
+    ]);
+    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.3}"));
+    let arrow = |ends: &Ends| {
+        let mark = if ends.training { " *" } else { "" };
+        format!("{} -> {}{mark}", number(ends.before), number(ends.after))
+    };
+    for row in rows {
+        if row.failed.is_some() || row.agents.is_empty() {
+            let empty = || "-".to_owned();
+            table.row(vec![
+                row.recipe.clone(),
+                empty(),
+                empty(),
+                empty(),
+                if row.failed.is_some() {
+                    "FAILED".into()
+                } else {
+                    "nobody trains".into()
+                },
+                empty(),
+                format!("{:.0}", row.seconds),
+            ]);
+        }
+        for (at, one) in row.agents.iter().enumerate() {
+            let first = |text: String| if at == 0 { text } else { String::new() };
+            table.row(vec![
+                first(row.recipe.clone()),
+                first(format!("{:.2}", row.turns)),
+                one.agent.clone(),
+                one.samples.to_string(),
+                arrow(&one.reward),
+                first(arrow(&row.success)),
+                first(format!("{:.0}", row.seconds)),
+            ]);
+        }
+    }
+    let mut text = table.to_string();
+    text += "\nturns: generations of a conversation, in the mean; samples: those trained on; reward and success: of the first and the last \
+             evaluation\n";
+    if rows.iter().flat_map(|row| &row.agents).any(|one| one.reward.training) {
+        text += "* of training's own conversations, means over the first and the last tenth of the steps\n";
+    }
+    for row in rows {
+        if let Some(reason) = &row.failed {
+            text += &format!("{} FAILED: {reason}\n", row.recipe);
+        }
+    }
+    if !left.is_empty() {
+        text += &format!(
+            "not run, as they need a model folder, or servers or programs that you start: {}\n",
+            left.join(", ")
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_configuration_is_run_or_named_as_one_that_is_not() {
+        let files = list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")).unwrap();
+        let (tiny, large): (Vec<&PathBuf>, Vec<&PathBuf>) =
+            files.iter().partition(|file| is_tiny(&RunConfig::load(file).unwrap()));
+        let named = |list: &[&PathBuf], wanted: &str| list.iter().any(|file| name(file) == wanted);
+        assert!(
+            named(&tiny, "signal") && named(&tiny, "programs") && named(&tiny, "two-lora"),
+            "{tiny:?}"
+        );
+        for needy in ["doctor-patient-8b", "image-turns", "remote"] {
+            assert!(named(&large, needy), "{needy} is not in {large:?}");
+        }
+        assert!(
+            !files.iter().any(|file| name(file) == "Cargo"),
+            "a manifest is no recipe"
+        );
+        let text = render(&[failed("broken", "it ended with 1".into())], &["large".into()]);
+        assert!(
+            text.contains("broken FAILED: it ended with 1")
+                && text.contains("not run, as they need a model folder, or servers or programs that you start: large"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! Servers that take messages and answer with a text, as OpenAI's do: they show neither tokens nor weights.
+//!
+//! A job's ids are the chat itself ([`ChatLog`]), so such a server may be shown images. What it answers is never trained on: its
+//! log-probs are not known, and stand as 0.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::ensure;
+use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::turn::{Finish, Message, VersionSpan};
+use configs::EngineConfig;
+use rollout::text::ChatLog;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, watch};
+
+use super::Pace;
+use super::http::Http;
+use super::trouble::{Trouble, Verdict};
+use crate::engine::link::Secret;
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
+use crate::failure;
+
+/// The environment variable with the servers' key: outsiders are shown no other.
+pub const KEY: &str = "DYAD_OPENAI_KEY";
+/// Times that a job is asked of servers that answer and fail.
+const TRIES: u32 = 5;
+/// Longest answer, in bytes.
+const LONGEST: usize = 16 << 20;
+
+/// The servers of one agent.
+pub struct Openai {
+    desk: Arc<Desk>,
+    version: watch::Sender<WeightVersion>,
+    /// Never used: nobody gives it weights.
+    refused: watch::Sender<Option<Refusal>>,
+}
+
+struct Desk {
+    servers: Vec<Http>,
+    model: String,
+    version: WeightVersion,
+    /// Calls at once, over all servers.
+    slots: Semaphore,
+    /// The server that the next call goes to.
+    next: AtomicUsize,
+    /// A server that takes longer for an answer does not give one; zero: it may take any time.
+    patience: Duration,
+    pace: Pace,
+}
+
+impl Openai {
+    /// Asks the servers at `engine.urls` for `model`. Whether they are there is found out when they are asked.
+    ///
+    /// # Errors
+    /// A URL that may not be asked, or a key that cannot be used.
+    pub fn start(engine: &EngineConfig, model: &str, version: WeightVersion) -> anyhow::Result<Arc<Self>> {
+        Self::with_pace(engine, model, version, Pace::default())
+    }
+
+    fn with_pace(engine: &EngineConfig, model: &str, version: WeightVersion, pace: Pace) -> anyhow::Result<Arc<Self>> {
+        ensure!(
+            !engine.urls.is_empty(),
+            "engine.urls is empty: there is no server to ask"
+        );
+        let key = Secret::of_variable(KEY)?;
+        let servers = engine.urls.iter().map(|url| Http::new(url, key.clone()));
+        let desk = Desk {
+            slots: Semaphore::new(engine.slots.saturating_mul(engine.urls.len())),
+            servers: servers.collect::<anyhow::Result<_>>()?,
+            model: model.to_owned(),
+            version,
+            next: AtomicUsize::new(0),
+            patience: engine.stuck_after.0,
+            pace,
+        };
+        Ok(Arc::new(Self {
+            desk: Arc::new(desk),
+            version: watch::Sender::new(version),
+            refused: watch::Sender::new(None),
+        }))
+    }
+}
+
+impl Desk {
+    async fn make(&self, job: &Job) -> Result<Made, EngineFailure> {
+        let never = |reason| EngineFailure { reason, retry: false };
+        let chat = ChatLog::messages(&job.prompt_ids).map_err(|error| never(failure::request(error)))?;
+        let body = body(&self.model, job, &chat);
+        // It is never closed.
+        let _slot = self.slots.acquire().await;
+        let (mut tries, mut away) = (0, 0);
+        loop {
+            let at = self.next.fetch_add(1, Ordering::Relaxed) % self.servers.len().max(1);
+            let Some(server) = self.servers.get(at) else {
+                return Err(never(failure::engine("there is no server to ask")));
+            };
+            let trouble = match self.ask(server, &body).await {
+                Ok((message, finish)) => return Ok(self.made(message, finish)),
+                Err(trouble) => trouble,
+            };
+            if let Verdict::Never(failure) = trouble.verdict() {
+                return Err(failure);
+            }
+            // A server that is away is no fault of its work: it is waited for.
+            if matches!(trouble, Trouble::Gone(_)) {
+                away += 1;
+            } else {
+                tries += 1;
+            }
+            if tries >= TRIES {
+                return Err(EngineFailure {
+                    reason: failure::engine(format!("{}: {trouble}; {TRIES} times in succession", server.url())),
+                    retry: true,
+                });
+            }
+            if tries + away == 1 || (tries + away).is_power_of_two() {
+                tracing::warn!(%trouble, request = %job.request, "{}: a call is made again", server.url());
+            }
+            tokio::time::sleep(self.pace.pause_after(tries.max(away))).await;
+        }
+    }
+
+    async fn ask(&self, server: &Http, body: &Value) -> Result<(Message, Finish), Trouble> {
+        // Clients of such servers are given the URL with or without its version.
+        let path = if server.url().ends_with("/v1") {
+            "/chat/completions"
+        } else {
+            "/v1/chat/completions"
+        };
+        let reply = server.post_for(path, body, LONGEST);
+        let reply = if self.patience.is_zero() {
+            reply.await
+        } else {
+            let late = |_| Trouble::Failing(format!("no answer within {:?} (engine.stuck_after)", self.patience));
+            tokio::time::timeout(self.patience, reply).await.map_err(late)?
+        };
+        answer(&reply?)
+    }
+
+    fn made(&self, message: Message, finish: Finish) -> Made {
+        let output_ids = ChatLog::ids(&[message]);
+        Made {
+            logprobs: vec![0.0; output_ids.len()],
+            spans: vec![VersionSpan {
+                version: self.version,
+                start: 0,
+                end: u32::try_from(output_ids.len()).unwrap_or(u32::MAX),
+            }],
+            oldest_kv: self.version,
+            reused: 0,
+            finish,
+            output_ids,
+        }
+    }
+}
+
+fn body(model: &str, job: &Job, chat: &[Message]) -> Value {
+    let sampling = &job.sampling;
+    let mut body = json!({
+        "model": model,
+        "messages": chat,
+        "temperature": sampling.temperature,
+        "max_tokens": sampling.max_new_tokens,
+        // OpenAI's servers take 64 bits with a sign.
+        "seed": job.seed >> 1,
+    });
+    if sampling.top_p < 1.0 {
+        body["top_p"] = json!(sampling.top_p);
+    }
+    if !sampling.stop.is_empty() {
+        body["stop"] = json!(sampling.stop);
+    }
+    body
+}
+
+/// What a server said, as the assistant's message.
+fn answer(reply: &Value) -> Result<(Message, Finish), Trouble> {
+    let missing = |what: &str| Trouble::Malformed(format!("there is no {what} in it"));
+    let choice = reply.pointer("/choices/0").ok_or_else(|| missing("choice"))?;
+    let text = match choice.pointer("/message/content") {
+        Some(Value::String(text)) => text.as_str(),
+        // Whoever refuses, or says nothing, has said nothing.
+        Some(Value::Null) => "",
+        _ => return Err(missing("text of a message")),
+    };
+    let finish = match choice.get("finish_reason").and_then(Value::as_str) {
+        Some("length") => Finish::Length,
+        Some(_) => Finish::Stop,
+        None => return Err(missing("finish_reason")),
+    };
+    Ok((Message::new("assistant", text), finish))
+}
+
+impl EngineClient for Openai {
+    fn submit(&self, jobs: Vec<Job>, _wave: bool, done: UnboundedSender<Vec<Finished>>) {
+        for job in jobs {
+            let (desk, done) = (self.desk.clone(), done.clone());
+            tokio::spawn(async move {
+                let result = tokio::select! {
+                    result = desk.make(&job) => result,
+                    // Whoever asked is gone.
+                    () = done.closed() => return,
+                };
+                let _ = done.send(vec![Finished { job, result }]);
+            });
+        }
+    }
+
+    /// `dyad check` refuses a front of such an agent.
+    fn visit(&self, visits: Vec<Visit>) {
+        for visit in visits {
+            visit.fail(EngineFailure {
+                reason: failure::request("this agent's model is a server's: ask there"),
+                retry: false,
+            });
+        }
+    }
+
+    fn leave(&self, _: RequestId) {}
+
+    fn versions(&self) -> watch::Receiver<WeightVersion> {
+        self.version.subscribe()
+    }
+
+    fn refusals(&self) -> watch::Receiver<Option<Refusal>> {
+        self.refused.subscribe()
+    }
+}
+
+#[cfg(test)]
+#[path = "openai_tests.rs"]
+mod tests;

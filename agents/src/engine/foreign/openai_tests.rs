@@ -1,0 +1,159 @@
+//! A server that answers as it is told, byte for byte: well, badly, and not at all.
+
+use std::sync::Mutex;
+
+use broker::ids::{Attempt, GroupId, TurnKey};
+use broker::protocol::turn::Sampling;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::*;
+
+/// What the server says to one request.
+#[derive(Debug, Clone, Copy)]
+enum Says {
+    Text(&'static str),
+    /// A status and a body.
+    Status(u16, &'static str),
+    Nothing,
+    /// The connection breaks.
+    Gone,
+}
+
+const PACE: Pace = Pace {
+    look: Duration::from_millis(10),
+    patience: Duration::from_millis(100),
+    pause: Duration::from_millis(1),
+};
+
+/// Answers requests in turn, the last answer again and again; notes what it was asked.
+async fn server(says: Vec<Says>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let noted = heard.clone();
+    tokio::spawn(async move {
+        for at in 0.. {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let says = says[at.min(says.len() - 1)];
+            let noted = noted.clone();
+            tokio::spawn(async move {
+                let mut request = Vec::new();
+                while !request.ends_with(b"}") {
+                    let mut piece = [0; 4096];
+                    let read = stream.read(&mut piece).await.unwrap();
+                    request.extend_from_slice(&piece[..read]);
+                }
+                noted.lock().unwrap().push(String::from_utf8(request).unwrap());
+                let (status, body) = match says {
+                    Says::Text(text) => (200, text),
+                    Says::Status(status, body) => (status, body),
+                    Says::Nothing => std::future::pending().await,
+                    Says::Gone => return,
+                };
+                let head = format!(
+                    "HTTP/1.1 {status} X\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            });
+        }
+    });
+    (url, heard)
+}
+
+fn job() -> Job {
+    let key = TurnKey {
+        member: 0,
+        role: broker::RoleName::new("eye").unwrap(),
+        seat: 0,
+        turn: 0,
+    };
+    let group = GroupId([1; 16]);
+    let chat = [Message::user("which?").showing(["https://x.org/a.png".to_owned()])];
+    Job {
+        request: RequestId::new(group, Attempt([2; 16]), &key),
+        group,
+        member: 0,
+        prompt_ids: ChatLog::ids(&chat).into(),
+        sampling: Arc::new(Sampling {
+            temperature: 0.5,
+            top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            max_new_tokens: 7,
+            stop: vec!["!".into()],
+        }),
+        seed: u64::MAX,
+        keep: false,
+    }
+}
+
+async fn made(urls: Vec<String>, patience: u64) -> Result<Made, EngineFailure> {
+    let config = EngineConfig {
+        urls,
+        stuck_after: configs::HumanDuration(Duration::from_millis(patience)),
+        ..EngineConfig::default()
+    };
+    let engine = Openai::with_pace(&config, "m", WeightVersion::default(), PACE).unwrap();
+    let (done, mut finished) = unbounded_channel();
+    engine.submit(vec![job()], false, done);
+    finished.recv().await.unwrap().remove(0).result
+}
+
+const GOOD: &str = r#"{"choices": [{"message": {"content": "<think>hm</think>red"}, "finish_reason": "stop"}]}"#;
+const CUT: &str = r#"{"choices": [{"message": {"content": null}, "finish_reason": "length"}]}"#;
+
+#[tokio::test]
+async fn the_whole_chat_is_asked_with_its_images_and_the_answer_is_the_next_of_it() {
+    let (url, heard) = server(vec![Says::Text(GOOD)]).await;
+    let made = made(vec![url], 0).await.unwrap();
+    assert_eq!(
+        (ChatLog::text(&made.output_ids).as_str(), made.finish),
+        ("red", Finish::Stop)
+    );
+    let request = heard.lock().unwrap().remove(0);
+    assert!(request.starts_with("POST /v1/chat/completions "), "{request}");
+    let body: Value = serde_json::from_str(&request[request.find("\r\n\r\n").unwrap()..]).unwrap();
+    let image = json!({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}});
+    let content = json!([image, {"type": "text", "text": "which?"}]);
+    assert_eq!(body["messages"], json!([{"role": "user", "content": content}]));
+    assert_eq!(
+        (&body["model"], &body["max_tokens"], &body["stop"]),
+        (&json!("m"), &json!(7), &json!(["!"]))
+    );
+    assert!(body["seed"].as_i64().is_some() && body.get("top_p").is_none(), "{body}");
+}
+
+#[tokio::test]
+async fn a_server_that_fails_is_asked_again_five_times_whoever_else_is_away() {
+    let busy = Says::Status(503, "");
+    let (url, heard) = server(vec![busy, Says::Status(200, "no JSON"), Says::Text(CUT)]).await;
+    let made_at_last = made(vec![url], 0).await.unwrap();
+    assert_eq!(
+        (ChatLog::text(&made_at_last.output_ids).as_str(), made_at_last.finish),
+        ("", Finish::Length)
+    );
+    assert_eq!(heard.lock().unwrap().len(), 3);
+    let (away, _) = server(vec![Says::Gone]).await;
+    let (url, heard) = server(vec![busy]).await;
+    let failure = made(vec![away, url], 0).await.unwrap_err();
+    assert!(failure.retry && failure.reason.starts_with("engine: "), "{failure}");
+    assert_eq!(heard.lock().unwrap().len(), TRIES as usize);
+}
+
+#[tokio::test]
+async fn silence_is_a_failure_and_a_refusal_is_final() {
+    let (url, heard) = server(vec![Says::Nothing]).await;
+    let failure = made(vec![url], 20).await.unwrap_err();
+    assert!(
+        failure.retry && failure.reason.contains("engine.stuck_after"),
+        "{failure}"
+    );
+    assert_eq!(heard.lock().unwrap().len(), TRIES as usize);
+    let (url, heard) = server(vec![Says::Status(400, r#"{"error": {"message": "no images here"}}"#)]).await;
+    let failure = made(vec![url], 0).await.unwrap_err();
+    assert!(!failure.retry && failure.reason.contains("no images here"), "{failure}");
+    assert_eq!(heard.lock().unwrap().len(), 1);
+}

@@ -1,0 +1,122 @@
+//! Engines that serve chosen weights in this process and never change them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use broker::AgentName;
+use broker::ids::WeightVersion;
+use configs::{AgentConfig, EngineKind, ModelConfig, RunConfig, SamplingConfig};
+use rollout::text::{ChatLog, Speech};
+
+use super::weights::Chosen;
+use crate::agent::policy;
+use crate::agent::render::Renderer;
+use crate::cli::failure::Usage;
+use crate::engine::EngineClient;
+use crate::engine::foreign::openai::Openai;
+use crate::engine::replicas::Replicas;
+use crate::engine::scripted::ScriptedEngine;
+
+/// An agent that plays.
+pub struct Seat {
+    pub engine: Arc<dyn EngineClient>,
+    pub renderer: Arc<Renderer>,
+    pub text: Arc<dyn Speech>,
+    pub sampling: SamplingConfig,
+}
+
+/// Where random models are made that no run has kept; removed in the end.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// # Errors
+    /// When no folder can be made for temporary files.
+    pub fn new() -> anyhow::Result<Self> {
+        let path = std::env::temp_dir().join(format!("dyad-eval-{}", crate::ids::incarnation()));
+        std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
+        Ok(Self(path))
+    }
+
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left there is for the system to clean.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Starts every agent that plays a role with the weights chosen for it. Engines of other kinds than `scripted` are embedded ones
+/// here. `scratch` is where random models are made.
+///
+/// # Errors
+/// Weights that cannot be read or do not fit the agent's model, and a participant that only a broker reaches.
+pub fn start(
+    config: &RunConfig,
+    chosen: &BTreeMap<AgentName, Chosen>,
+    scratch: &Path,
+) -> anyhow::Result<BTreeMap<AgentName, Seat>> {
+    if let Some(name) = config.remotes().first() {
+        let problem =
+            format!("the remote participant {name} answers over a run's broker, and nothing is played over one here");
+        return Err(Usage::new(problem)
+            .hint("write kind = \"process:FILE\" with the same program, or evaluate during a run: [eval]")
+            .into());
+    }
+    let open = |name: AgentName| {
+        if let Some(agent) = config.agents.get(&name)
+            && let ModelConfig::Served(model) = &agent.model
+        {
+            let seat = served(agent, model).with_context(|| format!("asking the server of agent {name}"))?;
+            return Ok((name, seat));
+        }
+        let chosen = chosen
+            .get(&name)
+            .with_context(|| format!("no weights for agent {name}"))?;
+        let seat = seat(config, &name, chosen, scratch)
+            .with_context(|| format!("serving agent {name} with {}", chosen.told))?;
+        Ok((name, seat))
+    };
+    config.participants().into_iter().map(open).collect()
+}
+
+/// A partner whose weights are a server's.
+fn served(agent: &AgentConfig, model: &str) -> anyhow::Result<Seat> {
+    let text = Arc::new(ChatLog);
+    Ok(Seat {
+        engine: Openai::start(&agent.engine, model, WeightVersion::default())?,
+        renderer: Renderer::new(text.clone(), agent.history),
+        sampling: agent.sampling,
+        text,
+    })
+}
+
+fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -> anyhow::Result<Seat> {
+    let prepared = chosen.prepare(config, name, scratch)?;
+    let settings = &prepared.settings;
+    let version = WeightVersion::default();
+    let mut engines: Vec<Arc<dyn EngineClient>> = Vec::new();
+    for replica in 0..settings.engine.replicas {
+        if settings.engine.kind == EngineKind::Scripted {
+            engines.push(ScriptedEngine::new(policy::words(&prepared.text), version));
+        } else {
+            engines.push(prepared.engine(&format!("{name}.{replica}"), version)?);
+        }
+    }
+    let engine = match engines.as_slice() {
+        [alone] => alone.clone(),
+        _ => Replicas::start(engines),
+    };
+    Ok(Seat {
+        engine,
+        renderer: Renderer::new(prepared.text.clone(), settings.history),
+        sampling: settings.sampling,
+        text: prepared.text,
+    })
+}

@@ -1,0 +1,273 @@
+//! Plays groups of conversations to their end, over engines in this process.
+//!
+//! All that is wanted is asked as one closed wave, and nothing while anything is outstanding, as the coordinator does in
+//! synchronous rounds: the bits of an answer depend on the wave alone.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use broker::AgentName;
+use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
+use broker::protocol::task::Task;
+use broker::protocol::turn::{Prompt, TurnFrame, TurnOutcome, turn_key};
+use configs::{EngineKind, RunConfig};
+use rollout::group::{GroupRun, MemberEnd, RunSpec};
+use rollout::workflow::Workflow;
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::engines::Seat;
+use crate::agent::answers::outcome;
+use crate::coordinator::frames::{self, Wanted};
+use crate::coordinator::turns::sampling;
+use crate::engine::Job;
+use crate::participant::Host;
+
+/// Tasks with their ids.
+pub type Tasks = Vec<(String, Arc<Task>)>;
+
+/// How tasks are played.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Manner {
+    /// One conversation of each, at temperature 0, with the seeds of a run's first evaluation.
+    Greedy,
+    /// So many of each, sampled.
+    Sampled { samples: u16, temperature: f32 },
+}
+
+/// One task's conversations, in the order of members.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Played {
+    /// The task's id.
+    pub task: String,
+    pub content: Arc<Task>,
+    pub ends: Vec<MemberEnd>,
+}
+
+/// A table at which conversations are played.
+pub struct Player<'a> {
+    config: &'a RunConfig,
+    workflow: Arc<dyn Workflow>,
+    host: Host,
+    seats: &'a BTreeMap<AgentName, Seat>,
+}
+
+/// The groups are nobody else's: their ids need only differ.
+const ATTEMPT: Attempt = Attempt([0; 16]);
+
+impl<'a> Player<'a> {
+    /// Needs a tokio runtime for programs that take part.
+    #[must_use]
+    pub fn new(config: &'a RunConfig, workflow: Arc<dyn Workflow>, seats: &'a BTreeMap<AgentName, Seat>) -> Self {
+        Self {
+            config,
+            host: Host::start(workflow.clone(), None),
+            workflow,
+            seats,
+        }
+    }
+
+    #[must_use]
+    pub fn workflow(&self) -> &Arc<dyn Workflow> {
+        &self.workflow
+    }
+
+    /// Plays all tasks at once, in their order.
+    ///
+    /// # Errors
+    /// A task that the workflow cannot use, a role that nobody plays, an engine that is gone. A conversation that fails is in the result.
+    pub async fn play(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<Played>> {
+        for (id, task) in tasks {
+            self.workflow
+                .check_task(task)
+                .map_err(|reason| anyhow::anyhow!("task {id} cannot be played: {reason}"))?;
+        }
+        let mut runs: Vec<GroupRun> = tasks
+            .iter()
+            .map(|(id, task)| GroupRun::new(self.spec(id, task, manner)))
+            .collect();
+        loop {
+            let mut asked = Vec::new();
+            for (index, run) in runs.iter_mut().enumerate().filter(|(_, run)| !run.is_done()) {
+                asked.extend(run.take_wanted().into_iter().map(|wanted| (index, wanted)));
+            }
+            if asked.is_empty() {
+                break;
+            }
+            for (index, key, outcome) in self.wave(asked, manner).await? {
+                let Some(run) = runs.get_mut(index) else { continue };
+                match outcome {
+                    TurnOutcome::Done(made) => run
+                        .on_result(key, made)
+                        .context("an answer does not belong to its conversation")?,
+                    TurnOutcome::Failed { reason, retry } => {
+                        tracing::warn!(role = %key.role, reason, retry, "a generation failed");
+                        run.on_failure(&key, &reason, retry);
+                    }
+                }
+            }
+        }
+        let ended = |(run, (id, task)): (GroupRun, &(String, Arc<Task>))| Played {
+            task: id.clone(),
+            content: task.clone(),
+            ends: run.finish(),
+        };
+        Ok(runs.into_iter().zip(tasks).map(ended).collect())
+    }
+
+    fn spec(&self, id: &str, task: &Arc<Task>, manner: Manner) -> RunSpec {
+        let (task_id, group_size) = match manner {
+            Manner::Greedy => (format!("eval/0/{id}"), 1),
+            Manner::Sampled { samples, .. } => (format!("sample/{id}"), samples.max(1)),
+        };
+        RunSpec {
+            workflow: self.workflow.clone(),
+            task: task.clone(),
+            task_id,
+            run_seed: self.config.run.seed,
+            group_size,
+            retries: self.config.workflow.retries,
+            min_valid: 1,
+        }
+    }
+
+    /// Asks for all of it and waits for all of it. Answers come in the order of groups and keys.
+    async fn wave(
+        &self,
+        asked: Vec<(usize, rollout::group::Wanted)>,
+        manner: Manner,
+    ) -> anyhow::Result<Vec<(usize, TurnKey, TurnOutcome)>> {
+        let (of_programs, of_agents): (Vec<_>, Vec<_>) = asked
+            .into_iter()
+            .partition(|(_, wanted)| self.host.plays(&wanted.key.role));
+        let programs = of_programs.into_iter().map(|(index, wanted)| async move {
+            let outcome = self.host.ask(&wanted.key.role, &wanted.ask.messages).await;
+            (index, wanted.key, outcome)
+        });
+        let wanted = of_agents
+            .into_iter()
+            .map(|(index, wanted)| self.address(index, wanted, manner))
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        let mut by_agent: BTreeMap<AgentName, Vec<TurnFrame>> = BTreeMap::new();
+        for (agent, frame) in frames::build(wanted, "eval", None) {
+            by_agent.entry(agent).or_default().push(frame);
+        }
+        let agents = by_agent.into_iter().map(|(agent, frames)| self.generate(agent, frames));
+        let (programs, agents) = futures_util::future::join(
+            futures_util::future::join_all(programs),
+            futures_util::future::try_join_all(agents),
+        )
+        .await;
+        let mut answers: Vec<_> = agents?.into_iter().flatten().chain(programs).collect();
+        answers.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        Ok(answers)
+    }
+
+    fn address(&self, index: usize, one: rollout::group::Wanted, manner: Manner) -> anyhow::Result<Wanted> {
+        let role = &one.key.role;
+        let agent = self.config.workflow.roles.get(role);
+        let agent = agent.with_context(|| format!("nobody plays the role {role}"))?;
+        let seat = self
+            .seats
+            .get(agent)
+            .with_context(|| format!("agent {agent} does not play"))?;
+        let of_role = self.config.workflow.sampling.get(role);
+        let engine = self
+            .config
+            .agents
+            .get(agent)
+            .map_or(EngineKind::Embedded, |agent| agent.engine.kind);
+        let greedy = manner == Manner::Greedy;
+        let mut sampling = sampling(seat.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
+        if let Manner::Sampled { temperature, .. } = manner {
+            sampling.temperature = temperature;
+        }
+        Ok(Wanted {
+            agent: agent.clone(),
+            group: group(index),
+            attempt: ATTEMPT,
+            task_order: index as u64,
+            key: one.key,
+            prompt: Prompt {
+                held: one.held,
+                messages: crate::sight::shown(one.ask.messages, engine),
+            },
+            sampling,
+            seed: one.seed,
+        })
+    }
+
+    /// One agent's part of a wave.
+    async fn generate(
+        &self,
+        agent: AgentName,
+        frames: Vec<TurnFrame>,
+    ) -> anyhow::Result<Vec<(usize, TurnKey, TurnOutcome)>> {
+        let seat = self.seats.get(&agent).context("an agent is gone")?;
+        let mut answers = Vec::new();
+        let mut jobs = Vec::new();
+        let mut asked: BTreeMap<RequestId, (usize, TurnKey, usize)> = BTreeMap::new();
+        for frame in frames {
+            let prompts = seat.renderer.render(frame.prompts.into()).await;
+            for request in frame.requests {
+                let key = turn_key(request.member, &request.role, request.seat, request.turn);
+                let key = key.with_context(|| format!("{:?} is no role's name", request.role))?;
+                let index = index_of(request.group);
+                let prompt = prompts.get(request.prompt as usize);
+                let sampling = frame.samplings.get(request.sampling as usize);
+                match prompt.zip(sampling) {
+                    Some((Ok(prompt), sampling)) => {
+                        asked.insert(request.request, (index, key, prompt.kept));
+                        jobs.push(Job {
+                            request: request.request,
+                            group: request.group,
+                            member: request.member,
+                            prompt_ids: prompt.ids.clone(),
+                            sampling: Arc::new(sampling.clone()),
+                            seed: request.seed,
+                            keep: false,
+                        });
+                    }
+                    Some((Err(reason), _)) => {
+                        let (reason, retry) = (reason.clone(), false);
+                        answers.push((index, key, TurnOutcome::Failed { reason, retry }));
+                    }
+                    None => anyhow::bail!("a frame names a prompt that it does not hold"),
+                }
+            }
+        }
+        if jobs.is_empty() {
+            return Ok(answers);
+        }
+        let (done, mut finished) = unbounded_channel();
+        seat.engine.submit(jobs, true, done);
+        while !asked.is_empty() {
+            let list = finished
+                .recv()
+                .await
+                .with_context(|| format!("the engine of {agent} is gone"))?;
+            for one in list {
+                let Some((index, key, kept)) = asked.remove(&one.job.request) else {
+                    continue;
+                };
+                let made = one.result.as_ref();
+                let text = made.map_or_else(|_| String::new(), |made| seat.text.decode(&made.output_ids));
+                answers.push((index, key, outcome(one, text, kept)));
+            }
+        }
+        Ok(answers)
+    }
+}
+
+/// The group at this place, in whose id the place can be read again.
+fn group(index: usize) -> GroupId {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&(index as u64).to_le_bytes());
+    GroupId(bytes)
+}
+
+fn index_of(group: GroupId) -> usize {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&group.0[..8]);
+    u64::from_le_bytes(bytes) as usize
+}

@@ -1,0 +1,312 @@
+//! What many conversations say together: accuracy, avg@k, pass@k, maj@k and tokens, with intervals over tasks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use broker::ids::TurnKey;
+use broker::protocol::turn::Generation;
+use rollout::grade::Grader;
+use rollout::group::{MemberEnd, Rules};
+use rollout::workflow::{Event, Workflow};
+use serde::Serialize;
+
+use super::figures;
+use super::play::Played;
+use crate::stats::{self, Interval, repeated};
+use crate::summary::Evaluation;
+
+/// Tokens that all roles said in a conversation.
+pub const TOKENS: &str = "tokens";
+/// What `dyad` shows of a workflow.
+const SUCCESS: &str = "success";
+
+/// One conversation's figures.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Conversation {
+    pub task: String,
+    /// Which of the task's samples; none for the greedy conversation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<usize>,
+    /// Why it has no figures, if the machinery failed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+    pub figures: BTreeMap<String, f64>,
+    /// What it answered as a whole, where the workflow knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    #[serde(skip)]
+    grader: Option<Grader>,
+}
+
+/// The conversations of a set, each with its figures.
+#[must_use]
+pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[Played], greedy: bool) -> Vec<Conversation> {
+    let of_end = |one: &Played, member: usize, end: &MemberEnd| {
+        let mut found = Conversation {
+            task: one.task.clone(),
+            sample: (!greedy).then_some(member),
+            failed: None,
+            figures: BTreeMap::new(),
+            answer: None,
+            grader: None,
+        };
+        match end {
+            MemberEnd::Failed { reason } => found.failed = Some(reason.clone()),
+            MemberEnd::Ended { outcome, turns } => {
+                found.figures = figures::of(rules, outcome, turns);
+                found.figures.insert(TOKENS.into(), figures::said(&found.figures));
+                let answer = workflow.answer(&one.content, &events(turns));
+                (found.grader, found.answer) = answer.unzip();
+            }
+        }
+        found
+    };
+    let of_task = |one: &Played| -> Vec<Conversation> {
+        let ends = one.ends.iter().enumerate();
+        ends.map(|(member, end)| of_end(one, member, end)).collect()
+    };
+    played.iter().flat_map(of_task).collect()
+}
+
+fn events(turns: &[(TurnKey, Generation)]) -> Vec<Event> {
+    turns.iter().map(|(key, made)| Event::of(key, made)).collect()
+}
+
+/// Greedy conversations as an evaluation of a run: of every figure the value of every task that has it.
+#[must_use]
+pub fn evaluation(greedy: &[Conversation]) -> Evaluation {
+    let mut found = Evaluation::default();
+    for one in greedy {
+        for (name, value) in one.figures.iter().filter(|(name, _)| *name != TOKENS) {
+            let values = found.values.entry(name.clone()).or_default();
+            values.insert(one.task.clone(), *value);
+        }
+    }
+    found
+}
+
+/// One figure over all tasks.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Row {
+    pub figure: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub greedy: Option<Interval>,
+    /// Mean over the samples of a task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub avg: Option<Interval>,
+    /// By k; of figures that are 0 or 1 in each conversation.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub pass: BTreeMap<usize, Interval>,
+    /// Success of the answer that the most samples gave, where answers can be compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub maj: Option<Interval>,
+}
+
+/// What a set of conversations came to.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Score {
+    pub tasks: usize,
+    pub samples: usize,
+    /// Conversations that the machinery failed: they are in no figure.
+    pub failed: usize,
+    pub rows: Vec<Row>,
+}
+
+/// A task's conversations that ended.
+type ByTask<'a> = BTreeMap<&'a str, Vec<&'a Conversation>>;
+
+/// `samples` is how many sampled conversations of each task were asked for.
+#[must_use]
+pub fn score(conversations: &[Conversation], samples: usize) -> Score {
+    let tasks: BTreeSet<&str> = conversations.iter().map(|one| one.task.as_str()).collect();
+    let by_task = |greedy: bool| {
+        let mut found = ByTask::new();
+        let ended = conversations.iter().filter(|one| one.failed.is_none());
+        for one in ended.filter(|one| one.sample.is_none() == greedy) {
+            found.entry(one.task.as_str()).or_default().push(one);
+        }
+        found
+    };
+    let (greedy, sampled) = (by_task(true), by_task(false));
+    let names: BTreeSet<&String> = conversations.iter().flat_map(|one| one.figures.keys()).collect();
+    let mut rows: Vec<Row> = names
+        .into_iter()
+        .map(|name| row(name, &greedy, &sampled, samples))
+        .collect();
+    rows.sort_by_key(|row| (place(&row.figure), row.figure.clone()));
+    Score {
+        tasks: tasks.len(),
+        samples,
+        failed: conversations.iter().filter(|one| one.failed.is_some()).count(),
+        rows,
+    }
+}
+
+/// Success, then rewards, then what the workflow measures, then tokens.
+fn place(figure: &str) -> u8 {
+    match figure {
+        SUCCESS => 0,
+        TOKENS => 3,
+        _ if figure.starts_with("reward/") => 1,
+        _ if figure.starts_with("tokens/") => 4,
+        _ => 2,
+    }
+}
+
+fn row(name: &str, greedy: &ByTask<'_>, sampled: &ByTask<'_>, samples: usize) -> Row {
+    let over = |tasks: &ByTask<'_>| {
+        let means: Vec<f64> = tasks.values().filter_map(|list| mean_of(name, list)).collect();
+        // Tokens are counts, also where each task has 0 or 1.
+        if is_tokens(name) {
+            stats::t(&means)
+        } else {
+            stats::over_tasks(&means)
+        }
+    };
+    Row {
+        figure: name.to_owned(),
+        greedy: over(greedy),
+        avg: over(sampled),
+        pass: passes(name, sampled, samples),
+        maj: if name == SUCCESS { majorities(sampled) } else { None },
+    }
+}
+
+fn is_tokens(figure: &str) -> bool {
+    figure == TOKENS || figure.starts_with("tokens/")
+}
+
+/// The mean of a figure over those conversations that have it. A role that did not speak said no tokens.
+fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
+    let silent = is_tokens(name).then_some(0.0);
+    let value = |one: &&Conversation| one.figures.get(name).copied().or(silent);
+    let values: Vec<f64> = conversations.iter().filter_map(value).collect();
+    (!values.is_empty()).then(|| stats::mean(&values))
+}
+
+fn passes(name: &str, sampled: &ByTask<'_>, samples: usize) -> BTreeMap<usize, Interval> {
+    let values = |list: &[&Conversation]| -> Vec<f64> {
+        let values = list.iter().filter_map(|one| one.figures.get(name));
+        values.copied().collect()
+    };
+    // What only some conversations have, such as a retry's success, is no matter of so many tries.
+    let lacks = |one: &&Conversation| one.failed.is_none() && !one.figures.contains_key(name);
+    if sampled.values().flatten().any(lacks) {
+        return BTreeMap::new();
+    }
+    // The same tasks for every k: those with all of their samples.
+    let by_task: Vec<Vec<f64>> = sampled
+        .values()
+        .map(|list| values(list))
+        .filter(|values| values.len() == samples)
+        .collect();
+    let of_a_share = |value: &f64| *value == 0.0 || *value == 1.0;
+    if is_tokens(name) || name.starts_with("reward/") || !by_task.iter().flatten().all(of_a_share) {
+        return BTreeMap::new();
+    }
+    let pass = |k: usize| {
+        let found = by_task.iter().filter_map(|values| {
+            let right = values.iter().filter(|value| **value == 1.0).count();
+            repeated::pass_at_k(values.len(), right, k)
+        });
+        Some((k, stats::over_tasks(&found.collect::<Vec<f64>>())?))
+    };
+    repeated::steps(samples).into_iter().filter_map(pass).collect()
+}
+
+/// None where some answer cannot be compared with the others.
+fn majorities(sampled: &ByTask<'_>) -> Option<Interval> {
+    let mut found = Vec::new();
+    for list in sampled.values() {
+        let answers: Option<Vec<(Grader, &str)>> = list
+            .iter()
+            .map(|one| Some((one.grader?, one.answer.as_deref()?)))
+            .collect();
+        let answers =
+            answers.filter(|answers| answers.iter().all(|(grader, text)| grader.same(text, text).is_some()))?;
+        // What cannot be read does not vote.
+        let read = |at: &usize| {
+            answers
+                .get(*at)
+                .is_some_and(|(grader, text)| grader.same(text, text) == Some(true))
+        };
+        let voters: Vec<usize> = (0..answers.len()).filter(read).collect();
+        let votes: Vec<_> = voters.iter().filter_map(|at| answers.get(*at)).collect();
+        let most = repeated::majority(&votes, |(grader, a), (_, b)| grader.same(a, b) == Some(true));
+        let elected = most.and_then(|at| voters.get(at).copied()).unwrap_or(0);
+        found.push(*list.get(elected)?.figures.get(SUCCESS)?);
+    }
+    stats::over_tasks(&found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(task: &str, sample: Option<usize>, success: f64, answer: &str) -> Conversation {
+        Conversation {
+            task: task.into(),
+            sample,
+            failed: None,
+            figures: [
+                (SUCCESS.to_owned(), success),
+                ("reward/a".to_owned(), success * 0.5),
+                (TOKENS.to_owned(), 3.0),
+            ]
+            .into(),
+            answer: Some(answer.into()),
+            grader: Some(Grader::Integer),
+        }
+    }
+
+    fn row_of<'a>(score: &'a Score, figure: &str) -> &'a Row {
+        score.rows.iter().find(|row| row.figure == figure).unwrap()
+    }
+
+    #[test]
+    fn repeated_samples_are_counted_by_task() {
+        let list = [
+            one("t", None, 1.0, "5"),
+            one("u", None, 0.0, "1"),
+            // 3 of 4 right; the wrong ones of u agree, by value.
+            one("t", Some(0), 1.0, "5"),
+            one("t", Some(1), 1.0, "so 5"),
+            one("t", Some(2), 0.0, "6"),
+            one("t", Some(3), 1.0, "5"),
+            one("u", Some(0), 0.0, "it is 7"),
+            one("u", Some(1), 1.0, "8"),
+            one("u", Some(2), 0.0, "7"),
+            one("u", Some(3), 0.0, "9"),
+        ];
+        let found = score(&list, 4);
+        assert_eq!((found.tasks, found.samples, found.failed), (2, 4, 0));
+        let success = row_of(&found, SUCCESS);
+        assert_eq!(success.greedy.unwrap().mean, 0.5);
+        assert_eq!(success.avg.unwrap().mean, 0.5);
+        assert_eq!(success.maj.unwrap().mean, 0.5);
+        assert_eq!(success.pass.keys().copied().collect::<Vec<_>>(), [1, 2, 4]);
+        // t: 1 - C(1,2)/C(4,2) = 1; u: 1 - C(3,2)/C(4,2) = 1/2.
+        assert_eq!(success.pass[&2].mean, 0.75);
+        assert_eq!((success.pass[&1].mean, success.pass[&4].mean), (0.5, 1.0));
+        let reward = row_of(&found, "reward/a");
+        assert!(reward.pass.is_empty() && reward.maj.is_none(), "it is no share");
+        assert_eq!(found.rows.last().unwrap().figure, TOKENS);
+    }
+
+    #[test]
+    fn what_the_machinery_failed_is_in_no_figure_and_what_cannot_be_compared_has_no_majority() {
+        let mut list = vec![one("t", Some(0), 1.0, "5"), one("t", Some(1), 0.0, "6")];
+        list[1].failed = Some("engine".into());
+        list[1].figures.clear();
+        let found = score(&list, 2);
+        assert_eq!(found.failed, 1);
+        let success = row_of(&found, SUCCESS);
+        assert_eq!(success.avg.unwrap().mean, 1.0);
+        assert!(
+            success.pass.is_empty(),
+            "of every k the same tasks: those with all samples"
+        );
+        assert!(success.maj.is_some());
+        list[0].grader = Some(Grader::F1);
+        assert_eq!(row_of(&score(&list, 2), SUCCESS).maj, None);
+    }
+}

@@ -1,0 +1,174 @@
+//! What is played: the tasks of `[eval]`, and suites.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Context;
+use configs::{EvalConfig, GraderConfig, RunConfig, SuiteConfig, TasksConfig};
+use rollout::tasks::TaskSource;
+use rollout::workflow::Workflow;
+
+use super::play::Tasks;
+use crate::cli::failure::Usage;
+
+/// Tasks and how they are played.
+pub struct Set {
+    /// The suite's name; none for the tasks of `[eval]`.
+    pub name: Option<String>,
+    pub tasks: Tasks,
+    pub workflow: Arc<dyn Workflow>,
+    /// Sampled conversations of each task.
+    pub samples: u16,
+    /// Of the samples; each agent's own is not asked for.
+    pub temperature: f64,
+}
+
+/// The tasks of the run's own evaluations.
+///
+/// # Errors
+/// A configuration that evaluates on nothing.
+pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Result<Set> {
+    let tasks = if has_tasks(config) {
+        crate::tasks::eval_tasks(config)?
+    } else {
+        Vec::new()
+    };
+    if tasks.is_empty() {
+        let problem = "the configuration has no tasks for evaluations";
+        return Err(Usage::new(problem)
+            .hint("add eval.source = \"jsonl:PATH\", or name a suite: --suite NAME=FILE")
+            .into());
+    }
+    Ok(Set {
+        name: None,
+        tasks,
+        workflow: build(config)?,
+        samples,
+        temperature,
+    })
+}
+
+/// Whether there are tasks that are not trained on.
+#[must_use]
+pub fn has_tasks(config: &RunConfig) -> bool {
+    config.eval.source.is_some() || config.tasks.source.starts_with("generator:")
+}
+
+/// A suite, with what the command line replaces.
+///
+/// # Errors
+/// A source that cannot be read, a grader that there is not.
+pub fn of_suite(
+    config: &RunConfig,
+    name: &str,
+    suite: &SuiteConfig,
+    samples: Option<u16>,
+    temperature: Option<f64>,
+) -> anyhow::Result<Set> {
+    let mut config = config.clone();
+    if let Some(grader) = &suite.grader {
+        set_grader(&mut config, grader);
+    }
+    let tasks = TasksConfig {
+        prompt: suite.prompt.clone().unwrap_or(config.tasks.prompt.clone()),
+        label: suite.label.clone().unwrap_or(config.tasks.label.clone()),
+        id: suite.id.clone(),
+        shuffle: false,
+        ..config.tasks.clone()
+    };
+    let eval = EvalConfig {
+        source: Some(suite.source.clone()),
+        tasks: suite.tasks,
+        params: suite.params.clone(),
+        ..EvalConfig::default()
+    };
+    let mut source = TaskSource::open_eval(&eval, &tasks, config.run.seed)
+        .with_context(|| format!("reading the tasks of suite {name}"))?
+        .with_context(|| format!("suite {name} has no source"))?;
+    let mut tasks = Vec::new();
+    let mut seen = BTreeSet::new();
+    while let Some((_, task)) = source.next()? {
+        let mut id = task.id.clone().unwrap_or_else(|| tasks.len().to_string());
+        // Figures are kept by id: two tasks must not share one.
+        if !seen.insert(id.clone()) {
+            id = format!("{id}#{}", tasks.len());
+        }
+        tasks.push((id, Arc::new(task)));
+    }
+    Ok(Set {
+        name: Some(name.to_owned()),
+        tasks,
+        workflow: build(&config).with_context(|| format!("playing suite {name}"))?,
+        samples: samples.or(suite.samples).unwrap_or(0),
+        temperature: temperature.or(suite.temperature).unwrap_or(1.0),
+    })
+}
+
+/// The workflow's grader becomes `grader`: one of `[graders]` by its name, else a kind.
+fn set_grader(config: &mut RunConfig, grader: &str) {
+    let used = config.workflow.params.get("grader").and_then(toml::Value::as_str);
+    let used = used.unwrap_or("correct").to_owned();
+    let put = match config.graders.get(grader).or(config.graders.get(&used)).cloned() {
+        Some(known) if config.graders.contains_key(grader) => known,
+        like => GraderConfig {
+            kind: grader.to_owned(),
+            ..like.unwrap_or_else(|| GraderConfig::of(grader))
+        },
+    };
+    config.graders.insert(used, put);
+}
+
+fn build(config: &RunConfig) -> anyhow::Result<Arc<dyn Workflow>> {
+    rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+        .map_err(|problems| crate::cli::problems_error(&problems))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn config(lines: &str) -> (tempfile::TempDir, RunConfig) {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("tasks.jsonl");
+        std::fs::write(&file, lines).unwrap();
+        let text = format!(
+            "{}\n[eval.suites.aime24]\nsource = \"jsonl:{}\"\n",
+            include_str!("../../../configs/arithmetic.toml"),
+            file.display()
+        );
+        let config = RunConfig::parse(&text, Path::new("suites.toml")).unwrap();
+        (folder, config)
+    }
+
+    #[test]
+    fn a_preset_needs_its_source_alone_and_has_the_columns_and_the_grader_of_its_data_set() {
+        let (_folder, config) =
+            config("{\"id\": 60, \"problem\": \"1/2?\", \"answer\": \"0.5\", \"solution\": \"...\"}\n");
+        let suite = config.eval.suites.get("aime24").unwrap();
+        let set = of_suite(&config, "aime24", suite, None, None).unwrap();
+        assert_eq!((set.samples, set.temperature, set.tasks.len()), (32, 0.6, 1));
+        let (id, task) = &set.tasks[0];
+        assert_eq!(
+            (id.as_str(), task.prompt.text(), &task.label),
+            ("tasks/0/0", "1/2?", &"0.5".into())
+        );
+        // The configuration's own grader reads whole numbers alone.
+        assert!(set.workflow.check_task(task).is_ok());
+        assert!(build(&config).unwrap().check_task(task).is_err());
+        let set = of_suite(&config, "aime24", suite, Some(2), Some(1.0)).unwrap();
+        assert_eq!((set.samples, set.temperature), (2, 1.0));
+    }
+
+    #[test]
+    fn a_grader_is_meant_by_its_kind_or_its_name() {
+        let (_folder, mut config) = config("");
+        set_grader(&mut config, "choice");
+        assert_eq!(config.graders["correct"].kind, "choice");
+        config
+            .graders
+            .insert("mine".into(), GraderConfig::of("process:mine.py"));
+        set_grader(&mut config, "mine");
+        assert_eq!(config.graders["correct"].kind, "process:mine.py");
+    }
+}

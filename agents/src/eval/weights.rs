@@ -1,0 +1,248 @@
+//! Which weights an agent plays with: checkpoints, folders, runs at a step, or the policy as it began.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use broker::AgentName;
+use configs::{AgentConfig, EngineKind, LoraConfig, ModelConfig, RunConfig};
+use trainer::checkpoint::{self, CheckpointError, CheckpointStore};
+
+use crate::agent::policy::{self, Prepared};
+use crate::cli::failure::Usage;
+use crate::folder::RunFolder;
+
+/// The weights of an agent, found.
+#[derive(Debug, Clone)]
+pub struct Chosen {
+    /// None: as the configuration begins.
+    folder: Option<PathBuf>,
+    /// The run that they come from: it keeps the random model below an adapter.
+    run: Option<RunFolder>,
+    /// In words.
+    pub told: String,
+}
+
+impl Chosen {
+    /// As the configuration begins, before any warm start: refused where there is one, whose outcome nobody has kept.
+    ///
+    /// # Errors
+    /// A warm start.
+    pub fn begins(config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
+        refuse_warm(config, agent, "a configuration alone does not have it")?;
+        Ok(Self {
+            folder: None,
+            run: None,
+            told: "as the configuration begins".into(),
+        })
+    }
+
+    /// What `text` means, as `--checkpoint AGENT=WHERE` has it: `initial`, a folder of weights, or a run below `runs`, with `@N` or
+    /// `@initial` at a step of it.
+    ///
+    /// # Errors
+    /// Nothing is meant by it, or what is meant is damaged.
+    pub fn find(text: &str, runs: &Path, config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
+        if text == "initial" {
+            return Self::begins(config, agent);
+        }
+        let path = Path::new(text);
+        let is_run = path.join("run.json").is_file();
+        if path.is_dir() && !is_run {
+            return Self::at(path);
+        }
+        let (run, at) = match text.rsplit_once('@') {
+            Some((run, at)) if !is_run => (run, Some(at)),
+            _ => (text, None),
+        };
+        let run = RunFolder::find(runs, run)
+            .with_context(|| format!("finding the weights {text:?} of agent {agent}: neither a folder nor a run"))?;
+        match at {
+            None => Self::newest(&run, agent),
+            Some("initial") => Self::initial(&run, agent),
+            Some(step) => {
+                let number = step.parse().map_err(|_| {
+                    Usage::new(format!("{text:?}: {step:?} is no step"))
+                        .hint("write RUN@N with the step of a checkpoint, or RUN@initial")
+                })?;
+                Self::step(&run, agent, number)
+            }
+        }
+    }
+
+    /// A folder with a checkpoint, a model as Hugging Face has it, or an adapter as PEFT has it.
+    fn at(folder: &Path) -> anyhow::Result<Self> {
+        if folder.join("manifest.json").is_file() {
+            checkpoint::sound(folder).with_context(|| format!("reading the checkpoint {}", folder.display()))?;
+        }
+        Ok(Self {
+            folder: Some(folder.to_owned()),
+            run: owner(folder),
+            told: folder.display().to_string(),
+        })
+    }
+
+    /// The agent's newest checkpoint; of one that does not train, the policy as it began.
+    ///
+    /// # Errors
+    /// No checkpoint, or a damaged one.
+    pub fn newest(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
+        if !trains(&run.config()?, agent)? {
+            return Self::initial(run, agent);
+        }
+        match checkpoint::find(&run.checkpoints(agent), false) {
+            Ok(found) => Ok(Self::of_run(
+                run,
+                found.folder,
+                &format!("step {}", found.manifest.step),
+            )),
+            Err(CheckpointError::None(root)) => Err(Usage::new(format!(
+                "run {} has no checkpoint of agent {agent} in {}",
+                run.run(),
+                root.display()
+            ))
+            .into()),
+            Err(error) => Err(error).with_context(|| format!("the newest checkpoint of {agent} in run {}", run.run())),
+        }
+    }
+
+    fn step(run: &RunFolder, agent: &AgentName, step: u64) -> anyhow::Result<Self> {
+        let mut kept = CheckpointStore::new(&run.checkpoints(agent), 1).list()?;
+        let Some(found) = kept.iter().find(|kept| kept.manifest.step == step) else {
+            if step == 0 {
+                return Self::initial(run, agent);
+            }
+            kept.sort_by_key(|kept| kept.manifest.step);
+            let steps: Vec<String> = kept.iter().map(|kept| kept.manifest.step.to_string()).collect();
+            let steps = if steps.is_empty() {
+                "none".into()
+            } else {
+                steps.join(", ")
+            };
+            let problem = format!("run {} keeps no checkpoint of agent {agent} at step {step}", run.run());
+            return Err(Usage::new(problem)
+                .hint(format!(
+                    "kept are: {steps}; train.checkpoint_every and train.keep_checkpoints say which"
+                ))
+                .into());
+        };
+        checkpoint::sound(&found.folder)?;
+        Ok(Self::of_run(run, found.folder.clone(), &format!("step {step}")))
+    }
+
+    /// The policy as the run began, after its warm start: kept, or made again from the run's seed where there was none.
+    ///
+    /// # Errors
+    /// A run of an earlier release with a warm start, whose first checkpoint is gone.
+    pub fn initial(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
+        let config = run.config()?;
+        let kept = run.initial(agent);
+        if kept.is_dir() {
+            checkpoint::sound(&kept)?;
+            return Ok(Self::of_run(run, kept, "as it began"));
+        }
+        if trains(&config, agent)? {
+            let first = CheckpointStore::new(&run.checkpoints(agent), 1).list()?;
+            if let Some(first) = first.iter().find(|kept| kept.manifest.step == 0) {
+                checkpoint::sound(&first.folder)?;
+                return Ok(Self::of_run(run, first.folder.clone(), "as it began"));
+            }
+            refuse_warm(&config, agent, &format!("run {} has not kept it", run.run()))?;
+        }
+        Ok(Self {
+            folder: None,
+            run: Some(run.clone()),
+            told: format!("{} as it began", run.run()),
+        })
+    }
+
+    fn of_run(run: &RunFolder, folder: PathBuf, what: &str) -> Self {
+        Self {
+            folder: Some(folder),
+            run: Some(run.clone()),
+            told: format!("{} {what}", run.run()),
+        }
+    }
+
+    /// The policy with these weights, over the agent's settings in `config`. `scratch` is where a random model is made that no run
+    /// has kept.
+    ///
+    /// # Errors
+    /// Files that cannot be read or do not fit each other.
+    pub(super) fn prepare(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Prepared> {
+        // Random weights follow from the seed of the run that they come from.
+        let kept = self.run.as_ref().map(RunFolder::config).transpose()?;
+        let (seed, mut settings) = (
+            kept.as_ref().map_or(config.run.seed, |kept| kept.run.seed),
+            settings_of(config, agent)?.clone(),
+        );
+        if settings.engine.kind != EngineKind::Scripted {
+            settings.engine.kind = EngineKind::Embedded;
+        }
+        // A run's weights are of its own model, and its adapters of its own base.
+        if let Some(theirs) = kept.as_ref().and_then(|kept| kept.agents.get(agent)) {
+            (settings.model, settings.lora) = (theirs.model.clone(), theirs.lora.clone());
+        }
+        if let Some(folder) = &self.folder {
+            if folder.join("adapter_config.json").is_file() {
+                // An adapter of a random model fits that model alone, which agents with adapters have by another name.
+                anyhow::ensure!(
+                    settings.lora.is_some() || matches!(settings.model, ModelConfig::Path(_)),
+                    "{} is an adapter, and the configuration trains the whole random model of {agent}",
+                    folder.display()
+                );
+                settings.lora = Some(LoraConfig {
+                    path: Some(folder.clone()),
+                    ..LoraConfig::default()
+                });
+            } else {
+                (settings.lora, settings.model) = (None, ModelConfig::Path(folder.clone()));
+            }
+        }
+        let models = self
+            .run
+            .as_ref()
+            .filter(|_| same_models(kept.as_ref(), agent, &settings));
+        policy::prepare_in(
+            |model| models.map_or_else(|| scratch.join(format!("{model}-{seed}")), |run| run.model(model)),
+            &settings,
+            agent,
+            seed,
+        )
+    }
+}
+
+/// Whether the run made this agent's random model, so that it lies in its folder.
+fn same_models(kept: Option<&RunConfig>, agent: &AgentName, settings: &AgentConfig) -> bool {
+    let theirs = kept.and_then(|kept| kept.agents.get(agent));
+    let model = |settings: &AgentConfig| serde_json::to_value(&settings.model).ok();
+    theirs.is_some_and(|theirs| model(theirs) == model(settings))
+}
+
+fn settings_of<'a>(config: &'a RunConfig, agent: &AgentName) -> anyhow::Result<&'a AgentConfig> {
+    config
+        .agents
+        .get(agent)
+        .ok_or_else(|| crate::agent::no_such_agent(agent, config))
+}
+
+fn trains(config: &RunConfig, agent: &AgentName) -> anyhow::Result<bool> {
+    Ok(settings_of(config, agent)?.train.enabled)
+}
+
+fn refuse_warm(config: &RunConfig, agent: &AgentName, why: &str) -> anyhow::Result<()> {
+    let train = &settings_of(config, agent)?.train;
+    if train.enabled && train.warm_start.is_some() {
+        let problem = format!("agent {agent} begins with what its warm start made of it, and {why}");
+        return Err(Usage::new(problem)
+            .hint("name a run of this configuration: --checkpoint AGENT=RUN@initial")
+            .into());
+    }
+    Ok(())
+}
+
+/// The run in whose folder these weights lie.
+fn owner(folder: &Path) -> Option<RunFolder> {
+    let folder = folder.canonicalize().ok()?;
+    let run = folder.ancestors().find(|path| path.join("run.json").is_file())?;
+    RunFolder::open(run).ok()
+}

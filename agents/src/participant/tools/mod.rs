@@ -1,0 +1,288 @@
+//! Tools that agents call: documents in memory, programs, servers.
+//!
+//! A call that no try answers is told to the agent as such, unless the configuration says that its conversation is to be dropped:
+//! either way the machinery goes on. What a tool said is cut to its bound before it is committed.
+
+mod corpus;
+mod http;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::RoleName;
+use broker::protocol::turn::{Message, TurnOutcome};
+use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
+use rollout::workflow::program::{Place, Program};
+use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
+use serde_json::Value;
+use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
+
+use super::host::said;
+use super::worker::{Job, Worker};
+use corpus::Corpus;
+use http::Server;
+pub(super) use http::VARIABLES;
+
+/// Calls that wait for a free copy of a program; who asks more waits.
+const WAITING: usize = 1024;
+/// Pause before the next try, doubled up to a bound.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Characters of a reason that are told.
+const REASON: usize = 200;
+
+/// The tools of a run.
+pub(super) struct Toolbox(BTreeMap<RoleName, Arc<Tool>>);
+
+struct Tool {
+    name: String,
+    config: ToolConfig,
+    place: Open,
+    /// As many calls are answered at once.
+    free: Semaphore,
+}
+
+/// A tool that can be asked.
+enum Open {
+    Corpus(Arc<Shelf>),
+    Program(mpsc::Sender<Job>),
+    Server(Server),
+    /// It cannot be asked at all.
+    Broken(String),
+}
+
+/// A corpus, read when it is first needed, once for all tools of the folder.
+struct Shelf {
+    folder: PathBuf,
+    corpus: OnceCell<Result<Arc<Corpus>, String>>,
+}
+
+/// Why a try failed.
+enum Fault {
+    /// Asked again, it may go well.
+    Failed(String),
+    /// The tool says so: the agent reads it, and it would be the same again.
+    Told(String),
+    /// The tool itself cannot be used, whatever it is asked.
+    Broken(String),
+}
+
+impl Toolbox {
+    /// Programs start with their first question; documents are read at once, beside everything else.
+    pub(super) fn start(tools: Vec<ToolProgram>) -> Self {
+        let (mut by_role, mut shelves) = (BTreeMap::new(), BTreeMap::new());
+        for tool in tools {
+            let roles = tool.roles.clone();
+            let open = Arc::new(Tool::open(tool, &mut shelves));
+            by_role.extend(roles.into_iter().map(|role| (role, open.clone())));
+        }
+        for shelf in shelves.into_values() {
+            tokio::spawn(async move { drop(shelf.corpus().await) });
+        }
+        Self(by_role)
+    }
+
+    pub(super) fn plays(&self, role: &RoleName) -> bool {
+        self.0.contains_key(role)
+    }
+
+    /// Makes a call. Ends within the time limits of its tries, its waiting line apart.
+    pub(super) async fn ask(&self, role: &RoleName, messages: &[Message]) -> TurnOutcome {
+        let failed = |reason: String| TurnOutcome::Failed { reason, retry: false };
+        let Some(tool) = self.0.get(role) else {
+            return failed(format!("no tool plays {role}"));
+        };
+        let line = messages.first().map_or("", |message| message.content.as_str());
+        match serde_json::from_str::<ToolQuestion>(line) {
+            Ok(question) => tool.call(&question, line).await,
+            Err(error) => failed(format!("the call of {role} is broken: {error}")),
+        }
+    }
+}
+
+impl Tool {
+    fn open(tool: ToolProgram, shelves: &mut BTreeMap<PathBuf, Arc<Shelf>>) -> Self {
+        let ToolProgram {
+            name,
+            place,
+            roles,
+            config,
+        } = tool;
+        let place = match place {
+            ToolPlace::Corpus(folder) => {
+                let shelf = shelves.entry(folder.clone()).or_insert_with(|| {
+                    let corpus = OnceCell::new();
+                    Arc::new(Shelf { folder, corpus })
+                });
+                Open::Corpus(shelf.clone())
+            }
+            ToolPlace::Process(file) => Open::Program(start_program(file, roles, &config)),
+            ToolPlace::Http(url) => Server::new(&name, &url).map_or_else(Open::Broken, Open::Server),
+        };
+        Self {
+            free: Semaphore::new(usize::from(config.workers.max(1))),
+            name,
+            config,
+            place,
+        }
+    }
+
+    async fn call(&self, question: &ToolQuestion, line: &str) -> TurnOutcome {
+        let mut pause = FIRST_PAUSE;
+        for left in (0..=self.config.retries).rev() {
+            let reason = match self.attempt(question, line).await {
+                Ok(answer) => return TurnOutcome::Done(said(cut(answer, self.config.answer))),
+                Err(Fault::Told(reason)) => return TurnOutcome::Done(said(self.complaint(&reason))),
+                Err(Fault::Broken(reason)) => {
+                    let reason = format!("the tool {} cannot be used: {reason}", self.name);
+                    return TurnOutcome::Failed { reason, retry: false };
+                }
+                Err(Fault::Failed(reason)) => reason,
+            };
+            tracing::warn!(tool = self.name, reason, left, "a call of a tool failed");
+            if left > 0 {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+                continue;
+            }
+            return match self.config.failure {
+                ToolFailure::Tell => TurnOutcome::Done(said(self.complaint(&reason))),
+                ToolFailure::Drop => TurnOutcome::Failed {
+                    reason: format!("the tool {} failed: {reason}", self.name),
+                    retry: false,
+                },
+            };
+        }
+        TurnOutcome::Done(said(self.complaint("it was not asked")))
+    }
+
+    fn complaint(&self, reason: &str) -> String {
+        let reason: String = reason.chars().take(REASON).collect();
+        cut(format!("{ERROR}{}: {reason}", self.name), self.config.answer)
+    }
+
+    /// One try, when there is room for it.
+    async fn attempt(&self, question: &ToolQuestion, line: &str) -> Result<String, Fault> {
+        // Closed by nobody.
+        let _room = self.free.acquire().await;
+        let limit = self.config.timeout;
+        let late = || Fault::Failed(format!("no answer within {limit}"));
+        let timed =
+            |answer: Result<Result<String, Fault>, tokio::time::error::Elapsed>| answer.unwrap_or_else(|_| Err(late()));
+        match &self.place {
+            Open::Broken(reason) => Err(Fault::Broken(reason.clone())),
+            Open::Server(server) => timed(tokio::time::timeout(limit.0, server.call(question)).await),
+            Open::Corpus(shelf) => {
+                let corpus = shelf.corpus().await.map_err(Fault::Broken)?;
+                let (question, longest) = (question.clone(), self.config.answer.0 as usize);
+                let answer = move || corpus.answer(&question.tool, &question.arguments, longest);
+                let search = tokio::task::spawn_blocking(answer);
+                let answer = tokio::time::timeout(limit.0, search).await.map_err(|_| late())?;
+                answer.map_err(|_| late())?.map_err(Fault::Told)
+            }
+            // The copy keeps the time: one that is late is ended.
+            Open::Program(jobs) => {
+                let (reply, answered) = oneshot::channel();
+                let ended = || Fault::Failed("its program has ended".into());
+                let job = Job {
+                    line: line.to_owned(),
+                    reply,
+                };
+                jobs.send(job).await.map_err(|_| ended())?;
+                let answer = answered.await.map_err(|_| ended())?.map_err(Fault::Failed)?;
+                let value = serde_json::from_str(&answer).map_err(|error| Fault::Failed(error.to_string()))?;
+                result_of(value).unwrap_or_else(|| Err(Fault::Failed("its answer has no \"result\"".into())))
+            }
+        }
+    }
+}
+
+fn start_program(file: String, roles: Vec<RoleName>, config: &ToolConfig) -> mpsc::Sender<Job> {
+    let program = Program {
+        place: Place::Process(file.clone()),
+        roles,
+        timeout: config.timeout,
+        workers: config.workers,
+        memory: config.memory,
+        missing: Missing::default(),
+    };
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let receiver = Arc::new(Mutex::new(receiver));
+    for _ in 0..config.workers.max(1) {
+        tokio::spawn(Worker::new(file.clone(), program.clone()).run(receiver.clone()));
+    }
+    sender
+}
+
+impl Shelf {
+    async fn corpus(&self) -> Result<Arc<Corpus>, String> {
+        let read = || async {
+            let folder = self.folder.clone();
+            let opened = tokio::task::spawn_blocking(move || Corpus::open(&folder)).await;
+            let opened = opened.unwrap_or_else(|error| Err(error.to_string()));
+            if let Err(reason) = &opened {
+                tracing::error!(folder = %self.folder.display(), reason, "documents cannot be searched");
+            }
+            opened.map(Arc::new)
+        };
+        self.corpus.get_or_init(read).await.clone()
+    }
+}
+
+/// What is wrong with the corpora that these tools search: each folder once, by the first tool that names it.
+pub fn check_corpora(tools: &[ToolProgram]) -> Vec<(String, String)> {
+    let mut folders: BTreeMap<&PathBuf, &str> = BTreeMap::new();
+    for tool in tools {
+        if let ToolPlace::Corpus(folder) = &tool.place {
+            folders.entry(folder).or_insert(&tool.name);
+        }
+    }
+    let problem = |(folder, name): (&PathBuf, &str)| Some((name.to_owned(), Corpus::open(folder).err()?));
+    folders.into_iter().filter_map(problem).collect()
+}
+
+/// What is wrong with the servers that these tools ask: by tool.
+pub fn check_servers(tools: &[ToolProgram]) -> Vec<(String, String)> {
+    let servers = tools.iter().filter_map(|tool| match &tool.place {
+        ToolPlace::Http(url) => Some((tool.name.clone(), Server::new(&tool.name, url).err()?)),
+        _ => None,
+    });
+    servers.collect()
+}
+
+/// An answer's `result` or `error`, if it has one.
+fn result_of(answer: Value) -> Option<Result<String, Fault>> {
+    let Value::Object(mut fields) = answer else { return None };
+    if let Some(error) = fields.remove("error").filter(|error| !error.is_null()) {
+        return Some(Err(Fault::Told(plain(error))));
+    }
+    fields.remove("result").map(|result| Ok(plain(result)))
+}
+
+/// A text as it is, anything else as JSON.
+fn plain(value: Value) -> String {
+    match value {
+        Value::String(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// The beginning of a text, if it is longer than that.
+fn cut(mut text: String, longest: ByteSize) -> String {
+    const MARK: &str = "\n[cut]";
+    let longest = longest.0 as usize;
+    if text.len() > longest {
+        let mut end = longest.saturating_sub(MARK.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(MARK);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Turns MTMedDialog-style lines into cases for the workflow doctor-patient.
+
+    python3 configs/converters/doctor_patient.py < MTMedDialog_RL.jsonl > cases.jsonl
+
+Reads JSON objects, one a line, on stdin, and writes cases to stdout:
+
+    {"prompt": complaint, "label": {"diagnosis": "..", "recommendation": ".."}, "metadata": {"self_report": ".."}}
+
+| of a case | is looked for under |
+|---|---|
+| complaint | metadata.chief_complaint, chief_complaint, self_report of a test file, else the user's last message in prompt |
+| diagnosis, recommendation | metadata.solution, reward_model.ground_truth, label: an object, or a text with `Diagnosis:` and `Recommendation:` |
+| self report | metadata.self_report, reward_model.enhanced_description, enhanced_description |
+| facts | metadata.facts, if there are any: they let a rule judge the patient |
+
+--complaint, --solution and --report name other keys, with dots. A line that cannot be used is named on stderr and left out; with
+any, the exit code is 1. Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
+"""
+import argparse
+import json
+import re
+import sys
+
+COMPLAINT = ["metadata.chief_complaint", "chief_complaint", "self_report"]
+SOLUTION = ["metadata.solution", "reward_model.ground_truth", "label"]
+REPORT = ["metadata.self_report", "reward_model.enhanced_description", "enhanced_description"]
+MARKED = re.compile(r"(diagnosis|recommendation)s?\s*[:：]\s*(.*?)(?=(?:diagnosis|recommendation)s?\s*[:：]|\Z)", re.I | re.S)
+
+
+def at(line, path):
+    """The value under a path with dots, or None."""
+    for key in path.split("."):
+        line = line.get(key) if isinstance(line, dict) else None
+    return line
+
+
+def first(line, paths):
+    return next((found for path in paths if (found := at(line, path))), None)
+
+
+def complaint_of(line, paths):
+    found = first(line, paths)
+    if isinstance(found, str):
+        return found.strip()
+    prompt = line.get("prompt")
+    if isinstance(prompt, list):
+        said = [message.get("content") for message in prompt if message.get("role") == "user"]
+        prompt = said[-1] if said else None
+    return prompt.strip() if isinstance(prompt, str) else None
+
+
+def label_of(solution):
+    """{"diagnosis", "recommendation"} of an object or a marked text; without markers, all of it is the diagnosis."""
+    if isinstance(solution, dict):
+        found = {key.lower(): value for key, value in solution.items() if isinstance(value, str)}
+    elif isinstance(solution, str):
+        found = {key.lower(): value for key, value in MARKED.findall(solution)} or {"diagnosis": solution}
+    else:
+        return None
+    label = {key: found[key].strip() for key in ("diagnosis", "recommendation") if found.get(key, "").strip()}
+    return label if "diagnosis" in label else None
+
+
+def case(line, keys):
+    """The case of a line; a ValueError says what is missing."""
+    if not isinstance(line, dict):
+        raise ValueError("it is no JSON object")
+    parts = {
+        "complaint": complaint_of(line, keys.complaint),
+        "diagnosis": label_of(first(line, keys.solution)),
+        "self report": first(line, keys.report),
+    }
+    missing = [name for name, value in parts.items() if not value]
+    if missing:
+        raise ValueError(f"it has no {' and no '.join(missing)}")
+    metadata = {"self_report": str(parts["self report"]).strip()}
+    facts = at(line, "metadata.facts")
+    if isinstance(facts, dict):
+        metadata["facts"] = facts
+    return {"prompt": parts["complaint"], "label": parts["diagnosis"], "metadata": metadata}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="MTMedDialog-style lines to cases for dyad, from stdin to stdout")
+    for name, paths in (("complaint", COMPLAINT), ("solution", SOLUTION), ("report", REPORT)):
+        parser.add_argument(f"--{name}", type=lambda key: [key], default=paths, metavar="KEY")
+    keys, bad = parser.parse_args(), 0
+    for number, line in enumerate(sys.stdin, 1):
+        if not line.strip():
+            continue
+        try:
+            print(json.dumps(case(json.loads(line), keys), ensure_ascii=False))
+        except ValueError as error:
+            bad += 1
+            print(f"line {number}: {error}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Turns DAPO or DeepScaleR lines into tasks for dyad: {"prompt": problem, "label": answer}.
+
+    python3 configs/converters/math_problems.py < dapo-math-17k.jsonl > math.jsonl
+
+Reads JSON objects, one a line, of any of these shapes, on stdin, and writes tasks to stdout:
+
+    {"prompt": [{"role": "user", "content": ".."}], "label": "34"}                                  DAPO, as slime has it
+    {"prompt": [..], "reward_model": {"ground_truth": "34"}}                                        DAPO, as verl has it
+    {"prompt": "..", "solution": "\\boxed{34}"}                                                     DAPO filtered
+    {"problem": "..", "answer": "34", "solution": ".."}                                             DeepScaleR
+
+A problem that stands there more than once is taken once (DAPO's file has each a hundred times). How to answer is told by the
+workflow's prompts, so what a data set says of it is left out; --keep-instructions keeps it. A line that cannot be used is named on
+stderr and left out; with any, the exit code is 1. Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
+"""
+import argparse
+import json
+import re
+import sys
+
+# What data sets put around a problem: (before it, behind it).
+BEFORE = re.compile(r"\A\s*Solve the following math problem step by step\..*?(?:\n\s*\n|\Z)", re.S)
+BEHIND = re.compile(
+    r"\s*(?:Remember to put your answer on its own line after \"Answer:\"\.?"
+    r"|(?:Please reason|Let's think) step by step[^\n]*"
+    r"|Please put your final answer within[^\n]*)\s*\Z"
+)
+
+
+def text_of(prompt):
+    """The problem in a prompt: a text, or the last message of the user."""
+    if isinstance(prompt, list):
+        said = [message.get("content") for message in prompt if message.get("role") == "user"]
+        prompt = said[-1] if said else None
+    return prompt if isinstance(prompt, str) else None
+
+
+def bare(problem):
+    """The problem without what is said on how to answer."""
+    return BEHIND.sub("", BEFORE.sub("", problem)).strip()
+
+
+def unboxed(solution):
+    """What stands in the last \\boxed{..} with its braces closed, or None."""
+    start = solution.rfind("\\boxed{")
+    depth = 0
+    for at in range(start + 6, len(solution)) if start >= 0 else ():
+        depth += {"{": 1, "}": -1}.get(solution[at], 0)
+        if depth == 0:
+            return solution[start + 7 : at]
+    return None
+
+
+def answer_of(line):
+    """The answer of a line: a label of its own, else what its solution has boxed."""
+    judged = line.get("reward_model")
+    given = [line.get("label"), line.get("answer"), judged.get("ground_truth") if isinstance(judged, dict) else None]
+    for answer in given:
+        if isinstance(answer, (str, int, float)) and not isinstance(answer, bool) and str(answer).strip():
+            return str(answer).strip()
+    solution = line.get("solution")
+    if isinstance(solution, str) and solution.strip():
+        found = unboxed(solution)
+        # A solution of one word is an answer; prose without a box has none that is sure.
+        return found if found is not None else (solution.strip() if len(solution.split()) == 1 else None)
+    return None
+
+
+def task(line, keep):
+    """The task of a line; a ValueError says what is missing."""
+    if not isinstance(line, dict):
+        raise ValueError("it is no JSON object")
+    problem = next((text for key in ("prompt", "problem", "question") if (text := text_of(line.get(key)))), None)
+    problem = problem and (problem.strip() if keep else bare(problem))
+    if not problem:
+        raise ValueError("it has no text under prompt, problem or question")
+    answer = answer_of(line)
+    if not answer:
+        raise ValueError("it has no answer under label, answer, reward_model.ground_truth or boxed in solution")
+    return {"prompt": problem, "label": answer}
+
+
+def main():
+    parser = argparse.ArgumentParser(description="DAPO or DeepScaleR lines to tasks for dyad, from stdin to stdout")
+    parser.add_argument("--keep-instructions", action="store_true", help="leave in what is said on how to answer")
+    keep = parser.parse_args().keep_instructions
+    seen, bad = set(), 0
+    for number, line in enumerate(sys.stdin, 1):
+        if not line.strip():
+            continue
+        try:
+            made = task(json.loads(line), keep)
+        except ValueError as error:
+            bad += 1
+            print(f"line {number}: {error}", file=sys.stderr)
+            continue
+        if made["prompt"] not in seen:
+            seen.add(made["prompt"])
+            print(json.dumps(made, ensure_ascii=False))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,39 @@
+"""Judges whether an answer means what the label says, by a large model behind an OpenAI-compatible server: 1 or 0.
+
+JUDGE_URL (such as http://host:8000/v1), JUDGE_MODEL and JUDGE_KEY say where. What fails is an error, and never a 0.
+"""
+import json
+import os
+import re
+import sys
+import urllib.request
+
+PROMPT = """QUESTION: {question}
+RIGHT ANSWER (of several, each is right): {label}
+GIVEN ANSWER: {answer}
+
+Does the given answer mean the same as the right one? Reply with one JSON object: {{"same": true}} or {{"same": false}}."""
+
+
+def judge(text, task):
+    given = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
+    prompt = task["prompt"] if isinstance(task["prompt"], str) else task["prompt"][-1]["content"]
+    prompt = PROMPT.format(question=prompt, label=json.dumps(task["label"]), answer=given[-1] if given else text)
+    body = {"model": os.environ["JUDGE_MODEL"], "temperature": 0, "messages": [{"role": "user", "content": prompt}]}
+    headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("JUDGE_KEY", "")}
+    request = urllib.request.Request(os.environ["JUDGE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)
+    with urllib.request.urlopen(request, timeout=50) as answer:
+        said = json.load(answer)["choices"][0]["message"]["content"]
+    same = re.findall(r'"same"\s*:\s*(true|false)', said)
+    if not same:
+        raise ValueError("the judge's reply has no \"same\"")
+    return 1.0 if same[-1] == "true" else 0.0
+
+
+for line in sys.stdin:
+    question = json.loads(line)
+    try:
+        answer = {"reward": judge(question["text"], question["task"])}
+    except Exception as error:  # the server, its answer: all of it is a missing reward
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    print(json.dumps({"id": question["id"], **answer}), flush=True)

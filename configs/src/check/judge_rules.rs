@@ -1,0 +1,99 @@
+//! What a grader that is a model may say wrongly.
+
+use std::time::Duration;
+
+use super::rules::Report;
+use crate::{GraderConfig, JUDGE, JUDGE_KEY, Missing, PROCESS, REMOTE};
+
+/// Less than this is not enough for a model to answer.
+const LEAST_TIME: Duration = Duration::from_secs(5);
+
+pub(super) fn judge(name: &str, grader: &GraderConfig, report: &mut Report) {
+    let path = |key: &str| format!("graders.{name}.{key}");
+    let asked = grader.kind == JUDGE || grader.kind.starts_with(PROCESS) || grader.kind.starts_with(REMOTE);
+    report.when(
+        grader.missing != Missing::Retry && !asked,
+        path("missing"),
+        &[&path("kind")],
+        "is for graders that may have no answer (judge, process:FILE, remote:NAME): leave it out",
+    );
+    let Some(judge) = &grader.judge else {
+        report.when(
+            grader.kind == JUDGE,
+            path("judge"),
+            &[],
+            "is missing: write judge = { url = \"http://127.0.0.1:8001/v1\", model = \"NAME\" }",
+        );
+        return;
+    };
+    report.when(
+        grader.kind != JUDGE,
+        path("judge"),
+        &[&path("kind")],
+        format!("is for kind = {JUDGE:?}: leave it out, or write that kind"),
+    );
+    report.when(
+        grader.timeout.0 < LEAST_TIME,
+        path("timeout"),
+        &[],
+        format!(
+            "is {}: a model takes its time; write \"5s\" or more, such as \"60s\"",
+            grader.timeout
+        ),
+    );
+    let url = &judge.url;
+    report.when(
+        !(url.starts_with("http://") || url.starts_with("https://")) || url.contains('@'),
+        path("judge.url"),
+        &[],
+        format!("is no server's: write it up to /v1, such as \"https://host/v1\"; a key goes into {JUDGE_KEY}"),
+    );
+    report.when(
+        judge.model.is_empty(),
+        path("judge.model"),
+        &[],
+        "is empty: write what the server calls it",
+    );
+    report.when(
+        judge.parts.is_empty()
+            || judge
+                .parts
+                .iter()
+                .any(|(part, weight)| part.is_empty() || !weight.is_finite()),
+        path("judge.parts"),
+        &[],
+        "write names with finite weights, such as { score = 1.0 }",
+    );
+    let [low, high] = judge.scale;
+    report.when(
+        !(low.is_finite() && high.is_finite() && low < high),
+        path("judge.scale"),
+        &[],
+        "write the least and the most, such as [0, 10]",
+    );
+    report.when(
+        judge.max_tokens == 0 || judge.tries == 0,
+        path(if judge.tries == 0 {
+            "judge.tries"
+        } else {
+            "judge.max_tokens"
+        }),
+        &[],
+        "is 0: write 1 or more",
+    );
+    report.when(
+        !(judge.temperature.is_finite() && judge.temperature >= 0.0),
+        path("judge.temperature"),
+        &[],
+        "write 0.0 or more",
+    );
+    report.when(
+        !judge.key.starts_with(JUDGE_KEY),
+        path("judge.key"),
+        &[],
+        format!(
+            "is {:?}: the variable's name begins with {JUDGE_KEY}, so that no program is told it",
+            judge.key
+        ),
+    );
+}

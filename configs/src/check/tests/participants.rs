@@ -1,0 +1,78 @@
+//! Who answers beside the agents, and how each role is sampled.
+
+use super::problems;
+
+#[test]
+fn remote_participants_judges_and_the_sampling_of_roles_are_checked() {
+    let good = r#"
+[graders.remote]
+kind = "remote:judge-1"
+[graders.model]
+kind = "judge"
+timeout = "60s"
+missing = "drop"
+judge = { url = "https://host/v1", model = "m", scale = [0, 10] }
+[workflow.sampling.speaker]
+temperature = 0.7
+max_new_tokens = 8
+[defaults.agent]
+"#;
+    let with = |from: &str, to: &str| {
+        let good = good.replacen(from, to, 1);
+        problems(&[("[defaults.agent]", &good)])
+    };
+    assert_eq!(with("", ""), Vec::<String>::new());
+    for (from, to, begins, says) in [
+        ("remote:judge-1", "remote:", "graders.remote.kind", "is not a name"),
+        ("remote:judge-1", "remote:a.b", "graders.remote.kind", "is not a name"),
+        ("timeout = \"60s\"", "", "graders.model.timeout", "takes its time"),
+        ("judge = {", "# judge = {", "graders.model.judge", "is missing"),
+        ("https://host", "ftp://host", "graders.model.judge.url", "up to /v1"),
+        (
+            "https://host",
+            "https://key@host",
+            "graders.model.judge.url",
+            "a key goes into DYAD_JUDGE_KEY",
+        ),
+        ("[0, 10]", "[10, 0]", "graders.model.judge.scale", "[0, 10]"),
+        (
+            "model = \"m\"",
+            "model = \"m\", key = \"HOME\"",
+            "graders.model.judge.key",
+            "DYAD_JUDGE_KEY",
+        ),
+        (
+            "model = \"m\"",
+            "model = \"m\", tries = 0",
+            "graders.model.judge.tries",
+            "1 or more",
+        ),
+        ("kind = \"judge\"", "kind = \"exact\"", "graders.model", "leave it out"),
+        (
+            "temperature = 0.7",
+            "temperature = 0.0",
+            "workflow.sampling.speaker.temperature",
+            "above 0",
+        ),
+        (
+            "max_new_tokens = 8",
+            "max_new_tokens = 9999",
+            "workflow.sampling.speaker.max_new_tokens",
+            "from 1 to",
+        ),
+        (
+            "sampling.speaker",
+            "sampling.nobody",
+            "workflow.sampling.nobody",
+            "no role",
+        ),
+    ] {
+        let found = with(from, to);
+        assert!(
+            found
+                .iter()
+                .any(|problem| problem.starts_with(begins) && problem.contains(says)),
+            "{to}: {found:?}"
+        );
+    }
+}

@@ -1,0 +1,203 @@
+//! Graders that are models: what they are asked, and what their words are worth. Who calls them is no business of this crate.
+
+mod read;
+
+use std::collections::BTreeSet;
+
+use broker::protocol::task::Task;
+use configs::JudgeConfig;
+use minijinja::{Environment, UndefinedBehavior, context};
+use serde_json::Value;
+
+use crate::workflow::program::Question;
+
+const TEMPLATE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/judge/judge.jinja"));
+/// What a template may name.
+const VARIABLES: [&str; 10] = [
+    "prompt",
+    "answer",
+    "role",
+    "label",
+    "reference",
+    "rubric",
+    "metadata",
+    "parts",
+    "low",
+    "high",
+];
+/// Steps of a template that would not end by itself.
+const FUEL: u64 = 1_000_000;
+
+/// A model that grades.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judge {
+    pub config: JudgeConfig,
+    template: String,
+}
+
+impl Judge {
+    /// Reads the template, if one is named; a relative path counts from the working directory. The error says what is wrong
+    /// with it.
+    pub fn new(config: &JudgeConfig) -> Result<Self, String> {
+        let template = match &config.template {
+            None => TEMPLATE.to_owned(),
+            Some(path) => std::fs::read_to_string(path)
+                .map_err(|error| format!("cannot read the judge's template {}: {error}", path.display()))?,
+        };
+        let judge = Self {
+            config: config.clone(),
+            template,
+        };
+        let environment = judge
+            .environment()
+            .map_err(|error| format!("the judge's template: {error:#}"))?;
+        // The language's own, such as `range`.
+        let globals = environment.globals().map(|(name, _)| name);
+        let known: BTreeSet<&str> = VARIABLES.into_iter().chain(globals).collect();
+        let named = environment
+            .get_template("judge")
+            .map(|template| template.undeclared_variables(false))
+            .unwrap_or_default();
+        match named.iter().find(|name| !known.contains(name.as_str())) {
+            Some(name) => Err(format!(
+                "the judge's template names {name:?}; known are: {}",
+                VARIABLES.join(", ")
+            )),
+            None => Ok(judge),
+        }
+    }
+
+    fn environment(&self) -> Result<Environment<'_>, minijinja::Error> {
+        let mut environment = Environment::new();
+        environment.set_undefined_behavior(UndefinedBehavior::Strict);
+        environment.set_trim_blocks(true);
+        environment.set_lstrip_blocks(true);
+        environment.set_fuel(Some(FUEL));
+        environment.add_template("judge", &self.template)?;
+        Ok(environment)
+    }
+
+    /// What the model is told of an answer. An error names what the template wants and the task lacks.
+    pub fn prompt(&self, question: &Question) -> Result<String, String> {
+        let Question::Grade { role, text, task } = question else {
+            return Err("a judge grades answers and plays no workflow".into());
+        };
+        let failed = |error: minijinja::Error| format!("the judge's template does not render: {error:#}");
+        let environment = self.environment().map_err(failed)?;
+        let template = environment.get_template("judge").map_err(failed)?;
+        let [low, high] = self.config.scale;
+        let parts: Vec<&String> = self.config.parts.keys().collect();
+        let variables = context! {
+            prompt => task.prompt.text(),
+            answer => text,
+            role,
+            label => task.label,
+            reference => reference(task),
+            rubric => task.metadata.get("rubric"),
+            metadata => task.metadata,
+            parts,
+            low,
+            high,
+        };
+        template.render(variables).map_err(failed)
+    }
+
+    /// The reward in what the model said: the sum of weight x part, each part as 0 to 1. An error says why it is none.
+    pub fn reward(&self, said: &str) -> Result<f64, String> {
+        let names: Vec<&str> = self.config.parts.keys().map(String::as_str).collect();
+        let numbers = read::numbers(said, &names)?;
+        let [low, high] = self.config.scale;
+        let mut reward = 0.0;
+        for ((part, weight), number) in self.config.parts.iter().zip(numbers) {
+            if !(low..=high).contains(&number) {
+                return Err(format!(
+                    "it says {number} for {part:?}, which is not from {low} to {high}"
+                ));
+            }
+            reward += weight * (number - low) / (high - low);
+        }
+        Ok(reward)
+    }
+}
+
+/// The label as text; empty if there is none.
+fn reference(task: &Task) -> String {
+    match &task.label {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::testing::task;
+
+    fn config(more: serde_json::Value) -> JudgeConfig {
+        let mut config = serde_json::json!({"url": "http://h/v1", "model": "m"});
+        let given = more.as_object().unwrap().clone();
+        config.as_object_mut().unwrap().extend(given);
+        serde_json::from_value(config).unwrap()
+    }
+
+    fn question() -> Question {
+        let mut task = task("2+3=", 5.into());
+        let rubric = serde_json::json!([{"criterion": "is short", "points": 2}, "is kind"]);
+        task.metadata.insert("rubric".into(), rubric);
+        task.metadata.insert("level".into(), "easy".into());
+        Question::Grade {
+            role: "solver".into(),
+            text: "it is 5".into(),
+            task,
+        }
+    }
+
+    #[test]
+    fn the_prompt_has_task_answer_reference_and_rubric() {
+        let judge = Judge::new(&config(serde_json::json!({"scale": [0, 10]}))).unwrap();
+        let prompt = judge.prompt(&question()).unwrap();
+        for part in [
+            "2+3=",
+            "REFERENCE ANSWER:\n5\n",
+            "- is short (2 points)\n- is kind\n",
+            "SOLVER:\nit is 5\n",
+            "{\"score\": 10.0}",
+        ] {
+            assert!(prompt.contains(part), "{part:?} is not in {prompt}");
+        }
+    }
+
+    #[test]
+    fn a_template_of_ones_own_sees_metadata_and_one_that_names_what_is_not_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("judge.jinja");
+        let with = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            Judge::new(&config(serde_json::json!({"template": file})))
+        };
+        let judge = with("{{ metadata.level }}: {{ answer }}").unwrap();
+        assert_eq!(judge.prompt(&question()), Ok("easy: it is 5".into()));
+        let lacking = with("{{ metadata.hint }}").unwrap();
+        assert!(lacking.prompt(&question()).unwrap_err().contains("does not render"));
+        assert!(with("{{ solution }}").unwrap_err().contains("\"solution\""));
+        assert!(with("{% if %}").unwrap_err().contains("template"));
+        assert!(
+            with("{% for i in range(100000000) %}{% endfor %}")
+                .unwrap()
+                .prompt(&question())
+                .is_err()
+        );
+    }
+
+    #[test]
+    fn parts_are_weighed_within_their_scale() {
+        let judge = Judge::new(&config(
+            serde_json::json!({"scale": [1, 5], "parts": {"a": 1.0, "b": 0.5}}),
+        ))
+        .unwrap();
+        assert_eq!(judge.reward(r#"{"a": 5, "b": 3}"#), Ok(1.25));
+        assert!(judge.reward(r#"{"a": 6, "b": 3}"#).unwrap_err().contains("from 1 to 5"));
+        assert!(judge.reward(r#"{"a": 5}"#).is_err());
+    }
+}

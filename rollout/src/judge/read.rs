@@ -1,0 +1,194 @@
+//! Numbers out of what meant to be a JSON object: in a fence, behind reasoning, with words around it, in Python's spelling, with
+//! numbers written as text. What is not there is an error, never a guess.
+
+use serde_json::{Map, Value};
+
+/// Places where an object may begin that are tried: the last ones, and bytes of the text that are looked at: the last ones.
+const TRIED: usize = 256;
+const LOOKED_AT: usize = 64 << 10;
+
+/// The numbers of these names, in their order, from the last object that has them all. With one name a bare number will do.
+pub(super) fn numbers(said: &str, names: &[&str]) -> Result<Vec<f64>, String> {
+    // What a model thought aloud is not its answer.
+    if said.rfind("<think>") > said.rfind("</think>") {
+        return Err("its reasoning does not end: give it more tokens (judge.max_tokens)".into());
+    }
+    let said = said.rsplit("</think>").next().unwrap_or(said).trim();
+    if let ([_], Ok(number)) = (names, said.parse::<f64>())
+        && number.is_finite()
+    {
+        return Ok(vec![number]);
+    }
+    let found = objects(said);
+    let last = found.iter().rev().find_map(|object| of(object, names));
+    last.ok_or_else(|| {
+        let head: String = said.chars().take(200).collect();
+        format!("it has no JSON object with numbers for {}: {head:?}", names.join(", "))
+    })
+}
+
+fn of(object: &Map<String, Value>, names: &[&str]) -> Option<Vec<f64>> {
+    names.iter().map(|name| number(field(object, name)?)).collect()
+}
+
+/// As it is written, else whatever its case.
+fn field<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
+    let same = |(key, value): (&String, &'a Value)| key.trim().eq_ignore_ascii_case(name).then_some(value);
+    object.get(name).or_else(|| object.iter().find_map(same))
+}
+
+fn number(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
+    };
+    number.filter(|number| number.is_finite())
+}
+
+/// Every outermost object of the end of a text, in its order.
+fn objects(text: &str) -> Vec<Map<String, Value>> {
+    let from = text.ceil_char_boundary(text.len().saturating_sub(LOOKED_AT));
+    let text = &text[from..];
+    let mut begins: Vec<usize> = text.rmatch_indices('{').take(TRIED).map(|(at, _)| at).collect();
+    begins.reverse();
+    let mut found = Vec::new();
+    let mut at = 0;
+    for begin in begins {
+        // Inside of one that was read.
+        if begin < at {
+            continue;
+        }
+        if let Some((object, length)) = object(&text[begin..]) {
+            found.push(object);
+            at = begin + length;
+        }
+    }
+    found
+}
+
+/// The object that a text begins with, and how long it is.
+fn object(text: &str) -> Option<(Map<String, Value>, usize)> {
+    let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
+    if let Some(Ok(Value::Object(object))) = values.next() {
+        return Some((object, values.byte_offset()));
+    }
+    let (mended, length) = mend(text)?;
+    match serde_json::from_str(&mended) {
+        Ok(Value::Object(object)) => Some((object, length)),
+        _ => None,
+    }
+}
+
+/// The object that a text begins with in JSON's spelling: quotes, constants, no comma before an end. `None` if it does not end.
+fn mend(text: &str) -> Option<(String, usize)> {
+    let mut mended = String::new();
+    let mut depth = 0usize;
+    let mut quote = None;
+    let mut letters = text.char_indices().peekable();
+    while let Some((at, letter)) = letters.next() {
+        let rest = &text[at + letter.len_utf8()..];
+        match (quote, letter) {
+            (Some(_), '\\') => {
+                let (_, escaped) = letters.next()?;
+                if escaped != '\'' {
+                    mended.push('\\');
+                }
+                mended.push(escaped);
+            }
+            (Some(open), letter) if letter == open && (open == '"' || ends_here(rest)) => {
+                quote = None;
+                mended.push('"');
+            }
+            (Some(_), '"') => mended.push_str("\\\""),
+            (Some(_), '\n') => mended.push_str("\\n"),
+            (Some(_), letter) => mended.push(letter),
+            (None, '"' | '\'') => {
+                quote = Some(letter);
+                mended.push('"');
+            }
+            (None, ',') if rest.trim_start().starts_with(['}', ']']) => {}
+            (None, '{' | '[') => {
+                depth += 1;
+                mended.push(letter);
+            }
+            (None, '}' | ']') => {
+                depth = depth.checked_sub(1)?;
+                mended.push(letter);
+                if depth == 0 {
+                    return Some((mended, at + 1));
+                }
+            }
+            (None, letter) if letter.is_ascii_uppercase() => {
+                let (python, json) = [("True", "true"), ("False", "false"), ("None", "null")]
+                    .into_iter()
+                    .find(|(python, _)| text[at..].starts_with(python))?;
+                mended.push_str(json);
+                letters.nth(python.len().checked_sub(2)?)?;
+            }
+            (None, letter) => mended.push(letter),
+        }
+    }
+    None
+}
+
+/// Whether a single quote ends its text, and is no apostrophe.
+fn ends_here(rest: &str) -> bool {
+    rest.trim_start().starts_with([',', '}', ']', ':'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_meant_to_be_json_is_read() {
+        for said in [
+            r#"{"score": 7}"#,
+            "```json\n{\"score\": 7}\n```",
+            r#"Sure! {"score": 7} I hope that helps. {smile}"#,
+            r#"{'score': 7, 'why': 'it isn't \'short\'', 'ok': True, 'none': None}"#,
+            r#"{"score": " 7 "}"#,
+            r#"{"Score": 7,}"#,
+            r#"<think>{"score": 1}</think> {"score": 7}"#,
+            r#"first {"score": 2}, no: {"score": 7}"#,
+            r#"{"detail": {"score": 1}, "score": 7.0}"#,
+            "{\"why\": \"two\nlines\", \"score\": 7}",
+            "7",
+            "  7.0\n",
+        ] {
+            assert_eq!(numbers(said, &["score"]), Ok(vec![7.0]), "{said}");
+        }
+        assert_eq!(numbers(r#"{"b": 2, "a": 1}"#, &["a", "b"]), Ok(vec![1.0, 2.0]));
+    }
+
+    #[test]
+    fn what_does_not_say_is_no_number() {
+        for said in [
+            "",
+            "good",
+            "{",
+            "{\"score\":",
+            r#"{"score": null}"#,
+            r#"{"score": "high"}"#,
+            r#"{"score": "7/10"}"#,
+            r#"{"score": NaN}"#,
+            "NaN",
+            r#"{"mark": 7}"#,
+            r#"{"score": {"value": 7}}"#,
+            r#"<think>{"score": 7}</think>"#,
+        ] {
+            assert!(numbers(said, &["score"]).is_err(), "{said}");
+        }
+        assert!(numbers("7", &["a", "b"]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_answered(said in "[ -~\n\\PC]{0,80}", braces in "[\\{\\}'\"\\[\\],:a-zT\\\\]{0,40}") {
+            let _ = numbers(&said, &["score"]);
+            let _ = numbers(&braces, &["score"]);
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! Tools: what agents may call in their turns.
+//!
+//! A call is an ask to a role of the tool's own, `ROLE-TOOL`, with a seat for each call. Who answers is beside the agents, and
+//! the answer is committed like a generation, once, before it is used: so workflows stay pure. [`WithTools`] gives tools to the
+//! roles of any workflow; `deep-research` follows its talks itself.
+
+pub(crate) mod call;
+pub mod corpus;
+mod spec;
+pub(crate) mod talk;
+mod wrap;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::Message;
+use configs::{PROCESS, Problem, ToolConfig, ToolLimits, WorkflowConfig};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::transcript::{Transcript, ask};
+use call::Call;
+pub(crate) use spec::Spec;
+use talk::Answer;
+pub use talk::ERROR;
+pub(super) use wrap::WithTools;
+
+/// Calls of a seat are numbered from 0, and each has a seat of its tool: as many for each seat that calls.
+const CALLS: u16 = 256;
+
+/// Where a tool is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ToolPlace {
+    /// A folder of documents, searched in this process.
+    Corpus(PathBuf),
+    /// A program of the user's own.
+    Process(String),
+    /// The URL of a server.
+    Http(String),
+}
+
+/// A tool, and the roles under which its answers are committed.
+#[derive(Debug, Clone)]
+pub struct ToolProgram {
+    pub name: String,
+    pub place: ToolPlace,
+    pub roles: Vec<RoleName>,
+    pub config: ToolConfig,
+}
+
+/// What a tool is asked: one line of JSON.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename = "call")]
+pub struct ToolQuestion {
+    pub tool: String,
+    /// As the tool's schema has them.
+    pub arguments: Value,
+    /// The task's. Its label is not told.
+    #[serde(default)]
+    pub metadata: Map<String, Value>,
+}
+
+/// The tools of a workflow and who may call them.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    tools: BTreeMap<String, Tool>,
+    users: BTreeMap<RoleName, Vec<String>>,
+    limits: ToolLimits,
+}
+
+#[derive(Debug)]
+struct Tool {
+    spec: Spec,
+    place: ToolPlace,
+    config: ToolConfig,
+}
+
+impl Tools {
+    /// Those that `workflow.tools` names, or everything that is wrong with them.
+    pub(crate) fn new(config: &WorkflowConfig, declared: &BTreeMap<String, ToolConfig>) -> Result<Self, Vec<Problem>> {
+        let mut problems = Vec::new();
+        let mut problem = |path: String, message: String| problems.push(Problem { path, message });
+        let mut tools = BTreeMap::new();
+        for (name, tool) in declared {
+            match Tool::new(name, tool) {
+                Ok(made) => drop(tools.insert(name.clone(), made)),
+                Err((key, message)) => problem(format!("tools.{name}.{key}"), message),
+            }
+        }
+        let mut owned = std::collections::BTreeSet::new();
+        for (role, names) in &config.tools {
+            let path = || format!("workflow.tools.{role}");
+            for name in names {
+                match own_role(role, name) {
+                    _ if !declared.contains_key(name) => problem(path(), format!("there is no [tools.{name}]")),
+                    None => problem(
+                        path(),
+                        format!("{role}-{name} is longer than 32 characters: shorten the tool's name"),
+                    ),
+                    Some(own) if config.roles.contains_key(&own) => {
+                        problem(
+                            path(),
+                            format!("the calls' own role {own} is one of workflow.roles: rename it"),
+                        );
+                    }
+                    Some(own) if !owned.insert(own.clone()) => problem(
+                        path(),
+                        format!(
+                            "calls would be made as {own} twice: name each tool once, and so that role-tool is unique"
+                        ),
+                    ),
+                    Some(_) => {}
+                }
+            }
+        }
+        if problems.is_empty() {
+            Ok(Self {
+                tools,
+                users: config.tools.clone(),
+                limits: config.tool_limits.clone(),
+            })
+        } else {
+            Err(problems)
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.users.values().all(Vec::is_empty)
+    }
+
+    pub(crate) fn limits(&self) -> &ToolLimits {
+        &self.limits
+    }
+
+    fn users(&self) -> impl Iterator<Item = &RoleName> {
+        self.users
+            .iter()
+            .filter(|(_, names)| !names.is_empty())
+            .map(|(role, _)| role)
+    }
+
+    fn of(&self, role: &RoleName) -> impl Iterator<Item = &Tool> {
+        let names = self.users.get(role).map_or(&[][..], Vec::as_slice);
+        names.iter().filter_map(|name| self.tools.get(name))
+    }
+
+    /// What a role's chat template lists: its tools, and `more`.
+    pub(crate) fn message(&self, role: &RoleName, more: &[&Spec]) -> Option<Message> {
+        let specs = more.iter().copied().chain(self.of(role).map(|tool| &tool.spec));
+        let list: Vec<Value> = specs.map(Spec::listed).collect();
+        (!list.is_empty()).then(|| Message::new(Message::TOOLS, Value::Array(list).to_string()))
+    }
+
+    /// What a call comes back with, or the ask for it. `more` are tools that somebody else answers; they are only named.
+    pub(crate) fn answer(
+        &self,
+        task: &Task,
+        events: Transcript<'_>,
+        (role, seat): (&RoleName, u16),
+        (number, call): (u16, &Call),
+        more: &[&Spec],
+    ) -> Answer {
+        let Some(tool) = self.of(role).find(|tool| tool.spec.name == call.name) else {
+            let own = self.of(role).map(|tool| tool.spec.name.as_str());
+            let known: Vec<&str> = more.iter().map(|spec| spec.name.as_str()).chain(own).collect();
+            let called: String = call.name.chars().take(64).collect();
+            return Ok(format!(
+                "{ERROR}there is no tool {called:?}; there are: {}",
+                known.join(", ")
+            ));
+        };
+        if let Some(why) = tool.spec.refuse(&call.arguments) {
+            return Ok(format!("{ERROR}{why}"));
+        }
+        let place = seat.checked_mul(CALLS).and_then(|first| first.checked_add(number));
+        let (Some(own), Some(place)) = (own_role(role, &call.name), place.filter(|_| number < CALLS)) else {
+            return Ok(format!("{ERROR}no more calls can be made"));
+        };
+        if let Some(said) = events.first(&own, place) {
+            return Ok(said.text.clone());
+        }
+        let question = ToolQuestion {
+            tool: call.name.clone(),
+            arguments: call.arguments.clone(),
+            metadata: task.metadata.clone(),
+        };
+        // A question is made of texts and numbers: it is always JSON.
+        let line = serde_json::to_string(&question).unwrap_or_default();
+        Err(vec![ask(&own, place, vec![Message::user(line)])])
+    }
+
+    /// Each tool with the roles of its answers.
+    pub(crate) fn programs(&self) -> Vec<ToolProgram> {
+        let roles = |name: &String| {
+            let callers = self.users.iter().filter(|(_, names)| names.contains(name));
+            callers.filter_map(|(role, _)| own_role(role, name)).collect::<Vec<_>>()
+        };
+        let used = self.tools.iter().map(|(name, tool)| ToolProgram {
+            name: name.clone(),
+            place: tool.place.clone(),
+            roles: roles(name),
+            config: tool.config.clone(),
+        });
+        used.filter(|tool| !tool.roles.is_empty()).collect()
+    }
+}
+
+impl Tool {
+    /// An error has the key that it is about.
+    fn new(name: &str, config: &ToolConfig) -> Result<Self, (&'static str, String)> {
+        let place = place(&config.kind).map_err(|message| ("kind", message))?;
+        let own = matches!(place, ToolPlace::Corpus(_))
+            .then(|| corpus::spec(name))
+            .flatten();
+        let spec = match own {
+            Some(own) => own.map_err(|message| ("kind", message))?,
+            None => {
+                let parameters = serde_json::to_value(&config.parameters).unwrap_or_default();
+                Spec::new(name, &config.description, parameters).map_err(|message| ("parameters", message))?
+            }
+        };
+        Ok(Self {
+            spec,
+            place,
+            config: config.clone(),
+        })
+    }
+}
+
+fn place(kind: &str) -> Result<ToolPlace, String> {
+    if let Some(folder) = kind.strip_prefix("corpus:") {
+        return if Path::new(folder).is_dir() {
+            Ok(ToolPlace::Corpus(folder.into()))
+        } else {
+            Err(format!(
+                "there is no folder {folder:?}: paths count from the working directory"
+            ))
+        };
+    }
+    if let Some(file) = kind.strip_prefix(PROCESS) {
+        return if Path::new(file).is_file() {
+            Ok(ToolPlace::Process(file.to_owned()))
+        } else {
+            Err(format!(
+                "there is no file {file:?}: paths count from the working directory"
+            ))
+        };
+    }
+    Ok(ToolPlace::Http(kind.to_owned()))
+}
+
+/// The role under which the answers to a role's calls of a tool are committed.
+fn own_role(role: &RoleName, tool: &str) -> Option<RoleName> {
+    RoleName::new(&format!("{role}-{tool}")).ok()
+}
+
+#[cfg(test)]
+mod tests;

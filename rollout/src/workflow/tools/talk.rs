@@ -1,0 +1,151 @@
+//! A seat between what it is asked and what it answers in the end: turns that call, and what comes back.
+//!
+//! A fold of committed events, as workflows are: a call that can be answered has its answer among the events, one that cannot
+//! be read or made is answered here.
+
+use broker::RoleName;
+use broker::protocol::turn::{Finish, Message};
+use configs::ToolLimits;
+
+use super::call::{Call, calls};
+use crate::workflow::transcript::Transcript;
+use crate::workflow::{Ask, Event};
+
+/// What begins the text of a call that failed.
+pub const ERROR: &str = "error: ";
+
+/// Bytes of a text that make a token, at the least: so a text has no more tokens than this says.
+const BYTES_OF_TOKEN: usize = 1;
+
+/// A seat that may call.
+#[derive(Clone, Copy)]
+pub(crate) struct Talk<'w> {
+    pub(crate) limits: &'w ToolLimits,
+    pub(crate) role: &'w RoleName,
+    pub(crate) seat: u16,
+    /// Of several calls in a turn the first one alone is made.
+    pub(crate) first_only: bool,
+}
+
+/// Where a talk begins: the seat's turn, and how many calls it made before.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Start {
+    pub(crate) turn: u16,
+    pub(crate) calls: u16,
+}
+
+/// How far it came.
+pub(crate) enum Progress<'a> {
+    Open(Vec<Ask>),
+    Done(Spoken<'a>),
+}
+
+/// A talk that has ended.
+#[derive(Default)]
+pub(crate) struct Spoken<'a> {
+    /// The last one is the answer.
+    pub(crate) turns: Vec<&'a Event>,
+    /// Calls made, failed ones included.
+    pub(crate) calls: u16,
+    pub(crate) failed: u16,
+    /// It was told to answer because its context or its turns were used up.
+    pub(crate) hurried: bool,
+}
+
+/// What comes back of a call, or what has to be asked first.
+pub(crate) type Answer = Result<String, Vec<Ask>>;
+
+impl Talk<'_> {
+    /// Follows the seat from `start` on. `first` is what it is asked; `answer` gets the number of a call and the call.
+    pub(crate) fn follow<'a>(
+        &self,
+        events: Transcript<'a>,
+        start: Start,
+        first: impl Fn() -> Ask,
+        answer: &mut dyn FnMut(u16, &Call) -> Answer,
+    ) -> Progress<'a> {
+        let (mut spoken, mut next) = (Spoken::default(), None);
+        let mut last = self.limits.turns == 0;
+        for turn in start.turn..=u16::MAX {
+            let Some(event) = events.turn(self.role, self.seat, turn) else {
+                let first = first();
+                let messages = next.unwrap_or(first.messages);
+                return Progress::Open(vec![Ask {
+                    turn,
+                    messages,
+                    ..first
+                }]);
+            };
+            spoken.turns.push(event);
+            // What was cut off is no call, whatever it would have become.
+            let mut made = if last || event.finish == Finish::Length {
+                Vec::new()
+            } else {
+                calls(&event.text)
+            };
+            made.truncate(if self.first_only { 1 } else { usize::MAX });
+            if made.is_empty() {
+                break;
+            }
+            let results = match self.answers(made, start.calls, &mut spoken, answer) {
+                Ok(results) => results,
+                Err(asks) => return Progress::Open(asks),
+            };
+            let out_of_turns = spoken.turns.len() >= usize::from(self.limits.turns);
+            let (messages, out_of_context) = self.told(event, results, out_of_turns);
+            last = out_of_turns || out_of_context;
+            spoken.hurried |= last;
+            next = Some(messages);
+        }
+        Progress::Done(spoken)
+    }
+
+    fn answers(
+        &self,
+        made: Vec<Result<Call, String>>,
+        before: u16,
+        spoken: &mut Spoken<'_>,
+        answer: &mut dyn FnMut(u16, &Call) -> Answer,
+    ) -> Result<Vec<String>, Vec<Ask>> {
+        let (mut results, mut open) = (Vec::new(), Vec::new());
+        for call in made {
+            let number = before.saturating_add(spoken.calls);
+            spoken.calls = spoken.calls.saturating_add(1);
+            let result = match call {
+                Err(why) => format!("{ERROR}{why}"),
+                Ok(_) if number >= self.limits.calls => {
+                    format!("{ERROR}{} calls are the most, and all were made", self.limits.calls)
+                }
+                Ok(call) => match answer(number, &call) {
+                    Ok(result) => result,
+                    Err(asks) => {
+                        open.extend(asks);
+                        continue;
+                    }
+                },
+            };
+            spoken.failed += u16::from(result.starts_with(ERROR));
+            results.push(result);
+        }
+        if open.is_empty() { Ok(results) } else { Err(open) }
+    }
+
+    /// What the seat reads next, and whether its context is used up.
+    fn told(&self, event: &Event, results: Vec<String>, out_of_turns: bool) -> (Vec<Message>, bool) {
+        let ToolLimits {
+            context,
+            reserve,
+            hurry,
+            ..
+        } = self.limits;
+        let new: usize = results.iter().map(|result| result.len() / BYTES_OF_TOKEN + 16).sum();
+        let new = new + hurry.len() / BYTES_OF_TOKEN;
+        let used = u64::from(event.prompt) + u64::from(event.tokens) + new as u64 + u64::from(*reserve);
+        if *context > 0 && used > u64::from(*context) {
+            return (vec![Message::user(hurry.clone())], true);
+        }
+        let mut messages: Vec<Message> = results.into_iter().map(Message::tool).collect();
+        messages.extend(out_of_turns.then(|| Message::user(hurry.clone())));
+        (messages, false)
+    }
+}

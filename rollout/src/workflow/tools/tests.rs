@@ -1,0 +1,231 @@
+//! Tools for a workflow that knows of none.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
+use super::super::{Ask, Event, Outcome, Step, Workflow, build};
+use super::*;
+use broker::protocol::turn::Finish;
+
+fn tool(folder: &Path) -> ToolConfig {
+    let file = folder.join("look.py");
+    std::fs::write(&file, "").unwrap();
+    serde_json::from_value(
+        json!({"kind": format!("process:{}", file.display()), "description": "Looks.",
+        "parameters": {"type": "object", "required": ["query"], "properties": {"query": {"type": "string"}}}}),
+    )
+    .unwrap()
+}
+
+fn asking(change: impl Fn(&mut WorkflowConfig)) -> WorkflowConfig {
+    let mut config = config("solo", &["solver"], "prompts = \"short\"");
+    config.tools = BTreeMap::from([(RoleName::new("solver").unwrap(), vec!["search".into()])]);
+    config.tool_limits.turns = 2;
+    change(&mut config);
+    config
+}
+
+fn solo(change: impl Fn(&mut WorkflowConfig)) -> std::sync::Arc<dyn Workflow> {
+    let folder = tempfile::tempdir().unwrap();
+    let tools = BTreeMap::from([("search".to_owned(), tool(folder.path()))]);
+    build(&asking(change), &graders("integer"), &tools).unwrap_or_else(|problems| panic!("{problems:?}"))
+}
+
+fn asks(workflow: &dyn Workflow, events: &[Event]) -> Vec<Ask> {
+    match workflow.step(&task("2+3=", 5.into()), 0, events) {
+        Step::Ask(asks) => asks,
+        Step::Done(outcome) => panic!("{outcome:?}"),
+    }
+}
+
+fn done(workflow: &dyn Workflow, events: &[Event]) -> Outcome {
+    match workflow.step(&task("2+3=", 5.into()), 0, events) {
+        Step::Ask(asks) => panic!("{asks:?}"),
+        Step::Done(outcome) => outcome,
+    }
+}
+
+fn said(turn: u16, text: &str) -> Event {
+    Event {
+        turn,
+        ..event("solver", 0, text)
+    }
+}
+
+fn look(query: &str) -> String {
+    format!("<tool_call>{{\"name\": \"search\", \"arguments\": {{\"query\": \"{query}\"}}}}</tool_call>")
+}
+
+fn told(ask: &Ask) -> Vec<(&str, &str)> {
+    ask.messages
+        .iter()
+        .map(|m| (m.role.as_str(), m.content.as_str()))
+        .collect()
+}
+
+#[test]
+fn a_call_is_answered_by_its_tool_and_the_workflow_sees_the_answer_alone() {
+    let solo = solo(|_| {});
+    let first = &asks(&*solo, &[])[0];
+    assert_eq!(first.messages[0].role, Message::TOOLS);
+    let listed: Value = serde_json::from_str(&first.messages[0].content).unwrap();
+    assert_eq!(listed[0]["function"]["name"], "search");
+    let mut events = vec![said(0, &format!("hm {}", look("sum")))];
+    let call = &asks(&*solo, &events)[0];
+    assert_eq!((call.role.as_str(), call.seat, call.turn), ("solver-search", 0, 0));
+    let question: ToolQuestion = serde_json::from_str(&call.messages[0].content).unwrap();
+    assert_eq!(
+        (question.tool.as_str(), &question.arguments),
+        ("search", &json!({"query": "sum"}))
+    );
+    assert!(call.messages[0].content.starts_with("{\"kind\":\"call\""));
+    events.push(event("solver-search", 0, "it is 5"));
+    let next = &asks(&*solo, &events)[0];
+    assert_eq!((next.turn, told(next)), (1, vec![("tool", "it is 5")]));
+    events.push(said(1, "5"));
+    let outcome = done(&*solo, &events);
+    assert_eq!((outcome.rewards.len(), outcome.rewards[0].parts[0].value), (1, 1.0));
+    assert!(outcome.metrics.contains(&("tool_calls", 1.0)) && outcome.metrics.contains(&("tool_errors", 0.0)));
+    assert_eq!(solo.tools()[0].roles, [RoleName::new("solver-search").unwrap()]);
+}
+
+#[test]
+fn calls_of_one_turn_are_made_beside_each_other_and_read_in_their_order() {
+    let solo = solo(|_| {});
+    let mut events = vec![said(0, &format!("{}{}", look("a"), look("b")))];
+    let both = asks(&*solo, &events);
+    assert_eq!(both.iter().map(|ask| ask.seat).collect::<Vec<_>>(), [0, 1]);
+    events.push(event("solver-search", 1, "B"));
+    assert_eq!(asks(&*solo, &events)[0].seat, 0);
+    events.push(event("solver-search", 0, "A"));
+    assert_eq!(told(&asks(&*solo, &events)[0]), [("tool", "A"), ("tool", "B")]);
+}
+
+#[test]
+fn what_cannot_be_called_is_told_and_costs_nobody_a_question() {
+    let solo = solo(|_| {});
+    for (text, says) in [
+        ("<tool_call>oops</tool_call>", "no JSON object"),
+        (
+            "<tool_call>{\"name\": \"fly\"}</tool_call>",
+            "there is no tool \"fly\"; there are: search",
+        ),
+        (
+            "<tool_call>{\"name\": \"search\"}</tool_call>",
+            "search does not take these arguments",
+        ),
+    ] {
+        let next = &asks(&*solo, &[said(0, text)])[0];
+        let (role, content) = told(next)[0];
+        assert!(
+            role == "tool" && content.starts_with(ERROR) && content.contains(says),
+            "{content}"
+        );
+    }
+    let outcome = done(&*solo, &[said(0, "<tool_call>oops"), said(1, "5")]);
+    assert!(outcome.metrics.contains(&("tool_errors", 1.0)));
+}
+
+#[test]
+fn turns_calls_and_context_come_to_an_end() {
+    let few = solo(|config| config.tool_limits.calls = 1);
+    let events = [said(0, &format!("{0}{0}", look("a"))), event("solver-search", 0, "A")];
+    let next = asks(&*few, &events)[0].clone();
+    assert!(told(&next)[1].1.contains("1 calls are the most"), "{next:?}");
+
+    let short = solo(|config| config.tool_limits.turns = 1);
+    let mut events = vec![said(0, &look("a")), event("solver-search", 0, "A")];
+    let next = asks(&*short, &events)[0].clone();
+    assert_eq!(told(&next)[1], ("user", ToolLimits::default().hurry.as_str()));
+    events.push(said(1, &look("again")));
+    assert_eq!(
+        done(&*short, &events).rewards[0].parts[0].value,
+        0.0,
+        "the last turn is the answer"
+    );
+
+    let narrow = solo(|config| (config.tool_limits.context, config.tool_limits.reserve) = (200, 40));
+    let long = "x".repeat(60);
+    let seen = |prompt: u32, result: &str| {
+        let events = [
+            Event {
+                prompt,
+                ..said(0, &look("a"))
+            },
+            event("solver-search", 0, result),
+        ];
+        told(&asks(&*narrow, &events)[0])[0].0.to_owned()
+    };
+    assert_eq!(
+        (
+            seen(30, "A").as_str(),
+            seen(30, &long).as_str(),
+            seen(100, "A").as_str()
+        ),
+        ("tool", "user", "user")
+    );
+
+    let cut = [Event {
+        finish: Finish::Length,
+        ..said(0, &look("a"))
+    }];
+    assert_eq!(done(&*few, &cut).rewards.len(), 1, "what was cut is no call");
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = tool(folder.path());
+    let found = |change: fn(&mut WorkflowConfig), tool: ToolConfig| {
+        let tools = BTreeMap::from([("search".to_owned(), tool)]);
+        problems(Tools::new(&asking(change), &tools).map(|_| ()))
+    };
+    let with = |kind: &str| ToolConfig {
+        kind: kind.into(),
+        ..good.clone()
+    };
+    assert_eq!(found(|_| {}, with("corpus:/nowhere")), ["tools.search.kind"]);
+    assert_eq!(found(|_| {}, with("process:/nowhere.py")), ["tools.search.kind"]);
+    let parameters = "type = 5".parse().unwrap();
+    assert_eq!(
+        found(
+            |_| {},
+            ToolConfig {
+                parameters,
+                ..good.clone()
+            }
+        ),
+        ["tools.search.parameters"]
+    );
+    let taken = |config: &mut WorkflowConfig| {
+        let agent = config.roles.values().next().unwrap().clone();
+        config.roles.insert(RoleName::new("solver-search").unwrap(), agent);
+    };
+    assert_eq!(found(taken, good.clone()), ["workflow.tools.solver"]);
+    let long = |config: &mut WorkflowConfig| {
+        config.tools = BTreeMap::from([(
+            RoleName::new(&"s".repeat(30)).unwrap(),
+            vec!["search".into(), "fly".into()],
+        )]);
+    };
+    assert_eq!(found(long, good).len(), 2);
+}
+
+#[test]
+fn a_task_cannot_say_what_may_be_called() {
+    let task = br#"{"prompt": [{"role": "tools", "content": "[]"}, {"role": "user", "content": "2+3="}], "label": 5}"#;
+    assert!(
+        Task::parse(task, 1000)
+            .unwrap_err()
+            .to_string()
+            .contains("has the role \"tools\"")
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_list_of_events_is_answered(events in any_events()) {
+        check_total(&*solo(|_| {}), &task("2+3=", 5.into()), &events)?;
+    }
+}

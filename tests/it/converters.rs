@@ -1,0 +1,109 @@
+//! Converters of other people's data: what they write is what `dyad publish` and a JSONL source take.
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use tests::program::Program;
+
+fn convert(script: &str, args: &[&str], lines: &str) -> Output {
+    let mut child = Command::new("python3")
+        .arg(Program::root().join("configs/converters").join(script))
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn tasks(output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn lines(values: &[Value]) -> String {
+    values.iter().map(|value| format!("{value}\n")).collect()
+}
+
+#[test]
+fn dapo_and_deepscaler_lines_become_tasks() {
+    let told = "Solve the following math problem step by step. The last line of your response should be of the form \
+                Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\nWhat is 3+4?\n\nRemember \
+                to put your answer on its own line after \"Answer:\".";
+    let given = [
+        json!({"prompt": [{"role": "user", "content": told}], "label": "7"}),
+        json!({"prompt": [{"role": "user", "content": told}], "reward_model": {"ground_truth": "7"}}),
+        json!({"prompt": "Halve 2/3. Please reason step by step, and put your final answer within \\boxed{}.",
+               "solution": "It is \\boxed{\\frac{1}{3}}."}),
+        json!({"problem": "Count\nto 5.", "answer": 5, "solution": "One, two .."}),
+    ];
+    let good = convert("math_problems.py", &[], &lines(&given));
+    assert!(good.status.success(), "{good:?}");
+    let expected = [
+        json!({"prompt": "What is 3+4?", "label": "7"}),
+        json!({"prompt": "Halve 2/3.", "label": "\\frac{1}{3}"}),
+        json!({"prompt": "Count\nto 5.", "label": "5"}),
+    ];
+    assert_eq!(tasks(&good), expected);
+    let kept = convert("math_problems.py", &["--keep-instructions"], &lines(&given[..1]));
+    assert_eq!(tasks(&kept)[0]["prompt"], told);
+    let bad = [
+        json!({"problem": "Prove it.", "solution": "It is clear."}),
+        json!([1]),
+        given[3].clone(),
+    ];
+    let bad = convert("math_problems.py", &[], &format!("{}{{", lines(&bad)));
+    assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 1));
+    let said = String::from_utf8_lossy(&bad.stderr);
+    for (line, what) in [("line 1", "no answer"), ("line 2", "no JSON object"), ("line 4", "")] {
+        assert!(said.lines().any(|l| l.starts_with(line) && l.contains(what)), "{said}");
+    }
+}
+
+/// What comes out is played: a coordinator checks every line of a source with the workflow before it begins.
+#[test]
+fn mtmeddialog_lines_become_cases_that_can_be_played() {
+    let given = [
+        json!({"prompt": [{"role": "system", "content": "rules"}, {"role": "user", "content": "My throat is sore."}],
+               "reward_model": {"ground_truth": {"diagnosis": "angina", "recommendation": "rest"},
+                                "enhanced_description": "It has hurt for a week."}}),
+        json!({"prompt": "..", "metadata": {"chief_complaint": "My knee hurts.", "self_report": "I fell.",
+               "solution": "Diagnosis: a sprain\nRecommendation: cool it", "facts": {"fall": "yes"}}}),
+    ];
+    let output = convert("doctor_patient.py", &[], &lines(&given));
+    assert!(output.status.success(), "{output:?}");
+    let cases = tasks(&output);
+    let expected = [
+        json!({"prompt": "My throat is sore.", "label": {"diagnosis": "angina", "recommendation": "rest"},
+               "metadata": {"self_report": "It has hurt for a week."}}),
+        json!({"prompt": "My knee hurts.", "label": {"diagnosis": "a sprain", "recommendation": "cool it"},
+               "metadata": {"self_report": "I fell.", "facts": {"fall": "yes"}}}),
+    ];
+    assert_eq!(cases, expected);
+    let folder = tempfile::tempdir().unwrap();
+    let (file, config) = (folder.path().join("cases.jsonl"), folder.path().join("config.toml"));
+    let tiny = std::fs::read_to_string(Program::root().join("configs/doctor-patient.toml")).unwrap();
+    let check = |cases: &[Value]| {
+        std::fs::write(&file, lines(cases)).unwrap();
+        let source = format!("source = \"jsonl:{}\"", file.display());
+        let text = tiny.replace("source = \"jsonl:configs/data/cases-tiny.jsonl\"", &source);
+        std::fs::write(&config, text).unwrap();
+        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+        program.output(&["check", "-q", config.to_str().unwrap()])
+    };
+    assert!(check(&cases[1..]).status.success());
+    // The rule judges by facts, and the first case has none.
+    let refused = check(&cases);
+    assert_eq!(refused.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains("tasks.source: task 1 of cases: metadata.facts is missing"),
+        "{said}"
+    );
+    let bad = convert("doctor_patient.py", &["--report", "notes"], &lines(&given));
+    assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 0));
+    assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it has no self report"));
+}

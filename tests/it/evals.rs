@@ -1,0 +1,392 @@
+//! Evaluations with weights of one's choosing, cross-play, comparisons, and the table of all recipes.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+use tests::program::{Program, metrics};
+use tests::small::Small;
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// Runs a configuration to its end; answers with its folder.
+fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
+    let runs = program.runs();
+    std::fs::create_dir_all(&runs).unwrap();
+    let file = config.write(&runs.join("config-under-test.toml"));
+    let mut args = vec!["run", file.to_str().unwrap(), "--folder", runs.to_str().unwrap()];
+    args.extend(more);
+    program.succeed(&args);
+    program.run_folder()
+}
+
+/// A metric's value of each task.
+type Values = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// The evaluations of a run, task by task, in the order of their steps.
+fn evaluations(run: &Path) -> Vec<Values> {
+    let file = std::fs::read_dir(run.join("evals")).unwrap().next().unwrap().unwrap();
+    let lines = tests::program::json_lines(&file.path());
+    lines
+        .into_iter()
+        .map(|line| serde_json::from_value(line["values"].clone()).unwrap())
+        .collect()
+}
+
+/// What `dyad eval` measured of the greedy conversations of `[eval]`, in the same shape.
+fn measured(program: &Program, args: &[&str]) -> Values {
+    let file = program.runs().join("figures.json");
+    let mut all = vec!["eval", "--json", file.to_str().unwrap()];
+    all.extend(args);
+    program.succeed(&all);
+    let mut values = Values::new();
+    let found = json(&file);
+    let sets = found["sets"].as_array().unwrap().iter();
+    // The tasks of [eval], and the verifier's pool.
+    for one in sets.flat_map(|set| set["conversations"].as_array().unwrap()) {
+        for (name, value) in one["figures"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .filter(|(name, _)| *name != "tokens")
+        {
+            let task = one["task"].as_str().unwrap().to_owned();
+            values
+                .entry(name.clone())
+                .or_default()
+                .insert(task, value.as_f64().unwrap());
+        }
+    }
+    values
+}
+
+/// The weights after a warm start are nowhere but in the first checkpoint, which goes.
+#[test]
+fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_start_too() {
+    let whole = Small::of("configs/arithmetic.toml")
+        .set("run.train_steps", 3)
+        .set("defaults.agent.train.checkpoint_every", 1)
+        .set("defaults.agent.train.keep_checkpoints", 1)
+        .set("defaults.agent.train.batch_groups", 4)
+        // Something changes though nothing is right yet.
+        .set("defaults.agent.train.entropy", 0.5)
+        .set("agents.solver.train.optimizer.lr", 0.01)
+        .set("agents.solver.train.warm_start.steps", 120)
+        .set("agents.verifier.train.warm_start.steps", 30)
+        .set("eval.pool", 2)
+        .set("eval.tasks", 40);
+    let adapters = Small::of("configs/two-lora-rewards.toml")
+        .set("run.train_steps", 2)
+        .set("defaults.agent.train.checkpoint_every", 1)
+        .set("defaults.agent.train.keep_checkpoints", 1)
+        .set("defaults.agent.train.batch_groups", 4)
+        .set("defaults.agent.train.loss.kind", "cross_entropy")
+        .set("defaults.agent.train.optimizer.lr", 0.01)
+        .set("agents.a.train.warm_start.steps", 10)
+        .set("agents.b.train.warm_start.steps", 10)
+        .set("eval.tasks", 20);
+    for config in [whole, adapters] {
+        let program = program();
+        let folder = run(&program, &config, &[]);
+        let path = folder.to_str().unwrap();
+        let found = evaluations(&folder);
+        assert_eq!(found.len(), 2);
+        assert_ne!(found[0], found[1], "training changed something");
+        for agent in std::fs::read_dir(folder.join("checkpoints")).unwrap() {
+            assert!(!agent.unwrap().path().join("step-0").exists());
+        }
+        assert_eq!(measured(&program, &["--run", &format!("{path}@initial")]), found[0]);
+        assert_eq!(measured(&program, &["--run", path]), found[1]);
+        // A configuration alone does not have what a warm start makes.
+        let file = program.runs().join("config-under-test.toml");
+        let refused = program.output(&["eval", file.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(
+            refused.status.code() == Some(2) && said.contains("RUN@initial"),
+            "{said}"
+        );
+    }
+}
+
+fn signal() -> Small {
+    Small::of("configs/signal.toml")
+        .set("run.train_steps", 4)
+        .set("eval.every", 100)
+        .set("defaults.agent.train.checkpoint_every", 2)
+}
+
+#[test]
+fn weights_are_chosen_by_run_step_folder_and_agent_and_samples_are_told_by_k() {
+    let program = program();
+    let folder = run(&program, &signal(), &[]);
+    let path = folder.to_str().unwrap();
+    let found = evaluations(&folder);
+    let config = program.runs().join("config-under-test.toml");
+    let config = config.to_str().unwrap();
+    // Nothing is kept of a run without a warm start: it is made again from the seed.
+    assert!(!folder.join("initial").exists());
+    assert_eq!(measured(&program, &["--run", &format!("{path}@initial")]), found[0]);
+    assert_eq!(measured(&program, &[config]), found[0]);
+    assert_eq!(measured(&program, &["--run", &format!("{path}@4")]), found[1]);
+    let (a, b) = (folder.join("checkpoints/a/step-4"), folder.join("checkpoints/b"));
+    let latest = std::fs::read_to_string(b.join("LATEST")).unwrap();
+    let (a, b) = (
+        format!("a={}", a.display()),
+        format!("b={}", b.join(latest.trim()).display()),
+    );
+    assert_eq!(
+        measured(&program, &[config, "--checkpoint", &a, "--checkpoint", &b]),
+        found[1]
+    );
+    let gone = program.output(&["eval", "--run", &format!("{path}@3")]);
+    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert!(
+        gone.status.code() == Some(2) && said.contains("kept are: 2, 4"),
+        "{said}"
+    );
+
+    let file = program.runs().join("sampled.json");
+    let sampled = [
+        "eval",
+        "--run",
+        path,
+        "--samples",
+        "4",
+        "--temperature",
+        "0.7",
+        "--json",
+        file.to_str().unwrap(),
+    ];
+    let printed = program.succeed(&sampled);
+    assert!(printed.contains("avg@4") && printed.contains("pass@2"), "{printed}");
+    let first = json(&file);
+    program.succeed(&sampled);
+    assert_eq!(json(&file), first, "samples repeat");
+    let conversations = first["sets"][0]["conversations"].as_array().unwrap();
+    assert_eq!(conversations.len(), 16 * 5);
+    let rows = first["sets"][0]["score"]["rows"].as_array().unwrap();
+    let success = rows.iter().find(|row| row["figure"] == "success").unwrap();
+    let sum: f64 = conversations
+        .iter()
+        .filter(|one| one["sample"].is_u64())
+        .map(|one| one["figures"]["success"].as_f64().unwrap())
+        .sum();
+    let avg = success["avg"]["mean"].as_f64().unwrap();
+    assert!((avg - sum / 64.0).abs() < 1e-12 && (success["pass"]["1"]["mean"].as_f64().unwrap() - avg).abs() < 1e-12);
+}
+
+#[test]
+fn a_suite_of_a_preset_needs_its_file_alone() {
+    let program = program();
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let tasks = program.runs().join("aime.jsonl");
+    std::fs::write(
+        &tasks,
+        "{\"problem\": \"2+3=\", \"answer\": \"5\"}\n{\"problem\": \"1+1=\", \"answer\": \"2\"}\n",
+    )
+    .unwrap();
+    let config = Small::of("configs/programs.toml")
+        .set("workflow.kind", "solo")
+        .set("graders.correct.kind", "integer")
+        .without("workflow.process")
+        .without("agents.verifier");
+    let file = program.runs().join("config.toml");
+    let text = std::fs::read_to_string(config.write(&file)).unwrap();
+    let mut table: toml::Table = text.parse().unwrap();
+    let workflow = table["workflow"].as_table_mut().unwrap();
+    let roles = workflow["roles"].as_table_mut().unwrap();
+    roles.retain(|role, _| role == "solver");
+    workflow.remove("reward");
+    workflow.insert(
+        "params".into(),
+        "prompts = \"short\"".parse::<toml::Table>().unwrap().into(),
+    );
+    std::fs::write(&file, table.to_string()).unwrap();
+    let suite = format!("aime24={}", tasks.display());
+    let out = program.runs().join("suite.json");
+    let printed = program.succeed(&[
+        "eval",
+        file.to_str().unwrap(),
+        "--suite",
+        &suite,
+        "--samples",
+        "3",
+        "--json",
+        out.to_str().unwrap(),
+    ]);
+    assert!(
+        printed.contains("aime24: 2 tasks, greedy and 3 samples of each at temperature 0.6"),
+        "{printed}"
+    );
+    assert!(printed.contains("maj@3"), "{printed}");
+    let set = &json(&out)["sets"][0];
+    assert_eq!(set["conversations"].as_array().unwrap().len(), 2 * 4);
+    assert!(set["conversations"][0]["answer"].is_string());
+    let unknown = program.output(&["eval", file.to_str().unwrap(), "--suite", "other"]);
+    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
+    assert!(unknown.status.code() == Some(2) && said.contains("math500"), "{said}");
+}
+
+#[test]
+fn cross_play_and_comparisons_have_the_figures_of_the_runs() {
+    let program = program();
+    let runs = program.runs();
+    let folders: Vec<PathBuf> = ["0", "1"]
+        .iter()
+        .map(|seed| {
+            std::fs::create_dir_all(&runs).unwrap();
+            let base = runs.join(format!("seed-{seed}"));
+            let file = signal().write(&runs.join("config-under-test.toml"));
+            let (file, base_text) = (file.to_str().unwrap(), base.to_str().unwrap());
+            program.succeed(&["run", file, "--seed", seed, "--folder", base_text]);
+            let mut entries = std::fs::read_dir(&base).unwrap();
+            entries.next().unwrap().unwrap().path()
+        })
+        .collect();
+    let mean = |values: &Values, metric: &str| {
+        let values = &values[metric];
+        values.values().sum::<f64>() / values.len() as f64
+    };
+    let ends: Vec<Vec<Values>> = folders.iter().map(|folder| evaluations(folder)).collect();
+    let over_runs = |at: usize, metric: &str| ends.iter().map(|ends| mean(&ends[at], metric)).sum::<f64>() / 2.0;
+    let paths: Vec<&str> = folders.iter().map(|folder| folder.to_str().unwrap()).collect();
+
+    let out = runs.join("cross.json");
+    let printed = program.succeed(&["cross-play", paths[0], paths[1], "--json", out.to_str().unwrap()]);
+    assert!(
+        printed.contains("a trained, others initial") && printed.contains("2 runs, Student's t"),
+        "{printed}"
+    );
+    let table = json(&out);
+    assert_eq!(table["figures"], serde_json::json!(["success", "reward/a", "reward/b"]));
+    let cells = table["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 4);
+    for metric in ["success", "reward/a", "reward/b"] {
+        let of_cell = |at: usize| cells[at][1][metric]["mean"].as_f64().unwrap();
+        assert!(
+            (of_cell(0) - over_runs(0, metric)).abs() < 1e-12,
+            "all initial: {metric}"
+        );
+        assert!(
+            (of_cell(3) - over_runs(1, metric)).abs() < 1e-12,
+            "all trained: {metric}"
+        );
+        let all = table["differences"].as_array().unwrap().last().unwrap()[1][metric]["mean"]
+            .as_f64()
+            .unwrap();
+        assert!((all - (of_cell(3) - of_cell(0))).abs() < 1e-12);
+    }
+
+    let out = runs.join("compare.json");
+    let printed = program.succeed(&["compare", paths[0], paths[1], "--json", out.to_str().unwrap()]);
+    assert!(
+        printed.contains("tasks, paired") && printed.contains("trained tokens"),
+        "{printed}"
+    );
+    let row = &json(&out)["rows"][0];
+    assert_eq!(row["metric"], "success");
+    let expected = mean(&ends[1][1], "success") - mean(&ends[0][1], "success");
+    assert!((row["difference"]["mean"].as_f64().unwrap() - expected).abs() < 1e-12);
+    let one_sided = program.output(&["compare", "--a", paths[0], "--b", paths[0], paths[1]]);
+    assert_eq!(one_sided.status.code(), Some(2));
+}
+
+#[test]
+fn a_recipe_is_learnt_over_seeds_and_told_with_cross_play() {
+    let program = program();
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let file = signal().write(&program.runs().join("config-under-test.toml"));
+    let base = program.runs().join("learn");
+    let printed = program.succeed(&[
+        "learn",
+        file.to_str().unwrap(),
+        "--seeds",
+        "2",
+        "--steps",
+        "2",
+        "--folder",
+        base.to_str().unwrap(),
+    ]);
+    let learnt = |metric: &str| {
+        printed
+            .lines()
+            .any(|line| line.starts_with(metric) && line.contains(" -> "))
+    };
+    assert!(
+        learnt("success") && learnt("reward/a") && learnt("reward/b"),
+        "{printed}"
+    );
+    assert!(printed.contains("all trained - a trained, others initial"), "{printed}");
+}
+
+/// Over the real RabbitMQ and Redis, as `make recipes` does.
+#[test]
+fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
+    let program = program();
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let out = program.runs().join("recipes.json");
+    let broken = program.runs().join("broken.toml");
+    std::fs::write(&broken, "[run]\nname = \"broken\"\n").unwrap();
+    let base = program.runs().join("base");
+    let output = program.output(&[
+        "recipes",
+        "configs/signal.toml",
+        broken.to_str().unwrap(),
+        "configs/doctor-patient-8b.toml",
+        "configs/guess-number.toml",
+        "--steps",
+        "2",
+        "--folder",
+        base.to_str().unwrap(),
+        "--json",
+        out.to_str().unwrap(),
+    ]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("recipes failed: broken") && said.contains("servers or programs that you start: doctor-patient-8b"),
+        "{said}"
+    );
+    let rows = json(&out);
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    for row in [&rows[0], &rows[2]] {
+        assert!(row["failed"].is_null(), "{row}");
+        let folder = PathBuf::from(row["run"].as_str().unwrap());
+        let ends = evaluations(&folder);
+        let mean = |at: usize, metric: &str| {
+            let values = &ends[at][metric];
+            values.values().sum::<f64>() / values.len() as f64
+        };
+        let close = |found: &Value, expected: f64| (found.as_f64().unwrap() - expected).abs() < 1e-9;
+        let last = ends.len() - 1;
+        assert!(
+            close(&row["success"]["before"], mean(0, "success"))
+                && close(&row["success"]["after"], mean(last, "success"))
+        );
+        for one in row["agents"].as_array().unwrap() {
+            let agent = one["agent"].as_str().unwrap();
+            let metric = format!("reward/{agent}");
+            assert!(
+                close(&one["reward"]["before"], mean(0, &metric))
+                    && close(&one["reward"]["after"], mean(last, &metric))
+            );
+            let lines = metrics(&folder, "train");
+            let samples: u64 = lines
+                .iter()
+                .filter(|line| line["agent"] == agent)
+                .map(|line| line["samples"].as_u64().unwrap())
+                .sum();
+            assert!(samples > 0 && one["samples"].as_u64() == Some(samples), "{row}");
+        }
+    }
+    // Speaker and listener say one word each.
+    assert!((rows[0]["turns"].as_f64().unwrap() - 2.0).abs() < 1e-9, "{}", rows[0]);
+    assert!(rows[2]["turns"].as_f64().unwrap() > 2.0, "{}", rows[2]);
+}

@@ -1,0 +1,300 @@
+//! Participants over RabbitMQ: the same conversations as a Rust type and a program play, and nothing lost when one dies.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use broker::bus::{Bus, Outgoing};
+use broker::ids::RunId;
+use broker::protocol::Kind;
+use broker::topology::Topology;
+use configs::ParticipantName;
+use serde_json::Value;
+use tests::letters::connect;
+use tests::program::{Program, json_lines, wait_for};
+use tests::servers::Servers;
+use tests::small::Small;
+use tests::trace::audit;
+
+const PATIENCE: Duration = Duration::from_secs(180);
+const NAME: &str = "referee";
+/// What roles say: right and wrong answers, verdicts of both kinds and none.
+const SAYS: [&str; 7] = [
+    "solver=5",
+    "solver=6",
+    "verifier=approve",
+    "verifier=reject",
+    "verifier=hm",
+    "retry=5",
+    "retry=7",
+];
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+/// A Python with pika, where the tests have one.
+fn python() -> Option<String> {
+    let python = std::env::var("DYAD_TEST_PYTHON").ok();
+    if python.is_none() {
+        println!("skipped: DYAD_TEST_PYTHON names no Python with pika (`make test` sets it)");
+    }
+    python
+}
+
+/// The shipped participant as a process, ended with the test.
+struct Participant(Child);
+
+impl Participant {
+    fn start(python: &str, broker: &str, run: &str) -> Self {
+        let child = Command::new(python)
+            .arg(Program::root().join("configs/programs/remote_workflow.py"))
+            .arg(NAME)
+            .env("DYAD_BROKER", broker)
+            .env("DYAD_RUN", run)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// `configs/programs.toml` with a workflow of this kind; time limits are long, for a busy machine takes its time.
+fn configuration(kind: &str) -> Small {
+    let config = Small::of("configs/programs.toml")
+        .set("workflow.kind", kind)
+        .set("workflow.process.timeout", "120s");
+    if kind == "solve-verify" {
+        config
+            .set("workflow.params.prompts", "short")
+            .set("graders.correct.kind", "integer")
+    } else {
+        config
+    }
+}
+
+/// The contract kit: sixteen conversations of each task with scripted answers, as `dyad workflow test` prints them.
+fn played(program: &Program, config: &Path, more: &[&str]) -> Vec<Value> {
+    let tasks = program.runs().parent().unwrap().join("tasks.jsonl");
+    let lines = "{\"id\": \"sum\", \"prompt\": \"2+3=\", \"label\": 5}\n{\"id\": \"other\", \"prompt\": \"3+4=\", \"label\": 7}\n";
+    std::fs::write(&tasks, lines).unwrap();
+    let (config, tasks) = (config.to_str().unwrap(), tasks.to_str().unwrap());
+    let mut args = vec![
+        "workflow",
+        "test",
+        config,
+        "--task",
+        tasks,
+        "--members",
+        "16",
+        "--seed",
+        "3",
+        "--json",
+    ];
+    args.extend(SAYS.iter().flat_map(|say| ["--say", say]));
+    args.extend(more);
+    let output = program.output(&args);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    printed
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect()
+}
+
+/// What agents said and earned: what must be the same whoever decides it.
+fn essence(transcript: &Value) -> (Vec<(String, String)>, Value) {
+    let turns = transcript["turns"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let said = turns
+        .filter(|turn| turn["agent"] != "program")
+        .map(|turn| (text(&turn["role"]), text(&turn["text"])));
+    (said.collect(), transcript["rewards"].clone())
+}
+
+#[test]
+fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
+    let Some(python) = python() else { return };
+    let (program, servers) = (program(), Servers::start());
+    let file = |kind: &str| {
+        let name = kind.split(':').next().unwrap();
+        configuration(kind).write(&program.runs().parent().unwrap().join(format!("{name}.toml")))
+    };
+    let broker = servers.rabbit.url();
+    let _participant = Participant::start(&python, &broker, "contract");
+    let rust = played(&program, &file("solve-verify"), &[]);
+    let process = played(&program, &file("process:configs/programs/solve_verify.py"), &[]);
+    let over = ["--broker", &broker, "--run", "contract"];
+    let remote = played(&program, &file("remote:referee"), &over);
+    assert_eq!((rust.len(), process.len(), remote.len()), (32, 32, 32));
+    let retries = rust.iter().filter(|one| one["rewards"].get("retry").is_some()).count();
+    assert!(
+        (1..32).contains(&retries),
+        "{retries} of 32 retried: the answers reach too little"
+    );
+    for ((rust, process), remote) in rust.iter().zip(&process).zip(&remote) {
+        assert_eq!(rust["status"], "completed");
+        assert_eq!(essence(rust), essence(process));
+        assert_eq!(process, remote, "the same decisions in the same words");
+    }
+    // A grader over RabbitMQ pays what the rule pays.
+    let config = configuration("solve-verify").set("graders.correct.kind", "remote:referee");
+    let config = config
+        .set("graders.correct.timeout", "120s")
+        .write(&program.runs().parent().unwrap().join("graded.toml"));
+    let graded = played(&program, &config, &over);
+    assert_eq!(graded.len(), 32);
+    for (rule, remote) in rust.iter().zip(&graded) {
+        assert_eq!(essence(rule), essence(remote));
+    }
+    let missing = program.output(&[
+        "workflow",
+        "test",
+        config.to_str().unwrap(),
+        "--task",
+        "configs/programs/task.json",
+    ]);
+    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
+    assert!(missing.status.code() == Some(2) && said.contains("--broker"), "{said}");
+}
+
+/// A live run of the shipped configuration.
+struct Live {
+    program: Program,
+    running: tests::program::Running,
+    run: PathBuf,
+    broker: String,
+}
+
+fn live(steps: &str) -> Live {
+    let program = program();
+    let config = Small::of("configs/remote.toml")
+        .set("workflow.process.timeout", "120s")
+        .set("workflow.process.workers", 2)
+        .write(&program.runs().parent().unwrap().join("remote.toml"));
+    let (config, runs) = (config.to_str().unwrap(), program.runs());
+    let running = program.start(&["up", config, "--steps", steps, "--folder", runs.to_str().unwrap()]);
+    let run = program.run_folder();
+    let broker = wait_for("the broker", PATIENCE, || {
+        let text = std::fs::read(run.join("connection.json")).ok()?;
+        let connection: Value = serde_json::from_slice(&text).ok()?;
+        connection["broker"].as_str().map(str::to_owned)
+    });
+    Live {
+        program,
+        running,
+        run,
+        broker,
+    }
+}
+
+impl Live {
+    fn id(&self) -> &str {
+        self.run.file_name().unwrap().to_str().unwrap()
+    }
+
+    fn says(&self, words: &str) -> bool {
+        let lines = json_lines(&self.run.join("logs/coordinator.jsonl"));
+        lines.iter().any(|line| line.to_string().contains(words))
+    }
+
+    fn conversations(&self) -> usize {
+        let files = std::fs::read_dir(self.run.join("transcripts"));
+        let files = files.into_iter().flatten().flatten();
+        files.map(|file| json_lines(&file.path()).len()).sum()
+    }
+}
+
+#[test]
+fn a_run_waits_for_its_participant_and_loses_nothing_when_it_is_killed() {
+    let Some(python) = python() else { return };
+    let mut live = live("4");
+    wait_for("the warning that nobody is there", PATIENCE, || {
+        live.says("no copy of the participant is connected").then_some(())
+    });
+    assert_eq!(live.conversations(), 0);
+    let first = Participant::start(&python, &live.broker, live.id());
+    wait_for("conversations", PATIENCE, || (live.conversations() >= 8).then_some(()));
+    // SIGKILL, with questions in its hands.
+    drop(first);
+    // What nobody asked for, in the name of the participant and in another's, and what is no answer.
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(nonsense(&live));
+    let _second = Participant::start(&python, &live.broker, live.id());
+    let _third = Participant::start(&python, &live.broker, live.id());
+    live.running.finish(PATIENCE);
+    for agent in ["solver", "verifier"] {
+        let audit = audit(&live.run, agent);
+        assert!(
+            audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
+            "{agent}: {audit:?}"
+        );
+    }
+    let failed = json_lines(&live.run.join("logs/coordinator.jsonl"));
+    let failed = failed
+        .iter()
+        .filter(|line| line.to_string().contains("has no answer"))
+        .count();
+    assert_eq!(failed, 0, "no question failed: what was not acked came again");
+    let _ = &live.program;
+}
+
+/// Publishes answers that no question waits for to every coordinator of the run.
+async fn nonsense(live: &Live) {
+    let topology = Topology::new(RunId::new(live.id()).unwrap());
+    let bus = connect(&live.broker).await;
+    let questions = topology.questions(&ParticipantName::new(NAME).unwrap());
+    // Whoever asks says where the answer goes.
+    let mut asked = bus.consume(&questions, 1).await.unwrap();
+    let question = asked.next().await.unwrap();
+    let key = question.header("answer_key").unwrap().to_owned();
+    let correlation = question.correlation_id.clone();
+    let incarnation = key.split('.').nth(1).unwrap();
+    let own = topology.to_answers(incarnation, NAME);
+    assert_eq!(own.routing_key, key);
+    let other = topology.to_answers(incarnation, "somebody");
+    for (n, (to, correlation)) in [
+        (own.clone(), Some("late-1".to_owned())),
+        (own.clone(), None),
+        (other, correlation),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let message = Outgoing {
+            to,
+            kind: Kind::Question,
+            message_id: format!("nonsense-{n}"),
+            correlation_id: correlation,
+            headers: Vec::new(),
+            body: b"{".to_vec().into(),
+            durable: true,
+        };
+        bus.publish(message).await.unwrap();
+    }
+    question.acker.reject(true).await;
+    bus.close().await;
+}
+
+#[test]
+fn with_a_broker_in_memory_a_participant_is_refused_by_name() {
+    let program = program();
+    let config = configuration("remote:referee").write(&program.runs().parent().unwrap().join("memory.toml"));
+    for command in ["check", "run"] {
+        let output = program.output(&[command, config.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        assert!(
+            said.contains("run.broker") && said.contains("referee"),
+            "{command}: {said}"
+        );
+    }
+}

@@ -1,0 +1,80 @@
+//! The model of a checkpoint, kept when the checkpoint itself goes.
+
+use std::fs;
+use std::path::Path;
+
+use super::error::CheckpointError;
+use super::folder::{sync_folder, write_synced};
+use super::manifest::{MANIFEST, Manifest};
+
+/// What a trainer goes on with and no engine needs.
+const OF_TRAINING: [&str; 2] = ["optimizer.safetensors", "state.json"];
+
+/// Makes `target` a folder with the model or adapter of the checkpoint in `folder`, with its tokenizer and a manifest of its own,
+/// whole or not at all. Files are linked, so that they take no room while the checkpoint is there, and copied where that cannot be.
+///
+/// # Errors
+/// [`CheckpointError`]; then there is no `target`.
+pub fn keep_model(folder: &Path, target: &Path) -> Result<(), CheckpointError> {
+    let mut manifest = Manifest::read(folder)?;
+    manifest
+        .files
+        .retain(|name, _| !OF_TRAINING.contains(&name.as_str()) && !name.contains('/'));
+    let aside = target.with_extension("new");
+    if aside.is_dir() {
+        fs::remove_dir_all(&aside).map_err(CheckpointError::io("removing", &aside))?;
+    }
+    fs::create_dir_all(&aside).map_err(CheckpointError::io("making", &aside))?;
+    for name in manifest.files.keys() {
+        let (from, to) = (folder.join(name), aside.join(name));
+        if fs::hard_link(&from, &to).is_err() {
+            fs::copy(&from, &to).map_err(CheckpointError::io("copying", &from))?;
+        }
+    }
+    write_synced(&aside.join(MANIFEST), manifest.to_json().as_bytes())?;
+    sync_folder(&aside)?;
+    fs::rename(&aside, target).map_err(CheckpointError::io("naming", target))?;
+    target.parent().map_or(Ok(()), sync_folder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::checkpoint::{CheckpointStore, sound};
+
+    #[test]
+    fn the_model_stays_whole_when_its_checkpoint_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let mut store = CheckpointStore::new(&root.path().join("checkpoints"), 1);
+        let mut save = |step: u64| {
+            store.save(step, "digest", |folder| {
+                for name in [
+                    "model.safetensors",
+                    "optimizer.safetensors",
+                    "state.json",
+                    "reference/model.safetensors",
+                ] {
+                    folder.add(name, |path| {
+                        fs::write(path, format!("{name} {step}")).map_err(CheckpointError::io("writing", path))
+                    })?;
+                }
+                Ok(())
+            })
+        };
+        let first = save(0).unwrap().folder;
+        let kept = root.path().join("a");
+        // What a crash left aside is no hindrance.
+        fs::create_dir_all(kept.with_extension("new")).unwrap();
+        keep_model(&first, &kept).unwrap();
+        save(1).unwrap();
+        assert!(!first.exists());
+        let found = sound(&kept).unwrap();
+        assert_eq!(found.manifest.files.keys().collect::<Vec<_>>(), ["model.safetensors"]);
+        assert_eq!(
+            fs::read_to_string(kept.join("model.safetensors")).unwrap(),
+            "model.safetensors 0"
+        );
+        fs::write(kept.join("model.safetensors"), "model.safetensors 1").unwrap();
+        assert!(sound(&kept).is_err(), "damage is found");
+    }
+}

@@ -1,0 +1,133 @@
+//! Activation checkpointing: the very gradients.
+
+use broker::protocol::train::Surrogate;
+use configs::Dtype;
+
+use super::*;
+use crate::model::{LoraShape, Module};
+
+/// Groups with prompts long enough that what they share is computed once, and a conversation that goes on.
+fn long_batch() -> TrainBatch {
+    let mut spans = Vec::new();
+    for group in 0..2u32 {
+        let parent = spans.len() as u32;
+        let ids = |n: u32, salt: u32| {
+            (0..n)
+                .map(|i| (i * 7 + i * i + salt * 5 + group) % 24)
+                .collect::<Vec<u32>>()
+        };
+        spans.push(Span {
+            ids: ids(18, 1),
+            mask: vec![false; 18],
+            behaviour_lp: vec![0.0; 18],
+            ..Span::default()
+        });
+        for member in 0..4u32 {
+            let n = 2 + (member * 3 + group) % 6;
+            spans.push(Span {
+                parent: Some(parent),
+                ids: ids(n, 2 + member),
+                mask: vec![true; n as usize],
+                behaviour_lp: vec![-2.5; n as usize],
+                advantage: member as f32 - 1.5,
+                answer: 4 * group + member,
+                weight: 1.0 / 40.0,
+                temperature: 1.0,
+                ..Span::default()
+            });
+        }
+    }
+    TrainBatch { spans, tokens: 40 }
+}
+
+fn gradient(
+    make: &impl Fn(TrainerOptions) -> Trainer,
+    budget: usize,
+    loss: &Loss,
+    checkpoint: bool,
+) -> (Vec<f32>, LossStats) {
+    let mut trainer = make(TrainerOptions {
+        micro_batch_tokens: budget,
+        checkpoint_activations: checkpoint,
+        ..TrainerOptions::default()
+    });
+    let (batch, loss) = (long_batch(), *loss);
+    let stats = loss_of(
+        trainer
+            .execute(TrainCommand::ForwardBackward { seq: 0, batch, loss })
+            .unwrap(),
+    );
+    (trainer.model.grad().try_into().unwrap(), stats)
+}
+
+fn check(make: impl Fn(TrainerOptions) -> Trainer) {
+    tch::set_num_threads(1);
+    let sequences = Loss::Policy(Policy {
+        surrogate: Surrogate::Gspo { low: 0.2, high: 0.28 },
+        ..Policy::clipped(0.2, 0.28)
+    });
+    for loss in [POLICY, sequences] {
+        for budget in [30, 4096] {
+            let (plain, stats) = gradient(&make, budget, &loss, false);
+            let (again, told) = gradient(&make, budget, &loss, true);
+            assert!(plain.iter().any(|g| *g != 0.0));
+            assert_eq!(plain, again, "of {loss:?} in micro-batches of {budget}");
+            assert_eq!(stats, told);
+        }
+    }
+}
+
+fn weights(shape: &ModelShape) -> Weights {
+    let init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+    Weights::random(shape, init, 3).unwrap()
+}
+
+#[test]
+fn a_layer_that_is_computed_again_has_the_same_gradient_bit_for_bit() {
+    for tied in [false, true] {
+        check(|options| Trainer::new(shape(tied), weights(&shape(tied)), options).unwrap());
+    }
+}
+
+/// Products of a size that is computed otherwise where a gradient is wanted.
+#[test]
+fn so_it_has_where_products_are_large() {
+    let wide = ModelShape {
+        hidden: 384,
+        head_dim: 96,
+        intermediate: 768,
+        ..shape(false)
+    };
+    check(|options| Trainer::new(wide.clone(), weights(&wide), options).unwrap());
+}
+
+#[test]
+fn so_it_has_in_bf16() {
+    check(|options| {
+        let options = TrainerOptions {
+            dtype: Dtype::Bf16,
+            ..options
+        };
+        Trainer::new(shape(false), weights(&shape(false)), options).unwrap()
+    });
+}
+
+#[test]
+fn so_have_adapters_of_every_module_of_some_and_of_the_head_alone() {
+    let some = |modules: &[Module]| LoraShape {
+        rank: 2,
+        alpha: 4.0,
+        targets: modules.iter().copied().collect(),
+    };
+    for modules in [&Module::ALL[..], &[Module::Down], &[Module::Head]] {
+        check(|options| {
+            let adapter = Weights::adapter(&shape(false), &some(modules), 5).unwrap();
+            let _guard = tch::no_grad_guard();
+            let _ = adapter.flat().shallow_clone().f_add_scalar_(0.01).unwrap();
+            Trainer::with_base(shape(false), weights(&shape(false)), adapter, options).unwrap()
+        });
+    }
+}
