@@ -1,11 +1,13 @@
 //! Agents whose engines are processes of their own.
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tests::program::{Program, Running, json_lines, wait_for};
 use tests::small::Small;
 use tests::trace::{audit, digests};
@@ -154,4 +156,67 @@ fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
     assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
     assert_eq!(trained(&run, "a"), usize::try_from(STEPS).unwrap());
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
+}
+
+/// Token ids and the bits of their log-probs.
+type Said = (Vec<u64>, Vec<u64>);
+
+/// Has an agent's front go on behind a prompt, of another length for each `n`. `None` while it is not there.
+fn completion(port: u16, n: u64) -> Option<Said> {
+    let prompt: Vec<u64> = (0..3 + 29 * n).map(|i| (i * 7 + n) % 32).collect();
+    let body = json!({
+        "model": "b", "prompt": prompt, "max_tokens": 20, "seed": n, "temperature": 1, "logprobs": 0, "return_token_ids": true,
+    });
+    let body = body.to_string();
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let head =
+        "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Type: application/json";
+    write!(stream, "{head}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    if head.starts_with("HTTP/1.1 503") {
+        return None;
+    }
+    assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+    let answer: Value = serde_json::from_str(body).unwrap();
+    let list = |path: &str| answer.pointer(path).unwrap().as_array().unwrap().clone();
+    let ids = list("/choices/0/token_ids");
+    let logprobs = list("/choices/0/logprobs/token_logprobs");
+    assert_eq!(ids.len(), logprobs.len());
+    Some((
+        ids.iter().map(|id| id.as_u64().unwrap()).collect(),
+        logprobs.iter().map(|lp| lp.as_f64().unwrap().to_bits()).collect(),
+    ))
+}
+
+/// `engine.deterministic`: clients of an agent get the same bits by themselves and in any company, of others and of the run.
+#[test]
+fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
+    const REQUESTS: u64 = 9;
+    let (program, port) = (program(), quiet_port());
+    let config = apart(short())
+        .set("run.mode", "async")
+        .set("run.train_steps", 1_000_000)
+        .set("defaults.agent.model.random.hidden", 128)
+        .set("defaults.agent.model.random.intermediate", 256)
+        .set("defaults.agent.model.random.max_context", 300)
+        .set("defaults.agent.train.max_staleness", 2)
+        .set("defaults.agent.train.checkpoint_every", 0)
+        .set("agents.b.train.enabled", false)
+        .set("agents.b.engine.deterministic", true)
+        .set("agents.b.http.listen", format!("127.0.0.1:{port}"));
+    let mut running = start(&program, "up", &config);
+    let ask = |n| wait_for("an answer", PATIENCE, || completion(port, n));
+    let alone: Vec<Said> = (0..REQUESTS).map(ask).collect();
+    assert!(alone.iter().map(|(ids, _)| ids.len()).sum::<usize>() > 60, "{alone:?}");
+    for _ in 0..3 {
+        let together: Vec<Said> = std::thread::scope(|scope| {
+            let asked: Vec<_> = (0..REQUESTS).map(|n| scope.spawn(move || ask(n))).collect();
+            asked.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(together, alone);
+    }
+    assert!(running.running(), "{}", running.log());
+    assert!(trained(&program.run_folder(), "a") > 0, "b played beside it");
 }

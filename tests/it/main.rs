@@ -3,6 +3,7 @@
 
 mod architecture;
 mod arithmetic;
+mod averages;
 mod chaos;
 mod converters;
 mod crash_points;

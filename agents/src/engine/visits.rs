@@ -159,7 +159,7 @@ impl Told {
     }
 
     /// What lies behind the first `told` ids.
-    fn news(request: RequestId, told: usize, ids: &[u32], logprobs: &[f32], spans: &[VersionSpan]) -> Self {
+    pub(super) fn news(request: RequestId, told: usize, ids: &[u32], logprobs: &[f32], spans: &[VersionSpan]) -> Self {
         let new = |span: &VersionSpan| VersionSpan {
             start: span.start.max(told as u32),
             ..*span

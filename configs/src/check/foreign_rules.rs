@@ -75,10 +75,10 @@ fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Rep
         format!("is {name}, whose bits depend on what it computes at the same time: mode \"sync\" promises the same bits; write mode = \"async\", or engine.kind = \"embedded\""),
     );
     report.when(
-        agent.http.is_some(),
+        agent.http.is_some() && engine.kind == EngineKind::Openai,
         format!("{path}.http"),
         &[&kind],
-        format!("is for engines in the agent's process: {name} has a front of its own, so ask it there; remove [{path}.http]"),
+        format!("is for engines that take tokens: {name} takes messages and has a front of its own, so ask it there; remove [{path}.http]"),
     );
 }
 

@@ -20,7 +20,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         // A request's choices go to one engine.
         let slots = agent.engine.slots;
         report.when(
-            matches!(agent.engine.kind, EngineKind::Embedded | EngineKind::Dyad) && http.generations >= slots,
+            agent.engine.kind != EngineKind::Scripted && http.generations >= slots,
             format!("{path}.generations"),
             &[&format!("agents.{name}.engine")],
             format!(

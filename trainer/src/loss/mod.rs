@@ -128,6 +128,9 @@ fn surrogate(surrogate: Surrogate, token: &Token) -> Option<Term> {
 }
 
 #[cfg(test)]
+mod autograd_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use broker::protocol::train::Kl;

@@ -94,11 +94,11 @@ impl Head {
         Ok(())
     }
 
-    fn matrix(&self) -> &Tensor {
+    pub(super) fn matrix(&self) -> &Tensor {
         self.wide.as_ref().map_or(&self.matrix, |wide| &wide.matrix)
     }
 
-    fn delta(&self) -> Option<&Delta> {
+    pub(super) fn delta(&self) -> Option<&Delta> {
         self.wide
             .as_ref()
             .map_or(self.delta.as_ref(), |wide| wide.delta.as_ref())

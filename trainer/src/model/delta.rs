@@ -64,6 +64,25 @@ impl Delta {
         })
     }
 
+    /// The same products of other numbers: a fresh adapter adds 0, whatever its products are computed with.
+    pub(super) fn for_trial(&self) -> Result<Self> {
+        let filled = |part: &Part| -> Result<Part> {
+            let places = Tensor::f_arange(part.b.numel() as i64, (Kind::Float, part.b.device()))?;
+            let values = places.f_mul_scalar(0.3)?.f_add_scalar(0.5)?.f_sin()?;
+            Ok(Part {
+                a: part.a.f_detach()?,
+                b: values.f_view(part.b.size().as_slice())?.f_to_kind(part.b.kind())?,
+                start: part.start,
+                count: part.count,
+            })
+        };
+        Ok(Self {
+            parts: self.parts.iter().map(filled).collect::<Result<_>>()?,
+            width: self.width,
+            scale: self.scale,
+        })
+    }
+
     /// The bottleneck, scaled where it is narrowest.
     fn low(&self, part: &Part, x: &Tensor) -> Result<Tensor> {
         Ok(x.f_matmul(&part.a.f_tr()?)?.f_mul_scalar(self.scale)?)
@@ -137,6 +156,27 @@ mod tests {
             let changed = (apart - y).abs().sum_dim_intlist(&[0i64][..], false, Kind::Float);
             assert_eq!(changed.double_value(&[0]), 0.0);
             assert!(changed.double_value(&[2]) > 0.01);
+        }
+    }
+
+    #[test]
+    fn a_trial_of_what_adds_nothing_adds_something() {
+        for kind in [Kind::Float, Kind::BFloat16] {
+            let options = (kind, Device::Cpu);
+            let fresh = Delta {
+                parts: vec![Part {
+                    a: Tensor::ones([2, 5], options),
+                    b: Tensor::zeros([9, 2], options),
+                    start: 0,
+                    count: 9,
+                }],
+                width: 9,
+                scale: 0.5,
+            };
+            let (x, y) = (Tensor::ones([4, 5], options), Tensor::zeros([4, 9], options));
+            let added = |delta: &Delta| delta.add_to(&y, &x).unwrap().abs().min().double_value(&[]);
+            assert_eq!(added(&fresh), 0.0);
+            assert!(added(&fresh.for_trial().unwrap()) > 1e-3, "{kind:?}");
         }
     }
 }

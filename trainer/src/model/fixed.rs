@@ -16,7 +16,7 @@ use super::cache::KvCache;
 use super::decoder::Decoder;
 use super::error::Result;
 use super::extend::Piece;
-use super::layer::Heads;
+use super::layer::{Heads, Linear};
 use super::prefix::flash;
 
 /// Rows of every product.
@@ -155,22 +155,23 @@ impl Decoder {
         Ok(Tensor::f_cat(&logits, 0)?.f_narrow(0, 0, last.len() as i64)?)
     }
 
-    /// Whether each row of a block is computed to the same bits at every place and beside any others, by every matrix of this model on
-    /// this machine. Computes each of them several times.
+    /// Whether each row of a block is computed to the same bits at every place and beside any others, by every matrix of this model, and of
+    /// its adapter, on this machine. Computes each of them several times.
     pub(crate) fn try_fixed(&self) -> Result<bool> {
         let Some(layer) = self.layers.first() else {
             return Ok(true);
         };
-        let linears = [&layer.qkv, &layer.output, &layer.gate_up, &layer.down];
-        for linear in linears {
+        for linear in [&layer.qkv, &layer.output, &layer.gate_up, &layer.down] {
+            let tried = Linear::for_trial(&linear.weight, linear.bias.as_ref(), linear.delta.as_ref())?;
             if !indifferent(linear.weight.size2()?.1, self.kind(), self.device(), |x| {
-                linear.forward(x)
+                tried.forward(x)
             })? {
                 return Ok(false);
             }
         }
+        let head = Linear::for_trial(self.head.matrix(), None, self.head.delta())?;
         let hidden = self.shape.hidden as i64;
-        indifferent(hidden, Kind::Float, self.device(), |x| self.logits(x))
+        indifferent(hidden, Kind::Float, self.device(), |x| head.forward(x))
     }
 }
 
@@ -225,4 +226,21 @@ fn blocks(all: &Tensor) -> Result<Vec<Tensor>> {
         all.f_contiguous()?
     };
     Ok(padded.f_split(BLOCK as i64, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_that_depends_on_its_neighbours_or_its_place_is_found() {
+        let tried = |compute: &dyn Fn(&Tensor) -> Tensor| {
+            indifferent(24, Kind::Float, Device::Cpu, |x| Ok(compute(x))).unwrap()
+        };
+        assert!(tried(&|x| x * 3.0));
+        assert!(!tried(&|x| x + x.mean_dim(&[0i64][..], true, Kind::Float) * 1e-6));
+        assert!(!tried(&|x| x + Tensor::arange(64, (Kind::Float, Device::Cpu))
+            .unsqueeze(1)
+            * 1e-6));
+    }
 }

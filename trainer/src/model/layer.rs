@@ -37,6 +37,15 @@ impl Linear {
             None => Ok(y),
         }
     }
+
+    /// The same layer, whose adapter adds numbers that are not 0 ([`Delta::for_trial`]).
+    pub(super) fn for_trial(weight: &Tensor, bias: Option<&Tensor>, delta: Option<&Delta>) -> Result<Self> {
+        Ok(Self {
+            weight: weight.shallow_clone(),
+            bias: bias.map(Tensor::shallow_clone),
+            delta: delta.map(Delta::for_trial).transpose()?,
+        })
+    }
 }
 
 /// Queries, keys and values of some tokens, `[tokens, heads or kv_heads, head_dim]`, normed and turned.

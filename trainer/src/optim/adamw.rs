@@ -1,36 +1,58 @@
-//! AdamW over one flat f32 buffer, with moments that can be read and saved.
+//! AdamW over one flat f32 buffer, or over an owner's part of it, with moments that can be read and saved.
 
 use std::ops::Range;
 
 use broker::protocol::train::OptimStep;
 use tch::{Device, Kind, TchError, Tensor};
 
-/// Elements worked on at once on a CPU: the four blocks stay in the second-level cache, so that memory is read and written
-/// once per step although the formula is several operations. A GPU takes the buffer whole.
-const CPU_BLOCK: i64 = 1 << 16;
+use super::blocks;
+use super::shard::Shard;
+use crate::shim::fused_adamw::{self, Lists, Numbers};
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101; the form of `torch.optim.AdamW`).
+///
+/// Weights, gradient and both moments lie flat: a step is one pass over neighbouring memory, however many parameters there are, and an
+/// owner of a [`Shard`] holds its part of the moments only. On a CPU the pass is in blocks ([`blocks`]). On a GPU it is ATen's fused kernel,
+/// two calls a step: one for all stretches that decay, one for the others.
 #[derive(Debug)]
 pub struct AdamW {
-    /// First moment, `[P]`.
+    /// First moment, `[shard]`.
     first: Tensor,
-    /// Second moment, `[P]`.
+    /// Second moment, `[shard]`.
     second: Tensor,
     /// Steps taken: the exponent of the bias corrections.
     steps: u64,
-    /// Stretches of the buffer that decay.
-    decay: Vec<Range<i64>>,
+    /// What is stepped.
+    shard: Shard,
+    /// The shard in stretches, each with whether it decays.
+    stretches: Vec<(Range<i64>, bool)>,
+    fused: bool,
 }
 
 impl AdamW {
-    /// Zero moments for `weights` (`[P]`, f32). `decay` lists the stretches that weight decay acts on.
+    /// Zero moments for all of `weights` (`[P]`, f32). `decay` lists the stretches that weight decay acts on.
     pub fn new(weights: &Tensor, decay: Vec<Range<i64>>) -> Result<Self, TchError> {
+        let whole = Shard::whole(weights.size1()?);
+        Self::of_shard(weights, &decay, whole)
+    }
+
+    /// Zero moments for a part of `weights` (`[P]`, f32); `decay` is of the whole buffer.
+    pub fn of_shard(weights: &Tensor, decay: &[Range<i64>], shard: Shard) -> Result<Self, TchError> {
+        let part = weights.f_narrow(0, shard.range().start, shard.len())?.f_detach()?;
         Ok(Self {
-            first: weights.f_zeros_like()?.f_detach()?,
-            second: weights.f_zeros_like()?.f_detach()?,
+            first: part.f_zeros_like()?,
+            second: part.f_zeros_like()?,
             steps: 0,
-            decay,
+            stretches: shard.stretches(decay),
+            shard,
+            fused: weights.device() != Device::Cpu,
         })
+    }
+
+    /// The fused kernel or the blocks, whatever the device.
+    #[cfg(test)]
+    pub(crate) fn set_fused(&mut self, fused: bool) {
+        self.fused = fused;
     }
 
     #[must_use]
@@ -38,7 +60,7 @@ impl AdamW {
         self.steps
     }
 
-    /// First and second moment, each `[P]`. To be read or overwritten, not resized.
+    /// First and second moment, each as long as what is stepped. To be read or overwritten, not resized.
     pub fn moments(&self) -> (&Tensor, &Tensor) {
         (&self.first, &self.second)
     }
@@ -52,124 +74,69 @@ impl AdamW {
     }
 
     /// `w <- w (1 - lr wd)` on the decaying stretches, then `w <- w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`,
-    /// where m and v are the running means of `scale g` and of its square.
+    /// where m and v are the running means of `scale g` and of its square. Both buffers are whole, `[P]`; only the shard's elements are looked
+    /// at and changed. The fused kernel leaves the shard's gradient scaled, as PyTorch's clipping does.
     pub fn step(&mut self, weights: &Tensor, grad: &Tensor, scale: f64, params: &OptimStep) -> Result<(), TchError> {
         let _no_grad = tch::no_grad_guard();
-        let t = i32::try_from(self.steps + 1).unwrap_or(i32::MAX);
-        self.decay_weights(weights, params)?;
-        let correction = Correction {
-            scale,
-            step_size: params.lr / (1.0 - params.beta1.powi(t)),
-            root: (1.0 - params.beta2.powi(t)).sqrt(),
-        };
-        let total = weights.size()[0];
-        let block = match weights.device() {
-            Device::Cpu => CPU_BLOCK,
-            _ => total.max(1),
-        };
-        let mut start = 0;
-        while start < total {
-            let length = block.min(total - start);
-            let part = |tensor: &Tensor| tensor.f_narrow(0, start, length);
-            let (first, second) = (part(&self.first)?, part(&self.second)?);
-            step_block(part(weights)?, part(grad)?, first, second, correction, params)?;
-            start += length;
+        if !(self.fused && self.step_fused(weights, grad, scale, params)?) {
+            self.step_in_blocks(weights, grad, scale, params)?;
         }
         self.steps += 1;
         Ok(())
     }
 
-    fn decay_weights(&self, weights: &Tensor, params: &OptimStep) -> Result<(), TchError> {
-        if params.weight_decay == 0.0 {
-            return Ok(());
+    fn step_in_blocks(&self, weights: &Tensor, grad: &Tensor, scale: f64, params: &OptimStep) -> Result<(), TchError> {
+        debug_assert_eq!(weights.kind(), Kind::Float);
+        if params.weight_decay != 0.0 {
+            for (range, _) in self.stretches.iter().filter(|(_, decays)| *decays) {
+                let mut stretch = weights.f_narrow(0, range.start, range.end - range.start)?;
+                let _ = stretch.f_mul_scalar_(1.0 - params.lr * params.weight_decay)?;
+            }
         }
-        for range in &self.decay {
-            let mut stretch = weights.f_narrow(0, range.start, range.end - range.start)?;
-            let _ = stretch.f_mul_scalar_(1.0 - params.lr * params.weight_decay)?;
-        }
-        Ok(())
+        let (start, length) = (self.shard.range().start, self.shard.len());
+        let flat = blocks::Flat {
+            weights: weights.f_narrow(0, start, length)?,
+            grad: grad.f_narrow(0, start, length)?,
+            first: self.first.shallow_clone(),
+            second: self.second.shallow_clone(),
+        };
+        blocks::step(&flat, scale, self.steps + 1, params)
     }
-}
 
-#[derive(Clone, Copy)]
-struct Correction {
-    scale: f64,
-    step_size: f64,
-    root: f64,
-}
-
-fn step_block(
-    mut weights: Tensor,
-    grad: Tensor,
-    mut first: Tensor,
-    mut second: Tensor,
-    correction: Correction,
-    params: &OptimStep,
-) -> Result<(), TchError> {
-    debug_assert_eq!(weights.kind(), Kind::Float);
-    let grad = if correction.scale == 1.0 {
-        grad
-    } else {
-        grad.f_mul_scalar(correction.scale)?
-    };
-    let _ = first.f_lerp_(&grad, 1.0 - params.beta1)?;
-    let _ = second.f_mul_scalar_(params.beta2)?;
-    let _ = second.f_addcmul_(&grad, &grad.f_mul_scalar(1.0 - params.beta2)?)?;
-    let mut divisor = second.f_sqrt()?;
-    let _ = divisor.f_div_scalar_(correction.root)?;
-    let _ = divisor.f_add_scalar_(params.eps)?;
-    let mut change = first.f_div(&divisor)?;
-    let _ = change.f_mul_scalar_(-correction.step_size)?;
-    let _ = weights.f_add_(&change)?;
-    Ok(())
+    /// `false`: this libtorch has no fused kernel, and nothing changed.
+    fn step_fused(&self, weights: &Tensor, grad: &Tensor, scale: f64, params: &OptimStep) -> Result<bool, TchError> {
+        if !fused_adamw::is_there() {
+            return Ok(false);
+        }
+        let offset = self.shard.range().start;
+        if scale != 1.0 {
+            let _ = grad.f_narrow(0, offset, self.shard.len())?.f_mul_scalar_(scale)?;
+        }
+        let step = Tensor::f_full([1], (self.steps + 1) as f64, (Kind::Float, weights.device()))?;
+        for decays in [true, false] {
+            let mut lists = Lists::default();
+            for (range, _) in self.stretches.iter().filter(|(_, own)| *own == decays) {
+                let part = |flat: &Tensor, offset: i64| flat.f_narrow(0, range.start - offset, range.end - range.start);
+                lists.weights.push(part(weights, 0)?);
+                lists.grads.push(part(grad, 0)?);
+                lists.first.push(part(&self.first, offset)?);
+                lists.second.push(part(&self.second, offset)?);
+            }
+            let numbers = Numbers {
+                lr: params.lr,
+                beta1: params.beta1,
+                beta2: params.beta2,
+                weight_decay: if decays { params.weight_decay } else { 0.0 },
+                eps: params.eps,
+            };
+            if !lists.weights.is_empty() {
+                fused_adamw::step(&lists, &step, numbers)?;
+            }
+        }
+        Ok(true)
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The textbook loop in f64.
-    fn reference(weights: &mut [f64], grads: &[Vec<f64>], decays: &[bool], params: &OptimStep) {
-        let (mut m, mut v) = (vec![0.0; weights.len()], vec![0.0; weights.len()]);
-        for (t, grad) in grads.iter().enumerate() {
-            for i in 0..weights.len() {
-                if decays[i] {
-                    weights[i] -= params.lr * params.weight_decay * weights[i];
-                }
-                m[i] = params.beta1 * m[i] + (1.0 - params.beta1) * grad[i];
-                v[i] = params.beta2 * v[i] + (1.0 - params.beta2) * grad[i] * grad[i];
-                let m_hat = m[i] / (1.0 - params.beta1.powi(t as i32 + 1));
-                let v_hat: f64 = v[i] / (1.0 - params.beta2.powi(t as i32 + 1));
-                weights[i] -= params.lr * m_hat / (v_hat.sqrt() + params.eps);
-            }
-        }
-    }
-
-    #[test]
-    fn it_follows_the_textbook_over_block_borders() {
-        let params = OptimStep {
-            lr: 0.01,
-            beta1: 0.9,
-            beta2: 0.95,
-            eps: 1e-8,
-            weight_decay: 0.1,
-            clip_norm: 0.0,
-        };
-        let count = CPU_BLOCK as usize + 37;
-        let value = |i: usize, k: usize| (((i * 31 + k * 17) % 101) as f64 - 50.0) / 50.0;
-        let grads: Vec<Vec<f64>> = (0..4).map(|k| (0..count).map(|i| value(i, k + 1)).collect()).collect();
-        let mut expected: Vec<f64> = (0..count).map(|i| value(i, 0)).collect();
-        let single = |values: &[f64]| Tensor::from_slice(&values.iter().map(|x| *x as f32).collect::<Vec<_>>());
-        let weights = single(&expected);
-        let decays: Vec<bool> = (0..count).map(|i| (10..count - 5).contains(&i)).collect();
-        reference(&mut expected, &grads, &decays, &params);
-        let stretch = 10..count as i64 - 5;
-        let mut optimizer = AdamW::new(&weights, Vec::from([stretch])).unwrap();
-        for grad in &grads {
-            optimizer.step(&weights, &single(grad), 1.0, &params).unwrap();
-        }
-        for (got, want) in Vec::<f32>::try_from(&weights).unwrap().iter().zip(&expected) {
-            assert!((f64::from(*got) - want).abs() < 2e-6, "{got} {want}");
-        }
-    }
-}
+#[path = "adamw_tests.rs"]
+mod tests;

@@ -1,10 +1,13 @@
 //! From an accumulated gradient to new weights: norm, clipping, AdamW.
 
 mod adamw;
+mod blocks;
 mod decay;
+mod shard;
 
 pub use adamw::AdamW;
 pub use decay::ranges;
+pub use shard::Shard;
 
 use broker::protocol::train::OptimStep;
 use tch::{Kind, TchError, Tensor};

@@ -1,6 +1,6 @@
 //! Libraries opened at run time.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CStr, CString, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -25,4 +25,11 @@ pub(crate) fn open_globally(path: &Path) -> Result<(), String> {
         };
         Err(reason.into_owned())
     }
+}
+
+/// A function that one of the process's libraries has under this name.
+pub(super) fn symbol(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name is a C string; looking up changes nothing.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
 }

@@ -8,6 +8,8 @@ use std::sync::OnceLock;
 use tch::{TchError, Tensor};
 use torch_sys::C_tensor;
 
+use super::library::symbol;
+
 /// `AtenTensorHandle` is an `at::Tensor *`, as `C_tensor *` is. Answers 0 if all went well.
 type LinearPointwise = unsafe extern "C" fn(
     x: *mut C_tensor,
@@ -23,11 +25,11 @@ type LinearPointwise = unsafe extern "C" fn(
 fn function() -> Option<LinearPointwise> {
     static FOUND: OnceLock<Option<LinearPointwise>> = OnceLock::new();
     *FOUND.get_or_init(|| {
-        // SAFETY: the name is a C string. libtorch is linked, so what is found is its function of this name, whose signature above is
+        // SAFETY: libtorch is linked, so what is found is its function of this name, whose signature above is
         // that of the header of the one libtorch that tch accepts.
         unsafe {
-            let found: *mut c_void = libc::dlsym(libc::RTLD_DEFAULT, c"aoti_torch_cpu__linear_pointwise".as_ptr());
-            (!found.is_null()).then(|| std::mem::transmute::<*mut c_void, LinearPointwise>(found))
+            symbol(c"aoti_torch_cpu__linear_pointwise")
+                .map(|found| std::mem::transmute::<*mut c_void, LinearPointwise>(found))
         }
     })
 }

@@ -322,13 +322,18 @@ impl Trainer {
         Ok(step(self)?)
     }
 
+    /// The average, and the reference that follows it in memory of its own, go on where they lie.
     fn move_average(&mut self) -> Result<(), ModelError> {
         let Some(ema) = &mut self.ema else {
             return Ok(());
         };
         ema.follow(&self.weights)?;
-        if self.follows_average() && self.reference.is_some() {
-            self.reference = Some(self.copy_as_reference()?);
+        if ema.options.is_reference
+            && let Some((weights, decoder)) = &mut self.reference
+        {
+            weights.copy_from(&ema.weights)?;
+            // Bound anew: a decoder keeps copies of what an adapter adds to neighbouring modules, and of a head that is not in f32.
+            *decoder = decoder.rebound(Parts::over(self.base.as_ref(), weights))?;
         }
         Ok(())
     }

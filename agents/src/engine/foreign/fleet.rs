@@ -18,6 +18,7 @@ use super::driver::{Driver, Piece, Settings, Source, What};
 use super::progress::{Progress, Reading};
 use super::server::Server;
 use super::trouble::{Trouble, Verdict};
+use super::visits::Visits;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
 use crate::failure;
 
@@ -27,13 +28,14 @@ const TRIES: u32 = 5;
 /// The servers of one agent.
 pub struct Fleet {
     desk: Arc<Desk>,
+    visits: Visits,
     wanted: watch::Sender<Option<Source>>,
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<Refusal>>,
     tasks: Vec<AbortHandle>,
 }
 
-struct Desk {
+pub(super) struct Desk {
     drivers: Vec<Arc<Driver>>,
     router: Mutex<Router>,
     news: watch::Sender<u64>,
@@ -75,6 +77,7 @@ impl Fleet {
         }
         let fleet = Arc::new(Self {
             desk,
+            visits: Visits::default(),
             wanted,
             version,
             refused,
@@ -166,8 +169,17 @@ async fn follow(desk: Arc<Desk>, version: watch::Sender<WeightVersion>) {
 }
 
 impl Desk {
-    fn router(&self) -> std::sync::MutexGuard<'_, Router> {
+    pub(super) fn router(&self) -> std::sync::MutexGuard<'_, Router> {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until no server is well.
+    pub(super) async fn until_deserted(&self) {
+        let mut news = self.news.subscribe();
+        while self.drivers.iter().any(|driver| driver.state().well) {
+            // The sender is ours.
+            let _ = news.changed().await;
+        }
     }
 
     /// A server that is ready: the one that the job sticks to, or else the one with most room.
@@ -186,13 +198,24 @@ impl Desk {
     }
 
     async fn make(&self, job: &Job, home: usize) -> Result<Made, EngineFailure> {
+        self.work(job, home, Progress::default(), |_| {}).await
+    }
+
+    /// Makes a job's answer, from where it stands; `told` sees it after each piece but the last.
+    pub(super) async fn work(
+        &self,
+        job: &Job,
+        home: usize,
+        mut progress: Progress,
+        mut told: impl FnMut(&Progress) + Send,
+    ) -> Result<Made, EngineFailure> {
         let (raw, visible) = (|ids: &[u32]| self.text.text(ids), |ids: &[u32]| self.text.decode(ids));
         let reading = Reading {
             raw: &raw,
             visible: &visible,
             ends: &self.settings.ends,
         };
-        let (mut progress, mut tries) = (Progress::default(), 0);
+        let mut tries = 0;
         // Weights by which the server ended a call that had made nothing.
         let mut idle = None;
         let mut seat: Option<(&Arc<Driver>, _)> = None;
@@ -209,6 +232,7 @@ impl Desk {
                     if let Some(finish) = progress.take(job, reply, version, &reading) {
                         return Ok(progress.made(version, finish));
                     }
+                    told(&progress);
                     // Ended for new weights, which are there now or soon.
                     if moved || idle.replace(version) != Some(version) {
                         tries = 0;
@@ -268,17 +292,16 @@ impl EngineClient for Fleet {
         }
     }
 
-    /// `dyad check` refuses a front of such an agent.
     fn visit(&self, visits: Vec<Visit>) {
         for visit in visits {
-            visit.fail(EngineFailure {
-                reason: failure::request("these engines have fronts of their own: ask there"),
-                retry: false,
-            });
+            self.visits.begin(self.desk.clone(), visit);
         }
     }
 
-    fn leave(&self, _: RequestId) {}
+    /// Only visits are left: whoever asked for a job and is gone is noticed.
+    fn leave(&self, request: RequestId) {
+        self.visits.leave(request);
+    }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()

@@ -2,7 +2,7 @@
 //!
 //! [`server`] says what a server is asked for, [`sglang`] and [`vllm`] how each is asked. What both share: [`fleet`] shares jobs out
 //! among an agent's servers, [`driver`] makes one call, [`keeper`] keeps one server serving the newest weights, [`progress`] puts an
-//! answer together from its pieces, [`openai`] asks servers that take messages and show no tokens, [`probe`] finds out what log-probs mean, [`http`] speaks, [`trouble`] says what may be tried again.
+//! answer together from its pieces, [`visits`] serves an agent's HTTP front, [`openai`] asks servers that take messages and show no tokens, [`probe`] finds out what log-probs mean, [`http`] speaks, [`trouble`] says what may be tried again.
 //!
 //! A call's tokens are of one version, because whole weights change between calls only: those under way are ended (`swap = "in_place"`
 //! and `"retract"`) or finish (`"drain"`). A call that was ended keeps its tokens, and the next one begins behind them, computed anew
@@ -19,6 +19,7 @@ mod progress;
 mod server;
 mod sglang;
 mod trouble;
+mod visits;
 mod vllm;
 
 #[cfg(test)]

@@ -38,9 +38,24 @@ pub(super) struct Progress {
     logprobs: Vec<f32>,
     spans: Vec<VersionSpan>,
     reused: Option<usize>,
+    /// Tokens of one call at most; 0: all that are left.
+    piece: u32,
 }
 
 impl Progress {
+    /// An answer that is asked for in pieces of so many tokens, each of which is told as it comes and waits for no longer.
+    pub(super) fn in_pieces(tokens: u32) -> Self {
+        Self {
+            piece: tokens,
+            ..Self::default()
+        }
+    }
+
+    /// Ids, their log-probs, and which weights made them.
+    pub(super) fn so_far(&self) -> (&[u32], &[f32], &[VersionSpan]) {
+        (&self.ids, &self.logprobs, &self.spans)
+    }
+
     /// The call that goes on from here, in a context of so many tokens.
     ///
     /// # Errors
@@ -58,6 +73,10 @@ impl Progress {
         if max_new_tokens == 0 {
             return Ok(Next::Over(Finish::Length));
         }
+        let max_new_tokens = match self.piece {
+            0 => max_new_tokens,
+            piece => max_new_tokens.min(piece),
+        };
         let mut prompt = job.prompt_ids.to_vec();
         prompt.extend_from_slice(&self.ids);
         Ok(Next::Ask(Box::new(Ask {
@@ -91,6 +110,8 @@ impl Progress {
         }
         match reply.end {
             End::Stop if self.ids.last().is_some_and(|last| reading.ends.contains(last)) => Some(Finish::Stop),
+            // The piece is over: the next call says whether there is room for another.
+            End::Length if self.piece > 0 && self.ids.len() - start >= self.piece as usize => None,
             End::Length => Some(Finish::Length),
             // At a stop text inside of reasoning, which a server cannot tell from what is said: it goes on behind it.
             End::Stop | End::Aborted => None,
@@ -299,6 +320,25 @@ mod tests {
         let made = progress.made(version(2), Finish::Stop);
         assert_eq!(letters(&made.output_ids), "abEND");
         assert_eq!((made.logprobs.len(), made.spans[1].end), (5, 5));
+    }
+
+    #[test]
+    fn an_answer_in_pieces_is_asked_for_until_nothing_is_left() {
+        let (job, mut progress) = (job(5, &[]), Progress::in_pieces(2));
+        for (ids, left) in [([4, 5], 2), ([6, 7], 1)] {
+            assert_eq!(ask(&progress, &job, 32).unwrap().max_new_tokens, 2);
+            assert_eq!(progress.take(&job, reply(&ids, End::Length), version(1), &READ), None);
+            assert_eq!(ask(&progress, &job, 32).unwrap().max_new_tokens, left);
+        }
+        // Shorter than a piece: the server's own end.
+        let end = progress.take(&job, reply(&[8], End::Length), version(1), &READ);
+        assert_eq!((end, progress.so_far().0.len()), (Some(Finish::Length), 5));
+        let mut whole = Progress::in_pieces(5);
+        assert_eq!(whole.take(&job, reply(&[4; 5], End::Length), version(1), &READ), None);
+        assert!(matches!(
+            whole.next(&job, 32, &[9].into()),
+            Ok(Next::Over(Finish::Length))
+        ));
     }
 
     /// A server looks for stop texts in all that is made, and ends at an id of which we know nothing.

@@ -75,15 +75,18 @@ fn whole_weights_share_no_server_and_adapters_do() {
 }
 
 #[test]
-fn rounds_and_fronts_need_our_own_engine() {
+fn rounds_need_our_own_engine_and_fronts_one_that_takes_tokens() {
     let engine =
         "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\nhttp = { listen = \"127.0.0.1:1\" }";
     expect(
         &[("[agents.a]", engine)],
-        &[
-            ("agents.a.engine.kind", "promises the same bits"),
-            ("agents.a.http", "front of its own"),
-        ],
+        &[("agents.a.engine.kind", "promises the same bits")],
+    );
+    let few = engine.replace("\"] }", "\"], slots = 8 }");
+    let few = few.replace("listen", "generations = 8, listen");
+    expect(
+        &[("[agents.a]", &few), ("mode = \"sync\"", "mode = \"async\"")],
+        &[("agents.a.http.generations", "training finds a free one")],
     );
 }
 

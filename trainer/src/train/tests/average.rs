@@ -155,3 +155,54 @@ fn as_the_reference_it_moves_with_the_weights() {
     let mut alone = Trainer::new(shape(false), average, TrainerOptions::default()).unwrap();
     assert_eq!(said, logprobs(&mut alone, 0, Whose::Trained));
 }
+
+/// The reference goes on in its own memory, and an adapter's, whose neighbouring modules are computed as one, follows as well.
+#[test]
+fn the_reference_follows_where_it_lies() {
+    let ema = EmaOptions {
+        decay: DECAY,
+        is_reference: true,
+    };
+    let options = || TrainerOptions {
+        ema: Some(ema),
+        keep_reference: true,
+        ..TrainerOptions::default()
+    };
+    let init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.2,
+    };
+    let base = Weights::random(&shape(false), init, 1).unwrap();
+    for dtype in [configs::Dtype::F32, configs::Dtype::Bf16] {
+        let base = base.copied_to(tch::Device::Cpu, dtype).unwrap();
+        let options = || TrainerOptions { dtype, ..options() };
+        let fresh =
+            |adapter: Weights, options| Trainer::with_base(shape(false), base.share(), adapter, options).unwrap();
+        let lora = crate::model::LoraShape {
+            rank: 4,
+            alpha: 8.0,
+            targets: crate::model::Module::ALL.into_iter().collect(),
+        };
+        let adapter = Weights::adapter(&shape(false), &lora, 1).unwrap();
+        let mut trainer = fresh(adapter, options());
+        publish(&mut trainer, 1, 0);
+        let lies = |trainer: &Trainer| trainer.reference.as_ref().unwrap().0.flat().data_ptr();
+        let place = lies(&trainer);
+        (1..4).for_each(|round| train(&mut trainer, round));
+        assert_eq!(lies(&trainer), place);
+        let average = trainer
+            .average()
+            .unwrap()
+            .copied(tch::Device::Cpu, tch::Kind::Float)
+            .unwrap();
+        let mut alone = fresh(average, TrainerOptions { ema: None, ..options() });
+        publish(&mut alone, 0, 0);
+        let said = |trainer: &mut Trainer, seq: u64, whose: Whose| {
+            let batch = batch(9);
+            trainer.execute(TrainCommand::Forward { seq, batch, whose }).unwrap()
+        };
+        let follows = said(&mut trainer, 8, Whose::Reference);
+        assert_eq!(follows, said(&mut alone, 1, Whose::Reference), "{dtype:?}");
+        assert_ne!(follows, said(&mut trainer, 9, Whose::Trained), "{dtype:?}");
+    }
+}

@@ -282,9 +282,14 @@ fn losses_and_gradients_equal() {
 
 #[test]
 fn three_steps_of_adamw_with_clipping_equal() {
-    for variant in VARIANTS {
+    // In blocks, as on a CPU, and by the fused kernel, as on a GPU.
+    for (variant, fused) in VARIANTS
+        .into_iter()
+        .flat_map(|variant| [(variant, false), (variant, true)])
+    {
         let fixture = Fixture::read(variant);
         let mut trainer = fixture.trainer();
+        trainer.optimizer.set_fused(fused);
         let params = fixture.optim();
         for (step, want) in fixture.case.scalars.grad_norms.iter().enumerate() {
             let seq = 2 * step as u64;
@@ -308,7 +313,7 @@ fn three_steps_of_adamw_with_clipping_equal() {
             );
         }
         let gap = fixture.gap("after", &trainer, &trainer.weights().flat().to_device(Device::Cpu));
-        assert!(gap < 1e-4, "{variant}: {gap}");
+        assert!(gap < 1e-4, "{variant}, fused {fused}: {gap}");
     }
 }
 

@@ -3,7 +3,6 @@
 use broker::protocol::turn::Finish;
 
 use super::*;
-use crate::engine::Visit;
 use crate::engine::foreign::fake::How;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -167,7 +166,7 @@ async fn a_partner_that_never_trains_is_served_by_the_weights_that_are_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waves_and_visits_are_refused_with_a_reason() {
+async fn waves_are_refused_with_a_reason() {
     let bench = Bench::new(EngineKind::Sglang).await;
     let (done, mut finished) = unbounded_channel();
     bench.fleet.submit(vec![job(1, 2), job(2, 2)], true, done);
@@ -175,12 +174,4 @@ async fn waves_and_visits_are_refused_with_a_reason() {
     assert_eq!(list.len(), 2);
     let failure = list[0].result.as_ref().unwrap_err();
     assert!(failure.reason.contains("sync") && !failure.retry);
-    let (tell, mut told) = unbounded_channel();
-    let visit = Visit {
-        job: job(1, 2),
-        watched: false,
-        tell,
-    };
-    bench.fleet.visit(vec![visit]);
-    assert!(told.recv().await.unwrap().end.unwrap().is_err());
 }

@@ -4,6 +4,7 @@ mod answers;
 mod run;
 mod swaps;
 mod troubles;
+mod visits;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,0 +1,159 @@
+//! What an agent's HTTP front asks of its servers.
+
+use tokio::time::timeout;
+
+use super::*;
+use crate::engine::{Told, Visit};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn visit(bench: &Bench, job: Job, watched: bool) -> UnboundedReceiver<Told> {
+    let (tell, told) = unbounded_channel();
+    bench.fleet.visit(vec![Visit { job, watched, tell }]);
+    told
+}
+
+async fn next(told: &mut UnboundedReceiver<Told>) -> Told {
+    timeout(PATIENCE, told.recv())
+        .await
+        .expect("something is told")
+        .unwrap()
+}
+
+/// All that is told of a visit, put together, and in how many pieces.
+async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
+    let mut made = Made {
+        output_ids: Vec::new(),
+        logprobs: Vec::new(),
+        spans: Vec::new(),
+        oldest_kv: WeightVersion::default(),
+        reused: 0,
+        finish: broker::protocol::turn::Finish::Length,
+    };
+    for pieces in 1.. {
+        let news = next(&mut told).await;
+        made.output_ids.extend(news.ids);
+        made.logprobs.extend(news.logprobs);
+        for span in news.spans {
+            match made.spans.last_mut() {
+                Some(last) if last.version == span.version => last.end = span.end,
+                _ => made.spans.push(span),
+            }
+        }
+        if let Some(end) = news.end {
+            made.finish = end.unwrap();
+            assert!(told.recv().await.is_none(), "nothing is told behind the end");
+            return (made, pieces);
+        }
+    }
+    unreachable!()
+}
+
+/// What calls asked for, each in its shape.
+fn asked(bench: &Bench) -> Vec<u64> {
+    let bodies = bench.fake().shared.asked.lock().unwrap();
+    let tokens = |body: &serde_json::Value| {
+        let native = body.pointer("/sampling_params/max_new_tokens");
+        native.or_else(|| body.get("max_tokens")).unwrap().as_u64().unwrap()
+    };
+    bodies.iter().map(tokens).collect()
+}
+
+/// Of the weights that serve, as a job's, with true log-probs; whoever watches sees it grow.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_visit_is_served_in_pieces_with_true_logprobs() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        for watched in [true, false] {
+            let before = asked(&bench).len();
+            let (made, pieces) = all(visit(&bench, job(1, 40), watched)).await;
+            bench.check(&job(1, 40), &made);
+            assert_eq!(spans(&made), [(1, 0, 40)]);
+            assert_eq!(asked(&bench)[before..], [32, 8]);
+            assert_eq!(pieces, if watched { 2 } else { 1 });
+        }
+        // Training's jobs are asked for in one piece, and get on beside it.
+        let (visited, made) = tokio::join!(all(visit(&bench, job(2, 40), true)), bench.make(job(3, 40)));
+        bench.check(&job(2, 40), &visited.0);
+        bench.check(&job(3, 40), &made.unwrap());
+        assert!(asked(&bench).contains(&40));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_leaves_or_is_gone_is_hung_up_on() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        bench.fake().allow(3);
+        let told = visit(&bench, job(1, 30), true);
+        bench.fake().until_running(1).await;
+        bench.fleet.leave(job(1, 30).request);
+        bench.fake().until_running(0).await;
+        drop(told);
+        let told = visit(&bench, job(2, 30), true);
+        bench.fake().until_running(1).await;
+        drop(told);
+        bench.fake().until_running(0).await;
+        // Its places are free.
+        bench.fake().allow(usize::MAX);
+        assert!(bench.make(job(3, 4)).await.is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_visit_goes_on_with_new_weights_and_says_so() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        bench.serve(1).await;
+        bench.fake().allow(4);
+        let told = visit(&bench, job(1, 12), true);
+        bench.fake().until_made(4).await;
+        bench.serve(2).await;
+        bench.fake().allow(usize::MAX);
+        let (made, _) = all(told).await;
+        assert_eq!(spans(&made), [(1, 0, 4), (2, 4, 12)]);
+        bench.check(&job(1, 12), &made);
+    }
+}
+
+/// Where calls finish first, a visit's is short.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn weights_that_let_calls_finish_wait_for_a_piece_only() {
+    let bench = Bench::with(EngineKind::Sglang, 1, |settings| settings.drains = true).await;
+    bench.serve(1).await;
+    bench.fake().allow(4);
+    let told = visit(&bench, job(1, 40), false);
+    bench.fake().until_made(4).await;
+    bench.announce(2);
+    bench.fake().allow(usize::MAX);
+    bench.until_serving(2).await;
+    let (made, _) = all(told).await;
+    assert_eq!(spans(&made), [(1, 0, 32), (2, 32, 40)]);
+    bench.check(&job(1, 40), &made);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_visit_ends_with_its_servers_and_with_what_cannot_be() {
+    let bench = Bench::new(EngineKind::Vllm).await;
+    bench.serve(1).await;
+    let long = Job {
+        prompt_ids: vec![65; CONTEXT].into(),
+        ..job(1, 4)
+    };
+    let failure = next(&mut visit(&bench, long, true)).await.end.unwrap().unwrap_err();
+    assert!(!failure.retry && failure.reason.contains("48"), "{failure}");
+    bench.fake().allow(2);
+    let mut told = visit(&bench, job(2, 30), true);
+    bench.fake().until_running(1).await;
+    bench.fake().kill().await;
+    let failure = next(&mut told).await.end.unwrap().unwrap_err();
+    assert!(failure.retry && failure.reason.contains("servers"), "{failure}");
+    let failure = next(&mut visit(&bench, job(3, 4), true))
+        .await
+        .end
+        .unwrap()
+        .unwrap_err();
+    assert!(failure.retry, "{failure}");
+}

@@ -1,0 +1,133 @@
+//! Runs whose reference policy is the moving average of the weights, and whose layers are computed anew for the backward pass: killed and
+//! gone on with, they end as runs that were never stopped.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use tests::program::{Program, json_lines, metrics, wait_for};
+use tests::small::Small;
+use tests::trace::{audit, final_digest};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const STEPS: u64 = 16;
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+fn whole() -> Small {
+    Small::new()
+        .set("run.train_steps", STEPS as i64)
+        .set("workflow.group_size", 64)
+        .set("defaults.agent.train.optimizer.lr", 0.01)
+        .set("defaults.agent.train.ema.decay", 0.8)
+        .set("defaults.agent.train.kl.coef", 0.1)
+        .set("defaults.agent.train.kl.ref", "ema")
+        .set("defaults.agent.train.checkpoint_activations", true)
+}
+
+/// The same over adapters of a model in a folder.
+fn adapters(base: &Path) -> Small {
+    whole()
+        .without("defaults.agent.model.random")
+        .set("defaults.agent.model.path", base.to_str().unwrap())
+        .set("defaults.agent.lora.rank", 4)
+        .set("defaults.agent.lora.alpha", 8)
+        .set("defaults.agent.lora.targets", vec!["attn", "mlp", "unembed"])
+}
+
+fn write(program: &Program, config: Small) -> String {
+    let config = config.set("run.folder", program.runs().to_str().unwrap());
+    let path = config.write(&program.runs().with_extension("toml"));
+    path.to_str().unwrap().to_owned()
+}
+
+/// A run in which nothing happens; the program keeps its folder.
+fn undisturbed(config: Small) -> (Program, PathBuf) {
+    let program = program();
+    program.succeed(&["run", &write(&program, config)]);
+    let run = program.run_folder();
+    (program, run)
+}
+
+fn trained(run: &Path) -> usize {
+    let lines = json_lines(&run.join("metrics/a.jsonl"));
+    lines.iter().filter(|line| line["kind"] == "train").count()
+}
+
+/// A run that is killed with -9 after so many batches, and gone on with each time.
+fn killed(config: Small, after: &[usize]) -> (Program, PathBuf) {
+    let program = program();
+    let mut running = program.start(&["run", &write(&program, config)]);
+    let run = program.run_folder();
+    for batches in after {
+        wait_for("some batches", PATIENCE, || {
+            (trained(&run) >= *batches || !running.running()).then_some(())
+        });
+        assert!(running.running(), "it ended before it was killed:\n{}", running.log());
+        let status = Command::new("kill").args(["-9", &running.pid().to_string()]).status();
+        assert!(status.unwrap().success());
+        running.end(PATIENCE).expect("it is dead");
+        running = program.start(&["run", "--resume", run.to_str().unwrap()]);
+    }
+    running.finish(PATIENCE);
+    (program, run)
+}
+
+fn ends(run: &Path) -> [String; 2] {
+    ["a", "b"].map(|agent| final_digest(run, agent))
+}
+
+/// The KL to the reference of each batch of an agent.
+fn divergence(run: &Path, agent: &str) -> Vec<f64> {
+    let lines = metrics(run, "train");
+    let own = lines.iter().filter(|line| line["agent"] == agent);
+    own.map(|line| line["loss/reference_kl"].as_f64().unwrap()).collect()
+}
+
+fn average_of(run: &Path, agent: &str, file: &str) -> Vec<u8> {
+    let step = format!("step-{STEPS}");
+    let path = run.join("checkpoints").join(agent).join(step).join("ema").join(file);
+    std::fs::read(path).unwrap()
+}
+
+fn goes_on_as_if_nothing_had_happened(config: impl Fn() -> Small, file: &str) {
+    let (_clean, clean) = undisturbed(config());
+    let (_killed, broken) = killed(config(), &[3, 9]);
+    assert_eq!(ends(&broken), ends(&clean));
+    for agent in ["a", "b"] {
+        assert!(
+            average_of(&broken, agent, file) == average_of(&clean, agent, file),
+            "the average of {agent}"
+        );
+        let audit = audit(&broken, agent);
+        assert_eq!(
+            (audit.counts.trained, audit.twice),
+            (STEPS * 2 * 64, 0),
+            "{agent}: {audit:?}"
+        );
+        let kl = divergence(&clean, agent);
+        assert!(
+            kl.len() as u64 == STEPS && kl[0].abs() < 1e-9 && kl[2] > 1e-7,
+            "weights leave their average: {kl:?}"
+        );
+    }
+    // What was compared is of this reference, and of the same gradients as without recomputation.
+    let initial = config().set("defaults.agent.train.kl.ref", "initial");
+    assert_ne!(ends(&undisturbed(initial).1), ends(&clean));
+    let kept = config().set("defaults.agent.train.checkpoint_activations", false);
+    assert_eq!(ends(&undisturbed(kept).1), ends(&clean));
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_average_as_if_nothing_had_happened() {
+    goes_on_as_if_nothing_had_happened(whole, "model.safetensors");
+}
+
+#[test]
+fn so_does_one_of_adapters() {
+    let (_made, made) = undisturbed(whole().set("run.train_steps", 1));
+    let base = made.join("models/a");
+    goes_on_as_if_nothing_had_happened(|| adapters(&base), "adapter_model.safetensors");
+}

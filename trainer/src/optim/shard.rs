@@ -1,0 +1,118 @@
+//! A part of the flat buffer that one owner steps: the partition of optimizer states of ZeRO (Rajbhandari et al., arXiv:1910.02054, stage 1).
+//!
+//! Every parameter lies in one flat buffer, so a part is a range of elements, whatever parameters its ends cut through. AdamW works
+//! element by element: owners of all parts together do what one owner of the whole does, and each holds its part of the moments only.
+
+use std::ops::Range;
+
+/// Parts begin at multiples of this, in elements: vector instructions then see the same elements together as in the whole, so that
+/// parts have the bits of the whole.
+const ALIGN: i64 = 64;
+
+/// A contiguous part of a flat buffer, in elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shard {
+    range: Range<i64>,
+}
+
+impl Shard {
+    /// All of a buffer of `total` elements.
+    #[must_use]
+    pub fn whole(total: i64) -> Self {
+        Self { range: 0..total }
+    }
+
+    /// Part `rank` (from 0) of `ranks` nearly equal ones; the last may be shorter, and those of a small buffer empty.
+    #[must_use]
+    pub fn of(total: i64, rank: usize, ranks: usize) -> Self {
+        let ranks = i64::try_from(ranks.max(1)).unwrap_or(i64::MAX);
+        let rank = i64::try_from(rank).unwrap_or(i64::MAX);
+        let share = total / ranks + i64::from(total % ranks > 0);
+        let each = (share / ALIGN + i64::from(share % ALIGN > 0)) * ALIGN;
+        let at = |rank: i64| each.saturating_mul(rank).min(total);
+        Self {
+            range: at(rank)..at(rank.saturating_add(1)),
+        }
+    }
+
+    #[must_use]
+    pub fn range(&self) -> Range<i64> {
+        self.range.clone()
+    }
+
+    /// In elements.
+    #[must_use]
+    pub fn len(&self) -> i64 {
+        self.range.end - self.range.start
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The part cut into neighbouring stretches, each with whether it decays; `decay` lists those that do, in order.
+    pub(super) fn stretches(&self, decay: &[Range<i64>]) -> Vec<(Range<i64>, bool)> {
+        let mut stretches = Vec::new();
+        let mut next = self.range.start;
+        let mut push = |range: Range<i64>, decays: bool| {
+            if range.start < range.end {
+                stretches.push((range, decays));
+            }
+        };
+        for range in decay {
+            let (start, end) = (range.start.max(next), range.end.min(self.range.end));
+            if start < end {
+                push(next..start, false);
+                push(start..end, true);
+                next = end;
+            }
+        }
+        push(next..self.range.end, false);
+        stretches
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn parts_cover_the_buffer_once(total in 0i64..5000, ranks in 1usize..9) {
+            let mut next = 0;
+            for rank in 0..ranks {
+                let shard = Shard::of(total, rank, ranks);
+                prop_assert_eq!(shard.range().start, next);
+                prop_assert!(shard.is_empty() || next % ALIGN == 0);
+                prop_assert!(shard.len() <= total / ranks as i64 + ALIGN);
+                next = shard.range().end;
+            }
+            prop_assert_eq!(next, total);
+            prop_assert!(Shard::of(total, ranks, ranks).is_empty());
+        }
+
+        #[test]
+        fn stretches_cover_a_part_and_know_which_decay(
+            total in 1i64..600, ranks in 1usize..4, cuts in prop::collection::vec(0i64..600, 0..9),
+        ) {
+            let mut cuts: Vec<i64> = cuts.into_iter().map(|cut| cut.min(total)).collect();
+            cuts.sort_unstable();
+            let decay: Vec<Range<i64>> = cuts.chunks_exact(2).map(|ends| ends[0]..ends[1]).collect();
+            for rank in 0..ranks {
+                let shard = Shard::of(total, rank, ranks);
+                let mut next = shard.range().start;
+                for (range, decays) in shard.stretches(&decay) {
+                    prop_assert_eq!(range.start, next);
+                    prop_assert!(range.start < range.end);
+                    for i in range.clone() {
+                        prop_assert_eq!(decays, decay.iter().any(|d| d.contains(&i)));
+                    }
+                    next = range.end;
+                }
+                prop_assert_eq!(next, shard.range().end);
+            }
+        }
+    }
+}
