@@ -5,6 +5,7 @@ mod architecture;
 mod arithmetic;
 mod chaos;
 mod converters;
+mod data;
 mod crash_points;
 mod embedded;
 mod engines;
