@@ -24,9 +24,7 @@ pub use agent::{
 pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
-pub use run::{
-    ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy,
-};
+pub use run::{ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy};
 pub use suites::SuiteConfig;
 pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};
 pub use tools::{ToolConfig, ToolFailure, ToolLimits};

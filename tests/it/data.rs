@@ -73,7 +73,10 @@ fn played(run: &Path) -> BTreeMap<String, usize> {
 }
 
 fn trained(run: &Path) -> u64 {
-    ["solver", "verifier"].iter().map(|agent| audit(run, agent).counts.trained).sum()
+    ["solver", "verifier"]
+        .iter()
+        .map(|agent| audit(run, agent).counts.trained)
+        .sum()
 }
 
 #[test]
@@ -87,7 +90,11 @@ fn a_run_trains_on_a_parquet_file_and_does_so_again_bit_for_bit() {
     assert!(trained(&first) > 0);
     let second = run(&again, &of_parquet(config()));
     for agent in ["solver", "verifier"] {
-        assert_eq!(final_digest(&first, agent), final_digest(&second, agent), "agent {agent}");
+        assert_eq!(
+            final_digest(&first, agent),
+            final_digest(&second, agent),
+            "agent {agent}"
+        );
     }
 }
 
@@ -98,7 +105,9 @@ fn a_run_trains_on_a_mix_by_its_weights_and_check_says_what_there_is() {
     let hub = program.runs().join("sums");
     std::fs::create_dir_all(hub.join("data")).unwrap();
     std::fs::copy(parquet(), hub.join("data/train-00000-of-00001.parquet")).unwrap();
-    let lines: String = (0..30).map(|n| json!({"q": format!("{n}+1="), "a": n + 1}).to_string() + "\n").collect();
+    let lines: String = (0..30)
+        .map(|n| json!({"q": format!("{n}+1="), "a": n + 1}).to_string() + "\n")
+        .collect();
     let file = program.runs().join("plus-one.jsonl");
     std::fs::write(&file, lines).unwrap();
     let mix: toml::Table = format!(
@@ -139,13 +148,24 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
     let named = format!("hard={}", parquet().display());
     let suite = measure(&["--suite", &named, "--samples", "2"]);
     let keys = |lines: &[Value]| -> Vec<String> {
-        let mut keys: Vec<String> = lines.iter().map(|line| line["key"].as_str().unwrap().to_owned()).collect();
+        let mut keys: Vec<String> = lines
+            .iter()
+            .map(|line| line["key"].as_str().unwrap().to_owned())
+            .collect();
         keys.sort();
         keys
     };
     assert_eq!(own.len(), 8);
-    assert_eq!(keys(&own), keys(&suite), "tasks are known by what they hold, whatever they are called");
-    assert!(own.iter().all(|line| line["conversations"] == 2 && line["pass_rate"].is_number()), "{own:?}");
+    assert_eq!(
+        keys(&own),
+        keys(&suite),
+        "tasks are known by what they hold, whatever they are called"
+    );
+    assert!(
+        own.iter()
+            .all(|line| line["conversations"] == 2 && line["pass_rate"].is_number()),
+        "{own:?}"
+    );
     // These models solve nothing: the rates that a better one would have.
     let lines: String = own
         .iter()

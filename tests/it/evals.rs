@@ -350,7 +350,8 @@ fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(
-        said.contains("recipes failed: broken") && said.contains("servers or programs that you start: doctor-patient-8b"),
+        said.contains("recipes failed: broken")
+            && said.contains("servers or programs that you start: doctor-patient-8b"),
         "{said}"
     );
     let rows = json(&out);

@@ -51,7 +51,11 @@ fn stock(config: &RunConfig) -> anyhow::Result<String> {
         for one in source.stock() {
             let rows = one.rows.filter(|rows| *rows != one.tasks);
             let rows = rows.map_or_else(String::new, |rows| format!(" of {rows} rows"));
-            let pass = if mixed { format!("; {} in a pass", one.in_pass) } else { String::new() };
+            let pass = if mixed {
+                format!("; {} in a pass", one.in_pass)
+            } else {
+                String::new()
+            };
             text += &format!("# {section}: {} has {} tasks{rows}{pass}\n", one.name, one.tasks);
         }
     }

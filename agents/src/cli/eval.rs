@@ -123,7 +123,9 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         }
         println!("{INTERVALS}");
         if let Some(path) = &args.pass_rates {
-            let rates = measured.iter().flat_map(|one| pass_rates::of(&one.conversations, &one.keys));
+            let rates = measured
+                .iter()
+                .flat_map(|one| pass_rates::of(&one.conversations, &one.keys));
             let text = pass_rates::lines(&rates.collect::<Vec<_>>())?;
             std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
         }
@@ -281,7 +283,11 @@ async fn measure(config: &RunConfig, set: Set, seats: &BTreeMap<AgentName, Seat>
     }
     Ok(Measured {
         score: score::score(&conversations, usize::from(set.samples)),
-        keys: set.tasks.iter().map(|(id, task)| (id.clone(), task_key(task))).collect(),
+        keys: set
+            .tasks
+            .iter()
+            .map(|(id, task)| (id.clone(), task_key(task)))
+            .collect(),
         suite: set.name,
         temperature: set.temperature,
         conversations,

@@ -62,7 +62,9 @@ mod tests {
 
     #[test]
     fn samples_count_and_the_greedy_conversation_where_there_are_none() {
-        let keys = [("t", "k1"), ("u", "k2")].map(|(id, key)| (id.to_owned(), key.to_owned())).into();
+        let keys = [("t", "k1"), ("u", "k2")]
+            .map(|(id, key)| (id.to_owned(), key.to_owned()))
+            .into();
         let mut list = vec![conversation("t", None, Some(1.0)), conversation("u", None, Some(0.0))];
         let rates = |list: &[Conversation]| -> Vec<(String, f64, u64)> {
             let of = of(list, &keys).into_iter();
@@ -77,6 +79,9 @@ mod tests {
         assert_eq!(rates(&list), [("k1".into(), 0.5, 2)], "what failed is in no rate");
         assert!(lines(&[]).unwrap_err().to_string().contains("success"));
         let text = lines(&of(&list, &keys)).unwrap();
-        assert_eq!(text, "{\"key\":\"k1\",\"task\":\"t\",\"pass_rate\":0.5,\"conversations\":2}\n");
+        assert_eq!(
+            text,
+            "{\"key\":\"k1\",\"task\":\"t\",\"pass_rate\":0.5,\"conversations\":2}\n"
+        );
     }
 }

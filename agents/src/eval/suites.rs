@@ -83,7 +83,11 @@ pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Res
 
 /// The id, or one that no other task has: figures are kept by it.
 fn apart(seen: &mut BTreeSet<String>, id: String, place: usize) -> String {
-    if seen.insert(id.clone()) { id } else { format!("{id}#{place}") }
+    if seen.insert(id.clone()) {
+        id
+    } else {
+        format!("{id}#{place}")
+    }
 }
 
 /// Whether there are tasks that are not trained on.

@@ -35,7 +35,13 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         &[],
         "is 0, so there are no tasks: remove it to use all lines",
     );
-    rows("tasks", &tasks.source, tasks.slice.as_ref(), tasks.filter.as_ref(), report);
+    rows(
+        "tasks",
+        &tasks.source,
+        tasks.slice.as_ref(),
+        tasks.filter.as_ref(),
+        report,
+    );
     mix(tasks, report);
     if let Some(curriculum) = &tasks.curriculum {
         band(tasks, curriculum, report);
@@ -55,13 +61,7 @@ pub(super) fn not_understood(source: &str) -> String {
 }
 
 /// Slice and filter, which choose among the rows of files.
-pub(super) fn rows(
-    section: &str,
-    source: &str,
-    slice: Option<&String>,
-    filter: Option<&String>,
-    report: &mut Report,
-) {
+pub(super) fn rows(section: &str, source: &str, slice: Option<&String>, filter: Option<&String>, report: &mut Report) {
     let has_rows = is_task_source(source) && !source.starts_with("generator:");
     for (key, given) in [("slice", slice), ("filter", filter)] {
         report.when(

@@ -65,7 +65,9 @@ impl Rates {
                 .map_err(|error| error.to_string())
                 .and_then(|rate: PassRate| {
                     let sound = (0.0..=1.0).contains(&rate.pass_rate);
-                    sound.then_some(rate).ok_or_else(|| "pass_rate is not from 0 to 1".into())
+                    sound
+                        .then_some(rate)
+                        .ok_or_else(|| "pass_rate is not from 0 to 1".into())
                 })
                 .map_err(|message| TasksError::Line {
                     path: path.clone(),
@@ -79,7 +81,10 @@ impl Rates {
         }
         Ok(Self {
             config: config.clone(),
-            known: sums.into_iter().map(|(key, (sum, all))| (key, (sum / all) as f32)).collect(),
+            known: sums
+                .into_iter()
+                .map(|(key, (sum, all))| (key, (sum / all) as f32))
+                .collect(),
             taken: Vec::new(),
             unmeasured: 0,
         })

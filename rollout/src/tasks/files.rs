@@ -91,7 +91,11 @@ pub(super) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     files.sort();
     if files.is_empty() {
         let here = std::env::current_dir().unwrap_or_default();
-        let what = if text.contains(['*', '?']) { "means no file" } else { "is not a file" };
+        let what = if text.contains(['*', '?']) {
+            "means no file"
+        } else {
+            "is not a file"
+        };
         return Err(format!(
             "{text} {what} here: paths count from the working directory, {}",
             here.display()
@@ -110,11 +114,19 @@ fn name_of(path: &Path) -> String {
     if ["gz", "zst"].iter().any(|end| name.ends_with(&format!(".{end}"))) {
         name = stem(&name);
     }
-    stem(&name).chars().filter(|c| !c.is_control()).take(MAX_TASK_ID / 8).collect()
+    stem(&name)
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_TASK_ID / 8)
+        .collect()
 }
 
 fn stem(name: &str) -> String {
-    Path::new(name).file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    Path::new(name)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(test)]

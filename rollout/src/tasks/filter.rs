@@ -47,7 +47,9 @@ impl<'a> Filter<'a> {
     pub(super) fn takes(&self, row: &Value) -> Result<bool, String> {
         if let Some(key) = self.needed.iter().find(|key| !has(row, key)) {
             let what = missing(row, key);
-            return Err(format!("filter: {what}. Write `{key} is defined and ...` if only some have it"));
+            return Err(format!(
+                "filter: {what}. Write `{key} is defined and ...` if only some have it"
+            ));
         }
         let context: Map<String, Value> = match row {
             Value::Object(object) => object.clone(),
@@ -73,7 +75,9 @@ fn has(row: &Value, key: &str) -> bool {
             Some((before, last)) => (lookup(row, before), last),
             None => (Some(row), key),
         };
-        inside.and_then(Value::as_object).is_some_and(|object| object.contains_key(last))
+        inside
+            .and_then(Value::as_object)
+            .is_some_and(|object| object.contains_key(last))
     }
 }
 
@@ -110,7 +114,10 @@ mod tests {
     fn what_a_row_has_not_and_what_cannot_be_read_is_told() {
         let row = json!({"level": 4});
         for (text, says) in [
-            ("metadata.level >= 3", "nothing under \"metadata.level\"; the row has: level"),
+            (
+                "metadata.level >= 3",
+                "nothing under \"metadata.level\"; the row has: level",
+            ),
             ("levle >= 3", "levle is defined"),
             ("level >=", "is no expression"),
             ("row.other", "no value here"),

@@ -83,8 +83,8 @@ fn choose(folder: &Path, splits: Splits, wanted: Option<&str>) -> Result<Vec<Pat
     if !names.contains(&name) {
         return Err(format!("{} has no split {name}: it has {known}", folder.display()));
     }
-    let found = splits.into_iter().find(|(split, _)| split == name);
-    Ok(found.map(|(_, files)| files).unwrap_or_default())
+    let found = splits.iter().find(|(split, _)| split == name);
+    Ok(found.map(|(_, files)| files.clone()).unwrap_or_default())
 }
 
 /// Splits by the names of files and folders, as `datasets` finds them where no card says: `data/SPLIT-00000-of-00001.parquet`, else a word in
@@ -117,7 +117,10 @@ fn by_names(folder: &Path) -> Result<Splits, String> {
             return Ok(found.into_iter().collect());
         }
     }
-    Ok(vec![("train".into(), all.iter().map(|path| folder.join(path)).collect())])
+    Ok(vec![(
+        "train".into(),
+        all.iter().map(|path| folder.join(path)).collect(),
+    )])
 }
 
 /// Files below `folder`, relative to it; hidden ones are passed over.
@@ -154,7 +157,9 @@ fn worded(path: &Path) -> Option<String> {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().to_lowercase()).collect();
     parts.iter().rev().find_map(|part| {
         let words: Vec<&str> = part.split(|c: char| !c.is_ascii_alphabetic()).collect();
-        let split = WORDS.iter().find(|(_, known)| known.iter().any(|word| words.contains(word)));
+        let split = WORDS
+            .iter()
+            .find(|(_, known)| known.iter().any(|word| words.contains(word)));
         split.map(|(split, _)| (*split).to_owned())
     })
 }
@@ -164,11 +169,20 @@ fn expand(folder: &Path, patterns: &[String]) -> Result<Vec<PathBuf>, String> {
     let root = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));
     let mut found = Vec::new();
     for pattern in patterns {
-        let up = Path::new(pattern).components().any(|part| !matches!(part, std::path::Component::Normal(_)));
+        let up = Path::new(pattern)
+            .components()
+            .any(|part| !matches!(part, std::path::Component::Normal(_)));
         if up {
-            return Err(format!("the card of {} names {pattern:?}, which is no file below it", folder.display()));
+            return Err(format!(
+                "the card of {} names {pattern:?}, which is no file below it",
+                folder.display()
+            ));
         }
-        let pattern = if folder.join(pattern).is_dir() { format!("{pattern}/*") } else { pattern.clone() };
+        let pattern = if folder.join(pattern).is_dir() {
+            format!("{pattern}/*")
+        } else {
+            pattern.clone()
+        };
         found.extend(matching(&root.join(pattern))?);
     }
     Ok(found)

@@ -24,13 +24,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(
-        pool: Box<dyn Pool>,
-        seed: u64,
-        shuffle: bool,
-        stages: Option<Stages>,
-        generated: bool,
-    ) -> Self {
+    pub(super) fn new(pool: Box<dyn Pool>, seed: u64, shuffle: bool, stages: Option<Stages>, generated: bool) -> Self {
         Self {
             pool,
             name: None,
@@ -90,14 +84,25 @@ impl Lane {
                 let of_name = blake3::hash(name.as_bytes());
                 let mut bytes = [0u8; 8];
                 bytes.copy_from_slice(&of_name.as_bytes()[..8]);
-                Random::new("dyad mixed task order v1", self.seed, &[u64::from_le_bytes(bytes), u64::from(round)])
+                Random::new(
+                    "dyad mixed task order v1",
+                    self.seed,
+                    &[u64::from_le_bytes(bytes), u64::from(round)],
+                )
             }
         };
-        let staged = self.stages.as_ref().and_then(|stages| stages.order(round, self.shuffle.then(random)));
+        let staged = self
+            .stages
+            .as_ref()
+            .and_then(|stages| stages.order(round, self.shuffle.then(random)));
         staged.or_else(|| self.shuffle.then(|| random().permutation(self.pool.len() as usize)))
     }
 }
 
 fn in_round(id: &str, round: u32) -> String {
-    if round == 0 { id.to_owned() } else { format!("{id}#{round}") }
+    if round == 0 {
+        id.to_owned()
+    } else {
+        format!("{id}#{round}")
+    }
 }

@@ -56,7 +56,9 @@ pub enum TasksError {
     Format { path: PathBuf, message: String },
     #[error("{path} has no tasks: every line or row is one task")]
     Empty { path: PathBuf },
-    #[error("cannot keep the tasks of {name} in {folder}, the folder for temporary files (set TMPDIR to one with more room)")]
+    #[error(
+        "cannot keep the tasks of {name} in {folder}, the folder for temporary files (set TMPDIR to one with more room)"
+    )]
     Spool {
         name: String,
         folder: PathBuf,
@@ -195,7 +197,10 @@ impl TaskSource {
             name: lane.name().to_owned(),
             rows: lane.pool.rows(),
             tasks: lane.len(),
-            in_pass: self.schedule.as_ref().map_or(lane.len(), |schedule| schedule.of_lane(index)),
+            in_pass: self
+                .schedule
+                .as_ref()
+                .map_or(lane.len(), |schedule| schedule.of_lane(index)),
         };
         self.lanes.iter().enumerate().map(of_lane).collect()
     }

@@ -73,7 +73,8 @@ fn mix(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<O
         let lane = lane(&part, seed, split, &section)?;
         let name = own.name.clone().unwrap_or_else(|| lane.name().to_owned());
         if name.is_empty() || shares.iter().any(|other| other.name == name) {
-            let message = format!("is missing: {name:?} is no name that this source has alone, and task ids begin with it");
+            let message =
+                format!("is missing: {name:?} is no name that this source has alone, and task ids begin with it");
             return Err(problem(&section, "name", message));
         }
         shares.push(Share {

@@ -54,7 +54,10 @@ pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> 
     if messages.iter().any(|message| !message.images.is_empty()) {
         return Err("the prompt's messages have images of their own: remove tasks.images".into());
     }
-    let places: usize = messages.iter().map(|message| message.content.matches(PLACE).count()).sum();
+    let places: usize = messages
+        .iter()
+        .map(|message| message.content.matches(PLACE).count())
+        .sum();
     if places == 0 {
         let last = messages.iter_mut().rfind(|message| message.role == "user");
         let last = last.ok_or("no message is the user's, so there is no place for the images")?;
@@ -62,7 +65,10 @@ pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> 
         return Ok(Prompt::Messages(messages));
     }
     if places != urls.len() {
-        return Err(format!("the prompt says {PLACE} {places} times, and the row has {} images", urls.len()));
+        return Err(format!(
+            "the prompt says {PLACE} {places} times, and the row has {} images",
+            urls.len()
+        ));
     }
     let mut urls = urls.into_iter().map(|url| vec![url]);
     for message in messages.iter_mut().filter(|message| message.content.contains(PLACE)) {
@@ -101,7 +107,9 @@ mod tests {
     const RED: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
 
     fn places(prompt: &Prompt) -> Vec<(usize, u32)> {
-        let Prompt::Messages(messages) = prompt else { return Vec::new() };
+        let Prompt::Messages(messages) = prompt else {
+            return Vec::new();
+        };
         let of = |(at, message): (usize, &Message)| message.images.iter().map(|i| (at, i.at)).collect::<Vec<_>>();
         messages.iter().enumerate().flat_map(of).collect()
     }
@@ -118,7 +126,10 @@ mod tests {
             Message::user("<image>left, right: <image>?"),
         ]);
         let shown = show(verl, urls).unwrap();
-        assert_eq!((places(&shown), shown.text()), (vec![(1, 0), (1, 13)], "left, right: ?"));
+        assert_eq!(
+            (places(&shown), shown.text()),
+            (vec![(1, 0), (1, 13)], "left, right: ?")
+        );
     }
 
     #[test]

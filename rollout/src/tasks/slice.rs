@@ -19,7 +19,8 @@ pub(super) struct Slice {
 impl Slice {
     /// Reads `100:2000`, `-500:`, `:10%`, `10%:-5`. The error says what may be written.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let known = "write \"FROM:TO\", each a row, a row from the end such as -100, a percentage such as 10%, or nothing";
+        let known =
+            "write \"FROM:TO\", each a row, a row from the end such as -100, a percentage such as 10%, or nothing";
         let wrong = || format!("{text:?} is no slice: {known}");
         let (from, to) = text.split_once(':').ok_or_else(wrong)?;
         let end = |text: &str| match text.trim() {

@@ -47,8 +47,14 @@ impl Writer {
 impl Spool {
     pub(super) fn get(&mut self, item: u64) -> io::Result<Task> {
         let at = usize::try_from(item).unwrap_or(usize::MAX);
-        let (Some(from), Some(to)) = (self.starts.get(at), at.checked_add(1).and_then(|next| self.starts.get(next))) else {
-            return Err(io::Error::new(io::ErrorKind::NotFound, format!("there is no task {item}")));
+        let (Some(from), Some(to)) = (
+            self.starts.get(at),
+            at.checked_add(1).and_then(|next| self.starts.get(next)),
+        ) else {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                format!("there is no task {item}"),
+            ));
         };
         let mut bytes = vec![0; usize::try_from(to - from).unwrap_or(0)];
         self.file.seek(SeekFrom::Start(*from))?;

@@ -64,7 +64,10 @@ impl Table {
                 let all = rows::count(&files.shards)?;
                 let range = slice.of(all);
                 if range.is_empty() {
-                    return Err(problem("slice", format!("{text:?} leaves none of the {all} rows of {}", files.name)));
+                    return Err(problem(
+                        "slice",
+                        format!("{text:?} leaves none of the {all} rows of {}", files.name),
+                    ));
                 }
                 range
             }
@@ -106,14 +109,20 @@ impl Table {
 }
 
 fn empty(files: &Files, rows: u64, config: &TasksConfig, section: &str) -> TasksError {
-    let path = files.shards.first().map_or_else(PathBuf::new, |shard| shard.path.clone());
+    let path = files
+        .shards
+        .first()
+        .map_or_else(PathBuf::new, |shard| shard.path.clone());
     if rows == 0 {
         return TasksError::Empty { path };
     }
     let (key, message) = match (&config.filter, &config.curriculum) {
         (Some(_), _) => ("filter", "is true of too few of them"),
         (None, Some(_)) => ("curriculum", "leaves too few of them"),
-        (None, None) => ("source", "are more than the 4294967295 that a source may have: take a slice"),
+        (None, None) => (
+            "source",
+            "are more than the 4294967295 that a source may have: take a slice",
+        ),
     };
     TasksError::Config {
         key: format!("{section}.{key}"),

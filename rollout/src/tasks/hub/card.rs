@@ -47,7 +47,9 @@ fn head(text: &str) -> Option<&str> {
 
 /// `data_files`: a pattern, a list of them, or a list of `{split, path}`; patterns count from `data_dir`.
 fn files(config: &Yaml) -> Vec<(String, Vec<String>)> {
-    let under = config["data_dir"].as_str().map(|folder| format!("{}/", folder.trim_end_matches('/')));
+    let under = config["data_dir"]
+        .as_str()
+        .map(|folder| format!("{}/", folder.trim_end_matches('/')));
     let under = under.unwrap_or_default();
     let patterns = |value: &Yaml| -> Vec<String> {
         let of = |value: &Yaml| value.as_str().map(|pattern| format!("{under}{pattern}"));
@@ -99,7 +101,8 @@ mod tests {
 
     #[test]
     fn cards_name_splits_in_three_ways() {
-        let found = |configs: &str| read(&format!("---\nlicense: mit\nconfigs:\n{configs}---\n# A data set\n")).unwrap();
+        let found =
+            |configs: &str| read(&format!("---\nlicense: mit\nconfigs:\n{configs}---\n# A data set\n")).unwrap();
         let listed = found(
             "- config_name: main\n  default: true\n  data_files:\n  - split: train\n    path: main/train-*\n  - split: test\n    path:\n    - a.parquet\n    - b.parquet\n",
         );

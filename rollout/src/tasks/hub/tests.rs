@@ -30,12 +30,24 @@ fn splits_are_found_by_the_names_that_the_hub_knows() {
     let train = ["data/train-00000-of-00002.parquet", "data/train-00001-of-00002.parquet"];
     assert_eq!(found(&numbered, None).unwrap(), train);
     assert_eq!(found(&numbered, Some("train")).unwrap(), train);
-    assert_eq!(found(&numbered, Some("test")).unwrap(), ["data/test-00000-of-00001-3a5b.parquet"]);
-    assert_eq!(found(&numbered, Some("extra")).unwrap(), ["data/extra-00000-of-00001.parquet"]);
+    assert_eq!(
+        found(&numbered, Some("test")).unwrap(),
+        ["data/test-00000-of-00001-3a5b.parquet"]
+    );
+    assert_eq!(
+        found(&numbered, Some("extra")).unwrap(),
+        ["data/extra-00000-of-00001.parquet"]
+    );
     let error = found(&numbered, Some("dev")).unwrap_err();
     assert!(error.contains("no split dev: it has extra, test, train"), "{error}");
 
-    let folders = folder(&["train/b.parquet", "train/a.parquet", "dev/a.parquet", "notes.jsonl", ".git/train.parquet"]);
+    let folders = folder(&[
+        "train/b.parquet",
+        "train/a.parquet",
+        "dev/a.parquet",
+        "notes.jsonl",
+        ".git/train.parquet",
+    ]);
     assert_eq!(found(&folders, None).unwrap(), ["train/a.parquet", "train/b.parquet"]);
     assert_eq!(found(&folders, Some("validation")).unwrap(), ["dev/a.parquet"]);
 
@@ -73,7 +85,10 @@ fn the_card_says_more_than_names() {
         ["socratic/train-00000-of-00001.parquet"]
     );
     card("  default: true\n");
-    assert_eq!(found(&data, Some("test")).unwrap(), ["main/test-00000-of-00001.parquet"]);
+    assert_eq!(
+        found(&data, Some("test")).unwrap(),
+        ["main/test-00000-of-00001.parquet"]
+    );
     assert!(found(&data, Some("x/train")).unwrap_err().contains("no subset x"));
     for (path, says) in [("main/dev-*", "means no file"), ("../x.parquet", "no file below it")] {
         let text = format!("---\nconfigs:\n- config_name: a\n  data_files: {path:?}\n---\n");
@@ -94,8 +109,15 @@ fn the_cache_is_followed_and_what_is_not_read_is_told() {
     );
     let saved = folder(&["state.json", "dataset_info.json", "data-00000-of-00001.arrow"]);
     let error = found(&saved, None).unwrap_err();
-    assert!(error.contains("save_to_disk") && error.contains("to_parquet"), "{error}");
+    assert!(
+        error.contains("save_to_disk") && error.contains("to_parquet"),
+        "{error}"
+    );
     let empty = folder(&["table.csv"]);
     assert!(found(&empty, None).unwrap_err().contains("no file that is read"));
-    assert!(files(Path::new("/nowhere/x"), None).unwrap_err().contains("nothing is downloaded"));
+    assert!(
+        files(Path::new("/nowhere/x"), None)
+            .unwrap_err()
+            .contains("nothing is downloaded")
+    );
 }

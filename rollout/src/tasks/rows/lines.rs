@@ -61,12 +61,7 @@ pub(super) fn count(path: &Path, packing: Packing) -> Result<u64, TasksError> {
     Ok(rows)
 }
 
-pub(super) fn read(
-    path: &Path,
-    packing: Packing,
-    range: &Range<u64>,
-    sink: &mut Sink<'_>,
-) -> Result<u64, TasksError> {
+pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
     let mut rows = 0;
     scan(path, packing, |number, offset, line| {
         if range.contains(&rows) {

@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
         message,
     })?;
     let nanos = parquet_json::Nanos::of(reader.metadata().file_metadata().schema_descr());
-    let mut first = 0;
+    let mut first: u64 = 0;
     for index in 0..reader.num_row_groups() {
         let rows = u64::try_from(reader.metadata().row_group(index).num_rows()).unwrap_or(0);
         let group = first..first.saturating_add(rows);
@@ -80,7 +80,9 @@ fn refuse(reader: &SerializedFileReader<File>) -> Result<(), String> {
     for group in metadata.row_groups() {
         for column in group.columns() {
             let packed = match column.compression() {
-                Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_) | Compression::ZSTD(_) => continue,
+                Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_) | Compression::ZSTD(_) => {
+                    continue;
+                }
                 Compression::BROTLI(_) => "Brotli",
                 Compression::LZO => "LZO",
                 Compression::LZ4 | Compression::LZ4_RAW => "LZ4",

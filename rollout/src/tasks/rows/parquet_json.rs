@@ -106,7 +106,11 @@ fn bytes(data: &[u8]) -> Value {
 fn of_day(micros: i64) -> String {
     let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
     let whole = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if micros == 0 { whole } else { format!("{whole}.{micros:06}") }
+    if micros == 0 {
+        whole
+    } else {
+        format!("{whole}.{micros:06}")
+    }
 }
 
 /// All digits, as a text: JSON's numbers would lose some.
@@ -121,5 +125,9 @@ fn decimal(value: &Decimal) -> Result<String, String> {
     let digits = format!("{:0>width$}", number.unsigned_abs(), width = scale + 1);
     let (whole, part) = digits.split_at(digits.len() - scale);
     let sign = if number < 0 { "-" } else { "" };
-    Ok(if scale == 0 { format!("{sign}{whole}") } else { format!("{sign}{whole}.{part}") })
+    Ok(if scale == 0 {
+        format!("{sign}{whole}")
+    } else {
+        format!("{sign}{whole}.{part}")
+    })
 }

@@ -5,7 +5,9 @@ use std::io::Write as _;
 use super::*;
 
 fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/tasks/fixtures").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("src/tasks/fixtures")
+        .join(name)
 }
 
 fn shard(path: PathBuf) -> Shard {
@@ -42,11 +44,18 @@ fn ranges_go_over_row_groups_and_files() {
     assert_eq!(count(&twice).unwrap(), 16);
     let all = values(&twice, 0..u64::MAX).unwrap();
     let index = |value: &Value| value["extra_info"]["index"].as_u64().unwrap();
-    assert_eq!(all.iter().map(index).collect::<Vec<_>>(), (0..8).chain(0..8).collect::<Vec<_>>());
+    assert_eq!(
+        all.iter().map(index).collect::<Vec<_>>(),
+        (0..8).chain(0..8).collect::<Vec<_>>()
+    );
     for from in 0..17 {
         for to in from..18 {
             let expected = &all[from..to.min(16).max(from)];
-            assert_eq!(values(&twice, from as u64..to as u64).unwrap(), expected, "{from}..{to}");
+            assert_eq!(
+                values(&twice, from as u64..to as u64).unwrap(),
+                expected,
+                "{from}..{to}"
+            );
         }
     }
 }
@@ -54,14 +63,20 @@ fn ranges_go_over_row_groups_and_files() {
 #[test]
 fn what_is_not_read_is_refused_by_name() {
     for (name, says) in [
-        ("lz4.parquet", "the column data_source is packed with LZ4: write the file with"),
+        (
+            "lz4.parquet",
+            "the column data_source is packed with LZ4: write the file with",
+        ),
         ("nanos.parquet", "the column when.at is of a type that is not read"),
     ] {
         let error = values(&[shard(fixture(name))], 0..9).unwrap_err().to_string();
         assert!(error.contains(name) && error.contains(says), "{error}");
     }
     let error = Shard::of("a/b.csv".into()).unwrap_err();
-    assert!(error.contains("b.csv is of no kind") && error.contains(".parquet"), "{error}");
+    assert!(
+        error.contains("b.csv is of no kind") && error.contains(".parquet"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -72,7 +87,10 @@ fn damaged_parquet_is_an_error_wherever_it_is_cut_or_changed() {
     for length in (0..whole.len()).step_by(97) {
         std::fs::write(&path, &whole[..length]).unwrap();
         let error = values(&[shard(path.clone())], 0..9).unwrap_err().to_string();
-        assert!(error.contains("cut.parquet cannot be read as Parquet"), "{length}: {error}");
+        assert!(
+            error.contains("cut.parquet cannot be read as Parquet"),
+            "{length}: {error}"
+        );
     }
 }
 
@@ -114,5 +132,10 @@ fn packed_lines_and_lists_are_read_as_plain_ones() {
     }
     let cut = folder.path().join("cut.jsonl.gz");
     std::fs::write(&cut, &gzip(lines)[..40]).unwrap();
-    assert!(values(&[shard(cut)], 0..9).unwrap_err().to_string().contains("cut.jsonl.gz"));
+    assert!(
+        values(&[shard(cut)], 0..9)
+            .unwrap_err()
+            .to_string()
+            .contains("cut.jsonl.gz")
+    );
 }

@@ -14,7 +14,9 @@ fn verl(more: &str) -> String {
 
 fn labels(source: &mut TaskSource) -> Vec<u64> {
     let tasks = take(source, 1000).into_iter();
-    tasks.map(|(_, task)| task.label.as_str().unwrap().parse::<u64>().unwrap() / 2).collect()
+    tasks
+        .map(|(_, task)| task.label.as_str().unwrap().parse::<u64>().unwrap() / 2)
+        .collect()
 }
 
 #[test]
@@ -24,7 +26,10 @@ fn a_verl_file_loads_as_it_is() {
     assert_eq!(ids(&tasks), ["0", "1", "2", "3", "4", "5", "6", "7"]);
     assert_eq!((tasks[3].1.prompt.text(), &tasks[3].1.label), ("3+3=", &json!("6")));
     let stock = source.stock();
-    assert_eq!((stock[0].name.as_str(), stock[0].rows, stock[0].tasks), ("verl", Some(8), 8));
+    assert_eq!(
+        (stock[0].name.as_str(), stock[0].rows, stock[0].tasks),
+        ("verl", Some(8), 8)
+    );
 }
 
 #[test]
@@ -34,34 +39,60 @@ fn slices_then_filters_then_limits_choose_rows() {
         ("slice = \"-25%:\"", &[6, 7]),
         ("filter = \"extra_info.level >= 2 and data_source == 'math'\"", &[5, 7]),
         ("slice = \":5\"\nfilter = \"extra_info.index % 2 == 0\"", &[0, 2, 4]),
-        ("slice = \"1:\"\nfilter = \"extra_info.index % 2 == 0\"\nlimit = 2", &[2, 4]),
+        (
+            "slice = \"1:\"\nfilter = \"extra_info.index % 2 == 0\"\nlimit = 2",
+            &[2, 4],
+        ),
     ] {
         assert_eq!(labels(&mut open(&verl(more), 0)), expected, "{more}");
     }
-    let one = open(&verl("slice = \"1:\"\nfilter = \"extra_info.index % 2 == 0\"\nlimit = 2"), 0).stock();
+    let one = open(
+        &verl("slice = \"1:\"\nfilter = \"extra_info.index % 2 == 0\"\nlimit = 2"),
+        0,
+    )
+    .stock();
     assert_eq!((one[0].rows, one[0].tasks), (Some(7), 2));
     for (more, key, says) in [
         ("slice = \"5\"", "tasks.slice", "no slice"),
         ("slice = \"8:\"", "tasks.slice", "leaves none of the 8 rows of verl"),
         ("filter = \"ability ==\"", "tasks.filter", "no expression"),
-        ("filter = \"ability == 'code'\"", "tasks.filter", "of the 8 rows of verl"),
+        (
+            "filter = \"ability == 'code'\"",
+            "tasks.filter",
+            "of the 8 rows of verl",
+        ),
         ("params = { objects = 3 }", "tasks.params.objects", "known is: seed"),
     ] {
         let error = TaskSource::open(&config(&verl(more)), 0).err().unwrap().to_string();
-        assert!(error.starts_with(&format!("{key}: ")) && error.contains(says), "{error}");
+        assert!(
+            error.starts_with(&format!("{key}: ")) && error.contains(says),
+            "{error}"
+        );
     }
-    let error = TaskSource::open(&config(&verl("filter = \"level > 3\"")), 0).err().unwrap().to_string();
-    assert!(error.contains("verl.parquet, row 0 (from 0): filter: there is nothing under \"level\""), "{error}");
+    let error = TaskSource::open(&config(&verl("filter = \"level > 3\"")), 0)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("verl.parquet, row 0 (from 0): filter: there is nothing under \"level\""),
+        "{error}"
+    );
 }
 
 #[test]
 fn lines_and_their_packed_and_split_forms_are_the_same_tasks() {
     let folder = tempfile::tempdir().unwrap();
-    let lines: Vec<String> = (0..20).map(|n| json!({"prompt": format!("{n}?"), "label": n}).to_string()).collect();
+    let lines: Vec<String> = (0..20)
+        .map(|n| json!({"prompt": format!("{n}?"), "label": n}).to_string())
+        .collect();
     let text = lines.join("\n");
     let at = |name: &str| folder.path().join(name);
     std::fs::write(at("all.jsonl"), &text).unwrap();
-    std::fs::write(at("all.jsonl.zst"), zstd::stream::encode_all(text.as_bytes(), 3).unwrap()).unwrap();
+    std::fs::write(
+        at("all.jsonl.zst"),
+        zstd::stream::encode_all(text.as_bytes(), 3).unwrap(),
+    )
+    .unwrap();
     std::fs::create_dir(at("all")).unwrap();
     std::fs::write(at("all/train-1.jsonl"), lines[..7].join("\n")).unwrap();
     std::fs::write(at("all/train-2.jsonl"), lines[7..].join("\n")).unwrap();
@@ -112,20 +143,34 @@ fn pass_rates_choose_a_band_and_order_it() {
     let folder = tempfile::tempdir().unwrap();
     let file = rates(&folder, |n| Some(n as f64 / 7.0));
     let with = |more: &str, curriculum: &str| {
-        verl(&format!("{more}\ncurriculum = {{ pass_rates = \"{file}\"{curriculum} }}"))
+        verl(&format!(
+            "{more}\ncurriculum = {{ pass_rates = \"{file}\"{curriculum} }}"
+        ))
     };
     assert_eq!(labels(&mut open(&with("", ", min = 0.2, max = 0.8"), 0)), [2, 3, 4, 5]);
-    assert_eq!(labels(&mut open(&with("", ", stages = 4"), 0)), [6, 7, 4, 5, 2, 3, 0, 1]);
+    assert_eq!(
+        labels(&mut open(&with("", ", stages = 4"), 0)),
+        [6, 7, 4, 5, 2, 3, 0, 1]
+    );
     let two = with("shuffle = true", ", stages = 4").replace("epochs = 1", "epochs = 2");
     let passes = labels(&mut open(&two, 1));
-    let stages = |pass: &[u64]| pass.chunks(2).map(|stage| stage.iter().max().unwrap() / 2).collect::<Vec<_>>();
+    let stages = |pass: &[u64]| {
+        pass.chunks(2)
+            .map(|stage| stage.iter().max().unwrap() / 2)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(stages(&passes[..8]), [3, 2, 1, 0]);
     let mut second = passes[8..].to_vec();
     assert_ne!(stages(&second), [3, 2, 1, 0], "the second pass is shuffled as a whole");
     second.sort_unstable();
     assert_eq!(second, (0..8).collect::<Vec<_>>());
-    let error = TaskSource::open(&config(&with("", ", min = 0.9, max = 0.95")), 0).err().unwrap();
-    assert!(error.to_string().starts_with("tasks.curriculum: of the 8 rows"), "{error}");
+    let error = TaskSource::open(&config(&with("", ", min = 0.9, max = 0.95")), 0)
+        .err()
+        .unwrap();
+    assert!(
+        error.to_string().starts_with("tasks.curriculum: of the 8 rows"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -134,12 +179,24 @@ fn tasks_without_a_rate_are_an_error_unless_the_configuration_says_what_becomes_
     let file = rates(&folder, |n| (n % 2 == 0).then_some(if n < 4 { 1.0 } else { 0.0 }));
     let with = |more: &str| verl(&format!("curriculum = {{ pass_rates = \"{file}\", stages = 3{more} }}"));
     let error = TaskSource::open(&config(&with("")), 0).err().unwrap().to_string();
-    assert!(error.contains("4 tasks of verl have no pass rate") && error.contains("unmeasured"), "{error}");
+    assert!(
+        error.contains("4 tasks of verl have no pass rate") && error.contains("unmeasured"),
+        "{error}"
+    );
     assert_eq!(labels(&mut open(&with(", unmeasured = \"drop\""), 0)), [0, 2, 4, 6]);
-    assert_eq!(labels(&mut open(&with(", unmeasured = \"keep\""), 0)), [0, 2, 1, 3, 5, 4, 6, 7]);
-    for (line, says) in [("{\"key\": \"x\", \"pass_rate\": 2}", "not from 0 to 1"), ("{}", "missing field")] {
+    assert_eq!(
+        labels(&mut open(&with(", unmeasured = \"keep\""), 0)),
+        [0, 2, 1, 3, 5, 4, 6, 7]
+    );
+    for (line, says) in [
+        ("{\"key\": \"x\", \"pass_rate\": 2}", "not from 0 to 1"),
+        ("{}", "missing field"),
+    ] {
         std::fs::write(&file, format!("\n{line}\n")).unwrap();
         let error = TaskSource::open(&config(&with("")), 0).err().unwrap().to_string();
-        assert!(error.contains("rates.jsonl, line 2: ") && error.contains(says), "{error}");
+        assert!(
+            error.contains("rates.jsonl, line 2: ") && error.contains(says),
+            "{error}"
+        );
     }
 }

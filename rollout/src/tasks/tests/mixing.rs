@@ -35,7 +35,11 @@ fn sources_are_mixed_by_weight_and_go_on_in_the_next_pass() {
     };
     let (big, small) = (of("big"), of("small"));
     assert_eq!((big.len(), small.len()), (9, 6));
-    assert_eq!(big.iter().collect::<BTreeSet<_>>().len(), 9, "none comes again before all have come");
+    assert_eq!(
+        big.iter().collect::<BTreeSet<_>>().len(),
+        9,
+        "none comes again before all have come"
+    );
     assert!(small.chunks(2).all(|round| round[0] != round[1]));
     let names: BTreeSet<&str> = ids(&tasks).into_iter().collect();
     assert_eq!(names.len(), 15, "ids are unique: {names:?}");
@@ -43,7 +47,10 @@ fn sources_are_mixed_by_weight_and_go_on_in_the_next_pass() {
     let all = format!("stopping = \"all_exhausted\"\n{text}");
     assert_eq!(open(&all, 5).per_pass(), 13);
     let stock = open(&all, 5).stock();
-    assert_eq!(stock.iter().map(|one| (one.tasks, one.in_pass)).collect::<Vec<_>>(), [(9, 9), (2, 4)]);
+    assert_eq!(
+        stock.iter().map(|one| (one.tasks, one.in_pass)).collect::<Vec<_>>(),
+        [(9, 9), (2, 4)]
+    );
 }
 
 #[test]
@@ -69,14 +76,25 @@ fn what_cannot_be_mixed_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let (one, two) = (write(&folder, "one", 3), write(&folder, "two", 9));
     for (text, key, says) in [
-        (format!("{one}{one}"), "tasks.mix.1.name", "\"one\" is no name that this source has alone"),
+        (
+            format!("{one}{one}"),
+            "tasks.mix.1.name",
+            "\"one\" is no name that this source has alone",
+        ),
         (format!("{one}{two}weight = 0.01"), "tasks.mix", "two gets none"),
-        (format!("{one}slice = \"7:\""), "tasks.mix.0.slice", "leaves none of the 3 rows of one"),
+        (
+            format!("{one}slice = \"7:\""),
+            "tasks.mix.0.slice",
+            "leaves none of the 3 rows of one",
+        ),
         (String::new(), "tasks.mix", "0 sources"),
     ] {
         let error = TaskSource::open(&config(&format!("source = \"mix\"\n{text}")), 0);
         let error = error.err().unwrap().to_string();
-        assert!(error.starts_with(&format!("{key}: ")) && error.contains(says), "{error}");
+        assert!(
+            error.starts_with(&format!("{key}: ")) && error.contains(says),
+            "{error}"
+        );
     }
 }
 
