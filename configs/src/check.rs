@@ -16,6 +16,7 @@ mod names;
 mod rules;
 mod sampling_rules;
 mod shape;
+mod tasks_rules;
 mod tool_rules;
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod http;
 pub mod names;
 pub mod run;
 pub mod suites;
+pub mod tasks;
 pub mod tools;
 pub mod train;
 pub mod units;
@@ -23,10 +24,9 @@ pub use agent::{
 pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
-pub use run::{
-    ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TasksConfig, TranscriptPolicy,
-};
+pub use run::{ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy};
 pub use suites::SuiteConfig;
+pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};
 pub use tools::{ToolConfig, ToolFailure, ToolLimits};
 pub use train::{
     Advantage, Aggregation, EmaConfig, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode,

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    AgentConfig, AgentName, ByteSize, GraderConfig, HumanDuration, ParticipantName, REMOTE, SuiteConfig, ToolConfig,
-    WorkflowConfig,
+    AgentConfig, AgentName, ByteSize, GraderConfig, HumanDuration, ParticipantName, REMOTE, SuiteConfig, TasksConfig,
+    ToolConfig, WorkflowConfig,
 };
 
 /// One run, as resolved: every default is filled in.
@@ -114,41 +114,6 @@ fn default_lease() -> HumanDuration {
     HumanDuration::from_secs(15)
 }
 
-/// `[tasks]`: where the run's own tasks come from. Tasks published by others are always taken too.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TasksConfig {
-    /// `jsonl:PATH`, `generator:KIND` (the workflow's own generator), or `queue` (only what others publish).
-    pub source: String,
-    /// The key of the prompt in each JSON line: text, or a list of `{role, content}` messages. Dots go into objects.
-    #[serde(default = "default_prompt_key")]
-    pub prompt: String,
-    /// The key of the label.
-    #[serde(default = "default_label_key")]
-    pub label: String,
-    /// The key of the task's id; `source/pass/index` if not given.
-    #[serde(default)]
-    pub id: Option<String>,
-    #[serde(default)]
-    pub shuffle: bool,
-    /// Passes over the source; 0 means without end.
-    #[serde(default)]
-    pub epochs: u32,
-    /// Lines used per pass, all if not given.
-    #[serde(default)]
-    pub limit: Option<u64>,
-    /// Settings of a generator.
-    #[serde(default)]
-    pub params: toml::Table,
-}
-
-fn default_prompt_key() -> String {
-    "prompt".into()
-}
-fn default_label_key() -> String {
-    "label".into()
-}
-
 /// `[eval]`: greedy conversations on held-out tasks, never trained on.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -159,6 +124,12 @@ pub struct EvalConfig {
     /// Where its tasks come from, as `tasks.source`; the workflow's generator decides what `generator:` means here.
     #[serde(default)]
     pub source: Option<String>,
+    /// Which rows of `source`, as `tasks.slice`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<String>,
+    /// Which rows of `source`, as `tasks.filter`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// Tasks per evaluation.
     #[serde(default)]
     pub tasks: Option<u64>,

@@ -20,6 +20,12 @@ pub struct SuiteConfig {
     /// The key of the task's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// Which rows of the source, as `tasks.slice`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<String>,
+    /// Which rows of the source, as `tasks.filter`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
     /// Sampled conversations of each task, K of avg@K; 0 is only the greedy one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u16>,

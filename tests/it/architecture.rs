@@ -16,7 +16,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 13] = [
+const HOMES: [(&str, &[&str]); 14] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
@@ -27,7 +27,8 @@ const HOMES: [(&str, &[&str]); 13] = [
     ("actix-web", &["agents"]),
     ("rusqlite", &["agents"]),
     ("reqwest", &["agents"]),
-    ("zstd", &["trainer"]),
+    ("zstd", &["trainer", "rollout"]),
+    ("parquet", &["rollout"]),
     ("tantivy", &["agents"]),
     ("jsonschema", &["rollout"]),
 ];

@@ -7,6 +7,7 @@ mod averages;
 mod chaos;
 mod converters;
 mod crash_points;
+mod data;
 mod embedded;
 mod engines;
 mod evals;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
+use rollout::tasks::{TaskSource, TasksError};
 use rollout::workflow::tools::ToolProgram;
 
 use super::failure::Usage;
@@ -31,9 +32,34 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.quiet {
         println!("{}: good", args.config.display());
     } else {
-        print!("{}", toml::to_string_pretty(&config)?);
+        print!("{}{}", stock(&config)?, toml::to_string_pretty(&config)?);
     }
     Ok(())
+}
+
+/// How many tasks each source of the run has, as comments of the configuration that follows.
+fn stock(config: &RunConfig) -> anyhow::Result<String> {
+    let seed = config.run.seed;
+    let sources = [
+        ("tasks", TaskSource::open(&config.tasks, seed)?),
+        ("eval", TaskSource::open_eval(&config.eval, &config.tasks, seed)?),
+    ];
+    let mut text = String::new();
+    for (section, source) in sources {
+        let Some(source) = source else { continue };
+        let mixed = section == "tasks" && config.tasks.source == "mix";
+        for one in source.stock() {
+            let rows = one.rows.filter(|rows| *rows != one.tasks);
+            let rows = rows.map_or_else(String::new, |rows| format!(" of {rows} rows"));
+            let pass = if mixed {
+                format!("; {} in a pass", one.in_pass)
+            } else {
+                String::new()
+            };
+            text += &format!("# {section}: {} has {} tasks{rows}{pass}\n", one.name, one.tasks);
+        }
+    }
+    Ok(text)
 }
 
 /// The configuration at `path`, or everything that is wrong with it.
@@ -84,10 +110,21 @@ fn clients(config: &RunConfig) -> Option<Problem> {
 /// The first of the run's own tasks that the workflow cannot play.
 fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
     let (key, error) = crate::tasks::check(config, workflow).err()?;
-    Some(Problem {
-        path: key.to_owned(),
-        message: error.to_string(),
+    Some(match error {
+        TasksError::Config { key, message } => Problem { path: key, message },
+        other => Problem {
+            path: key.to_owned(),
+            message: told(&other),
+        },
     })
+}
+
+/// The error with what caused it.
+fn told(error: &TasksError) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
 }
 
 /// Files that the configuration names and that are not there.
@@ -106,21 +143,17 @@ fn sources(config: &RunConfig) -> Vec<Problem> {
         .suites
         .iter()
         .map(|(name, suite)| (format!("eval.suites.{name}.source"), suite.source.clone()));
+    let mix = config.tasks.mix.iter().enumerate();
+    let mix = mix.map(|(index, one)| (format!("tasks.mix.{index}.source"), one.source.clone()));
     [("tasks.source".to_owned(), config.tasks.source.clone())]
         .into_iter()
+        .chain(mix)
         .chain(eval)
         .chain(suites)
         .chain(warm)
         .filter_map(|(path, source)| {
-            let file = Path::new(source.strip_prefix("jsonl:")?);
-            (!file.is_file()).then(|| Problem {
-                path,
-                message: format!(
-                    "{} is not a file here: paths count from the working directory, {}",
-                    file.display(),
-                    std::env::current_dir().unwrap_or_default().display()
-                ),
-            })
+            let message = rollout::tasks::locate(&source).err()?;
+            Some(Problem { path, message })
         })
         .collect()
 }

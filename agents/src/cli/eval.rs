@@ -8,12 +8,14 @@ use broker::AgentName;
 use clap::Args;
 use configs::{RunConfig, SuiteConfig};
 use rollout::group::Rules;
+use rollout::tasks::task_key;
 use serde::Serialize;
 
 use super::failure::Usage;
 use super::table::{Align, Table, interval};
 use crate::coordinator::pool::Pool;
 use crate::eval::engines::{self, Scratch, Seat};
+use crate::eval::pass_rates;
 use crate::eval::play::{Manner, Player};
 use crate::eval::score::{self, Conversation, Score};
 use crate::eval::suites::{self, Set};
@@ -44,6 +46,12 @@ pub struct EvalArgs {
     /// A suite of the configuration, or a preset with its file; without it the tasks of [eval] and every suite there is
     #[arg(long = "suite", value_name = "NAME[=FILE]")]
     pub suites: Vec<String>,
+    /// Play the run's own tasks, those of [tasks], each once, whatever the curriculum
+    #[arg(long)]
+    pub own_tasks: bool,
+    /// Write how often each task was solved there, for tasks.curriculum
+    #[arg(long, value_name = "FILE")]
+    pub pass_rates: Option<PathBuf>,
     /// Write every conversation's figures there, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -68,6 +76,9 @@ struct Measured {
     temperature: f64,
     score: Score,
     conversations: Vec<Conversation>,
+    /// What tasks are known by whatever their ids.
+    #[serde(skip)]
+    keys: BTreeMap<String, String>,
 }
 
 /// The set of the verifier's frozen pool.
@@ -85,7 +96,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     };
     let sets = sets(args, &config)?;
     // Before hours of play: a place that cannot be written.
-    if let Some(path) = &args.json {
+    for path in [&args.json, &args.pass_rates].into_iter().flatten() {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
     let chosen = chosen(args, &config)?;
@@ -111,6 +122,13 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
             measured.extend(found);
         }
         println!("{INTERVALS}");
+        if let Some(path) = &args.pass_rates {
+            let rates = measured
+                .iter()
+                .flat_map(|one| pass_rates::of(&one.conversations, &one.keys));
+            let text = pass_rates::lines(&rates.collect::<Vec<_>>())?;
+            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+        }
         let all_failed = measured.iter().all(|one| one.score.rows.is_empty());
         if let Some(path) = &args.json {
             let document = Document {
@@ -182,8 +200,15 @@ fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
             .into());
     }
     let suite = |name: &str, suite: &SuiteConfig| suites::of_suite(config, name, suite, args.samples, args.temperature);
+    let mut sets = Vec::new();
+    if args.own_tasks {
+        let (samples, temperature) = (args.samples.unwrap_or(0), args.temperature.unwrap_or(1.0));
+        sets.push(suites::of_own(config, samples, temperature)?);
+    }
     if args.suites.is_empty() {
-        let mut sets = Vec::new();
+        if args.own_tasks {
+            return Ok(sets);
+        }
         if suites::has_tasks(config) || config.eval.suites.is_empty() {
             let (samples, temperature) = (args.samples.unwrap_or(0), args.temperature.unwrap_or(1.0));
             sets.push(suites::of_eval(config, samples, temperature)?);
@@ -201,6 +226,10 @@ fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
         let source = file.map(|file| {
             if file.contains(':') {
                 file.to_owned()
+            } else if Path::new(file).is_dir() {
+                format!("hf:{file}")
+            } else if file.ends_with(".parquet") {
+                format!("parquet:{file}")
             } else {
                 format!("jsonl:{file}")
             }
@@ -227,7 +256,10 @@ fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
         };
         suite(name, &one)
     };
-    args.suites.iter().map(wanted).collect()
+    for text in &args.suites {
+        sets.push(wanted(text)?);
+    }
+    Ok(sets)
 }
 
 /// The frozen pool that the run's own evaluations measure a verifier on, once it was chosen.
@@ -251,6 +283,11 @@ async fn measure(config: &RunConfig, set: Set, seats: &BTreeMap<AgentName, Seat>
     }
     Ok(Measured {
         score: score::score(&conversations, usize::from(set.samples)),
+        keys: set
+            .tasks
+            .iter()
+            .map(|(id, task)| (id.clone(), task_key(task)))
+            .collect(),
         suite: set.name,
         temperature: set.temperature,
         conversations,
@@ -273,6 +310,8 @@ async fn measure_pool(config: &RunConfig, pool: &Pool, seats: &BTreeMap<AgentNam
         suite: Some(POOL.into()),
         temperature: 0.0,
         conversations,
+        // Its tasks are answers, which nobody trains on.
+        keys: BTreeMap::new(),
     })
 }
 

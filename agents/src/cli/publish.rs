@@ -12,8 +12,10 @@ use broker::ids::RunId;
 use broker::protocol::Kind;
 use broker::topology::Topology;
 use clap::Args;
+use configs::RunConfig;
 use futures_util::stream::{self, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
+use rollout::tasks::TaskSource;
 
 use super::failure::{Unavailable, Usage};
 use super::judging::{Checked, Rules, validate};
@@ -26,10 +28,11 @@ const WINDOW: usize = 512;
 /// Publish tasks to a run: one JSON object per line
 ///
 /// Every line is checked first; if one is wrong, none is sent. A task is {"prompt": "...", "label": ..., "id": "..."};
-/// prompt and label are what the workflow wants, id is optional (the same id is done once).
+/// prompt and label are what the workflow wants, id is optional (the same id is done once). A data set is named as tasks.source is,
+/// and read with the keys of the run's [tasks].
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// JSON lines, or - for standard input
+    /// JSON lines, - for standard input, or a data set: jsonl:PATH, parquet:PATH, hf:FOLDER[:SPLIT]
     pub file: PathBuf,
     /// The run: `latest`, its id or the start of it, or its folder
     #[arg(long, env = "DYAD_RUN", default_value = "latest", value_name = "RUN")]
@@ -51,12 +54,15 @@ pub struct PublishArgs {
 pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
     let folder = find_folder(args)?;
     let config = match (&args.config, &folder) {
-        (Some(path), _) => Some(configs::RunConfig::load(path)?),
+        (Some(path), _) => Some(RunConfig::load(path)?),
         (None, Some(folder)) => Some(folder.config()?),
         (None, None) => None,
     };
     let rules = config.as_ref().map_or_else(Rules::default, Rules::of);
-    let text = read(&args.file)?;
+    let text = match data_set(&args.file) {
+        Some(source) => rows(source, config.as_ref())?,
+        None => read(&args.file)?,
+    };
     let tasks = validate(&text, &rules)?;
     if args.dry_run {
         println!("{} tasks are good; nothing was sent", tasks.len());
@@ -99,6 +105,28 @@ fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
         Err(FolderError::NotFound { .. }) if args.dry_run => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The file if it is written as a source of tasks is, and there is no file of that name.
+fn data_set(file: &std::path::Path) -> Option<&str> {
+    let text = file.to_str()?;
+    let known = ["jsonl:", "parquet:", "hf:"].iter().any(|kind| text.starts_with(kind));
+    (known && !file.exists()).then_some(text)
+}
+
+/// The tasks of a data set, each once, as lines.
+fn rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Vec<u8>> {
+    let tasks = match config {
+        Some(config) => config.tasks.on(source.to_owned()),
+        None => toml::Table::from_iter([("source".to_owned(), toml::Value::from(source))]).try_into()?,
+    };
+    let found = TaskSource::open(&tasks, 0).map_err(|error| Usage::new(format!("{error:#}")))?;
+    let mut text = Vec::new();
+    for task in found.into_iter().flat_map(|mut found| found.each().collect::<Vec<_>>()) {
+        text.extend(broker::codec::encode_json(&task?));
+        text.push(b'\n');
+    }
+    Ok(text)
 }
 
 pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {

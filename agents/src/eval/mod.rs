@@ -7,6 +7,7 @@
 pub mod cross;
 pub mod engines;
 pub mod figures;
+pub mod pass_rates;
 pub mod play;
 pub mod score;
 pub mod suites;

@@ -37,6 +37,21 @@ pub struct Conversation {
     grader: Option<Grader>,
 }
 
+#[cfg(test)]
+impl Conversation {
+    /// With these figures and nothing else.
+    pub(crate) fn bare(task: &str, sample: Option<usize>, figures: BTreeMap<String, f64>) -> Self {
+        Self {
+            task: task.to_owned(),
+            sample,
+            failed: None,
+            figures,
+            answer: None,
+            grader: None,
+        }
+    }
+}
+
 /// The conversations of a set, each with its figures.
 #[must_use]
 pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[Played], greedy: bool) -> Vec<Conversation> {

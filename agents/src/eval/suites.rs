@@ -11,6 +11,9 @@ use rollout::workflow::Workflow;
 use super::play::Tasks;
 use crate::cli::failure::Usage;
 
+/// The name of the set of `[tasks]`.
+pub const OWN: &str = "[tasks]";
+
 /// Tasks and how they are played.
 pub struct Set {
     /// The suite's name; none for the tasks of `[eval]`.
@@ -48,6 +51,45 @@ pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Re
     })
 }
 
+/// The tasks of `[tasks]` that are trained on, each once, whatever the curriculum: to measure pass rates.
+///
+/// # Errors
+/// A run without tasks of its own, a source that cannot be read.
+pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Result<Set> {
+    let own = TasksConfig {
+        curriculum: None,
+        ..config.tasks.clone()
+    };
+    let source = TaskSource::open(&own, config.run.seed)?;
+    let Some(mut source) = source else {
+        let problem = "tasks.source = \"queue\" has no tasks before they are published";
+        return Err(Usage::new(problem).hint("name a suite: --suite NAME=FILE").into());
+    };
+    let mut seen = BTreeSet::new();
+    let mut tasks = Vec::new();
+    for task in source.each() {
+        let task = task?;
+        let id = task.id.clone().unwrap_or_default();
+        tasks.push((apart(&mut seen, id, tasks.len()), Arc::new(task)));
+    }
+    Ok(Set {
+        name: Some(OWN.to_owned()),
+        tasks,
+        workflow: build(config)?,
+        samples,
+        temperature,
+    })
+}
+
+/// The id, or one that no other task has: figures are kept by it.
+fn apart(seen: &mut BTreeSet<String>, id: String, place: usize) -> String {
+    if seen.insert(id.clone()) {
+        id
+    } else {
+        format!("{id}#{place}")
+    }
+}
+
 /// Whether there are tasks that are not trained on.
 #[must_use]
 pub fn has_tasks(config: &RunConfig) -> bool {
@@ -78,6 +120,8 @@ pub fn of_suite(
     };
     let eval = EvalConfig {
         source: Some(suite.source.clone()),
+        slice: suite.slice.clone(),
+        filter: suite.filter.clone(),
         tasks: suite.tasks,
         params: suite.params.clone(),
         ..EvalConfig::default()
@@ -88,12 +132,8 @@ pub fn of_suite(
     let mut tasks = Vec::new();
     let mut seen = BTreeSet::new();
     while let Some((_, task)) = source.next()? {
-        let mut id = task.id.clone().unwrap_or_else(|| tasks.len().to_string());
-        // Figures are kept by id: two tasks must not share one.
-        if !seen.insert(id.clone()) {
-            id = format!("{id}#{}", tasks.len());
-        }
-        tasks.push((id, Arc::new(task)));
+        let id = task.id.clone().unwrap_or_else(|| tasks.len().to_string());
+        tasks.push((apart(&mut seen, id, tasks.len()), Arc::new(task)));
     }
     Ok(Set {
         name: Some(name.to_owned()),

@@ -1,6 +1,7 @@
 //! What `[eval]` may say wrongly.
 
-use super::rules::{GRADERS, Report, is_source};
+use super::rules::{GRADERS, Report};
+use super::tasks_rules::{is_task_source, not_understood, rows};
 use crate::RunConfig;
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
@@ -8,13 +9,17 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let eval = &config.eval;
     let source = eval.source.as_deref();
     report.when(
-        source.is_some_and(|source| !is_source(source)),
+        source.is_some_and(|source| !is_task_source(source)),
         "eval.source",
         &[],
-        format!(
-            "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
-            source.unwrap_or_default()
-        ),
+        not_understood(source.unwrap_or_default()),
+    );
+    rows(
+        "eval",
+        source.unwrap_or_default(),
+        eval.slice.as_ref(),
+        eval.filter.as_ref(),
+        report,
     );
     report.when(
         eval.every > 0 && source.is_none() && !tasks.source.starts_with("generator:"),
@@ -77,13 +82,17 @@ fn suites(config: &RunConfig, report: &mut Report) {
             "is no suite's name: use letters, digits, '-' and '_'",
         );
         report.when(
-            !is_source(&suite.source),
+            !is_task_source(&suite.source),
             key("source"),
             &[],
-            format!(
-                "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
-                suite.source
-            ),
+            not_understood(&suite.source),
+        );
+        rows(
+            &format!("eval.suites.{name}"),
+            &suite.source,
+            suite.slice.as_ref(),
+            suite.filter.as_ref(),
+            report,
         );
         report.when(
             suite.tasks == Some(0),

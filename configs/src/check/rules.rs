@@ -64,7 +64,7 @@ impl Report {
 /// All rules.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     run(config, report);
-    tasks(config, report);
+    super::tasks_rules::all(config, report);
     super::eval_rules::all(config, report);
     workflow(config, report);
     graders(config, report);
@@ -171,37 +171,6 @@ pub(super) fn is_source(source: &str) -> bool {
     kinds
         .iter()
         .any(|kind| source.strip_prefix(kind).is_some_and(|rest| !rest.trim().is_empty()))
-}
-
-fn tasks(config: &RunConfig, report: &mut Report) {
-    let tasks = &config.tasks;
-    report.when(
-        !is_source(&tasks.source) && tasks.source != "queue",
-        "tasks.source",
-        &[],
-        format!(
-            "{:?} is not understood: write \"jsonl:PATH\", \"generator:KIND\" or \"queue\"",
-            tasks.source
-        ),
-    );
-    report.when(
-        tasks.prompt.is_empty(),
-        "tasks.prompt",
-        &[],
-        "is empty: write the key that holds the prompt",
-    );
-    report.when(
-        tasks.label.is_empty(),
-        "tasks.label",
-        &[],
-        "is empty: write the key that holds the label",
-    );
-    report.when(
-        tasks.limit == Some(0),
-        "tasks.limit",
-        &[],
-        "is 0, so there are no tasks: remove it to use all lines",
-    );
 }
 
 fn workflow(config: &RunConfig, report: &mut Report) {

@@ -1,14 +1,27 @@
-//! Where a run's own tasks come from: JSONL files and generators, in a seeded order, resumable at any task.
+//! Where a run's own tasks come from: files, folders of data sets, generators and mixes of them, in a seeded order, resumable at
+//! any task.
 //!
 //! A source runs over its tasks once per pass. Which task stands where is a function of (config, seed, pass, index) alone,
 //! so a [`Cursor`] is all that is needed to go on after a restart.
 
 mod arithmetic;
-mod jsonl;
+mod curriculum;
+mod files;
+mod filter;
+mod hub;
+mod keys;
+mod lane;
+mod mix;
+mod opening;
+mod pictures;
 mod pool;
 mod random;
+mod rows;
 mod secrets;
 mod signal;
+mod slice;
+mod spool;
+mod table;
 pub mod warm;
 
 use std::path::{Path, PathBuf};
@@ -18,8 +31,10 @@ use configs::{EvalConfig, TasksConfig};
 use serde::{Deserialize, Serialize};
 
 pub use arithmetic::{Arithmetic, Problem, Split};
+pub use curriculum::{PassRate, task_key};
+use lane::Lane;
+use mix::Schedule;
 pub use pool::{VerifierPool, judge};
-use random::Random;
 
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -35,8 +50,20 @@ pub enum TasksError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("{path}, line {line}: {message}")]
     Line { path: PathBuf, line: u64, message: String },
-    #[error("{path} has no tasks: every line is one JSON object")]
+    #[error("{path}, row {row} (from 0): {message}")]
+    Row { path: PathBuf, row: u64, message: String },
+    #[error("{path} {message}")]
+    Format { path: PathBuf, message: String },
+    #[error("{path} has no tasks: every line or row is one task")]
     Empty { path: PathBuf },
+    #[error(
+        "cannot keep the tasks of {name} in {folder}, the folder for temporary files (set TMPDIR to one with more room)"
+    )]
+    Spool {
+        name: String,
+        folder: PathBuf,
+        source: std::io::Error,
+    },
     #[error("{key}: {message}")]
     Config { key: String, message: String },
     #[error("task {number} of {source_name}: {message}")]
@@ -55,6 +82,11 @@ fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
     }
 }
 
+/// Whether the files of a source are there; it is not read. The error says which are not. Sources without files are.
+pub fn locate(source: &str) -> Result<(), String> {
+    files::Files::of(source).map_or(Ok(()), |found| found.map(drop))
+}
+
 /// What gives the tasks of one pass.
 pub(crate) trait Pool: Send {
     /// Tasks of one pass, at least 1.
@@ -63,19 +95,35 @@ pub(crate) trait Pool: Send {
     fn name(&self) -> &str;
     /// The task at `item`, which is below [`Pool::len`]. Its id is overwritten unless it brings one.
     fn task(&mut self, item: u64) -> Result<Task, TasksError>;
+    /// Rows from which its tasks were chosen; `None` if they are made.
+    fn rows(&self) -> Option<u64> {
+        None
+    }
+    /// The pass rate of each task, if they were chosen by it.
+    fn rates(&self) -> Option<&[f32]> {
+        None
+    }
 }
 
 /// A run's own tasks, in order.
 pub struct TaskSource {
-    pool: Box<dyn Pool>,
-    seed: u64,
-    shuffle: bool,
+    lanes: Vec<Lane>,
+    /// How they are mixed; none of a source that stands alone.
+    schedule: Option<Schedule>,
     epochs: u32,
-    /// Its tasks are made, not read.
-    generated: bool,
     next: Cursor,
-    /// The order of the pass that `next` is in.
-    order: Option<(u32, Vec<u32>)>,
+}
+
+/// What a source has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stock {
+    pub name: String,
+    /// Rows looked at, those of the slice; `None` if tasks are made.
+    pub rows: Option<u64>,
+    /// Tasks that are left after filter, curriculum and limit.
+    pub tasks: u64,
+    /// Those of a pass: in a mix they may be fewer, or some more than once.
+    pub in_pass: u64,
 }
 
 impl TaskSource {
@@ -91,77 +139,79 @@ impl TaskSource {
     /// has them, `eval.tasks` of them (all, if not given), one pass, the same ones each time. `None` if there is no
     /// source to take them from.
     pub fn open_eval(eval: &EvalConfig, tasks: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
-        let mut config = tasks.clone();
-        if let Some(source) = &eval.source {
-            config.source.clone_from(source);
-            config.params = eval.params.clone();
-        } else {
-            config.params.extend(eval.params.clone());
-        }
+        let mut config = match &eval.source {
+            Some(source) => TasksConfig {
+                params: eval.params.clone(),
+                ..tasks.on(source.clone())
+            },
+            // Files have no held-out part of their own.
+            None if !tasks.source.starts_with("generator:") => return Ok(None),
+            None => {
+                let mut config = tasks.on(tasks.source.clone());
+                config.params.extend(eval.params.clone());
+                config
+            }
+        };
+        config.slice.clone_from(&eval.slice);
+        config.filter.clone_from(&eval.filter);
         (config.epochs, config.limit) = (1, eval.tasks);
         Self::open_split(&config, seed, Split::HeldOut, "eval")
     }
 
     fn open_split(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<Option<Self>, TasksError> {
-        let problem = |key: &str, message: String| TasksError::Config {
-            key: format!("{section}.{key}"),
-            message,
-        };
-        let mut params = config.params.clone();
-        let seed = match params.remove("seed") {
-            None => seed,
-            Some(toml::Value::Integer(seed)) if seed >= 0 => seed as u64,
-            Some(other) => return Err(problem("params.seed", format!("{other} is not a whole number from 0"))),
-        };
-        let at = |(key, message): (String, String)| problem(&format!("params.{key}"), message);
-        let (pool, shuffle): (Box<dyn Pool>, bool) = match config.source.split_once(':') {
-            Some(("jsonl", path)) => (Box::new(jsonl::Jsonl::open(path.as_ref(), config)?), config.shuffle),
-            Some(("generator", "signal")) => (Box::new(signal::Objects::new(&params).map_err(at)?), true),
-            Some(("generator", "guess-number")) => (Box::new(secrets::Secrets::new(&params).map_err(at)?), true),
-            Some(("generator", "arithmetic")) => (Box::new(Arithmetic::new(&params, split).map_err(at)?), true),
-            None if config.source == "queue" => return Ok(None),
-            _ => {
-                let known = "write jsonl:PATH, generator:signal, generator:guess-number, generator:arithmetic or queue";
-                return Err(problem(
-                    "source",
-                    format!("{:?} is no source of tasks: {known}", config.source),
-                ));
-            }
-        };
-        let pool = Limited {
-            limit: config.limit.unwrap_or(u64::MAX).clamp(1, pool.len()),
-            pool,
-        };
-        let (epochs, next) = (config.epochs, Cursor::default());
-        Ok(Some(Self {
-            pool: Box::new(pool),
-            seed,
-            shuffle,
-            epochs,
-            generated: config.source.starts_with("generator:"),
-            next,
-            order: None,
+        let opened = opening::open(config, seed, split, section)?;
+        Ok(opened.map(|(lanes, schedule)| Self {
+            lanes,
+            schedule,
+            epochs: config.epochs,
+            next: Cursor::default(),
         }))
     }
 
-    /// Whether all tasks are such as the workflow can play: those of a file one by one, of a generator the first. Draws
+    /// Whether all tasks are such as the workflow can play: those of files one by one, of a generator the first. Draws
     /// nothing.
     pub fn check(&mut self, judge: impl Fn(&Task) -> Result<(), String>) -> Result<(), TasksError> {
-        let checked = if self.generated { 1 } else { self.pool.len() };
-        for item in 0..checked {
-            judge(&self.pool.task(item)?).map_err(|message| TasksError::Unplayable {
-                number: item + 1,
-                source_name: self.pool.name().to_owned(),
-                message,
-            })?;
+        for lane in &mut self.lanes {
+            let checked = if lane.generated { 1 } else { lane.len() };
+            for item in 0..checked {
+                judge(&lane.pool.task(item)?).map_err(|message| TasksError::Unplayable {
+                    number: item + 1,
+                    source_name: lane.name().to_owned(),
+                    message,
+                })?;
+            }
         }
         Ok(())
+    }
+
+    /// Each task of each source once, whatever the weights of a mix, with the id that it has when it first comes. Draws nothing.
+    pub fn each(&mut self) -> impl Iterator<Item = Result<Task, TasksError>> {
+        let lanes = self.lanes.iter_mut();
+        lanes.flat_map(|lane| (0..lane.len()).map(move |position| lane.task(0, position)))
+    }
+
+    /// What each source has, in the order of the configuration.
+    #[must_use]
+    pub fn stock(&self) -> Vec<Stock> {
+        let of_lane = |(index, lane): (usize, &Lane)| Stock {
+            name: lane.name().to_owned(),
+            rows: lane.pool.rows(),
+            tasks: lane.len(),
+            in_pass: self
+                .schedule
+                .as_ref()
+                .map_or(lane.len(), |schedule| schedule.of_lane(index)),
+        };
+        self.lanes.iter().enumerate().map(of_lane).collect()
     }
 
     /// Tasks of one pass.
     #[must_use]
     pub fn per_pass(&self) -> u64 {
-        self.pool.len()
+        match &self.schedule {
+            Some(schedule) => schedule.len(),
+            None => self.lanes.iter().map(Lane::len).sum(),
+        }
     }
 
     /// The place of the task that comes next: store it to go on there with [`TaskSource::seek`].
@@ -178,7 +228,7 @@ impl TaskSource {
     /// How many tasks come before `cursor`, all passes counted.
     #[must_use]
     pub fn order(&self, cursor: Cursor) -> u64 {
-        u64::from(cursor.pass) * self.pool.len() + cursor.index
+        u64::from(cursor.pass) * self.per_pass() + cursor.index
     }
 
     /// The next task and its place; `None` after the last pass.
@@ -187,7 +237,7 @@ impl TaskSource {
         reason = "reading can fail: the result stands outside of the option"
     )]
     pub fn next(&mut self) -> Result<Option<(Cursor, Task)>, TasksError> {
-        if self.next.index >= self.pool.len() {
+        if self.next.index >= self.per_pass() {
             self.next = Cursor {
                 pass: self.next.pass.saturating_add(1),
                 index: 0,
@@ -197,30 +247,18 @@ impl TaskSource {
         if self.epochs > 0 && cursor.pass >= self.epochs {
             return Ok(None);
         }
-        let item = self.item(cursor);
-        let mut task = self.pool.task(item)?;
-        task.id = Some(match task.id.take() {
-            Some(id) if cursor.pass == 0 => id,
-            Some(id) => format!("{id}#{}", cursor.pass),
-            None => format!("{}/{}/{}", self.pool.name(), cursor.pass, cursor.index),
-        });
+        let task = match &self.schedule {
+            None => self.lanes.first_mut().map(|lane| lane.task(cursor.pass, cursor.index)),
+            Some(schedule) => schedule.slot(cursor.pass, cursor.index).and_then(|slot| {
+                let lane = self.lanes.get_mut(slot.lane)?;
+                // A source goes on in the next pass where this one left it.
+                let round = u32::try_from(slot.nth / lane.len()).unwrap_or(u32::MAX);
+                Some(lane.task(round, slot.nth % lane.len()))
+            }),
+        };
+        let Some(task) = task.transpose()? else { return Ok(None) };
         self.next.index += 1;
         Ok(Some((cursor, task)))
-    }
-
-    fn item(&mut self, cursor: Cursor) -> u64 {
-        if !self.shuffle {
-            return cursor.index;
-        }
-        if self.order.as_ref().is_none_or(|(pass, _)| *pass != cursor.pass) {
-            let mut random = Random::new("dyad task order v1", self.seed, &[u64::from(cursor.pass)]);
-            self.order = Some((cursor.pass, random.permutation(self.pool.len() as usize)));
-        }
-        let item = self
-            .order
-            .as_ref()
-            .and_then(|(_, order)| order.get(cursor.index as usize));
-        item.map_or(cursor.index, |item| u64::from(*item))
     }
 }
 
@@ -241,6 +279,10 @@ impl Pool for Limited {
 
     fn task(&mut self, item: u64) -> Result<Task, TasksError> {
         self.pool.task(item)
+    }
+
+    fn rows(&self) -> Option<u64> {
+        self.pool.rows()
     }
 }
 

@@ -128,7 +128,7 @@ fn errors_name_file_and_line() {
     for (bad, reason) in [
         ("{", "not JSON"),
         ("3", "no JSON object"),
-        ("{\"question\": \"x\", \"label\": 1}", "the line has: question, label"),
+        ("{\"question\": \"x\", \"label\": 1}", "the row has: question, label"),
         ("{\"prompt\": \"x\", \"label\": null}", "nothing under \"label\""),
         ("{\"prompt\": 3, \"label\": 1}", "neither a text nor a list"),
         ("{\"prompt\": [], \"label\": 1}", "empty"),
@@ -286,3 +286,6 @@ fn evaluations_take_the_same_few_tasks_each_time() {
     let distinct: BTreeSet<String> = once(1).iter().map(|(_, t)| t.prompt.text().to_owned()).collect();
     assert_eq!(distinct.len(), 50);
 }
+
+mod choosing;
+mod mixing;

@@ -11,7 +11,7 @@ use configs::{GraderConfig, TasksConfig, WarmStartConfig, WorkflowConfig};
 use serde_json::Value;
 
 use super::arithmetic::{Arithmetic, Problem, Split};
-use super::jsonl::messages;
+use super::keys::messages;
 use super::random::Random;
 use super::{TasksError, bad_line};
 use crate::workflow::solve_verify::SolveVerify;

@@ -1,132 +1,59 @@
-//! `jsonl:PATH`: one JSON object per line, its prompt and label under keys of the user's choice. An object under `metadata`
-//! goes with the task.
-
-use std::fs::File;
-use std::io::{BufRead, BufReader, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+//! A row of a data set becomes a task: its prompt, label, id and images stand under keys of the user's choice. An object under
+//! `metadata` goes with the task.
 
 use broker::protocol::task::{MAX_TASK_ID, Prompt, Task};
 use broker::protocol::turn::Message;
 use configs::TasksConfig;
 use serde_json::{Map, Value, json};
 
-use super::{Pool, TasksError, bad_line};
+use super::pictures;
 
-/// A file of tasks. Only where its lines begin is kept in memory.
-pub(super) struct Jsonl {
-    path: PathBuf,
-    name: String,
-    keys: Keys,
-    file: BufReader<File>,
-    /// Byte offset and number of each line that is not blank.
-    lines: Vec<(u64, u64)>,
-}
-
-struct Keys {
+/// Where in a row things stand.
+#[derive(Debug, Clone)]
+pub(super) struct Keys {
     prompt: String,
     label: String,
     id: Option<String>,
-}
-
-impl Jsonl {
-    /// Opens the file and tries every line.
-    pub(super) fn open(path: &Path, config: &TasksConfig) -> Result<Self, TasksError> {
-        if let Some(key) = config.params.keys().next() {
-            let message = "a JSONL source has no such setting; known is: seed".to_owned();
-            return Err(TasksError::Config {
-                key: format!("tasks.params.{key}"),
-                message,
-            });
-        }
-        let keys = Keys {
-            prompt: config.prompt.clone(),
-            label: config.label.clone(),
-            id: config.id.clone(),
-        };
-        let read = |source| TasksError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let mut file = BufReader::new(File::open(path).map_err(read)?);
-        let (mut lines, mut offset, mut number, mut line) = (Vec::new(), 0, 0, Vec::new());
-        loop {
-            line.clear();
-            let length = file.read_until(b'\n', &mut line).map_err(read)? as u64;
-            if length == 0 {
-                break;
-            }
-            number += 1;
-            if !line.trim_ascii().is_empty() {
-                keys.task(&line).map_err(|message| bad_line(path, number, message))?;
-                lines.push((offset, number));
-            }
-            offset += length;
-        }
-        if lines.is_empty() || lines.len() > u32::MAX as usize {
-            return Err(TasksError::Empty { path: path.to_owned() });
-        }
-        let stem = path
-            .file_stem()
-            .map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-        let name: String = stem.chars().filter(|c| !c.is_control()).take(MAX_TASK_ID / 8).collect();
-        Ok(Self {
-            path: path.to_owned(),
-            name,
-            keys,
-            file,
-            lines,
-        })
-    }
-}
-
-impl Pool for Jsonl {
-    fn len(&self) -> u64 {
-        self.lines.len() as u64
-    }
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn task(&mut self, item: u64) -> Result<Task, TasksError> {
-        let (offset, number) = self.lines[item as usize];
-        let mut line = Vec::new();
-        self.file
-            .seek(SeekFrom::Start(offset))
-            .and_then(|_| self.file.read_until(b'\n', &mut line))
-            .map_err(|source| TasksError::Read {
-                path: self.path.clone(),
-                source,
-            })?;
-        self.keys
-            .task(&line)
-            .map_err(|message| bad_line(&self.path, number, message))
-    }
+    images: Option<String>,
 }
 
 impl Keys {
-    fn task(&self, line: &[u8]) -> Result<Task, String> {
-        let line: Value = serde_json::from_slice(line).map_err(|e| format!("not JSON: {e}"))?;
-        let at = |key: &str| lookup(&line, key).ok_or_else(|| missing(&line, key));
-        let prompt = prompt(at(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
+    pub(super) fn of(config: &TasksConfig) -> Self {
+        Self {
+            prompt: config.prompt.clone(),
+            label: config.label.clone(),
+            id: config.id.clone(),
+            images: config.images.clone(),
+        }
+    }
+
+    /// The task in this row. The error says what is wrong with the row.
+    pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
+        let at = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
+        let mut prompt = prompt(at(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
         let label = at(&self.label)?.clone();
         let id = match &self.id {
             None => None,
             Some(key) => Some(id(at(key)?).ok_or_else(|| format!("{key} is no id: {MAX_TASK_ID} bytes at most"))?),
         };
+        // A row without images is a task without them.
+        if let Some((key, found)) = self.images.as_ref().and_then(|key| Some((key, lookup(row, key)?))) {
+            let shown = pictures::urls(found).and_then(|urls| pictures::show(prompt, urls));
+            prompt = shown.map_err(|message| format!("{key}: {message}"))?;
+        }
         Ok(Task {
             id,
             workflow: None,
             prompt,
             label,
-            metadata: metadata(&line),
+            metadata: metadata(row),
         })
     }
 }
 
 /// What only some of the roles may know, or a grader needs.
-fn metadata(line: &Value) -> Map<String, Value> {
-    match line.get("metadata") {
+fn metadata(row: &Value) -> Map<String, Value> {
+    match row.get("metadata") {
         None | Some(Value::Null) => Map::new(),
         Some(Value::Object(metadata)) => metadata.clone(),
         // Data sets keep other things there; they stay where templates and tools find them.
@@ -134,12 +61,13 @@ fn metadata(line: &Value) -> Map<String, Value> {
     }
 }
 
-fn missing(line: &Value, key: &str) -> String {
-    match line.as_object() {
-        None => "the line is no JSON object".into(),
+/// What is said of a row that has nothing under `key`.
+pub(super) fn missing(row: &Value, key: &str) -> String {
+    match row.as_object() {
+        None => "the row is no JSON object".into(),
         Some(object) => {
             let keys = object.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            format!("there is nothing under {key:?}; the line has: {keys}")
+            format!("there is nothing under {key:?}; the row has: {keys}")
         }
     }
 }
@@ -195,7 +123,9 @@ fn content(value: &Value) -> Option<Value> {
         if let Some(text) = part.get("text").and_then(Value::as_str) {
             return Some(json!({ "type": "text", "text": text }));
         }
-        let image = part.get("image_url").or_else(|| part.get("image"))?;
+        // Tables have every key in every part, null where it means nothing.
+        let given = |key: &str| part.get(key).filter(|value| !value.is_null());
+        let image = given("image_url").or_else(|| given("image"))?;
         let url = image.get("url").unwrap_or(image).as_str()?;
         Some(json!({ "type": "image_url", "image_url": { "url": url } }))
     };

@@ -1,0 +1,203 @@
+//! Pass rates: which tasks stand in the band, and an order from easy to hard.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+
+use broker::protocol::task::Task;
+use configs::{CurriculumConfig, Unmeasured};
+use serde::{Deserialize, Serialize};
+
+use super::TasksError;
+use super::random::Random;
+
+/// Where tasks without a rate stand.
+const MIDDLE: f32 = 0.5;
+
+/// How often a task was solved: a line of what `dyad eval --pass-rates` writes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PassRate {
+    /// [`task_key`] of the task.
+    pub key: String,
+    /// Its id when it was measured; for people.
+    #[serde(default)]
+    pub task: String,
+    /// The part of its conversations that succeeded, 0 to 1.
+    pub pass_rate: f64,
+    /// How many conversations that was.
+    #[serde(default)]
+    pub conversations: u64,
+}
+
+/// What a task is known by whatever its id and its place: 32 hex digits that follow from its prompt and its label.
+#[must_use]
+pub fn task_key(task: &Task) -> String {
+    // Text, numbers and maps of text are always JSON.
+    let content = serde_json::to_vec(&(&task.prompt, &task.label)).unwrap_or_default();
+    let hash = blake3::derive_key("dyad task content v1", &content);
+    blake3::Hash::from(hash).to_hex().chars().take(32).collect()
+}
+
+/// Pass rates while rows are chosen.
+pub(super) struct Rates {
+    config: CurriculumConfig,
+    known: HashMap<String, f32>,
+    /// Of the tasks that were taken.
+    taken: Vec<f32>,
+    unmeasured: u64,
+}
+
+impl Rates {
+    /// Reads the file. Of several lines for one task the mean counts, each conversation as much as another.
+    pub(super) fn open(config: &CurriculumConfig) -> Result<Self, TasksError> {
+        let path = &config.pass_rates;
+        let read = |source| TasksError::Read {
+            path: path.clone(),
+            source,
+        };
+        let mut sums: HashMap<String, (f64, f64)> = HashMap::new();
+        for (number, line) in (1..).zip(BufReader::new(File::open(path).map_err(read)?).lines()) {
+            let line = line.map_err(read)?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let rate: PassRate = serde_json::from_str(&line)
+                .map_err(|error| error.to_string())
+                .and_then(|rate: PassRate| {
+                    let sound = (0.0..=1.0).contains(&rate.pass_rate);
+                    sound
+                        .then_some(rate)
+                        .ok_or_else(|| "pass_rate is not from 0 to 1".into())
+                })
+                .map_err(|message| TasksError::Line {
+                    path: path.clone(),
+                    line: number,
+                    message: format!("no line of dyad eval --pass-rates: {message}"),
+                })?;
+            let weight = rate.conversations.max(1) as f64;
+            let (sum, all) = sums.entry(rate.key).or_default();
+            *sum += rate.pass_rate * weight;
+            *all += weight;
+        }
+        Ok(Self {
+            config: config.clone(),
+            known: sums
+                .into_iter()
+                .map(|(key, (sum, all))| (key, (sum / all) as f32))
+                .collect(),
+            taken: Vec::new(),
+            unmeasured: 0,
+        })
+    }
+
+    /// Whether the task is in the band; one that is keeps its rate.
+    pub(super) fn takes(&mut self, task: &Task) -> bool {
+        let Some(rate) = self.known.get(&task_key(task)).copied() else {
+            self.unmeasured += 1;
+            let keep = self.config.unmeasured == Unmeasured::Keep;
+            self.taken.extend(keep.then_some(MIDDLE));
+            return keep;
+        };
+        // As the file has it: a rate of 0.1 is within min = 0.1.
+        let min = self.config.min.is_none_or(|min| rate >= min as f32);
+        let max = self.config.max.is_none_or(|max| rate <= max as f32);
+        self.taken.extend((min && max).then_some(rate));
+        min && max
+    }
+
+    /// The rates of those that were taken, in order.
+    pub(super) fn done(self, name: &str) -> Result<Vec<f32>, TasksError> {
+        if self.unmeasured > 0 && self.config.unmeasured == Unmeasured::Error {
+            let file = self.config.pass_rates.display();
+            return Err(TasksError::Config {
+                key: "tasks.curriculum".into(),
+                message: format!(
+                    "{} tasks of {name} have no pass rate in {file}: measure them with dyad eval --own-tasks --pass-rates FILE, or say \
+                     what becomes of them with unmeasured = \"keep\" or \"drop\"",
+                    self.unmeasured
+                ),
+            });
+        }
+        Ok(self.taken)
+    }
+}
+
+/// Items from the easiest to the hardest, cut into stages whose sizes differ by one at most. Equal rates keep their order.
+#[derive(Debug, Clone)]
+pub(super) struct Stages {
+    stages: Vec<Vec<u32>>,
+    /// Passes that are in this order; 0 is all.
+    passes: u32,
+}
+
+impl Stages {
+    /// `None` if the configuration asks for no order.
+    pub(super) fn new(config: &CurriculumConfig, rates: &[f32]) -> Option<Self> {
+        let count = config.stages as usize;
+        if count == 0 || rates.is_empty() {
+            return None;
+        }
+        let mut order: Vec<u32> = (0..rates.len() as u32).collect();
+        let rate = |item: u32| rates.get(item as usize).copied().unwrap_or(MIDDLE);
+        order.sort_by(|a, b| rate(*b).total_cmp(&rate(*a)));
+        let cut = |stage: usize| order.len() * stage / count;
+        let stages = (0..count).map(|stage| order.get(cut(stage)..cut(stage + 1)).unwrap_or_default().to_vec());
+        Some(Self {
+            stages: stages.collect(),
+            passes: config.passes,
+        })
+    }
+
+    /// The order of a pass, each stage shuffled by `random` if there is one; `None` if this pass is not in stages.
+    pub(super) fn order(&self, pass: u32, mut random: Option<Random>) -> Option<Vec<u32>> {
+        if self.passes > 0 && pass >= self.passes {
+            return None;
+        }
+        let mut order = Vec::new();
+        for stage in &self.stages {
+            match &mut random {
+                None => {
+                    // As the file has them.
+                    let mut items = stage.clone();
+                    items.sort_unstable();
+                    order.extend(items);
+                }
+                Some(random) => {
+                    let shuffled = random.permutation(stage.len());
+                    order.extend(shuffled.iter().filter_map(|at| stage.get(*at as usize)));
+                }
+            }
+        }
+        Some(order)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(text: &str) -> CurriculumConfig {
+        toml::from_str(&format!("pass_rates = \"rates.jsonl\"\n{text}")).unwrap()
+    }
+
+    #[test]
+    fn stages_go_from_easy_to_hard_and_hold_each_task_once() {
+        let rates = [0.0, 1.0, 0.5, 0.9, 0.1, 0.5, 0.2];
+        let stages = Stages::new(&config("stages = 3"), &rates).unwrap();
+        assert_eq!(stages.order(0, None).unwrap(), [1, 3, 2, 5, 0, 4, 6]);
+        assert!(stages.order(1, None).is_none(), "one pass, if not told otherwise");
+        let all = Stages::new(&config("stages = 3\npasses = 0"), &rates).unwrap();
+        let shuffled = all.order(9, Some(Random::new("test", 1, &[]))).unwrap();
+        let stage = |order: &[u32], range: std::ops::Range<usize>| {
+            let mut items = order[range].to_vec();
+            items.sort_unstable();
+            items
+        };
+        assert_eq!(stage(&shuffled, 0..2), [1, 3]);
+        assert_eq!(stage(&shuffled, 2..4), [2, 5]);
+        assert_eq!(stage(&shuffled, 4..7), [0, 4, 6]);
+        assert!(Stages::new(&config(""), &rates).is_none());
+        let more = Stages::new(&config("stages = 20"), &rates).unwrap();
+        assert_eq!(more.order(0, None).unwrap(), [1, 3, 2, 5, 6, 4, 0]);
+    }
+}

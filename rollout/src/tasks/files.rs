@@ -1,0 +1,170 @@
+//! Which files a source means: a file, a folder, a pattern, or a data set's folder.
+
+use std::path::{Path, PathBuf};
+
+use broker::protocol::task::MAX_TASK_ID;
+
+use super::rows::Shard;
+use super::{hub, rows::Format};
+
+/// What a source of files comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Files {
+    /// Leads the ids of its tasks.
+    pub(super) name: String,
+    pub(super) shards: Vec<Shard>,
+}
+
+impl Files {
+    /// The files of a source such as `parquet:PATH`; `None` if it is none of files.
+    pub(super) fn of(source: &str) -> Option<Result<Self, String>> {
+        match source.split_once(':')? {
+            ("jsonl", path) => Some(Self::jsonl(Path::new(path))),
+            ("parquet", path) => Some(Self::parquet(Path::new(path))),
+            ("hf", folder) => Some(Self::hub(folder)),
+            _ => None,
+        }
+    }
+
+    /// `jsonl:PATH`: a file, or a pattern.
+    pub(super) fn jsonl(path: &Path) -> Result<Self, String> {
+        let found = if path.is_dir() {
+            return Err(format!(
+                "{} is a folder: name a file, or write a pattern such as {}",
+                path.display(),
+                path.join("*.jsonl").display()
+            ));
+        } else if path.exists() {
+            vec![path.to_owned()]
+        } else {
+            matching(path)?
+        };
+        Ok(Self {
+            name: name_of(path),
+            shards: found.into_iter().map(Shard::lines).collect(),
+        })
+    }
+
+    /// `parquet:PATH`: a file, a folder of files `*.parquet`, or a pattern.
+    pub(super) fn parquet(path: &Path) -> Result<Self, String> {
+        let found = if path.is_dir() {
+            matching(&Path::new(&glob::Pattern::escape(&path.to_string_lossy())).join("*.parquet"))?
+        } else if path.exists() {
+            vec![path.to_owned()]
+        } else {
+            matching(path)?
+        };
+        let format = Format::Parquet;
+        Ok(Self {
+            name: name_of(path),
+            shards: found.into_iter().map(|path| Shard { path, format }).collect(),
+        })
+    }
+
+    /// `hf:FOLDER[:SPLIT]`.
+    pub(super) fn hub(text: &str) -> Result<Self, String> {
+        let (folder, part) = match text.rsplit_once(':') {
+            Some((folder, part)) if !Path::new(text).exists() => (Path::new(folder), Some(part)),
+            _ => (Path::new(text), None),
+        };
+        let found = hub::files(folder, part)?;
+        let stem = name_of(Path::new(folder));
+        let stem = stem.rsplit("--").next().unwrap_or_default();
+        Ok(Self {
+            name: part.map_or_else(|| stem.to_owned(), |part| format!("{stem}-{}", part.replace('/', "-"))),
+            shards: found.into_iter().map(Shard::of).collect::<Result<_, _>>()?,
+        })
+    }
+}
+
+/// Files that a pattern means, in the order of their names.
+pub(super) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, String> {
+    let text = pattern.to_string_lossy();
+    let found = glob::glob(&text).map_err(|error| format!("{text:?} is no pattern of files: {error}"))?;
+    let mut files = Vec::new();
+    for file in found {
+        let file = file.map_err(|error| format!("cannot look for {text}: {error}"))?;
+        if file.is_file() {
+            files.push(file);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        let here = std::env::current_dir().unwrap_or_default();
+        let what = if text.contains(['*', '?']) {
+            "means no file"
+        } else {
+            "is not a file"
+        };
+        return Err(format!(
+            "{text} {what} here: paths count from the working directory, {}",
+            here.display()
+        ));
+    }
+    Ok(files)
+}
+
+/// The name of the file without what it ends with; of a pattern in a folder, the folder's.
+fn name_of(path: &Path) -> String {
+    let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut name = file(path);
+    if name.contains(['*', '?', '[']) {
+        name = path.parent().map(file).unwrap_or_default();
+    }
+    if ["gz", "zst"].iter().any(|end| name.ends_with(&format!(".{end}"))) {
+        name = stem(&name);
+    }
+    stem(&name)
+        .chars()
+        .filter(|c| !c.is_control())
+        .take(MAX_TASK_ID / 8)
+        .collect()
+}
+
+fn stem(name: &str) -> String {
+    Path::new(name)
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_files_or_folders() {
+        for (path, name) in [
+            ("data/math.jsonl", "math"),
+            ("data/math.v2.jsonl.gz", "math.v2"),
+            ("data/train-*.parquet", "data"),
+            ("/data/gsm8k", "gsm8k"),
+            ("*.parquet", ""),
+        ] {
+            assert_eq!(name_of(Path::new(path)), name, "{path}");
+        }
+    }
+
+    #[test]
+    fn patterns_and_folders_are_taken_in_the_order_of_names() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["b-1.parquet", "a-2.parquet", "c.txt", "b-10.parquet"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let names = |files: Files| -> Vec<String> {
+            let name = |shard: &Shard| shard.path.file_name().unwrap().to_string_lossy().into_owned();
+            files.shards.iter().map(name).collect()
+        };
+        let whole = Files::parquet(folder.path()).unwrap();
+        assert_eq!(names(whole), ["a-2.parquet", "b-1.parquet", "b-10.parquet"]);
+        let some = Files::parquet(&folder.path().join("b-*")).unwrap();
+        assert_eq!(names(some), ["b-1.parquet", "b-10.parquet"]);
+        for wrong in ["x.parquet", "z-*.parquet", "[.parquet"] {
+            let error = Files::parquet(&folder.path().join(wrong)).unwrap_err();
+            assert!(error.contains(wrong), "{error}");
+        }
+        let error = Files::jsonl(folder.path()).unwrap_err();
+        assert!(error.contains("is a folder"), "{error}");
+    }
+}

@@ -1,0 +1,108 @@
+//! One source in its order: round after round over its tasks, each of them once in a round.
+
+use broker::protocol::task::Task;
+
+use super::curriculum::Stages;
+use super::random::Random;
+use super::{Pool, TasksError};
+
+/// Where the metadata of a task of a mix says which source it is from.
+const SOURCE: &str = "task_source";
+
+/// One source of a run's tasks.
+pub(super) struct Lane {
+    pub(super) pool: Box<dyn Pool>,
+    /// Its name among the sources of a mix; none if it stands alone.
+    name: Option<String>,
+    seed: u64,
+    shuffle: bool,
+    stages: Option<Stages>,
+    /// Its tasks are made, not read.
+    pub(super) generated: bool,
+    /// The order of the round that was last asked for; none if it is that of the items.
+    order: Option<(u32, Option<Vec<u32>>)>,
+}
+
+impl Lane {
+    pub(super) fn new(pool: Box<dyn Pool>, seed: u64, shuffle: bool, stages: Option<Stages>, generated: bool) -> Self {
+        Self {
+            pool,
+            name: None,
+            seed,
+            shuffle,
+            stages,
+            generated,
+            order: None,
+        }
+    }
+
+    /// As one of several, of that name.
+    pub(super) fn named(self, name: String) -> Self {
+        Self {
+            name: Some(name),
+            ..self
+        }
+    }
+
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_else(|| self.pool.name())
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.pool.len()
+    }
+
+    /// The task at `position` of `round`. Its id is told apart from those of other rounds, and of other sources of a mix.
+    pub(super) fn task(&mut self, round: u32, position: u64) -> Result<Task, TasksError> {
+        let item = self.item(round, position);
+        let mut task = self.pool.task(item)?;
+        let id = match (task.id.take(), &self.name) {
+            (Some(id), None) => in_round(&id, round),
+            (Some(id), Some(name)) => in_round(&format!("{name}/{id}"), round),
+            (None, _) => format!("{}/{round}/{position}", self.name()),
+        };
+        if let Some(name) = &self.name {
+            task.metadata.insert(SOURCE.into(), name.as_str().into());
+        }
+        task.id = Some(id);
+        Ok(task)
+    }
+
+    fn item(&mut self, round: u32, position: u64) -> u64 {
+        if self.order.as_ref().is_none_or(|(known, _)| *known != round) {
+            self.order = Some((round, self.make_order(round)));
+        }
+        let order = self.order.as_ref().and_then(|(_, order)| order.as_ref());
+        let item = order.and_then(|order| order.get(position as usize));
+        item.map_or(position, |item| u64::from(*item))
+    }
+
+    fn make_order(&self, round: u32) -> Option<Vec<u32>> {
+        let random = || match &self.name {
+            None => Random::new("dyad task order v1", self.seed, &[u64::from(round)]),
+            Some(name) => {
+                let of_name = blake3::hash(name.as_bytes());
+                let mut bytes = [0u8; 8];
+                bytes.copy_from_slice(&of_name.as_bytes()[..8]);
+                Random::new(
+                    "dyad mixed task order v1",
+                    self.seed,
+                    &[u64::from_le_bytes(bytes), u64::from(round)],
+                )
+            }
+        };
+        let staged = self
+            .stages
+            .as_ref()
+            .and_then(|stages| stages.order(round, self.shuffle.then(random)));
+        staged.or_else(|| self.shuffle.then(|| random().permutation(self.pool.len() as usize)))
+    }
+}
+
+fn in_round(id: &str, round: u32) -> String {
+    if round == 0 {
+        id.to_owned()
+    } else {
+        format!("{id}#{round}")
+    }
+}

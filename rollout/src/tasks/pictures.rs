@@ -1,0 +1,148 @@
+//! Images of a row: from a column of their own into the messages of the prompt.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use broker::protocol::task::Prompt;
+use broker::protocol::turn::Message;
+use serde_json::{Value, json};
+
+/// What stands in a text where an image belongs, in data sets of verl, slime and TRL.
+const PLACE: &str = "<image>";
+
+/// The references in a column: one or a list of URLs, `{url}` or Hugging Face's `{bytes, path}`.
+pub(super) fn urls(column: &Value) -> Result<Vec<String>, String> {
+    match column {
+        Value::Array(list) => list.iter().map(url).collect(),
+        one => Ok(vec![url(one)?]),
+    }
+}
+
+fn url(image: &Value) -> Result<String, String> {
+    if let Some(url) = image.as_str().or_else(|| image.get("url")?.as_str()) {
+        return Ok(url.to_owned());
+    }
+    match image.get("bytes") {
+        Some(Value::String(bytes)) => data_url(bytes),
+        Some(_) => Err("an image has a path and no bytes: write the data set with its images embedded".into()),
+        None => Err("an image is neither a URL nor {url} nor {bytes, path}".into()),
+    }
+}
+
+/// `bytes` are in base64, as binary columns are read.
+fn data_url(bytes: &str) -> Result<String, String> {
+    let begin = bytes.get(..bytes.len().min(24)).unwrap_or_default();
+    let head = STANDARD.decode(begin).unwrap_or_default();
+    let kind = match head.as_slice() {
+        [0x89, b'P', b'N', b'G', ..] => "png",
+        [0xff, 0xd8, 0xff, ..] => "jpeg",
+        [b'G', b'I', b'F', b'8', ..] => "gif",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => "webp",
+        _ => return Err("an image is neither PNG, JPEG, GIF nor WebP".into()),
+    };
+    Ok(format!("data:image/{kind};base64,{bytes}"))
+}
+
+/// The prompt with these images: where it says `<image>`, in order, else before the text of its last message of the user.
+pub(super) fn show(prompt: Prompt, urls: Vec<String>) -> Result<Prompt, String> {
+    if urls.is_empty() {
+        return Ok(prompt);
+    }
+    let mut messages = match prompt {
+        Prompt::Text(text) => vec![Message::user(text)],
+        Prompt::Messages(messages) => messages,
+    };
+    if messages.iter().any(|message| !message.images.is_empty()) {
+        return Err("the prompt's messages have images of their own: remove tasks.images".into());
+    }
+    let places: usize = messages
+        .iter()
+        .map(|message| message.content.matches(PLACE).count())
+        .sum();
+    if places == 0 {
+        let last = messages.iter_mut().rfind(|message| message.role == "user");
+        let last = last.ok_or("no message is the user's, so there is no place for the images")?;
+        *last = with_parts(last, &[String::new(), last.content.clone()], &mut urls_at_once(urls))?;
+        return Ok(Prompt::Messages(messages));
+    }
+    if places != urls.len() {
+        return Err(format!(
+            "the prompt says {PLACE} {places} times, and the row has {} images",
+            urls.len()
+        ));
+    }
+    let mut urls = urls.into_iter().map(|url| vec![url]);
+    for message in messages.iter_mut().filter(|message| message.content.contains(PLACE)) {
+        let texts: Vec<String> = message.content.split(PLACE).map(str::to_owned).collect();
+        *message = with_parts(message, &texts, &mut urls)?;
+    }
+    Ok(Prompt::Messages(messages))
+}
+
+fn urls_at_once(urls: Vec<String>) -> impl Iterator<Item = Vec<String>> {
+    std::iter::once(urls)
+}
+
+/// The message with images between its texts.
+fn with_parts(
+    message: &Message,
+    texts: &[String],
+    images: &mut impl Iterator<Item = Vec<String>>,
+) -> Result<Message, String> {
+    let text = |text: &String| (!text.is_empty()).then(|| json!({ "type": "text", "text": text }));
+    let mut parts = Vec::new();
+    for (place, one) in texts.iter().enumerate() {
+        if place > 0 {
+            let shown = images.next().unwrap_or_default().into_iter();
+            parts.extend(shown.map(|url| json!({ "type": "image_url", "image_url": { "url": url } })));
+        }
+        parts.extend(text(one));
+    }
+    serde_json::from_value(json!({ "role": message.role, "content": parts })).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RED: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGP4z8AAAAMBAQDJ/pLvAAAAAElFTkSuQmCC";
+
+    fn places(prompt: &Prompt) -> Vec<(usize, u32)> {
+        let Prompt::Messages(messages) = prompt else {
+            return Vec::new();
+        };
+        let of = |(at, message): (usize, &Message)| message.images.iter().map(|i| (at, i.at)).collect::<Vec<_>>();
+        messages.iter().enumerate().flat_map(of).collect()
+    }
+
+    #[test]
+    fn images_stand_where_the_prompt_says_or_before_its_text() {
+        let column = json!([{"bytes": RED, "path": "a.png"}, "https://x.org/b.jpg"]);
+        let urls = urls(&column).unwrap();
+        assert!(urls[0].starts_with("data:image/png;base64,iVBOR"));
+        let shown = show(Prompt::Text("which?".into()), urls.clone()).unwrap();
+        assert_eq!((places(&shown), shown.text()), (vec![(0, 0), (0, 0)], "which?"));
+        let verl = Prompt::Messages(vec![
+            Message::system("look"),
+            Message::user("<image>left, right: <image>?"),
+        ]);
+        let shown = show(verl, urls).unwrap();
+        assert_eq!(
+            (places(&shown), shown.text()),
+            (vec![(1, 0), (1, 13)], "left, right: ?")
+        );
+    }
+
+    #[test]
+    fn what_is_no_image_or_has_no_place_is_told() {
+        for (column, says) in [
+            (json!({"bytes": null, "path": "a.png"}), "no bytes"),
+            (json!(3), "neither a URL"),
+            (json!({"bytes": "QUJD"}), "neither PNG"),
+        ] {
+            assert!(urls(&column).unwrap_err().contains(says), "{column}");
+        }
+        let wrong = |text: &str, url: &str| show(Prompt::Text(text.into()), vec![url.into()]).unwrap_err();
+        assert!(wrong("<image><image>", "https://x").contains("2 times"));
+        assert!(wrong("what?", "file:///etc/passwd").contains("image"));
+    }
+}

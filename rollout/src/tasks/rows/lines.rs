@@ -1,0 +1,117 @@
+//! Files of JSON: an object per line, or one list of objects; plain, gzip or Zstandard.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Packing, Place, Row, Sink, bad, unreadable};
+use crate::tasks::TasksError;
+
+fn open(path: &Path, packing: Packing) -> io::Result<Box<dyn BufRead>> {
+    let file = BufReader::new(File::open(path)?);
+    Ok(match packing {
+        Packing::Plain => Box::new(file),
+        Packing::Gzip => Box::new(BufReader::new(flate2::bufread::MultiGzDecoder::new(file))),
+        Packing::Zstd => Box::new(BufReader::new(zstd::stream::read::Decoder::with_buffer(file)?)),
+    })
+}
+
+/// Whether the file begins as a list does. One that cannot be read is none: reading it will say why.
+pub(super) fn is_list(path: &Path, packing: Packing) -> bool {
+    let first = open(path, packing).ok().and_then(|file| {
+        let mut bytes = file.bytes().map_while(Result::ok);
+        bytes.find(|byte| !byte.is_ascii_whitespace())
+    });
+    first == Some(b'[')
+}
+
+/// Calls `each` with (number from 1, offset, text) of every line that is not blank, until it says false.
+fn scan(
+    path: &Path,
+    packing: Packing,
+    mut each: impl FnMut(u64, u64, &[u8]) -> Result<bool, TasksError>,
+) -> Result<(), TasksError> {
+    let mut file = open(path, packing).map_err(|source| unreadable(path, source))?;
+    let (mut line, mut number, mut offset) = (Vec::new(), 0, 0);
+    loop {
+        line.clear();
+        let length = file
+            .read_until(b'\n', &mut line)
+            .map_err(|source| unreadable(path, source))?;
+        if length == 0 {
+            return Ok(());
+        }
+        number += 1;
+        if !line.trim_ascii().is_empty() && !each(number, offset, &line)? {
+            return Ok(());
+        }
+        offset += length as u64;
+    }
+}
+
+pub(super) fn count(path: &Path, packing: Packing) -> Result<u64, TasksError> {
+    let mut rows = 0;
+    scan(path, packing, |_, _, _| {
+        rows += 1;
+        Ok(true)
+    })?;
+    Ok(rows)
+}
+
+pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
+    let mut rows = 0;
+    scan(path, packing, |number, offset, line| {
+        if range.contains(&rows) {
+            let place = Place::Line(number);
+            let value = parse(line).map_err(|message| bad(path, place, message))?;
+            sink(Row {
+                path,
+                place,
+                offset,
+                value,
+            })?;
+        }
+        rows += 1;
+        Ok(rows < range.end)
+    })?;
+    Ok(rows)
+}
+
+/// A line as JSON.
+pub(in crate::tasks) fn parse(line: &[u8]) -> Result<Value, String> {
+    serde_json::from_slice(line).map_err(|error| format!("not JSON: {error}"))
+}
+
+/// The whole of a list, which is held in memory while it is read.
+pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksError> {
+    let mut text = Vec::new();
+    open(path, packing)
+        .and_then(|mut file| file.read_to_end(&mut text))
+        .map_err(|source| unreadable(path, source))?;
+    serde_json::from_slice(&text).map_err(|error| {
+        let place = Place::Line(error.line() as u64);
+        bad(path, place, format!("not a list of JSON objects: {error}"))
+    })
+}
+
+pub(super) fn read_list(
+    path: &Path,
+    packing: Packing,
+    range: &Range<u64>,
+    sink: &mut Sink<'_>,
+) -> Result<u64, TasksError> {
+    let rows = list(path, packing)?;
+    let all = rows.len() as u64;
+    for (row, value) in (0..).zip(rows).filter(|(row, _)| range.contains(row)) {
+        sink(Row {
+            path,
+            place: Place::Row(row),
+            offset: 0,
+            value,
+        })?;
+    }
+    Ok(all)
+}

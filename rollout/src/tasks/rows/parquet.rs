@@ -1,0 +1,149 @@
+//! Parquet files, row group by row group, through the reader of records: no Arrow, which would take as long to build again.
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+
+use parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
+use parquet::errors::ParquetError;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::reader::RowIter;
+use parquet::schema::types::ColumnDescriptor;
+
+use super::{Place, Row, Sink, parquet_json, unreadable};
+use crate::tasks::TasksError;
+
+fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
+    let file = File::open(path).map_err(|source| unreadable(path, source))?;
+    SerializedFileReader::new(file).map_err(|error| broken(path, &error))
+}
+
+fn broken(path: &Path, error: &ParquetError) -> TasksError {
+    TasksError::Format {
+        path: path.to_owned(),
+        message: format!("cannot be read as Parquet: {error}"),
+    }
+}
+
+pub(super) fn count(path: &Path) -> Result<u64, TasksError> {
+    let rows = open(path)?.metadata().file_metadata().num_rows();
+    Ok(u64::try_from(rows).unwrap_or(0))
+}
+
+pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
+    let reader = open(path)?;
+    refuse(&reader).map_err(|message| TasksError::Format {
+        path: path.to_owned(),
+        message,
+    })?;
+    let nanos = parquet_json::Nanos::of(reader.metadata().file_metadata().schema_descr());
+    let mut first: u64 = 0;
+    for index in 0..reader.num_row_groups() {
+        let rows = u64::try_from(reader.metadata().row_group(index).num_rows()).unwrap_or(0);
+        let group = first..first.saturating_add(rows);
+        first = group.end;
+        if group.end <= range.start || group.start >= range.end {
+            continue;
+        }
+        let group_reader = reader.get_row_group(index).map_err(|error| broken(path, &error))?;
+        let records = RowIter::from_row_group(None, group_reader.as_ref()).map_err(|error| broken(path, &error))?;
+        for (row, record) in group.zip(records).take_while(|(row, _)| *row < range.end) {
+            let record = record.map_err(|error| broken(path, &error))?;
+            if row < range.start {
+                continue;
+            }
+            let place = Place::Row(row);
+            let value = parquet_json::row(&record, &nanos).map_err(|message| super::bad(path, place, message))?;
+            sink(Row {
+                path,
+                place,
+                offset: 0,
+                value,
+            })?;
+        }
+    }
+    Ok(first)
+}
+
+/// What the reader cannot take, by name, before it meets it.
+fn refuse(reader: &SerializedFileReader<File>) -> Result<(), String> {
+    let metadata = reader.metadata();
+    for column in metadata.file_metadata().schema_descr().columns() {
+        let name = column.path().string();
+        if !is_known(column) {
+            return Err(format!(
+                "the column {name} is of a type that is not read ({}): leave it out of the file",
+                kind(column)
+            ));
+        }
+    }
+    for group in metadata.row_groups() {
+        for column in group.columns() {
+            let packed = match column.compression() {
+                Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::GZIP(_) | Compression::ZSTD(_) => {
+                    continue;
+                }
+                Compression::BROTLI(_) => "Brotli",
+                Compression::LZO => "LZO",
+                Compression::LZ4 | Compression::LZ4_RAW => "LZ4",
+            };
+            let name = column.column_path().string();
+            return Err(format!(
+                "the column {name} is packed with {packed}: write the file with snappy, gzip or zstd"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn kind(column: &ColumnDescriptor) -> String {
+    match column.logical_type_ref() {
+        Some(logical) => format!("{logical:?}"),
+        None => format!("{} {}", column.physical_type(), column.converted_type()),
+    }
+}
+
+/// Whether the reader of records has a value for this type; for others it would panic. Nanoseconds it reads as bare numbers: they
+/// are times again where they are columns, and refused deeper inside.
+fn is_known(column: &ColumnDescriptor) -> bool {
+    use ConvertedType as Kind;
+    let converted = column.converted_type();
+    let inside = column.path().parts().len() > 1;
+    let is_time = matches!(
+        column.logical_type_ref(),
+        Some(LogicalType::Timestamp(_) | LogicalType::Time(_))
+    );
+    match column.physical_type() {
+        Physical::INT32 => matches!(
+            converted,
+            Kind::NONE
+                | Kind::INT_8
+                | Kind::INT_16
+                | Kind::INT_32
+                | Kind::UINT_8
+                | Kind::UINT_16
+                | Kind::UINT_32
+                | Kind::DATE
+                | Kind::TIME_MILLIS
+                | Kind::DECIMAL
+        ),
+        Physical::INT64 => match converted {
+            Kind::NONE => !(is_time && inside),
+            other => matches!(
+                other,
+                Kind::INT_64
+                    | Kind::UINT_64
+                    | Kind::TIME_MICROS
+                    | Kind::TIMESTAMP_MILLIS
+                    | Kind::TIMESTAMP_MICROS
+                    | Kind::DECIMAL
+            ),
+        },
+        Physical::BYTE_ARRAY => matches!(
+            converted,
+            Kind::NONE | Kind::UTF8 | Kind::ENUM | Kind::JSON | Kind::BSON | Kind::DECIMAL
+        ),
+        Physical::FIXED_LEN_BYTE_ARRAY => matches!(converted, Kind::NONE | Kind::DECIMAL),
+        Physical::BOOLEAN | Physical::INT96 | Physical::FLOAT | Physical::DOUBLE => true,
+    }
+}

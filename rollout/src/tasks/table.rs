@@ -1,0 +1,226 @@
+//! The tasks of files: chosen once, then read where they stand. Of one plain file of lines only where they begin is kept; rows of
+//! all others go through a spool.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use broker::protocol::task::Task;
+use configs::TasksConfig;
+
+use super::curriculum::Rates;
+use super::files::Files;
+use super::filter::{self, Filter};
+use super::keys::Keys;
+use super::rows::{self, Format, Packing, Place, parse};
+use super::slice::Slice;
+use super::spool::{self, Spool};
+use super::{Pool, TasksError};
+
+/// Tasks of files.
+pub(super) struct Table {
+    name: String,
+    keys: Keys,
+    kept: Kept,
+    /// Rows looked at: those of the slice.
+    rows: u64,
+    /// How hard each task is, if there are pass rates.
+    rates: Option<Vec<f32>>,
+}
+
+enum Kept {
+    Lines(Lines),
+    Spool { spool: Spool, tasks: u64 },
+}
+
+struct Lines {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// Byte offset and number of each line.
+    at: Vec<(u64, u64)>,
+}
+
+/// While rows are chosen.
+enum Keeping {
+    Lines(PathBuf, Vec<(u64, u64)>),
+    Spool(spool::Writer),
+}
+
+impl Table {
+    /// Reads every row of the slice once, so that a bad one is found now. `section` leads the keys in errors.
+    pub(super) fn open(files: Files, config: &TasksConfig, section: &str) -> Result<Self, TasksError> {
+        let problem = |key: &str, message: String| TasksError::Config {
+            key: format!("{section}.{key}"),
+            message,
+        };
+        if let Some(key) = config.params.keys().find(|key| *key != "seed") {
+            let message = "a source of files has no such setting; known is: seed".to_owned();
+            return Err(problem(&format!("params.{key}"), message));
+        }
+        let range = match &config.slice {
+            None => 0..u64::MAX,
+            Some(text) => {
+                let slice = Slice::parse(text).map_err(|message| problem("slice", message))?;
+                let all = rows::count(&files.shards)?;
+                let range = slice.of(all);
+                if range.is_empty() {
+                    return Err(problem(
+                        "slice",
+                        format!("{text:?} leaves none of the {all} rows of {}", files.name),
+                    ));
+                }
+                range
+            }
+        };
+        let environment = filter::environment();
+        let filter = config.filter.as_ref().map(|text| Filter::compile(&environment, text));
+        let filter = filter.transpose().map_err(|message| problem("filter", message))?;
+        let mut rates = config.curriculum.as_ref().map(Rates::open).transpose()?;
+        let keys = Keys::of(config);
+        let mut keeping = Keeping::new(&files).map_err(|error| not_spooled(&files, error))?;
+        let (mut seen, mut tasks) = (0, 0);
+        rows::read(&files.shards, &range, &mut |row| {
+            seen += 1;
+            let bad = |message| rows::bad(row.path, row.place, message);
+            let wanted = filter.as_ref().map_or(Ok(true), |filter| filter.takes(&row.value));
+            if !wanted.map_err(bad)? {
+                return Ok(());
+            }
+            let task = keys.task(&row.value).map_err(bad)?;
+            if !rates.as_mut().is_none_or(|rates| rates.takes(&task)) {
+                return Ok(());
+            }
+            tasks += 1;
+            keeping.push(&row, &task).map_err(|error| not_spooled(&files, error))
+        })?;
+        let rates = rates.map(|rates| rates.done(&files.name)).transpose()?;
+        if tasks == 0 || tasks > u64::from(u32::MAX) {
+            return Err(empty(&files, seen, config, section));
+        }
+        let kept = keeping.done(tasks).map_err(|error| not_spooled(&files, error))?;
+        Ok(Self {
+            name: files.name,
+            keys,
+            kept,
+            rows: seen,
+            rates,
+        })
+    }
+}
+
+fn empty(files: &Files, rows: u64, config: &TasksConfig, section: &str) -> TasksError {
+    let path = files
+        .shards
+        .first()
+        .map_or_else(PathBuf::new, |shard| shard.path.clone());
+    if rows == 0 {
+        return TasksError::Empty { path };
+    }
+    let (key, message) = match (&config.filter, &config.curriculum) {
+        (Some(_), _) => ("filter", "is true of too few of them"),
+        (None, Some(_)) => ("curriculum", "leaves too few of them"),
+        (None, None) => (
+            "source",
+            "are more than the 4294967295 that a source may have: take a slice",
+        ),
+    };
+    TasksError::Config {
+        key: format!("{section}.{key}"),
+        message: format!("of the {rows} rows of {}: {message}", files.name),
+    }
+}
+
+fn not_spooled(files: &Files, source: io::Error) -> TasksError {
+    TasksError::Spool {
+        name: files.name.clone(),
+        folder: std::env::temp_dir(),
+        source,
+    }
+}
+
+impl Keeping {
+    fn new(files: &Files) -> io::Result<Self> {
+        match files.shards.as_slice() {
+            [one] if one.format == Format::Lines(Packing::Plain) => Ok(Self::Lines(one.path.clone(), Vec::new())),
+            _ => Ok(Self::Spool(spool::Writer::new()?)),
+        }
+    }
+
+    fn push(&mut self, row: &rows::Row<'_>, task: &Task) -> io::Result<()> {
+        match self {
+            Self::Lines(_, at) => {
+                let (Place::Line(number) | Place::Row(number)) = row.place;
+                at.push((row.offset, number));
+                Ok(())
+            }
+            Self::Spool(spool) => spool.push(task),
+        }
+    }
+
+    fn done(self, tasks: u64) -> io::Result<Kept> {
+        Ok(match self {
+            Self::Lines(path, at) => Kept::Lines(Lines {
+                file: BufReader::new(File::open(&path)?),
+                path,
+                at,
+            }),
+            Self::Spool(spool) => Kept::Spool {
+                spool: spool.done()?,
+                tasks,
+            },
+        })
+    }
+}
+
+impl Lines {
+    fn read(&mut self, item: u64, keys: &Keys) -> Result<Task, TasksError> {
+        let (offset, number) = self.at[item as usize];
+        let mut line = Vec::new();
+        self.file
+            .seek(SeekFrom::Start(offset))
+            .and_then(|_| self.file.read_until(b'\n', &mut line))
+            .map_err(|source| unread(&self.path, source))?;
+        parse(&line)
+            .and_then(|row| keys.task(&row))
+            .map_err(|message| rows::bad(&self.path, Place::Line(number), message))
+    }
+}
+
+fn unread(path: &Path, source: io::Error) -> TasksError {
+    TasksError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+impl Pool for Table {
+    fn len(&self) -> u64 {
+        match &self.kept {
+            Kept::Lines(lines) => lines.at.len() as u64,
+            Kept::Spool { tasks, .. } => *tasks,
+        }
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn task(&mut self, item: u64) -> Result<Task, TasksError> {
+        match &mut self.kept {
+            Kept::Lines(lines) => lines.read(item, &self.keys),
+            Kept::Spool { spool, .. } => spool.get(item).map_err(|source| TasksError::Spool {
+                name: self.name.clone(),
+                folder: std::env::temp_dir(),
+                source,
+            }),
+        }
+    }
+
+    fn rows(&self) -> Option<u64> {
+        Some(self.rows)
+    }
+
+    fn rates(&self) -> Option<&[f32]> {
+        self.rates.as_deref()
+    }
+}

@@ -1,0 +1,202 @@
+//! Which rows become tasks: sources of files, slices, filters, pass rates.
+
+use super::*;
+
+fn fixture(name: &str) -> String {
+    format!("{}/src/tasks/fixtures/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+const VERL: &str = "label = \"reward_model.ground_truth\"\nid = \"extra_info.index\"\nepochs = 1\n";
+
+fn verl(more: &str) -> String {
+    format!("source = \"parquet:{}\"\n{VERL}{more}", fixture("verl.parquet"))
+}
+
+fn labels(source: &mut TaskSource) -> Vec<u64> {
+    let tasks = take(source, 1000).into_iter();
+    tasks
+        .map(|(_, task)| task.label.as_str().unwrap().parse::<u64>().unwrap() / 2)
+        .collect()
+}
+
+#[test]
+fn a_verl_file_loads_as_it_is() {
+    let mut source = open(&verl(""), 0);
+    let tasks = take(&mut source, 100);
+    assert_eq!(ids(&tasks), ["0", "1", "2", "3", "4", "5", "6", "7"]);
+    assert_eq!((tasks[3].1.prompt.text(), &tasks[3].1.label), ("3+3=", &json!("6")));
+    let stock = source.stock();
+    assert_eq!(
+        (stock[0].name.as_str(), stock[0].rows, stock[0].tasks),
+        ("verl", Some(8), 8)
+    );
+}
+
+#[test]
+fn slices_then_filters_then_limits_choose_rows() {
+    for (more, expected) in [
+        ("slice = \"2:6\"", &[2, 3, 4, 5][..]),
+        ("slice = \"-25%:\"", &[6, 7]),
+        ("filter = \"extra_info.level >= 2 and data_source == 'math'\"", &[5, 7]),
+        ("slice = \":5\"\nfilter = \"extra_info.index % 2 == 0\"", &[0, 2, 4]),
+        (
+            "slice = \"1:\"\nfilter = \"extra_info.index % 2 == 0\"\nlimit = 2",
+            &[2, 4],
+        ),
+    ] {
+        assert_eq!(labels(&mut open(&verl(more), 0)), expected, "{more}");
+    }
+    let one = open(
+        &verl("slice = \"1:\"\nfilter = \"extra_info.index % 2 == 0\"\nlimit = 2"),
+        0,
+    )
+    .stock();
+    assert_eq!((one[0].rows, one[0].tasks), (Some(7), 2));
+    for (more, key, says) in [
+        ("slice = \"5\"", "tasks.slice", "no slice"),
+        ("slice = \"8:\"", "tasks.slice", "leaves none of the 8 rows of verl"),
+        ("filter = \"ability ==\"", "tasks.filter", "no expression"),
+        (
+            "filter = \"ability == 'code'\"",
+            "tasks.filter",
+            "of the 8 rows of verl",
+        ),
+        ("params = { objects = 3 }", "tasks.params.objects", "known is: seed"),
+    ] {
+        let error = TaskSource::open(&config(&verl(more)), 0).err().unwrap().to_string();
+        assert!(
+            error.starts_with(&format!("{key}: ")) && error.contains(says),
+            "{error}"
+        );
+    }
+    let error = TaskSource::open(&config(&verl("filter = \"level > 3\"")), 0)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("verl.parquet, row 0 (from 0): filter: there is nothing under \"level\""),
+        "{error}"
+    );
+}
+
+#[test]
+fn lines_and_their_packed_and_split_forms_are_the_same_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines: Vec<String> = (0..20)
+        .map(|n| json!({"prompt": format!("{n}?"), "label": n}).to_string())
+        .collect();
+    let text = lines.join("\n");
+    let at = |name: &str| folder.path().join(name);
+    std::fs::write(at("all.jsonl"), &text).unwrap();
+    std::fs::write(
+        at("all.jsonl.zst"),
+        zstd::stream::encode_all(text.as_bytes(), 3).unwrap(),
+    )
+    .unwrap();
+    std::fs::create_dir(at("all")).unwrap();
+    std::fs::write(at("all/train-1.jsonl"), lines[..7].join("\n")).unwrap();
+    std::fs::write(at("all/train-2.jsonl"), lines[7..].join("\n")).unwrap();
+    let rest = "shuffle = true\nepochs = 2\nslice = \"2:-1\"\nfilter = \"label != 5\"";
+    let tasks = |source: String| take(&mut open(&format!("source = \"{source}\"\n{rest}"), 3), 100);
+    let shown = folder.path().display();
+    let plain = tasks(format!("jsonl:{shown}/all.jsonl"));
+    assert_eq!(plain.len(), 32);
+    assert_eq!(plain, tasks(format!("jsonl:{shown}/all.jsonl.zst")));
+    assert_eq!(plain, tasks(format!("hf:{shown}/all")));
+    assert_eq!(plain, tasks(format!("jsonl:{shown}/all/train-*.jsonl")));
+}
+
+#[test]
+fn images_of_rows_come_with_their_prompts() {
+    let keys = "prompt = \"problem\"\nlabel = \"answer\"\nimages = \"images\"\nepochs = 1";
+    let source = format!("source = \"parquet:{}\"\n{keys}", fixture("images.parquet"));
+    let tasks = take(&mut open(&source, 0), 9);
+    let images = tasks[0].1.prompt.images();
+    assert!(images.len() == 1 && images[0].url.starts_with("data:image/png;base64,iVBORw0KGgo"));
+    assert_eq!(tasks[0].1.prompt.text(), "Which colour?");
+    assert_eq!(tasks[1].1.prompt, Prompt::Text("No picture.".into()));
+}
+
+fn rates(folder: &tempfile::TempDir, of: impl Fn(u64) -> Option<f64>) -> String {
+    let mut source = open(&verl(""), 0);
+    let mut text = String::new();
+    for task in source.each() {
+        let task = task.unwrap();
+        let n: u64 = task.id.as_deref().unwrap().parse().unwrap();
+        if let Some(pass_rate) = of(n) {
+            let rate = PassRate {
+                key: task_key(&task),
+                task: n.to_string(),
+                pass_rate,
+                conversations: 8,
+            };
+            text += &(serde_json::to_string(&rate).unwrap() + "\n");
+        }
+    }
+    let path = folder.path().join("rates.jsonl");
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn pass_rates_choose_a_band_and_order_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = rates(&folder, |n| Some(n as f64 / 7.0));
+    let with = |more: &str, curriculum: &str| {
+        verl(&format!(
+            "{more}\ncurriculum = {{ pass_rates = \"{file}\"{curriculum} }}"
+        ))
+    };
+    assert_eq!(labels(&mut open(&with("", ", min = 0.2, max = 0.8"), 0)), [2, 3, 4, 5]);
+    assert_eq!(
+        labels(&mut open(&with("", ", stages = 4"), 0)),
+        [6, 7, 4, 5, 2, 3, 0, 1]
+    );
+    let two = with("shuffle = true", ", stages = 4").replace("epochs = 1", "epochs = 2");
+    let passes = labels(&mut open(&two, 1));
+    let stages = |pass: &[u64]| {
+        pass.chunks(2)
+            .map(|stage| stage.iter().max().unwrap() / 2)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(stages(&passes[..8]), [3, 2, 1, 0]);
+    let mut second = passes[8..].to_vec();
+    assert_ne!(stages(&second), [3, 2, 1, 0], "the second pass is shuffled as a whole");
+    second.sort_unstable();
+    assert_eq!(second, (0..8).collect::<Vec<_>>());
+    let error = TaskSource::open(&config(&with("", ", min = 0.9, max = 0.95")), 0)
+        .err()
+        .unwrap();
+    assert!(
+        error.to_string().starts_with("tasks.curriculum: of the 8 rows"),
+        "{error}"
+    );
+}
+
+#[test]
+fn tasks_without_a_rate_are_an_error_unless_the_configuration_says_what_becomes_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = rates(&folder, |n| (n % 2 == 0).then_some(if n < 4 { 1.0 } else { 0.0 }));
+    let with = |more: &str| verl(&format!("curriculum = {{ pass_rates = \"{file}\", stages = 3{more} }}"));
+    let error = TaskSource::open(&config(&with("")), 0).err().unwrap().to_string();
+    assert!(
+        error.contains("4 tasks of verl have no pass rate") && error.contains("unmeasured"),
+        "{error}"
+    );
+    assert_eq!(labels(&mut open(&with(", unmeasured = \"drop\""), 0)), [0, 2, 4, 6]);
+    assert_eq!(
+        labels(&mut open(&with(", unmeasured = \"keep\""), 0)),
+        [0, 2, 1, 3, 5, 4, 6, 7]
+    );
+    for (line, says) in [
+        ("{\"key\": \"x\", \"pass_rate\": 2}", "not from 0 to 1"),
+        ("{}", "missing field"),
+    ] {
+        std::fs::write(&file, format!("\n{line}\n")).unwrap();
+        let error = TaskSource::open(&config(&with("")), 0).err().unwrap().to_string();
+        assert!(
+            error.contains("rates.jsonl, line 2: ") && error.contains(says),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,187 @@
+//! Runs on data sets: Parquet, a folder of the Hub, a mix of sources, a curriculum by pass rates.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use tests::program::{Program, json_lines};
+use tests::small::Small;
+use tests::trace::{audit, final_digest};
+
+const STEPS: i64 = 3;
+
+fn program() -> Program {
+    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+}
+
+/// Eight sums as verl keeps them, made by pyarrow.
+fn parquet() -> PathBuf {
+    Program::root().join("rollout/src/tasks/fixtures/verl.parquet")
+}
+
+/// Two tiny models that have learnt nothing, on tasks of the test's own.
+fn config() -> Small {
+    let mut config = Small::of("configs/arithmetic.toml")
+        .without("tasks")
+        .without("eval")
+        .without("agents.solver.train.warm_start")
+        .without("agents.verifier.train.warm_start")
+        .set("run.train_steps", STEPS)
+        .set("run.transcripts", "all")
+        .set("workflow.group_size", 4)
+        .set("defaults.agent.train.batch_groups", 4)
+        .set("tasks.shuffle", true);
+    for agent in ["solver", "verifier"] {
+        config = config
+            .set(&format!("agents.{agent}.model.random.layers"), 1)
+            .set(&format!("agents.{agent}.model.random.hidden"), 16)
+            .set(&format!("agents.{agent}.model.random.intermediate"), 32);
+    }
+    config
+}
+
+fn of_parquet(config: Small) -> Small {
+    config
+        .set("tasks.source", format!("parquet:{}", parquet().display()))
+        .set("tasks.label", "reward_model.ground_truth")
+        .set("tasks.id", "extra_info.index")
+}
+
+/// Runs it to its end; answers with its folder.
+fn run(program: &Program, config: &Small) -> PathBuf {
+    let file = written(program, config);
+    let runs = program.runs();
+    program.succeed(&["run", file.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
+    program.run_folder()
+}
+
+fn written(program: &Program, config: &Small) -> PathBuf {
+    let runs = program.runs();
+    std::fs::create_dir_all(&runs).unwrap();
+    config.write(&runs.join("config-under-test.toml"))
+}
+
+/// Conversations of each task, by its id, those of training.
+fn played(run: &Path) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for file in std::fs::read_dir(run.join("transcripts")).unwrap() {
+        for line in json_lines(&file.unwrap().path()) {
+            *counts.entry(line["task"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+fn trained(run: &Path) -> u64 {
+    ["solver", "verifier"]
+        .iter()
+        .map(|agent| audit(run, agent).counts.trained)
+        .sum()
+}
+
+#[test]
+fn a_run_trains_on_a_parquet_file_and_does_so_again_bit_for_bit() {
+    let (once, again) = (program(), program());
+    let first = run(&once, &of_parquet(config()));
+    // Three steps of four tasks: eight of the first pass, four of the second.
+    let counts = played(&first);
+    assert!((0..8).all(|n| counts.get(&n.to_string()) == Some(&4)), "{counts:?}");
+    assert_eq!(counts.keys().filter(|id| id.ends_with("#1")).count(), 4, "{counts:?}");
+    assert!(trained(&first) > 0);
+    let second = run(&again, &of_parquet(config()));
+    for agent in ["solver", "verifier"] {
+        assert_eq!(
+            final_digest(&first, agent),
+            final_digest(&second, agent),
+            "agent {agent}"
+        );
+    }
+}
+
+#[test]
+fn a_run_trains_on_a_mix_by_its_weights_and_check_says_what_there_is() {
+    let program = program();
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let hub = program.runs().join("sums");
+    std::fs::create_dir_all(hub.join("data")).unwrap();
+    std::fs::copy(parquet(), hub.join("data/train-00000-of-00001.parquet")).unwrap();
+    let lines: String = (0..30)
+        .map(|n| json!({"q": format!("{n}+1="), "a": n + 1}).to_string() + "\n")
+        .collect();
+    let file = program.runs().join("plus-one.jsonl");
+    std::fs::write(&file, lines).unwrap();
+    let mix: toml::Table = format!(
+        "[[mix]]\nsource = \"hf:{}:train\"\nname = \"sums\"\nweight = 3.0\nlabel = \"reward_model.ground_truth\"\nfilter = \"extra_info.level > 0\"\n[[mix]]\nsource = \"jsonl:{}\"\nprompt = \"q\"\nlabel = \"a\"\nslice = \"10:\"\n",
+        hub.display(),
+        file.display()
+    )
+    .parse()
+    .unwrap();
+    let config = config()
+        .set("tasks.source", "mix")
+        .set("tasks.stopping", "all_exhausted")
+        .set("tasks.mix", mix["mix"].clone());
+    let checked = program.succeed(&["check", written(&program, &config).to_str().unwrap()]);
+    for line in [
+        "# tasks: sums has 6 tasks of 8 rows; 59 in a pass",
+        "# tasks: plus-one has 20 tasks; 20 in a pass",
+    ] {
+        assert!(checked.contains(line), "{line} is not in\n{checked}");
+    }
+    let counts = played(&run(&program, &config));
+    let of = |name: &str| counts.keys().filter(|id| id.starts_with(name)).count();
+    assert_eq!((of("sums/"), of("plus-one/")), (9, 3), "{counts:?}");
+}
+
+#[test]
+fn pass_rates_of_an_evaluation_order_the_next_run() {
+    let program = program();
+    let whole = written(&program, &of_parquet(config()));
+    let rates = program.runs().join("rates.jsonl");
+    let measure = |more: &[&str]| {
+        let mut args = vec!["eval", whole.to_str().unwrap(), "--pass-rates", rates.to_str().unwrap()];
+        args.extend(more);
+        program.succeed(&args);
+        json_lines(&rates)
+    };
+    let own = measure(&["--own-tasks", "--samples", "2"]);
+    let named = format!("hard={}", parquet().display());
+    let suite = measure(&["--suite", &named, "--samples", "2"]);
+    let keys = |lines: &[Value]| -> Vec<String> {
+        let mut keys: Vec<String> = lines
+            .iter()
+            .map(|line| line["key"].as_str().unwrap().to_owned())
+            .collect();
+        keys.sort();
+        keys
+    };
+    assert_eq!(own.len(), 8);
+    assert_eq!(
+        keys(&own),
+        keys(&suite),
+        "tasks are known by what they hold, whatever they are called"
+    );
+    assert!(
+        own.iter()
+            .all(|line| line["conversations"] == 2 && line["pass_rate"].is_number()),
+        "{own:?}"
+    );
+    // These models solve nothing: the rates that a better one would have.
+    let lines: String = own
+        .iter()
+        .map(|line| {
+            let n: f64 = line["task"].as_str().unwrap().parse().unwrap();
+            json!({"key": line["key"], "pass_rate": n / 7.0}).to_string() + "\n"
+        })
+        .collect();
+    std::fs::write(&rates, lines).unwrap();
+    let config = of_parquet(config())
+        .set("run.train_steps", 1)
+        .set("tasks.curriculum.pass_rates", rates.to_str().unwrap())
+        .set("tasks.curriculum.max", 0.9)
+        .set("tasks.curriculum.stages", 2);
+    let counts = played(&run(&program, &config));
+    // Of tasks 0 to 6 the stage of the easier ones has 3, and then comes one of the harder.
+    assert!(["4", "5", "6"].iter().all(|id| counts.contains_key(*id)), "{counts:?}");
+    assert!(!counts.contains_key("7") && counts.len() == 4, "{counts:?}");
+}
