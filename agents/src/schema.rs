@@ -31,7 +31,7 @@ pub static ALL: [Published; 9] = [
     one(
         "task",
         "what anybody publishes: one JSON object a line, or one message",
-        || read::<Task>(),
+        read::<Task>,
     ),
     one("config", "a run's TOML file", config),
     one(
@@ -55,7 +55,7 @@ pub static ALL: [Published; 9] = [
     one(
         "transcript",
         "a line of transcripts/, and of dyad workflow test --json",
-        || written::<Transcript>(),
+        written::<Transcript>,
     ),
 ];
 

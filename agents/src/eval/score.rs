@@ -336,13 +336,16 @@ mod tests {
 
     #[test]
     fn a_task_has_its_own_figures() {
-        let list = [
-            one("t", None, 1.0, "5"),
-            one("t", Some(0), 0.0, "6"),
-            one("t", Some(1), 1.0, "5"),
-            one("t", Some(2), 1.0, "it is 5"),
-            one("t", Some(3), 0.0, "7"),
-        ];
+        let of_task = |task: &str| {
+            [
+                one(task, None, 1.0, "5"),
+                one(task, Some(0), 0.0, "6"),
+                one(task, Some(1), 1.0, "5"),
+                one(task, Some(2), 1.0, "it is 5"),
+                one(task, Some(3), 0.0, "7"),
+            ]
+        };
+        let list = [of_task("t"), of_task("u")].concat();
         let found = by_task(&list, 4);
         let of = |figure: &str| found[figure]["t"];
         assert_eq!((of(SUCCESS), of("avg@4/success"), of("maj@4/success")), (1.0, 0.5, 1.0));

@@ -296,7 +296,7 @@ mod tests {
         );
         let prompt = &ask.messages[0].content;
         assert!(
-            prompt.contains("it is 5") && prompt.contains("from 0 to 10"),
+            prompt.contains("it is 5") && prompt.contains("from 0.0 to 10.0"),
             "{prompt}"
         );
         let judge = player(&config, &*workflow, &ask.role).unwrap();
