@@ -20,6 +20,7 @@ pub mod participant;
 pub mod progress;
 pub mod report;
 pub mod run;
+pub mod schema;
 pub mod sight;
 pub mod signals;
 #[cfg(test)]

@@ -104,8 +104,8 @@ fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
         let pairs: Vec<(f64, f64)> = before.values().copied().zip(after.values().copied()).collect();
         Change::of(metric, &pairs)
     };
-    // Tokens are no aim.
-    let told = |metric: &str| !metric.contains('/') || metric.starts_with("reward/");
+    // Tokens are no aim; of suites their success is.
+    let told = |metric: &str| !metric.contains('/') || metric.starts_with("reward/") || metric.ends_with("/success");
     let figures = first.values.iter().filter(|(metric, _)| told(metric));
     figures.filter_map(change).collect()
 }

@@ -46,11 +46,12 @@ def on_question(channel, delivery, properties, body):
 
 while True:
     try:
-        channel = pika.BlockingConnection(pika.URLParameters(os.environ["DYAD_BROKER"])).channel()
-        channel.confirm_delivery()
-        channel.basic_qos(prefetch_count=8)
-        channel.basic_consume(f"dyad.{os.environ['DYAD_RUN']}.{sys.argv[1]}.questions.v1", on_question)
-        channel.start_consuming()
+        with pika.BlockingConnection(pika.URLParameters(os.environ["DYAD_BROKER"])) as connection:  # closed before each new try
+            channel = connection.channel()
+            channel.confirm_delivery()
+            channel.basic_qos(prefetch_count=8)
+            channel.basic_consume(f"dyad.{os.environ['DYAD_RUN']}.{sys.argv[1]}.questions.v1", on_question)
+            channel.start_consuming()
     except (pika.exceptions.AMQPError, OSError) as error:  # the broker is away, or the run has not begun
         print(f"trying again: {error!r}", file=sys.stderr)
         time.sleep(1)

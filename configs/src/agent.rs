@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
@@ -9,7 +10,7 @@ use crate::train::TrainConfig;
 use crate::units::{DeviceName, HumanDuration};
 
 /// One agent: its model, how it samples, serves and trains.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AgentConfig {
     pub model: ModelConfig,
@@ -37,7 +38,7 @@ pub struct AgentConfig {
 }
 
 /// A type of numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Dtype {
     #[default]
@@ -47,7 +48,7 @@ pub enum Dtype {
 
 /// A low-rank adapter over a frozen base (LoRA, arXiv:2106.09685). Agents of one process whose model is the same (one
 /// `model.path`, or an equal `model.random`) share one base. Either new, with `rank`, `alpha` and `targets`, or read from `path`.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LoraConfig {
     /// A folder that PEFT or a checkpoint wrote.
@@ -76,7 +77,7 @@ impl LoraConfig {
 }
 
 /// Linear layers that an adapter changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoraTarget {
     /// Queries, keys, values and the attention's output.
@@ -88,7 +89,7 @@ pub enum LoraTarget {
 }
 
 /// Where the policy's weights and tokenizer come from.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ModelConfig {
     /// A Hugging Face folder.
@@ -100,7 +101,7 @@ pub enum ModelConfig {
 }
 
 /// The shape of a random Qwen3-shaped decoder.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomModel {
     pub layers: usize,
@@ -142,7 +143,7 @@ fn default_matrix_std() -> f64 {
 }
 
 /// A tokenizer made on the spot, saved in Hugging Face's format.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum TokenizerConfig {
     /// One token per byte, and the control tokens of the chat template.
@@ -152,7 +153,7 @@ pub enum TokenizerConfig {
 }
 
 /// What an agent sees of its own earlier turns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum History {
     /// All of it, its own reasoning too: one row per conversation.
@@ -164,7 +165,7 @@ pub enum History {
 
 /// How training roles sample. Truncation (`top_p`, `top_k`, `min_p`) would make the recorded log-probs those of another
 /// distribution, so it is refused for agents that train.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {
     #[serde(default = "one")]
@@ -199,7 +200,7 @@ impl Default for SamplingConfig {
 }
 
 /// What happens to generations under way when new weights arrive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Swap {
     /// They go on with their cache; each token records the version that made it.
@@ -212,7 +213,7 @@ pub enum Swap {
 }
 
 /// Which engine generates.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineKind {
     /// libtorch in the agent's own process.
@@ -258,7 +259,7 @@ impl EngineKind {
 }
 
 /// `engine`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineConfig {
     pub kind: EngineKind,

@@ -1,10 +1,11 @@
 //! `train.alarms`: signs that a policy collapses.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Bounds on what a batch should look like; one that is not given is not watched. What is out of bounds is warned about in the
 /// log and counted in the metrics as `collapse/alarms`, and changes nothing.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AlarmsConfig {
     /// Most of an answer, from 0 to 1, that may repeat what it said before: runs of three tokens, mean over the answers.

@@ -1,8 +1,10 @@
 //! Names that travel in queue names, routing keys and database keys, so their alphabet is narrow.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a name was refused.
@@ -11,6 +13,9 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct NameError {
     pub value: String,
 }
+
+/// What [`check`] takes, as a regular expression of JSON Schema.
+const PATTERN: &str = "^[a-z0-9][a-z0-9_-]{0,31}$";
 
 fn check(value: &str) -> Result<(), NameError> {
     let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
@@ -67,6 +72,16 @@ macro_rules! name_type {
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.serialize_str(&self.0)
+            }
+        }
+
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string", "pattern": PATTERN })
             }
         }
 

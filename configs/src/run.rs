@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -11,7 +12,7 @@ use crate::{
 };
 
 /// One run, as resolved: every default is filled in.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunConfig {
     pub run: RunSection,
@@ -30,7 +31,7 @@ pub struct RunConfig {
 }
 
 /// How rounds are run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Rounds with a barrier: the same seed gives the same run, bit for bit on one machine (embedded).
@@ -40,7 +41,7 @@ pub enum Mode {
 }
 
 /// `[run]`
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunSection {
     /// The run's name; the run id is this name and eight random characters.
@@ -77,7 +78,7 @@ pub struct RunSection {
 }
 
 /// What becomes of the groups that are left when a run ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LastBatch {
     /// They are discarded, and counted as `run_ended`: every batch has the same size.
@@ -88,7 +89,7 @@ pub enum LastBatch {
 }
 
 /// Which conversations are written to `transcripts/`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TranscriptPolicy {
     #[default]
@@ -115,7 +116,7 @@ fn default_lease() -> HumanDuration {
 }
 
 /// `[eval]`: greedy conversations on held-out tasks, never trained on.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvalConfig {
     /// Lead steps between evaluations; 0 means never. One is made before the first and after the last step as well.
@@ -147,8 +148,9 @@ pub struct EvalConfig {
     #[serde(default)]
     pub votes: Option<u16>,
     #[serde(default)]
+    #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
-    /// Sets of tasks that `dyad eval` measures on, by name.
+    /// Sets of tasks that `dyad eval` measures on, and the run too where they say so, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub suites: BTreeMap<String, SuiteConfig>,
 }
@@ -208,14 +210,26 @@ impl RunConfig {
         self.run.lead.as_ref().or_else(|| self.agents.keys().next())
     }
 
-    /// Agents that play some role of the workflow, in the order in which they are asked for room.
+    /// Agents that play some role of the workflow or judge its answers, in the order in which they are asked for room.
     #[must_use]
     pub fn participants(&self) -> Vec<AgentName> {
-        self.agents
-            .keys()
-            .filter(|name| self.workflow.roles.values().any(|agent| agent == *name))
-            .cloned()
-            .collect()
+        self.agents.keys().filter(|name| self.plays(name)).cloned().collect()
+    }
+
+    /// Whether this agent plays a role, or judges.
+    #[must_use]
+    pub fn plays(&self, name: &AgentName) -> bool {
+        self.workflow.roles.values().any(|agent| agent == name) || self.judges(name)
+    }
+
+    /// Whether this agent grades answers for some grader.
+    #[must_use]
+    pub fn judges(&self, name: &AgentName) -> bool {
+        let judges = self
+            .graders
+            .values()
+            .filter_map(|grader| grader.judge.as_ref()?.agent.as_ref());
+        judges.into_iter().any(|judge| judge == name)
     }
 
     /// Who takes part from elsewhere, over the broker: each once, by name.

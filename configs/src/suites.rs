@@ -1,12 +1,13 @@
-//! `[eval.suites.NAME]`: sets of tasks on which `dyad eval` measures, with presets for those that the field shares.
+//! `[eval.suites.NAME]`: sets of tasks on which `dyad eval` measures, and a run too if they say so, with presets for those that the field shares.
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Tasks, how often each is tried, and how answers are graded. What is not given comes from the preset of this name, else from
 /// `[tasks]` and `[graders]`, one try at the temperature of training.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SuiteConfig {
     /// As `eval.source`.
@@ -35,11 +36,15 @@ pub struct SuiteConfig {
     /// A grader's kind, or the name of one in `[graders]`, in the place of the workflow's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grader: Option<String>,
+    /// A run plays it too, in each so-manieth of its evaluations, the first and the last among them; never if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
     /// Tasks from the beginning of the source; all if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<u64>,
     /// Settings of a generator.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
 }
 

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `[tasks]`: where the run's own tasks come from. Tasks published by others are always taken too.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TasksConfig {
     /// `jsonl:PATH`, `parquet:PATH`, `hf:FOLDER[:SPLIT]`, `generator:KIND` (the workflow's own generator), `mix` (those of
@@ -42,6 +43,7 @@ pub struct TasksConfig {
     pub stopping: Stopping,
     /// Settings of a generator.
     #[serde(default)]
+    #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
     /// A band of pass rates, and an order from easy to hard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -52,7 +54,7 @@ pub struct TasksConfig {
 }
 
 /// When a pass over a mix ends; the names are those of `datasets.interleave_datasets`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stopping {
     /// With the last task of the source that is through first.
@@ -69,7 +71,7 @@ impl Stopping {
 }
 
 /// `[[tasks.mix]]`: one of several sources.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MixConfig {
     /// As `tasks.source`, neither `mix` nor `queue`.
@@ -97,11 +99,12 @@ pub struct MixConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
 }
 
 /// `tasks.curriculum`: which tasks by how often they were solved, and in which order.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CurriculumConfig {
     /// What `dyad eval --pass-rates FILE` wrote.
@@ -124,7 +127,7 @@ pub struct CurriculumConfig {
 }
 
 /// What becomes of tasks that have no pass rate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Unmeasured {
     /// The run does not begin.

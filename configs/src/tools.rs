@@ -1,11 +1,12 @@
 //! `[tools]`: what agents may call in their turns, and `[workflow.tool_limits]`.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{ByteSize, HumanDuration};
 
 /// `[tools.NAME]`: one thing that agents may call.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolConfig {
     /// `corpus:FOLDER` (documents; the name says what of it: `search` or `visit`), `process:FILE` (a program), or the URL of a
@@ -16,6 +17,7 @@ pub struct ToolConfig {
     pub description: String,
     /// JSON Schema of the arguments: an object. A corpus brings its own.
     #[serde(default)]
+    #[schemars(with = "crate::units::AnyTable")]
     pub parameters: toml::Table,
     /// For one answer.
     #[serde(default = "default_timeout")]
@@ -38,7 +40,7 @@ pub struct ToolConfig {
 }
 
 /// What becomes of a call that no try answered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolFailure {
     /// The agent reads that it failed, and goes on.
@@ -49,7 +51,7 @@ pub enum ToolFailure {
 }
 
 /// `[workflow.tool_limits]`: how much one seat may call before it has to answer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ToolLimits {
     /// Turns with calls for one answer; the next one is the answer, whatever it says.

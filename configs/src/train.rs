@@ -1,11 +1,12 @@
 //! `train` of an agent: batches, loss, optimizer, checkpoints.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::alarms::AlarmsConfig;
 
 /// How an agent trains. See ARCHITECTURE.md, "What is trained", for the formulas.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainConfig {
     /// `false`: a frozen partner, without buffer or trainer.
@@ -86,7 +87,7 @@ impl Default for TrainConfig {
 }
 
 /// The baseline of a group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Advantage {
     /// Leave-one-out: `A = r - mean of the other conversations`.
@@ -114,7 +115,7 @@ impl Advantage {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ZeroAdvantage {
     /// Groups without a difference in reward stay in the batch.
@@ -126,7 +127,7 @@ pub enum ZeroAdvantage {
     Refill,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Stale {
     #[default]
@@ -135,7 +136,7 @@ pub enum Stale {
     Keep,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Truncated {
     #[default]
@@ -144,7 +145,7 @@ pub enum Truncated {
 }
 
 /// How token losses are added up. D is fixed before any mask by staleness.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
     /// u = 1, D = trained tokens.
@@ -159,7 +160,7 @@ pub enum Aggregation {
 }
 
 /// The loss of a batch. The trainer's `Surrogate` has the formulas.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LossConfig {
     pub kind: LossKind,
@@ -184,7 +185,7 @@ pub struct LossConfig {
 }
 
 /// What the ratio of the policy gradient is taken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Ratio {
     /// The weights that sampled the token: one ratio corrects for staleness and bounds the step.
@@ -195,7 +196,7 @@ pub enum Ratio {
     Decoupled,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LossKind {
     /// Clipped ratio times advantage (PPO, arXiv:1707.06347; asymmetric clip of DAPO, arXiv:2503.14476).
@@ -216,7 +217,7 @@ pub enum LossKind {
 }
 
 /// How M2PO keeps its budget; formulas stand with the trainer's `M2poMode`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum M2poMode {
     /// As AstraFlow: the ratio is clipped to the largest that is left when the mean is within the budget.
@@ -228,7 +229,7 @@ pub enum M2poMode {
     Mask,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum M2poScope {
     /// All tokens of an optimizer step; one more forward pass. The result does not depend on `micro_batch_tokens`.
@@ -258,7 +259,7 @@ impl Default for LossConfig {
 
 /// The exponential moving average of the trained weights: `e <- decay e + (1 - decay) w` after each optimizer step, beginning as
 /// version 0.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EmaConfig {
     /// From 0 to below 1.
@@ -266,7 +267,7 @@ pub struct EmaConfig {
 }
 
 /// KL to a reference policy.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KlConfig {
     pub coef: f64,
@@ -277,7 +278,7 @@ pub struct KlConfig {
 }
 
 /// What the KL is taken to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KlReference {
     /// The policy as it was when the run began, after a warm start.
@@ -288,7 +289,7 @@ pub enum KlReference {
 }
 
 /// Where the KL is taken off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KlPlace {
     /// A term of the loss, with a gradient of its own.
@@ -300,7 +301,7 @@ pub enum KlPlace {
 }
 
 /// How the KL is estimated from sampled tokens (Schulman, "Approximating KL divergence", 2020), `d = ref - lp`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KlKind {
     /// `-d`: as a term of the loss it pulls nowhere in expectation.
@@ -312,7 +313,7 @@ pub enum KlKind {
     K3,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
     #[default]
@@ -322,7 +323,7 @@ pub enum Schedule {
 }
 
 /// AdamW (arXiv:1711.05101).
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OptimizerConfig {
     pub lr: f64,
@@ -355,7 +356,7 @@ impl Default for OptimizerConfig {
 }
 
 /// Cross-entropy on known answers before version 0 is published.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WarmStartConfig {
     /// `jsonl:PATH` (lines of `{messages: [...]}` whose last message is the answer) or `generator:KIND`.
@@ -365,6 +366,7 @@ pub struct WarmStartConfig {
     #[serde(default = "default_warm_lr")]
     pub lr: f64,
     #[serde(default)]
+    #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
 }
 

@@ -1,8 +1,11 @@
 //! Values a person writes with a unit: `"30s"`, `"256 KiB"`.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 fn split(text: &str) -> Option<(f64, &str)> {
@@ -106,8 +109,22 @@ impl fmt::Display for DeviceName {
     }
 }
 
+/// How a table that is somebody else's business stands in a schema.
+pub(crate) type AnyTable = BTreeMap<String, serde_json::Value>;
+
 macro_rules! serde_as_text {
-    ($name:ident, $example:literal) => {
+    ($name:ident, $example:literal, $pattern:literal) => {
+        impl JsonSchema for $name {
+            fn schema_name() -> Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                let written = concat!("Written as ", $example, ".");
+                json_schema!({ "type": "string", "pattern": $pattern, "description": written })
+            }
+        }
+
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
@@ -131,9 +148,17 @@ macro_rules! serde_as_text {
     };
 }
 
-serde_as_text!(HumanDuration, "\"30s\"");
-serde_as_text!(ByteSize, "\"1 MiB\"");
-serde_as_text!(DeviceName, "\"cpu\" or \"cuda:0\"");
+serde_as_text!(
+    HumanDuration,
+    "\"30s\"",
+    r"^\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(ms|s|m|min|h)\s*$"
+);
+serde_as_text!(
+    ByteSize,
+    "\"1 MiB\"",
+    r"^\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(B|KiB|MiB|GiB)?\s*$"
+);
+serde_as_text!(DeviceName, "\"cpu\" or \"cuda:0\"", r"^(cpu|cuda(:[0-9]+)?)$");
 
 #[cfg(test)]
 mod tests {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{AgentName, ByteSize, HumanDuration, RoleName, ToolLimits};
@@ -18,7 +19,7 @@ pub const JUDGE: &str = "judge";
 pub const JUDGE_KEY: &str = "DYAD_JUDGE_KEY";
 
 /// `[workflow]`: the interaction protocol and what it earns.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowConfig {
     /// A shipped workflow, such as `signal` or `solve-verify`, `process:FILE` or `remote:NAME`.
@@ -47,6 +48,7 @@ pub struct WorkflowConfig {
     pub dominance: f64,
     /// Settings of the workflow itself.
     #[serde(default)]
+    #[schemars(with = "crate::units::AnyTable")]
     pub params: toml::Table,
     /// How a workflow that is a program or remote is asked.
     #[serde(default)]
@@ -59,7 +61,7 @@ pub struct WorkflowConfig {
 }
 
 /// `[workflow.sampling.ROLE]`. There is no top-p here: the log-probs of an agent that trains are those of the whole vocabulary.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoleSampling {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,7 +75,7 @@ pub struct RoleSampling {
 }
 
 /// `[workflow.process]`: how a program or a remote participant of the user's own is asked.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProcessConfig {
     /// For one answer.
@@ -108,7 +110,7 @@ fn default_retries() -> u32 {
 }
 
 /// `[graders.NAME]`: how an answer is compared with its label.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GraderConfig {
     /// `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, `judge`, `process:FILE` or `remote:NAME`.
@@ -144,7 +146,7 @@ impl Default for GraderConfig {
 }
 
 /// What becomes of a conversation whose answer a program, a participant or a judge could not grade. Never a 0.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Missing {
     /// The grade is asked for again, `workflow.retries` times; then the conversation has failed.
@@ -156,14 +158,19 @@ pub enum Missing {
     Tombstone,
 }
 
-/// `[graders.NAME.judge]`: a model behind an OpenAI-compatible server that says what an answer is worth.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `[graders.NAME.judge]`: a model that says what an answer is worth, behind an OpenAI-compatible server or as an agent of the run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct JudgeConfig {
-    /// Up to `/v1`, such as `http://127.0.0.1:8001/v1`.
+    /// Up to `/v1`, such as `http://127.0.0.1:8001/v1`. Either this or `agent`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// As the server calls it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub model: String,
+    /// The agent of this run that grades. What it says so is trained on by nobody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
     /// A Jinja file with the prompt; ours if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PathBuf>,
@@ -178,7 +185,7 @@ pub struct JudgeConfig {
     pub max_tokens: u32,
     #[serde(default)]
     pub temperature: f64,
-    /// Calls for one answer, with growing pauses between them.
+    /// Calls for one answer, with growing pauses between them; of an agent, turns until its words have the numbers.
     #[serde(default = "default_tries")]
     pub tries: u32,
     /// The environment variable with the server's key, which begins with `DYAD_JUDGE_KEY`.

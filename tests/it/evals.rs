@@ -391,3 +391,71 @@ fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
     assert!((rows[0]["turns"].as_f64().unwrap() - 2.0).abs() < 1e-9, "{}", rows[0]);
     assert!(rows[2]["turns"].as_f64().unwrap() > 2.0, "{}", rows[2]);
 }
+
+/// The tiny signal game with a suite that every second evaluation plays.
+fn with_suite() -> Small {
+    Small::new()
+        .set("workflow.group_size", 16)
+        .set("run.train_steps", 4)
+        .set("eval.every", 1)
+        .set("eval.source", "generator:signal")
+        .set("eval.tasks", 4)
+        .set("eval.suites.more.source", "generator:signal")
+        .set("eval.suites.more.tasks", 6)
+        // More than are played at once.
+        .set("eval.suites.more.samples", 100)
+        .set("eval.suites.more.temperature", 0.8)
+        .set("eval.suites.more.every", 2)
+}
+
+#[test]
+fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
+    let (one, two) = (program(), program());
+    let folder = run(&one, &with_suite(), &[]);
+    let found = evaluations(&folder);
+    assert_eq!(
+        found,
+        evaluations(&run(&two, &with_suite(), &[])),
+        "the same seed, the same figures"
+    );
+    let plays = |values: &Values| values.contains_key("more/success");
+    let played: Vec<bool> = found.iter().map(plays).collect();
+    assert_eq!(
+        played,
+        [true, false, true, false, true],
+        "the first, each second, and the last"
+    );
+    assert!(found[0]["more/success"].len() == 6 && found[0]["more/pass@64/success"].len() == 6);
+    let lines = metrics(&folder, "eval");
+    assert!(lines[0]["more/avg@100/success"].is_number() && lines[1].get("more/success").is_none());
+    // What a run measures and what `dyad eval` measures are one thing.
+    let file = one.runs().join("figures.json");
+    let of = format!("{}@initial", folder.display());
+    one.succeed(&[
+        "eval",
+        "--run",
+        &of,
+        "--suite",
+        "more",
+        "--json",
+        file.to_str().unwrap(),
+    ]);
+    let mut greedy = BTreeMap::new();
+    let mut sampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for one in json(&file)["sets"][0]["conversations"].as_array().unwrap() {
+        let (task, success) = (
+            one["task"].as_str().unwrap(),
+            one["figures"]["success"].as_f64().unwrap(),
+        );
+        match one.get("sample") {
+            None => drop(greedy.insert(task.to_owned(), success)),
+            Some(_) => sampled.entry(task.to_owned()).or_default().push(success),
+        }
+    }
+    assert_eq!(greedy, found[0]["more/success"]);
+    for (task, values) in &sampled {
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        assert_eq!(values.len(), 100);
+        assert!((mean - found[0]["more/avg@100/success"][task]).abs() < 1e-12, "{task}");
+    }
+}

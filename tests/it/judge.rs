@@ -127,3 +127,110 @@ fn an_agent_of_another_run_judges_and_a_judge_that_refuses_is_no_zero() {
         assert_eq!(transcript["metrics"]["ungraded"], 1.0);
     }
 }
+
+/// `solo` in a run of two agents: one answers and learns, the other says what the answers are worth.
+fn judged_by_an_agent(mode: &str, folder: &Path) -> PathBuf {
+    let template = folder.join("judge.jinja");
+    std::fs::write(&template, "{{ answer }}").unwrap();
+    let words = (0..8).map(|digit| toml::Value::from(digit.to_string())).collect();
+    let tokenizer = toml::Table::from_iter([("words".to_owned(), toml::Value::Array(words))]);
+    Small::of("configs/programs.toml")
+        .set("run.mode", mode)
+        .set("workflow.kind", "solo")
+        .set("workflow.params.prompts", "short")
+        .without("workflow.process")
+        .without("workflow.roles.retry")
+        .without("workflow.roles.verifier")
+        .without("workflow.reward")
+        .set("defaults.agent.model.random.tokenizer", tokenizer)
+        .set("agents.verifier.train.enabled", false)
+        .set("graders.correct.kind", "judge")
+        .set("graders.correct.missing", "tombstone")
+        .set("graders.correct.judge.agent", "verifier")
+        .set("graders.correct.judge.template", template.to_str().unwrap())
+        .set(
+            "graders.correct.judge.scale",
+            toml::Value::Array(vec![0.into(), 7.into()]),
+        )
+        .set("graders.correct.judge.max_tokens", 1)
+        .set("graders.correct.judge.temperature", 1.0)
+        .set("graders.correct.judge.tries", 2)
+        .write(&folder.join("judged.toml"))
+}
+
+fn transcripts(folder: &Path) -> Vec<Value> {
+    let files = std::fs::read_dir(folder.join("transcripts")).unwrap();
+    files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
+}
+
+/// What the agent was asked and said is in the transcript, and the reward is the number that it said. Answers how many were graded.
+fn check_grades(transcripts: &[Value]) -> usize {
+    let mut graded = 0;
+    for transcript in transcripts {
+        let turns = transcript["turns"].as_array().unwrap().iter();
+        let grades: Vec<&Value> = turns.filter(|turn| turn["role"] == "grade-solver").collect();
+        assert!((1..=2).contains(&grades.len()), "{transcript}");
+        assert!(
+            grades
+                .iter()
+                .all(|turn| turn["agent"] == "verifier" && turn["tokens"] == 1)
+        );
+        let said = grades.last().unwrap()["text"].as_str().unwrap().trim();
+        let earned = transcript["rewards"]["solver"]["correct"].as_f64();
+        match said.parse::<f64>() {
+            Ok(number) => {
+                let earned = earned.unwrap_or_else(|| panic!("no reward: {transcript}"));
+                assert!((earned * 7.0 - number).abs() < 1e-5, "{transcript}");
+                graded += 1;
+            }
+            Err(_) => assert!(
+                earned.is_none() && transcript["metrics"]["ungraded"] == 1.0,
+                "{transcript}"
+            ),
+        }
+    }
+    graded
+}
+
+#[test]
+fn an_agent_of_the_same_run_judges_and_the_same_seed_gives_the_same_grades() {
+    let played = || {
+        let program = program();
+        let config = judged_by_an_agent("sync", program.runs().parent().unwrap());
+        let (config, runs) = (config.to_str().unwrap(), program.runs());
+        program.succeed(&["run", config, "--steps", "3", "--folder", runs.to_str().unwrap()]);
+        let folder = program.run_folder();
+        let trained = |line: &Value| (line["agent"].clone(), line["loss"].clone(), line["reward/mean"].clone());
+        let lines = tests::program::metrics(&folder, "train");
+        let mut said: Vec<String> = transcripts(&folder)
+            .iter()
+            .map(|one| format!("{} {} {}", one["task"], one["turns"], one["rewards"]))
+            .collect();
+        said.sort();
+        let graded = check_grades(&transcripts(&folder));
+        (lines.iter().map(trained).collect::<Vec<_>>(), said, graded)
+    };
+    let (one, two) = (played(), played());
+    assert_eq!(one, two);
+    let (lines, said, graded) = one;
+    assert!(
+        lines.len() == 3 && lines.iter().all(|(agent, _, _)| agent == "solver"),
+        "{lines:?}"
+    );
+    assert!(graded > 5 && said.len() >= 48, "{graded} of {} were graded", said.len());
+}
+
+#[test]
+fn an_agent_judges_over_rabbitmq_and_redis_too() {
+    let program = program();
+    let config = judged_by_an_agent("async", program.runs().parent().unwrap());
+    let (config, runs) = (config.to_str().unwrap(), program.runs());
+    program.succeed(&["up", config, "--steps", "2", "--folder", runs.to_str().unwrap()]);
+    let folder = program.run_folder();
+    assert!(check_grades(&transcripts(&folder)) > 5);
+    let audit = tests::trace::audit(&folder, "solver");
+    assert!(
+        audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
+        "{audit:?}"
+    );
+}

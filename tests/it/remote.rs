@@ -227,7 +227,11 @@ fn a_run_waits_for_its_participant_and_loses_nothing_when_it_is_killed() {
     drop(first);
     // What nobody asked for, in the name of the participant and in another's, and what is no answer.
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(nonsense(&live));
+    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, nonsense(&live)).await });
+    assert!(
+        told.is_ok(),
+        "no question came within {PATIENCE:?}, or the broker took no answer"
+    );
     let _second = Participant::start(&python, &live.broker, live.id());
     let _third = Participant::start(&python, &live.broker, live.id());
     live.running.finish(PATIENCE);
@@ -297,4 +301,30 @@ fn with_a_broker_in_memory_a_participant_is_refused_by_name() {
             "{command}: {said}"
         );
     }
+}
+
+#[test]
+fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
+    let (program, servers) = (program(), Servers::start());
+    let config = configuration("remote:referee").write(&program.runs().parent().unwrap().join("absent.toml"));
+    let (config, broker) = (config.to_str().unwrap(), servers.rabbit.url());
+    let task = ["--task", "configs/programs/task.json", "--broker", &broker];
+    let args = ["workflow", "test", config, "--run", "absent", "--wait", "1s"];
+    let output = program.output(&[&args[..], &task[..]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(75), "{said}");
+    assert!(
+        said.contains("nobody listens as participant referee") && said.contains("DYAD_RUN=absent"),
+        "{said}"
+    );
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let bus = connect(&broker).await;
+        let topology = Topology::new(RunId::new("absent").unwrap());
+        let questions = topology.questions(&ParticipantName::new(NAME).unwrap());
+        for queue in [questions, topology.dead(), topology.tasks()] {
+            assert_eq!(bus.depth(&queue).await, None, "{} is still there", queue.name);
+        }
+        bus.close().await;
+    });
 }

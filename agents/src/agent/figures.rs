@@ -48,6 +48,9 @@ pub fn train_line(
         put(&format!("role/{role}/zero_advantage"), part(found.zero_advantage));
         put(&format!("role/{role}/truncated"), part(found.truncated));
         put(&format!("role/{role}/discarded"), part(found.discarded));
+        for (reason, count) in &found.discarded_by {
+            put(&format!("role/{role}/discarded/{}", reason.as_str()), (*count).into());
+        }
         put(&format!("role/{role}/tokens_per_sample"), part(found.tokens));
         put(&format!("role/{role}/tokens"), found.tokens.into());
         put(&format!("role/{role}/tokens_trained"), found.trained_tokens.into());

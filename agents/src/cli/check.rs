@@ -76,9 +76,11 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
             problems.extend(tools(&workflow.tools()));
             if problems.is_empty() {
                 problems.extend(unplayable(&config, workflow.as_ref()));
+                problems.extend(crate::eval::suites::problems(&config));
             }
         }
     }
+    problems.extend(participant::check_judges(&config));
     problems.extend(clients(&config));
     if problems.is_empty() {
         Ok(config)

@@ -270,15 +270,19 @@ fn pool(config: &RunConfig, home: Option<&RunFolder>) -> anyhow::Result<Option<P
 
 async fn measure(config: &RunConfig, set: Set, seats: &BTreeMap<AgentName, Seat>) -> anyhow::Result<Measured> {
     let rules = Rules::new(&config.workflow, &set.workflow.roles(), Default::default());
-    let player = Player::new(config, set.workflow.clone(), seats);
-    let greedy = player.play(&set.tasks, Manner::Greedy).await?;
+    let player = Player::new(config, set.workflow.clone(), seats).of_suite(set.name.clone());
+    // The tasks of [eval] are one wave, as in a run's evaluations, and those of a suite are cut as they are there: the same bits.
+    let greedy = match set.name {
+        None => player.play(&set.tasks, Manner::Greedy).await?,
+        Some(_) => player.play_in_chunks(&set.tasks, Manner::Greedy).await?,
+    };
     let mut conversations = score::conversations(&rules, &*set.workflow, &greedy, true);
     if set.samples > 0 {
         let manner = Manner::Sampled {
             samples: set.samples,
             temperature: set.temperature as f32,
         };
-        let sampled = player.play(&set.tasks, manner).await?;
+        let sampled = player.play_in_chunks(&set.tasks, manner).await?;
         conversations.extend(score::conversations(&rules, &*set.workflow, &sampled, false));
     }
     Ok(Measured {

@@ -105,9 +105,11 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
     if let Some(error) = cause.downcast_ref::<BusError>() {
         return Some(match error {
             BusError::Url { .. } => USAGE,
-            BusError::Connect { .. } | BusError::Tls { .. } | BusError::Declare { .. } | BusError::Closed => {
-                UNAVAILABLE
-            }
+            BusError::Connect { .. }
+            | BusError::Tls { .. }
+            | BusError::Declare { .. }
+            | BusError::Delete { .. }
+            | BusError::Closed => UNAVAILABLE,
         });
     }
     let unavailable = cause.is::<PublishError>() || cause.is::<StoreError>();
@@ -137,7 +139,7 @@ fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
                 "each kind of process has a user of its own: give it its own file of `dyad topology export`"
             }
             BusError::Declare { .. } => "another release may have declared it otherwise: use a new run",
-            BusError::Closed => return None,
+            BusError::Delete { .. } | BusError::Closed => return None,
         };
         return Some(text.into());
     }

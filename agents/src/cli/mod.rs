@@ -21,6 +21,7 @@ pub mod publish;
 pub mod recipes;
 pub mod report;
 pub mod run;
+pub mod schema;
 pub mod select;
 pub mod status;
 pub mod table;
@@ -57,6 +58,7 @@ Run:
 Before:
   check CONFIG        Every problem of a configuration at once, and all defaults
   workflow test       Play a workflow with scripted answers, no model needed
+  schema NAME         JSON Schema of tasks, configurations, programs' questions and answers
   doctor              What this machine has, what is missing, what to do about it
   topology export     A user of RabbitMQ and Redis for each process, with what it needs
 
@@ -112,6 +114,7 @@ enum Command {
     Conversation(conversation::ConversationArgs),
     Audit(audit::AuditArgs),
     Workflow(workflow::WorkflowArgs),
+    Schema(schema::SchemaArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -142,6 +145,7 @@ pub fn main() -> ! {
         Command::Conversation(args) => conversation::run(&args),
         Command::Audit(args) => audit::run(&args),
         Command::Workflow(args) => workflow::run(&args),
+        Command::Schema(args) => schema::run(&args),
     };
     let code = match outcome {
         Ok(()) => 0,
@@ -203,6 +207,7 @@ mod tests {
             "dyad topology export --run r-1 --config configs/signal.toml --out users",
             "dyad audit --json --run r-1",
             "dyad workflow test configs/programs.toml --task tasks.jsonl --say solver=5 --members 4",
+            "dyad schema task",
             "dyad drain latest --wait",
             "dyad checkpoint r-1 --within 5s",
             "dyad run --resume latest",

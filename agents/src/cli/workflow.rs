@@ -1,26 +1,26 @@
 //! `dyad workflow test`: plays a workflow without models, brokers and stores, and prints what was said and earned.
 
+mod line;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
 use broker::RoleName;
-use broker::bus::amqp::redact;
-use broker::ids::{RunId, WeightVersion};
+use broker::ids::WeightVersion;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, TurnOutcome, VersionSpan};
-use broker::topology::Topology;
 use clap::{Args, Subcommand};
 use configs::RunConfig;
 use rollout::group::{GroupRun, MemberEnd, Rules, RunSpec, Wanted};
 use rollout::workflow::Workflow;
-use rollout::workflow::program::Place;
+
+use line::Remote;
 
 use super::conversation::{prompt_text, render};
-use super::failure::Usage;
 use crate::logs::{Transcript, TranscriptTurn};
-use crate::participant::{Host, Line};
+use crate::participant::Host;
 
 /// Try a workflow out
 #[derive(Debug, Args)]
@@ -57,6 +57,9 @@ pub struct TestArgs {
     /// The run under whose name they listen (DYAD_RUN)
     #[arg(long, default_value = "workflow-test", value_name = "RUN")]
     pub run: String,
+    /// How long remote participants that do not listen yet are waited for
+    #[arg(long, default_value = "30s", value_name = "TIME")]
+    pub wait: configs::HumanDuration,
     /// As JSON, one conversation a line
     #[arg(long)]
     pub json: bool,
@@ -70,20 +73,29 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| super::problems_error(&problems))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let line = runtime.block_on(line(args, &*workflow))?;
+    let remote = runtime.block_on(Remote::open(args, &*workflow))?;
+    let line = remote.as_ref().map(|remote| remote.line.clone());
     let host = runtime.block_on(async { Host::start(workflow.clone(), line) });
+    let told = runtime.block_on(tell_all(args, &config, (&workflow, &host), &lines, &says));
+    if let Some(remote) = remote {
+        runtime.block_on(remote.close());
+    }
+    told
+}
+
+/// Plays the tasks one after the other and prints what was said.
+async fn tell_all(
+    args: &TestArgs,
+    config: &RunConfig,
+    (workflow, host): (&Arc<dyn Workflow>, &Host),
+    lines: &str,
+    says: &Says,
+) -> anyhow::Result<()> {
     for (number, line) in lines.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let task = Task::parse(line.as_bytes(), config.run.message_cap.0 as usize)
             .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
         let seed = args.seed.unwrap_or(config.run.seed);
-        for transcript in runtime.block_on(play(
-            &config,
-            (&workflow, &host),
-            task,
-            args.members.max(1),
-            seed,
-            &says,
-        ))? {
+        for transcript in play(config, (workflow, host), task, args.members.max(1), seed, says).await? {
             if args.json {
                 println!("{}", crate::logs::printable(&serde_json::to_string(&transcript)?));
             } else {
@@ -92,28 +104,6 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The way to the workflow's remote participants, if it has any.
-async fn line(args: &TestArgs, workflow: &dyn Workflow) -> anyhow::Result<Option<Arc<Line>>> {
-    let mut places = workflow.programs().into_iter().map(|program| program.place);
-    let Some(name) = places.find_map(|place| match place {
-        Place::Remote(name) => Some(name),
-        Place::Process(_) | Place::Judge(_) => None,
-    }) else {
-        return Ok(None);
-    };
-    let Some(url) = &args.broker else {
-        let message = format!("the remote participant {name} is asked over RabbitMQ, and no broker is known");
-        return Err(Usage::new(message).hint("give --broker URL or set DYAD_BROKER").into());
-    };
-    let run = RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is no run id", args.run)))?;
-    let bus = super::select::connect(url, "workflow test").await?;
-    let topology = Topology::new(run);
-    bus.declare(&topology, &[]).await?;
-    let line = Line::open(&bus, &topology, &crate::ids::incarnation(), workflow).await?;
-    eprintln!("asking {name} as run {} at {}", args.run, redact(url));
-    Ok(line)
 }
 
 /// What each role may say.
@@ -214,14 +204,11 @@ fn told(config: &RunConfig, rules: &Rules, host: &Host, task: &Task, member: usi
     };
     transcript.status = "completed".into();
     let agent = |role: &RoleName| {
-        config
-            .workflow
-            .roles
-            .get(role)
-            .map_or(host.kind(role), |agent| agent.as_str())
+        let player = rollout::workflow::player(&config.workflow, host.workflow(), role);
+        player.map_or_else(|| host.kind(role).to_owned(), |player| player.agent.to_string())
     };
     let turn = |(key, made): (broker::ids::TurnKey, Generation)| TranscriptTurn {
-        agent: agent(&key.role).to_owned(),
+        agent: agent(&key.role),
         role: key.role.to_string(),
         seat: key.seat,
         turn: key.turn,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
-use broker::AgentName;
 use broker::bus::Delivery;
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::control::{Beat, Command, CoordinatorBeat, Heartbeat, RunState, SnapshotDone};
@@ -13,6 +12,7 @@ use broker::protocol::reserve::ReserveAnswerFrame;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{ResultFrame, TurnResult};
 use broker::store::{Claim, Committed, Lease, StoreError};
+use broker::{AgentName, RoleName};
 use rollout::group::{GroupRun, Rules, RunSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -23,6 +23,7 @@ use super::evals::Evals;
 use super::gate::Gate;
 use super::rounds::Decided;
 use super::snapshot::Snapshot;
+use super::suites::Suite;
 use super::talk::Talk;
 use crate::ended;
 use crate::logs::Transcripts;
@@ -77,6 +78,11 @@ pub enum Purpose {
     Eval,
     /// As an evaluation, but sampled as in training.
     Vote,
+    /// A task of the suite at this place, of an evaluation.
+    Suite {
+        at: usize,
+        greedy: bool,
+    },
 }
 
 /// A group being played.
@@ -123,6 +129,15 @@ pub struct Counters {
     pub dead_tasks: u64,
 }
 
+/// Generations that failed, of one role and for one reason.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Failures {
+    /// Asked for again.
+    pub retried: u64,
+    /// Their conversation was given up.
+    pub over: u64,
+}
+
 pub struct Coordinator {
     pub(super) env: Arc<Env>,
     pub(super) rules: Rules,
@@ -165,6 +180,8 @@ pub struct Coordinator {
     pub(super) counters: Counters,
     /// Conversations and seats that left the statistics, by the code of their reason.
     pub(super) failed: BTreeMap<&'static str, u64>,
+    /// Generations that failed, by role and the code of their reason.
+    pub(super) failures: BTreeMap<(RoleName, &'static str), Failures>,
     pub(super) talk: Talk,
     pub(super) metrics: MetricsWriter,
     pub(super) transcripts: Transcripts,
@@ -188,10 +205,12 @@ impl Coordinator {
             .map_err(|(key, error)| anyhow::anyhow!("{key}: {error}"))?;
         let feed = Feed::open(&env.config)?;
         let process = format!("coordinator-{}", env.incarnation);
-        let evals = Evals::open(&env.config, &env.folder, &process)?;
+        let host = Host::start(env.workflow.clone(), line.clone());
+        let mut evals = Evals::open(&env.config, &env.folder, &process)?;
+        evals.suites = Suite::open_all(&env.config, &host, line.as_ref())?;
         Ok(Self {
             rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
-            host: Arc::new(Host::start(env.workflow.clone(), line)),
+            host: Arc::new(host),
             gate: Gate::new(env.config.run.mode, env.batches()),
             beats: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -220,6 +239,7 @@ impl Coordinator {
             snapshot_done: None,
             counters: Counters::default(),
             failed: BTreeMap::new(),
+            failures: BTreeMap::new(),
             talk: Talk::new(&env.config, env.workflow.as_ref()),
             metrics: MetricsWriter::open(&env.folder.metrics(&process), Some(&env.folder.tensorboard(&process)))?,
             transcripts: Transcripts::open(&env.folder.transcripts(&process))?,
@@ -290,6 +310,10 @@ impl Coordinator {
             .with("time/turns_per_s", counters.turns as f64 / elapsed.max(1e-9));
         for (code, count) in &self.failed {
             line.set(&format!("conversations/failed/{code}"), *count);
+        }
+        for ((role, code), failures) in &self.failures {
+            line.set(&format!("turns/retried/{role}/{code}"), failures.retried);
+            line.set(&format!("turns/failed/{role}/{code}"), failures.over);
         }
         self.metrics.write(line);
     }

@@ -188,7 +188,16 @@ impl Coordinator {
                     if failure::code(&reason) == failure::CRASHED {
                         open.bury(reason);
                     } else {
-                        open.run.on_failure(&key, &reason, retry);
+                        let over = open.run.on_failure(&key, &reason, retry);
+                        if open.purpose == Purpose::Train {
+                            let place = (key.role.clone(), failure::code(&reason));
+                            let failures = self.failures.entry(place).or_default();
+                            *(if over {
+                                &mut failures.over
+                            } else {
+                                &mut failures.retried
+                            }) += 1;
+                        }
                     }
                 }
             }
@@ -247,7 +256,7 @@ pub(super) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
 }
 
 fn shared_turn(env: &super::Env, group: GroupId, open: &Open, key: &TurnKey, made: &Generation) -> Option<SharedTurn> {
-    let agent = env.config.workflow.roles.get(&key.role)?.clone();
+    let agent = rollout::workflow::player(&env.config.workflow, &*env.workflow, &key.role)?.agent;
     let tokens = made.output_ids.len() as u32;
     Some(SharedTurn {
         group,

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::actor::{Coordinator, Open, Purpose};
 use super::pool::Pool;
+use super::suites::{Program, Suite};
 use crate::eval::figures;
 use crate::folder::RunFolder;
 use crate::logs::Appender;
@@ -29,6 +30,8 @@ pub struct Evals {
     every: u64,
     tasks: Vec<(String, Arc<Task>)>,
     pool: Option<Pool>,
+    /// Played as well, now and then.
+    pub(super) suites: Vec<Suite>,
     /// Every evaluation, task by task: what intervals are made of.
     lines: Appender,
     next: u64,
@@ -47,6 +50,8 @@ enum Stage {
     Votes,
     /// The verifier on its pool.
     Pool,
+    /// Suites that are due, a chunk after the other.
+    Suites,
 }
 
 struct Current {
@@ -56,6 +61,7 @@ struct Current {
     failed: u64,
     /// What the solver answered, by task, for a pool that is not chosen yet: in no order of arrival.
     solutions: BTreeMap<String, (Task, String)>,
+    program: Program,
 }
 
 impl Evals {
@@ -69,6 +75,7 @@ impl Evals {
             every: config.eval.every,
             tasks,
             pool: Pool::open(config, &folder.pool())?,
+            suites: Vec::new(),
             lines: Appender::open(&folder.evals(process))?,
             next: 0,
             last_done: false,
@@ -128,6 +135,7 @@ impl Coordinator {
         let step = self.lead_step();
         let last = self.run.phase == RunPhase::Draining;
         let tasks = self.evals.tasks.clone();
+        let program = Program::of(&self.evals.suites, step, self.evals.every, last);
         self.evals.current = Some(Current {
             found: Evaluation {
                 step,
@@ -138,6 +146,7 @@ impl Coordinator {
             left: tasks.len(),
             failed: 0,
             solutions: BTreeMap::new(),
+            program,
         });
         for (index, (id, task)) in tasks.into_iter().enumerate() {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
@@ -145,7 +154,7 @@ impl Coordinator {
         }
     }
 
-    fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
+    pub(super) fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
         let group = GroupId::new(&self.env.run, &format!("{}/{}", spec.task_id, self.env.incarnation));
         let open = Open {
             task: spec.task.clone(),
@@ -173,10 +182,20 @@ impl Coordinator {
         let Some(current) = self.evals.current.as_mut() else {
             return;
         };
-        current.add(&open, &members, &self.rules);
         let (step, stage) = (current.found.step, current.stage);
-        if stage == Stage::Conversations {
-            self.tell(group, &open, &members, step);
+        if stage == Stage::Suites {
+            current.left = current.left.saturating_sub(1);
+            let mut program = std::mem::take(&mut current.program);
+            if matches!(open.purpose, Purpose::Suite { greedy: true, .. }) {
+                self.tell(group, &open, &members, step);
+            }
+            self.add_part(&mut program, step, &open, members);
+            self.keep(program);
+        } else {
+            current.add(&open, &members, &self.rules);
+            if stage == Stage::Conversations {
+                self.tell(group, &open, &members, step);
+            }
         }
         while let Some(current) = self.evals.current.as_ref()
             && current.left == 0
@@ -184,8 +203,33 @@ impl Coordinator {
             match current.stage {
                 Stage::Conversations => self.start_votes(),
                 Stage::Votes => self.start_pool(),
-                Stage::Pool => self.report_eval(),
+                Stage::Pool | Stage::Suites => {
+                    if !self.start_suites() {
+                        self.report_eval();
+                    }
+                }
             }
+        }
+    }
+
+    /// Begins the next chunk of the suites that are due; false when there is none.
+    fn start_suites(&mut self) -> bool {
+        let Some(current) = self.evals.current.as_mut() else {
+            return false;
+        };
+        current.stage = Stage::Suites;
+        let (step, mut program) = (current.found.step, std::mem::take(&mut current.program));
+        let begun = self.start_part(step, &mut program);
+        self.keep(program);
+        if let Some(current) = self.evals.current.as_mut() {
+            current.left = begun;
+        }
+        begun > 0
+    }
+
+    fn keep(&mut self, program: Program) {
+        if let Some(current) = self.evals.current.as_mut() {
+            current.program = program;
         }
     }
 
@@ -243,8 +287,9 @@ impl Coordinator {
         let Some(current) = self.evals.current.take() else {
             return;
         };
-        let found = current.found;
-        let mut line = Metrics::eval(found.step).with("conversations/failed", current.failed);
+        let mut found = current.found;
+        let failed = current.failed + current.program.tell(&self.evals.suites, &mut found);
+        let mut line = Metrics::eval(found.step).with("conversations/failed", failed);
         for name in found.values.keys() {
             line.set(name, found.mean(name));
         }

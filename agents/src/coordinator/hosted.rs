@@ -1,14 +1,18 @@
 //! Turns that programs of the user's own take: asked here, in this process, and committed as all turns are.
 
+use std::sync::Arc;
+
 use actix::{AsyncContext, Context};
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::turn::{Message, TurnResult};
 use configs::Mode;
 
 use super::actor::{Coordinator, Input};
+use crate::participant::Host;
 
 /// A question for a program.
 pub(super) struct Hosted {
+    pub(super) host: Arc<Host>,
     pub(super) group: GroupId,
     pub(super) attempt: Attempt,
     pub(super) key: TurnKey,
@@ -25,9 +29,9 @@ impl Coordinator {
     /// Asks the programs; their answers come back as [`Input::Answered`].
     pub(super) fn ask_programs(&self, hosted: Vec<Hosted>, ctx: &mut Context<Self>) {
         for one in hosted {
-            let (host, addr) = (self.host.clone(), ctx.address());
+            let addr = ctx.address();
             tokio::spawn(async move {
-                let outcome = host.ask(&one.key.role, &one.messages).await;
+                let outcome = one.host.ask(&one.key.role, &one.messages).await;
                 let result = TurnResult {
                     request: one.request(),
                     group: one.group,

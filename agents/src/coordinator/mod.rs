@@ -4,7 +4,7 @@
 //! ([`io`]) and comes back as one of its [`actor::Input`]s, the closed list of everything that can happen. Its parts:
 //! [`phases`] (where the run is), [`beats`] (who is there), [`leases`] (what is ours), [`gate`] (how much may be admitted), [`rounds`]
 //! (the journal of a synchronous round), [`snapshot`] (joint checkpoints), [`admission`] (custody and claim), [`turns`] (asking), [`commits`] (what the answers do), [`frames`] (what
-//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`talk`] (figures of
+//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`suites`] (sets of tasks in evaluations), [`talk`] (figures of
 //! conversations), [`pool`] (solutions on which a
 //! verifier is measured).
 
@@ -25,6 +25,7 @@ pub mod phases;
 pub mod pool;
 pub mod rounds;
 pub mod snapshot;
+mod suites;
 pub mod talk;
 pub mod transcripts;
 pub mod turns;
@@ -126,7 +127,12 @@ pub async fn start(env: Env) -> anyhow::Result<(Addr<actor::Coordinator>, End)> 
     env.bus.declare_queue(&results).await?;
     env.bus.declare_queue(&control).await?;
     let (ended, end) = oneshot::channel();
-    let line = Line::open(&env.bus, &env.topology, &env.incarnation, &*env.workflow).await?;
+    let mut workflows = vec![env.workflow.clone()];
+    for suite in env.config.eval.suites.values().filter(|suite| suite.every.is_some()) {
+        workflows.push(crate::eval::suites::workflow(&env.config, suite)?);
+    }
+    let workflows: Vec<&dyn Workflow> = workflows.iter().map(AsRef::as_ref).collect();
+    let line = Line::open(&env.bus, &env.topology, &env.incarnation, &workflows).await?;
     let mut coordinator = actor::Coordinator::new(env.clone(), line, ended)?;
     if env.alone {
         coordinator.resent = rounds::resend(&env).await?;

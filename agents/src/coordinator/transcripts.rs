@@ -6,7 +6,7 @@ use broker::ids::{GroupId, TurnKey};
 use broker::protocol::turn::{Finish, Generation};
 use configs::TranscriptPolicy;
 use rollout::group::MemberEnd;
-use rollout::workflow::{Outcome, SeatReward};
+use rollout::workflow::{Outcome, SeatReward, player};
 
 use super::actor::{Coordinator, Open, Purpose};
 use crate::logs::{Transcript, TranscriptTurn};
@@ -15,7 +15,7 @@ impl Coordinator {
     /// Writes the transcripts of a group's conversations, as far as the configuration wants them.
     pub(super) fn tell(&self, group: GroupId, open: &Open, members: &[MemberEnd], step: u64) {
         let wanted = match (self.env.config.run.transcripts, open.purpose) {
-            (_, Purpose::Eval) | (TranscriptPolicy::All, _) => members.len(),
+            (_, Purpose::Eval | Purpose::Suite { greedy: true, .. }) | (TranscriptPolicy::All, _) => members.len(),
             (TranscriptPolicy::First, _) => 1,
             (TranscriptPolicy::None, _) => 0,
         };
@@ -52,13 +52,16 @@ impl Coordinator {
     }
 
     fn turn(&self, key: &TurnKey, made: &Generation) -> TranscriptTurn {
-        let agent = self.env.config.workflow.roles.get(&key.role);
+        let player = player(&self.env.config.workflow, &*self.env.workflow, &key.role);
         let newest = made.spans.last().map_or(made.oldest_kv, |span| span.version);
         TranscriptTurn {
             role: key.role.to_string(),
             seat: key.seat,
             turn: key.turn,
-            agent: agent.map_or_else(|| self.host.kind(&key.role).to_owned(), ToString::to_string),
+            agent: player.map_or_else(
+                || self.host.kind(&key.role).to_owned(),
+                |player| player.agent.to_string(),
+            ),
             text: made.text.clone(),
             tokens: made.output_ids.len() as u32,
             version: newest.to_string(),

@@ -16,6 +16,8 @@ use broker::{AgentName, RoleName};
 use configs::{Mode, RoleSampling, SamplingConfig};
 use tokio::time::Instant;
 
+use rollout::workflow::player;
+
 use super::actor::{Coordinator, Input, Purpose, WaveState};
 use super::frames::{self, Wanted};
 use super::hosted::Hosted;
@@ -52,11 +54,14 @@ impl Coordinator {
             }
             let taken = open.run.take_wanted();
             open.moved = Instant::now();
-            let attempt = open.attempt;
+            let (attempt, purpose) = (open.attempt, open.purpose);
             for one in taken {
-                if self.host.plays(&one.key.role) {
+                let host = self.host_of(purpose);
+                if host.plays(&one.key.role) {
+                    let host = host.clone();
                     let (key, messages) = (one.key, one.ask.messages);
                     hosted.push(Hosted {
+                        host,
                         group,
                         attempt,
                         key,
@@ -87,11 +92,16 @@ impl Coordinator {
 
     fn address(&self, group: GroupId, one: rollout::group::Wanted) -> Option<Wanted> {
         let open = self.open.get(&group)?;
-        let agent = self.env.config.workflow.roles.get(&one.key.role)?;
+        let played = player(&self.env.config.workflow, self.workflow_of(open.purpose), &one.key.role)?;
+        let agent = &played.agent;
         let player = self.env.config.agents.get(agent)?;
         let of_role = self.env.config.workflow.sampling.get(&one.key.role);
-        let greedy = open.purpose == Purpose::Eval;
-        let sampling = sampling(player.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
+        let greedy = matches!(open.purpose, Purpose::Eval | Purpose::Suite { greedy: true, .. });
+        let mut sampling = sampling(player.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
+        if !greedy {
+            let own = played.temperature.or(self.temperature_of(open.purpose));
+            sampling.temperature = own.unwrap_or(sampling.temperature);
+        }
         Some(Wanted {
             agent: agent.clone(),
             group,
@@ -186,8 +196,9 @@ impl Coordinator {
             }
             return;
         }
-        let roles = &self.env.config.workflow.roles;
-        let may_ask = |role: &RoleName| roles.get(role).is_some_and(|agent| alive.contains(agent));
+        let env = self.env.clone();
+        let agent = |role: &RoleName| player(&env.config.workflow, &*env.workflow, role).map(|player| player.agent);
+        let may_ask = |role: &RoleName| agent(role).is_some_and(|agent| alive.contains(&agent));
         for (group, open) in &mut self.open {
             if open.run.outstanding() == 0 || open.moved.elapsed() <= SILENT {
                 continue;

@@ -13,7 +13,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::{Prompt, TurnFrame, TurnOutcome, turn_key};
 use configs::{EngineKind, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
-use rollout::workflow::Workflow;
+use rollout::workflow::{Workflow, player};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::engines::Seat;
@@ -44,11 +44,33 @@ pub struct Played {
     pub ends: Vec<MemberEnd>,
 }
 
+/// Conversations that are played at once, where there are many.
+const AT_ONCE: usize = 256;
+
+/// Tasks that are played together, with so many conversations of each.
+#[must_use]
+pub fn chunk(samples: u16) -> usize {
+    (AT_ONCE / usize::from(samples.max(1))).max(1)
+}
+
+/// The name under which a task is played: its seeds follow from it. Greedy conversations of an evaluation have it from the run's
+/// step; samples are the same draws each time.
+#[must_use]
+pub fn task_id(greedy: bool, step: u64, suite: Option<&str>, id: &str) -> String {
+    let suite = suite.map_or_else(String::new, |suite| format!("{suite}/"));
+    if greedy {
+        format!("eval/{step}/{suite}{id}")
+    } else {
+        format!("sample/{suite}{id}")
+    }
+}
+
 /// A table at which conversations are played.
 pub struct Player<'a> {
     config: &'a RunConfig,
     workflow: Arc<dyn Workflow>,
     host: Host,
+    suite: Option<String>,
     seats: &'a BTreeMap<AgentName, Seat>,
 }
 
@@ -63,8 +85,32 @@ impl<'a> Player<'a> {
             config,
             host: Host::start(workflow.clone(), None),
             workflow,
+            suite: None,
             seats,
         }
+    }
+
+    /// For the tasks of this suite.
+    #[must_use]
+    pub fn of_suite(mut self, name: Option<String>) -> Self {
+        self.suite = name;
+        self
+    }
+
+    /// As [`Player::play`], a chunk of the tasks after the other.
+    ///
+    /// # Errors
+    /// As [`Player::play`].
+    pub async fn play_in_chunks(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<Played>> {
+        let samples = match manner {
+            Manner::Greedy => 1,
+            Manner::Sampled { samples, .. } => samples,
+        };
+        let mut played = Vec::new();
+        for some in tasks.chunks(chunk(samples)) {
+            played.extend(self.play(some, manner).await?);
+        }
+        Ok(played)
     }
 
     #[must_use]
@@ -76,7 +122,7 @@ impl<'a> Player<'a> {
     ///
     /// # Errors
     /// A task that the workflow cannot use, a role that nobody plays, an engine that is gone. A conversation that fails is in the result.
-    pub async fn play(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<Played>> {
+    pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<Played>> {
         for (id, task) in tasks {
             self.workflow
                 .check_task(task)
@@ -116,10 +162,11 @@ impl<'a> Player<'a> {
     }
 
     fn spec(&self, id: &str, task: &Arc<Task>, manner: Manner) -> RunSpec {
-        let (task_id, group_size) = match manner {
-            Manner::Greedy => (format!("eval/0/{id}"), 1),
-            Manner::Sampled { samples, .. } => (format!("sample/{id}"), samples.max(1)),
+        let (greedy, group_size) = match manner {
+            Manner::Greedy => (true, 1),
+            Manner::Sampled { samples, .. } => (false, samples.max(1)),
         };
+        let task_id = task_id(greedy, 0, self.suite.as_deref(), id);
         RunSpec {
             workflow: self.workflow.clone(),
             task: task.clone(),
@@ -165,8 +212,9 @@ impl<'a> Player<'a> {
 
     fn address(&self, index: usize, one: rollout::group::Wanted, manner: Manner) -> anyhow::Result<Wanted> {
         let role = &one.key.role;
-        let agent = self.config.workflow.roles.get(role);
-        let agent = agent.with_context(|| format!("nobody plays the role {role}"))?;
+        let player = player(&self.config.workflow, &*self.workflow, role);
+        let player = player.with_context(|| format!("nobody plays the role {role}"))?;
+        let agent = &player.agent;
         let seat = self
             .seats
             .get(agent)
@@ -180,7 +228,7 @@ impl<'a> Player<'a> {
         let greedy = manner == Manner::Greedy;
         let mut sampling = sampling(seat.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
         if let Manner::Sampled { temperature, .. } = manner {
-            sampling.temperature = temperature;
+            sampling.temperature = player.temperature.unwrap_or(temperature);
         }
         Ok(Wanted {
             agent: agent.clone(),

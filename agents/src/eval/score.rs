@@ -129,19 +129,21 @@ pub struct Score {
 /// A task's conversations that ended.
 type ByTask<'a> = BTreeMap<&'a str, Vec<&'a Conversation>>;
 
+/// Those of one kind, each task's in the order of its samples.
+fn ended(conversations: &[Conversation], greedy: bool) -> ByTask<'_> {
+    let mut found = ByTask::new();
+    let ended = conversations.iter().filter(|one| one.failed.is_none());
+    for one in ended.filter(|one| one.sample.is_none() == greedy) {
+        found.entry(one.task.as_str()).or_default().push(one);
+    }
+    found
+}
+
 /// `samples` is how many sampled conversations of each task were asked for.
 #[must_use]
 pub fn score(conversations: &[Conversation], samples: usize) -> Score {
     let tasks: BTreeSet<&str> = conversations.iter().map(|one| one.task.as_str()).collect();
-    let by_task = |greedy: bool| {
-        let mut found = ByTask::new();
-        let ended = conversations.iter().filter(|one| one.failed.is_none());
-        for one in ended.filter(|one| one.sample.is_none() == greedy) {
-            found.entry(one.task.as_str()).or_default().push(one);
-        }
-        found
-    };
-    let (greedy, sampled) = (by_task(true), by_task(false));
+    let (greedy, sampled) = (ended(conversations, true), ended(conversations, false));
     let names: BTreeSet<&String> = conversations.iter().flat_map(|one| one.figures.keys()).collect();
     let mut rows: Vec<Row> = names
         .into_iter()
@@ -198,40 +200,48 @@ fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
     (!values.is_empty()).then(|| stats::mean(&values))
 }
 
-fn passes(name: &str, sampled: &ByTask<'_>, samples: usize) -> BTreeMap<usize, Interval> {
-    let values = |list: &[&Conversation]| -> Vec<f64> {
-        let values = list.iter().filter_map(|one| one.figures.get(name));
-        values.copied().collect()
-    };
+/// How many of a task's samples have a figure that is 0 or 1 in each of them, by task: the same tasks for every k, those with all of
+/// their samples. Empty for figures that are no matter of tries.
+fn tries<'a>(name: &str, sampled: &ByTask<'a>, samples: usize) -> Vec<(&'a str, usize)> {
     // What only some conversations have, such as a retry's success, is no matter of so many tries.
     let lacks = |one: &&Conversation| one.failed.is_none() && !one.figures.contains_key(name);
-    if sampled.values().flatten().any(lacks) {
-        return BTreeMap::new();
+    if is_tokens(name) || name.starts_with("reward/") || sampled.values().flatten().any(lacks) {
+        return Vec::new();
     }
-    // The same tasks for every k: those with all of their samples.
-    let by_task: Vec<Vec<f64>> = sampled
-        .values()
-        .map(|list| values(list))
-        .filter(|values| values.len() == samples)
-        .collect();
-    let of_a_share = |value: &f64| *value == 0.0 || *value == 1.0;
-    if is_tokens(name) || name.starts_with("reward/") || !by_task.iter().flatten().all(of_a_share) {
-        return BTreeMap::new();
+    let mut found = Vec::new();
+    for (task, list) in sampled {
+        let values: Vec<f64> = list.iter().filter_map(|one| one.figures.get(name)).copied().collect();
+        if values.len() != samples {
+            continue;
+        }
+        if !values.iter().all(|value| *value == 0.0 || *value == 1.0) {
+            return Vec::new();
+        }
+        found.push((*task, values.iter().filter(|value| **value == 1.0).count()));
     }
+    found
+}
+
+fn passes(name: &str, sampled: &ByTask<'_>, samples: usize) -> BTreeMap<usize, Interval> {
+    let right = tries(name, sampled, samples);
     let pass = |k: usize| {
-        let found = by_task.iter().filter_map(|values| {
-            let right = values.iter().filter(|value| **value == 1.0).count();
-            repeated::pass_at_k(values.len(), right, k)
-        });
+        let found = right
+            .iter()
+            .filter_map(|(_, right)| repeated::pass_at_k(samples, *right, k));
         Some((k, stats::over_tasks(&found.collect::<Vec<f64>>())?))
     };
     repeated::steps(samples).into_iter().filter_map(pass).collect()
 }
 
-/// None where some answer cannot be compared with the others.
 fn majorities(sampled: &ByTask<'_>) -> Option<Interval> {
+    let found: Vec<f64> = elected(sampled)?.into_iter().map(|(_, success)| success).collect();
+    stats::over_tasks(&found)
+}
+
+/// The success of the answer that the most samples of each task gave. None where some answer cannot be compared with the others.
+fn elected<'a>(sampled: &ByTask<'a>) -> Option<Vec<(&'a str, f64)>> {
     let mut found = Vec::new();
-    for list in sampled.values() {
+    for (task, list) in sampled {
         let answers: Option<Vec<(Grader, &str)>> = list
             .iter()
             .map(|one| Some((one.grader?, one.answer.as_deref()?)))
@@ -248,9 +258,41 @@ fn majorities(sampled: &ByTask<'_>) -> Option<Interval> {
         let votes: Vec<_> = voters.iter().filter_map(|at| answers.get(*at)).collect();
         let most = repeated::majority(&votes, |(grader, a), (_, b)| grader.same(a, b) == Some(true));
         let elected = most.and_then(|at| voters.get(at).copied()).unwrap_or(0);
-        found.push(*list.get(elected)?.figures.get(SUCCESS)?);
+        found.push((*task, *list.get(elected)?.figures.get(SUCCESS)?));
     }
-    stats::over_tasks(&found)
+    Some(found)
+}
+
+/// The figures of a suite by task, as a run's evaluations keep them: `FIGURE` of the greedy conversations, `avg@K/FIGURE` of the
+/// samples, `pass@k/success` (estimated for each task) and `maj@K/success`.
+#[must_use]
+pub fn by_task(conversations: &[Conversation], samples: usize) -> BTreeMap<String, BTreeMap<String, f64>> {
+    let (greedy, sampled) = (ended(conversations, true), ended(conversations, false));
+    let mut found: BTreeMap<String, BTreeMap<String, f64>> = BTreeMap::new();
+    let mut put = |name: String, task: &str, value: f64| {
+        found.entry(name).or_default().insert(task.to_owned(), value);
+    };
+    let names: BTreeSet<&String> = conversations.iter().flat_map(|one| one.figures.keys()).collect();
+    for name in names {
+        for (tasks, figure) in [(&greedy, name.clone()), (&sampled, format!("avg@{samples}/{name}"))] {
+            for (task, list) in tasks {
+                if let Some(value) = mean_of(name, list) {
+                    put(figure.clone(), task, value);
+                }
+            }
+        }
+    }
+    for (task, right) in tries(SUCCESS, &sampled, samples) {
+        for k in repeated::steps(samples) {
+            if let Some(value) = repeated::pass_at_k(samples, right, k) {
+                put(format!("pass@{k}/{SUCCESS}"), task, value);
+            }
+        }
+    }
+    for (task, value) in elected(&sampled).unwrap_or_default() {
+        put(format!("maj@{samples}/{SUCCESS}"), task, value);
+    }
+    found
 }
 
 #[cfg(test)]
@@ -305,6 +347,35 @@ mod tests {
         let reward = row_of(&found, "reward/a");
         assert!(reward.pass.is_empty() && reward.maj.is_none(), "it is no share");
         assert_eq!(found.rows.last().unwrap().figure, TOKENS);
+    }
+
+    #[test]
+    fn a_task_has_its_own_figures() {
+        let of_task = |task: &str| {
+            [
+                one(task, None, 1.0, "5"),
+                one(task, Some(0), 0.0, "6"),
+                one(task, Some(1), 1.0, "5"),
+                one(task, Some(2), 1.0, "it is 5"),
+                one(task, Some(3), 0.0, "7"),
+            ]
+        };
+        let list = [of_task("t"), of_task("u")].concat();
+        let found = by_task(&list, 4);
+        let of = |figure: &str| found[figure]["t"];
+        assert_eq!((of(SUCCESS), of("avg@4/success"), of("maj@4/success")), (1.0, 0.5, 1.0));
+        // 1 - C(2,2)/C(4,2).
+        assert_eq!((of("pass@1/success"), of("pass@4/success")), (0.5, 1.0));
+        assert!((of("pass@2/success") - 5.0 / 6.0).abs() < 1e-12);
+        assert_eq!(
+            (of("tokens"), of("avg@4/tokens"), of("avg@4/reward/a")),
+            (3.0, 3.0, 0.25)
+        );
+        assert!(!found.contains_key("pass@4/tokens") && !found.contains_key("pass@2/reward/a"));
+        // The mean over tasks is what `dyad eval` tells.
+        let told = score(&list, 4);
+        assert_eq!(row_of(&told, SUCCESS).pass[&2].mean, of("pass@2/success"));
+        assert!(by_task(&list[..1], 0).keys().all(|figure| !figure.contains('@')));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
-use configs::{EvalConfig, GraderConfig, RunConfig, SuiteConfig, TasksConfig};
+use configs::{EvalConfig, GraderConfig, Problem, RunConfig, SuiteConfig, TasksConfig};
 use rollout::tasks::TaskSource;
 use rollout::workflow::Workflow;
 
@@ -107,10 +107,6 @@ pub fn of_suite(
     samples: Option<u16>,
     temperature: Option<f64>,
 ) -> anyhow::Result<Set> {
-    let mut config = config.clone();
-    if let Some(grader) = &suite.grader {
-        set_grader(&mut config, grader);
-    }
     let tasks = TasksConfig {
         prompt: suite.prompt.clone().unwrap_or(config.tasks.prompt.clone()),
         label: suite.label.clone().unwrap_or(config.tasks.label.clone()),
@@ -138,10 +134,64 @@ pub fn of_suite(
     Ok(Set {
         name: Some(name.to_owned()),
         tasks,
-        workflow: build(&config).with_context(|| format!("playing suite {name}"))?,
+        workflow: workflow(config, suite).with_context(|| format!("playing suite {name}"))?,
         samples: samples.or(suite.samples).unwrap_or(0),
         temperature: temperature.or(suite.temperature).unwrap_or(1.0),
     })
+}
+
+/// The run's workflow with the suite's grader.
+///
+/// # Errors
+/// A grader that there is not.
+pub fn workflow(config: &RunConfig, suite: &SuiteConfig) -> anyhow::Result<Arc<dyn Workflow>> {
+    let Some(grader) = &suite.grader else {
+        return build(config);
+    };
+    let mut config = config.clone();
+    set_grader(&mut config, grader);
+    build(&config)
+}
+
+/// What is wrong with the suites of a configuration whose sources are there: each suite once, by key.
+#[must_use]
+pub fn problems(config: &RunConfig) -> Vec<Problem> {
+    let found = config.eval.suites.iter().filter_map(|(name, suite)| {
+        let (key, message) = problem(config, name, suite)?;
+        let path = format!("eval.suites.{name}.{key}");
+        Some(Problem { path, message })
+    });
+    found.collect()
+}
+
+fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'static str, String)> {
+    if suite.grader.is_some() && ignores_grader(config) {
+        let kind = &config.workflow.kind;
+        let message = format!("is ignored: workflow {kind} grades by no grader of [graders]; leave it out");
+        return Some(("grader", message));
+    }
+    let set = match of_suite(config, name, suite, None, None) {
+        Ok(set) => set,
+        Err(error) => return Some(("source", format!("{error:#}"))),
+    };
+    if set.tasks.is_empty() {
+        return Some(("source", "has no task".into()));
+    }
+    let refused = set.tasks.iter().find_map(|(id, task)| {
+        let judged = set
+            .workflow
+            .check_task(task)
+            .and_then(|()| crate::sight::check(config, task));
+        Some(format!("task {id} cannot be played: {}", judged.err()?))
+    });
+    refused.map(|message| ("source", message))
+}
+
+/// Whether the workflow does not even look at the grader that its parameters name.
+fn ignores_grader(config: &RunConfig) -> bool {
+    let mut config = config.clone();
+    set_grader(&mut config, "none of ours");
+    build(&config).is_ok()
 }
 
 /// The workflow's grader becomes `grader`: one of `[graders]` by its name, else a kind.
@@ -198,6 +248,38 @@ mod tests {
         assert!(build(&config).unwrap().check_task(task).is_err());
         let set = of_suite(&config, "aime24", suite, Some(2), Some(1.0)).unwrap();
         assert_eq!((set.samples, set.temperature), (2, 1.0));
+    }
+
+    #[test]
+    fn what_check_says_of_suites() {
+        let said = |config: &RunConfig| -> Vec<String> {
+            let found = problems(config).into_iter();
+            found
+                .map(|problem| format!("{}: {}", problem.path, problem.message))
+                .collect()
+        };
+        let (_folder, mut good) = config("{\"problem\": \"1/2?\", \"answer\": \"0.5\"}\n");
+        assert_eq!(said(&good), [""; 0]);
+        // Labels that its grader cannot read.
+        if let Some(suite) = good.eval.suites.get_mut("aime24") {
+            suite.grader = Some("integer".into());
+        }
+        assert!(said(&good)[0].starts_with("eval.suites.aime24.source: task tasks/0/0 cannot be played"));
+        let (_folder, empty) = config("");
+        assert!(said(&empty)[0].contains("has no task"), "{:?}", said(&empty));
+        let (_folder, other) = config("{\"question\": \"1/2?\", \"answer\": \"0.5\"}\n");
+        assert!(said(&other)[0].contains("problem"), "{:?}", said(&other));
+        // A workflow that grades nothing.
+        let text = format!(
+            "{}\n[eval.suites.mine]\nsource = \"generator:signal\"\ngrader = \"math\"\n",
+            include_str!("../../../configs/signal.toml")
+        );
+        let signal = RunConfig::parse(&text, Path::new("suites.toml")).unwrap();
+        assert!(
+            said(&signal)[0].starts_with("eval.suites.mine.grader: is ignored"),
+            "{:?}",
+            said(&signal)
+        );
     }
 
     #[test]

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Appender;
 
 /// One conversation as a person reads it.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Transcript {
     /// `<group in hex>/<member>`
     pub conversation: String,
@@ -38,7 +39,7 @@ pub struct Transcript {
 }
 
 /// One generation.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct TranscriptTurn {
     pub role: String,
     #[serde(default)]

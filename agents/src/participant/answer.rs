@@ -4,7 +4,7 @@
 pub(super) const LONGEST: u64 = 1 << 20;
 
 /// The question with an id before everything else.
-pub(super) fn with_id(question: &str, id: u64) -> Result<String, String> {
+pub(crate) fn with_id(question: &str, id: u64) -> Result<String, String> {
     let rest = question.strip_prefix('{').ok_or("the question is no JSON object")?;
     Ok(format!("{{\"id\":{id},{rest}"))
 }

@@ -44,8 +44,23 @@ impl Host {
     /// Starts what the workflow names. Programs themselves start with their first question; remote ones are asked over `line`.
     #[must_use]
     pub fn start(workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
+        let tools = Toolbox::start(workflow.tools());
+        Self::with(workflow, tools, line)
+    }
+
+    /// The programs of another workflow with the same tools, such as one that grades otherwise.
+    #[must_use]
+    pub fn beside(&self, workflow: Arc<dyn Workflow>, line: Option<Arc<Line>>) -> Self {
+        Self::with(workflow, self.tools.clone(), line)
+    }
+
+    fn with(workflow: Arc<dyn Workflow>, tools: Toolbox, line: Option<Arc<Line>>) -> Self {
         let mut by_role = BTreeMap::new();
-        for program in workflow.programs() {
+        for program in workflow
+            .programs()
+            .into_iter()
+            .filter(|program| !program.place.is_agent())
+        {
             let (sender, receiver) = mpsc::channel(WAITING);
             let receiver = Arc::new(Mutex::new(receiver));
             for _ in 0..program.workers.max(1) {
@@ -53,6 +68,8 @@ impl Host {
                 match (program.place.clone(), line.clone()) {
                     (Place::Process(file), _) => drop(tokio::spawn(Worker::new(file, program.clone()).run(jobs))),
                     (Place::Judge(judge), _) => drop(tokio::spawn(Caller::new(judge, program.timeout).run(jobs))),
+                    // Agents are no programs: see the filter.
+                    (Place::Agent(..), _) => {}
                     (Place::Remote(name), Some(line)) => drop(tokio::spawn(line.run(name, program.timeout, jobs))),
                     // Its questions are answered with the failure that nobody takes them.
                     (Place::Remote(name), None) => {
@@ -65,12 +82,17 @@ impl Host {
                 by_role.insert(role, Asked { jobs, missing });
             }
         }
-        let tools = Toolbox::start(workflow.tools());
         Self {
             workflow,
             by_role,
             tools,
         }
+    }
+
+    /// Whose roles these are.
+    #[must_use]
+    pub fn workflow(&self) -> &dyn Workflow {
+        &*self.workflow
     }
 
     /// Whether a program or a tool plays this role.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use configs::HumanDuration;
+use configs::{GraderConfig, HumanDuration, Problem, RunConfig};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode};
 use rollout::judge::Judge;
@@ -22,6 +22,17 @@ const LONGEST: usize = 1 << 20;
 const COMPLAINT: usize = 300;
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// What is wrong with the servers of judges: by grader.
+pub fn check_judges(config: &RunConfig) -> Vec<Problem> {
+    let problem = |(name, grader): (&String, &GraderConfig)| {
+        let judge = grader.judge.as_ref().filter(|judge| judge.agent.is_none())?;
+        let message = link::judged(&judge.url).err()?.message;
+        let path = format!("graders.{name}.judge.url");
+        Some(Problem { path, message })
+    };
+    config.graders.iter().filter_map(problem).collect()
+}
 
 /// One that calls, a question at a time.
 pub(super) struct Caller {

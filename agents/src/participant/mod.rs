@@ -12,9 +12,12 @@ mod remote;
 mod tools;
 mod worker;
 
+#[cfg(test)]
+pub(crate) use answer::with_id;
 pub use host::{Host, PROGRAM, Reply, TOOL};
+pub use judge::check_judges;
 pub use remote::{Line, unreachable};
-pub use tools::{check_corpora, check_servers};
+pub use tools::{ToolAnswer, check_corpora, check_servers};
 
 #[cfg(test)]
 mod tests;

@@ -75,19 +75,19 @@ struct Presence {
 }
 
 impl Line {
-    /// Declares the queues of the remote participants of `workflow` and begins to listen; `None` if it has none.
+    /// Declares the queues of the remote participants that `workflows` ask and begins to listen; `None` if there are none.
     pub async fn open(
         bus: &Arc<dyn Bus>,
         topology: &Topology,
         incarnation: &str,
-        workflow: &dyn Workflow,
+        workflows: &[&dyn Workflow],
     ) -> Result<Option<Arc<Self>>, BusError> {
-        let names: BTreeSet<ParticipantName> = workflow
-            .programs()
-            .into_iter()
+        let names: BTreeSet<ParticipantName> = workflows
+            .iter()
+            .flat_map(|workflow| workflow.programs())
             .filter_map(|program| match program.place {
                 Place::Remote(name) => Some(name),
-                Place::Process(_) | Place::Judge(_) => None,
+                Place::Process(_) | Place::Judge(_) | Place::Agent(..) => None,
             })
             .collect();
         if names.is_empty() {

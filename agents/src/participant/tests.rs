@@ -47,7 +47,7 @@ fn question(workflow: &dyn Workflow, text: &str) -> Ask {
     };
     match workflow.step(&task, 0, &[said]) {
         Step::Ask(mut asks) => asks.remove(0),
-        Step::Done(outcome) => panic!("{outcome:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -70,7 +70,11 @@ impl Data {
 
     /// All metrics of the evaluations, `success` first.
     pub(crate) fn evaluations(&self) -> Vec<Series> {
-        let mut names: Vec<&String> = self.eval.keys().filter(|name| !name.contains('/')).collect();
+        let mut names: Vec<&String> = self
+            .eval
+            .keys()
+            .filter(|name| !name.contains('/') || name.ends_with("/success"))
+            .collect();
         names.sort_by_key(|name| (*name != "success", *name));
         names
             .into_iter()

@@ -65,6 +65,8 @@ pub enum BusError {
     Tls { url: String, reason: String },
     #[error("cannot declare {what}: {reason}")]
     Declare { what: String, reason: String },
+    #[error("cannot delete queue {queue}: {reason}")]
+    Delete { queue: String, reason: String },
     #[error("{url} is no broker URL: {reason}")]
     Url { url: String, reason: String },
     #[error("the bus is closed")]
@@ -149,6 +151,10 @@ pub trait Bus: Send + Sync {
     /// Consumers of a queue, in whatever process; `None`: not known.
     async fn listeners(&self, _queue: &Queue) -> Option<u64> {
         None
+    }
+    /// Takes a queue away, with what lies in it. One that is not there is none to take away.
+    async fn delete_queue(&self, _queue: &Queue) -> Result<(), BusError> {
+        Ok(())
     }
     fn health(&self) -> BusHealth;
     /// Ends all consumers and connections. What is unconfirmed or unacked stays so.

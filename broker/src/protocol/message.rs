@@ -1,11 +1,12 @@
 //! One message of a chat: text, and images where the text has them.
 
 use bincode::{Decode, Encode};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// One message of a chat. As JSON its content is a text, or a list of parts as OpenAI's servers take them:
 /// `{"type": "text", "text": ".."}` and `{"type": "image_url", "image_url": {"url": ".."}}`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "Said", into = "Said")]
 pub struct Message {
     /// `system`, `user`, `assistant` or `tool`; or, before all others, [`Message::TOOLS`].
@@ -69,15 +70,18 @@ impl Message {
     }
 }
 
-/// A message as JSON.
-#[derive(Clone, Serialize, Deserialize)]
+/// One message of a chat: its content is a text, or a list of parts as OpenAI's servers take them.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "Message")]
 struct Said {
+    /// `system`, `user`, `assistant` or `tool`.
+    #[schemars(extend("not" = {"const": "tools"}))]
     role: String,
     content: Content,
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "content must be text or a list of parts: {\"type\": \"text\", \"text\": ..} or {\"type\": \"image_url\", \"image_url\": {\"url\": ..}}"
@@ -87,16 +91,19 @@ enum Content {
     Parts(Vec<Part>),
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 enum Part {
     Text { text: String },
     ImageUrl { image_url: Url },
 }
 
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
+#[schemars(rename = "ImageUrl")]
 struct Url {
+    /// `https://..`, `http://..` or `data:image/..`, without white space. Nobody here opens it: it goes to the server that sees.
+    #[schemars(regex(pattern = "^(https://|http://|data:image/)\\S*$"))]
     url: String,
 }
 

@@ -1,5 +1,6 @@
 //! Tasks: the public JSON that anyone may publish.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -9,7 +10,7 @@ use super::turn::{Image, Message};
 pub const MAX_TASK_ID: usize = 200;
 
 /// The prompt of a task: text, or a list of `{role, content}` messages.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
     expecting = "the prompt must be text or a list of {role, content} messages, whose content is text or a list of {type: text} and {type: image_url} parts"
@@ -49,20 +50,23 @@ impl Prompt {
 }
 
 /// One unit of input.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Names the task within the run; the same id is done once. Without one, the AMQP `message_id` or else the body's
     /// hash is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub id: Option<String>,
     /// The workflow it is meant for. If given, it must be the run's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<String>,
+    /// What the conversation is about: a text, or messages, in which images may stand.
     pub prompt: Prompt,
     /// What the graders compare with; its type is the workflow's business.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub label: Value,
+    /// What prompts, tools and rewards read beside: facts, rubrics, references. It reaches programs as it is.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
 }

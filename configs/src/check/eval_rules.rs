@@ -4,6 +4,9 @@ use super::rules::{GRADERS, Report};
 use super::tasks_rules::{is_task_source, not_understood, rows};
 use crate::RunConfig;
 
+/// What the figures of an evaluation begin with: a suite's stand beside them, under its name.
+const FIGURES: [&str; 6] = ["collapse", "conversations", "reward", "summary", "time", "tokens"];
+
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let tasks = &config.tasks;
     let eval = &config.eval;
@@ -93,6 +96,24 @@ fn suites(config: &RunConfig, report: &mut Report) {
             suite.slice.as_ref(),
             suite.filter.as_ref(),
             report,
+        );
+        report.when(
+            suite.every == Some(0),
+            key("every"),
+            &[],
+            "is 0: write 1 for every evaluation of the run, 5 for each fifth, or leave it out for none",
+        );
+        report.when(
+            suite.every.is_some() && config.eval.source.is_none() && !config.tasks.source.starts_with("generator:"),
+            key("every"),
+            &["eval.source", "tasks.source"],
+            "is for runs that evaluate: give eval.source, beside which suites are played, or leave it out",
+        );
+        report.when(
+            suite.every.is_some() && FIGURES.contains(&name.as_str()),
+            format!("eval.suites.{name}"),
+            &[],
+            "is what evaluations call figures of their own: take another name, such as \"held-out\"",
         );
         report.when(
             suite.tasks == Some(0),

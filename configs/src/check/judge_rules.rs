@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use super::rules::Report;
-use crate::{GraderConfig, JUDGE, JUDGE_KEY, Missing, PROCESS, REMOTE};
+use crate::{AgentName, GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, REMOTE, RunConfig};
 
 /// Less than this is not enough for a model to answer.
 const LEAST_TIME: Duration = Duration::from_secs(5);
 
-pub(super) fn judge(name: &str, grader: &GraderConfig, report: &mut Report) {
+pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, report: &mut Report) {
     let path = |key: &str| format!("graders.{name}.{key}");
     let asked = grader.kind == JUDGE || grader.kind.starts_with(PROCESS) || grader.kind.starts_with(REMOTE);
     report.when(
@@ -32,28 +32,10 @@ pub(super) fn judge(name: &str, grader: &GraderConfig, report: &mut Report) {
         &[&path("kind")],
         format!("is for kind = {JUDGE:?}: leave it out, or write that kind"),
     );
-    report.when(
-        grader.timeout.0 < LEAST_TIME,
-        path("timeout"),
-        &[],
-        format!(
-            "is {}: a model takes its time; write \"5s\" or more, such as \"60s\"",
-            grader.timeout
-        ),
-    );
-    let url = &judge.url;
-    report.when(
-        !(url.starts_with("http://") || url.starts_with("https://")) || url.contains('@'),
-        path("judge.url"),
-        &[],
-        format!("is no server's: write it up to /v1, such as \"https://host/v1\"; a key goes into {JUDGE_KEY}"),
-    );
-    report.when(
-        judge.model.is_empty(),
-        path("judge.model"),
-        &[],
-        "is empty: write what the server calls it",
-    );
+    match &judge.agent {
+        Some(agent) => of_agent(config, agent, judge, (&path, &mut *report)),
+        None => of_server(grader, judge, (&path, &mut *report)),
+    }
     report.when(
         judge.parts.is_empty()
             || judge
@@ -87,6 +69,34 @@ pub(super) fn judge(name: &str, grader: &GraderConfig, report: &mut Report) {
         &[],
         "write 0.0 or more",
     );
+}
+
+/// A judge behind a server.
+fn of_server(grader: &GraderConfig, judge: &JudgeConfig, (path, report): (&dyn Fn(&str) -> String, &mut Report)) {
+    report.when(
+        grader.timeout.0 < LEAST_TIME,
+        path("timeout"),
+        &[],
+        format!(
+            "is {}: a model takes its time; write \"5s\" or more, such as \"60s\"",
+            grader.timeout
+        ),
+    );
+    let url = &judge.url;
+    report.when(
+        !(url.starts_with("http://") || url.starts_with("https://")) || url.contains('@'),
+        path("judge.url"),
+        &[],
+        format!(
+            "is no server's: write it up to /v1, such as \"https://host/v1\" (a key goes into {JUDGE_KEY}), or agent = \"NAME\" for one of the run's own"
+        ),
+    );
+    report.when(
+        judge.model.is_empty(),
+        path("judge.model"),
+        &[],
+        "is empty: write what the server calls it",
+    );
     report.when(
         !judge.key.starts_with(JUDGE_KEY),
         path("judge.key"),
@@ -96,4 +106,32 @@ pub(super) fn judge(name: &str, grader: &GraderConfig, report: &mut Report) {
             judge.key
         ),
     );
+}
+
+/// A judge that is an agent of the run.
+fn of_agent(
+    config: &RunConfig,
+    agent: &AgentName,
+    judge: &JudgeConfig,
+    (path, report): (&dyn Fn(&str) -> String, &mut Report),
+) {
+    report.when(
+        !config.agents.contains_key(agent),
+        path("judge.agent"),
+        &["agents"],
+        format!("there is no [agents.{agent}]"),
+    );
+    for (key, given) in [
+        ("url", !judge.url.is_empty()),
+        ("model", !judge.model.is_empty()),
+        ("key", judge.key != JUDGE_KEY),
+    ] {
+        let key = format!("judge.{key}");
+        report.when(
+            given,
+            path(&key),
+            &[&path("judge.agent")],
+            "is for a server: leave it out, or leave agent out",
+        );
+    }
 }

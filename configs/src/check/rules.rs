@@ -290,7 +290,7 @@ fn graders(config: &RunConfig, report: &mut Report) {
             unknown(kind, &GRADERS),
         );
         remote(kind, &format!("graders.{name}.kind"), report);
-        super::judge_rules::judge(name, grader, report);
+        super::judge_rules::judge(config, name, grader, report);
         report.when(
             grader.timeout.0.is_zero(),
             format!("graders.{name}.timeout"),
@@ -346,12 +346,18 @@ fn agents(config: &RunConfig, report: &mut Report) {
         "none trains, so the run would never end: leave out train.enabled = false for one at least",
     );
     for name in config.agents.keys() {
-        let idle = !config.workflow.roles.values().any(|agent| agent == name);
         report.when(
-            idle,
+            !config.plays(name),
             format!("agents.{name}"),
             &["workflow.roles"],
             "plays no role: name it under [workflow.roles], or remove it",
+        );
+        let only_judges = config.judges(name) && !config.workflow.roles.values().any(|agent| agent == name);
+        report.when(
+            only_judges && config.agents.get(name).is_some_and(|agent| agent.train.enabled),
+            format!("agents.{name}.train.enabled"),
+            &["workflow.roles", "graders"],
+            "is true, and the agent judges alone, which is trained on by nobody: write train.enabled = false",
         );
     }
 }

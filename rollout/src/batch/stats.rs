@@ -64,6 +64,8 @@ pub struct RoleStats {
     pub trained_tokens: u64,
     /// Samples without a part in the gradient.
     pub discarded: u64,
+    /// The same by reason; those of groups that `refill` drew others for are in none.
+    pub discarded_by: BTreeMap<Discard, u64>,
 }
 
 /// Trainer steps between the oldest token of each sample and its training.
@@ -207,6 +209,9 @@ impl BatchStats {
         role.tokens += prepared.tokens as u64;
         role.trained_tokens += trained;
         role.discarded += u64::from(prepared.discard.is_some());
+        if let Some(reason) = prepared.discard {
+            *role.discarded_by.entry(reason).or_default() += 1;
+        }
         if let Some(repeated) = repeated {
             role.repetition.add(repeated);
             self.repetition.add(repeated);

@@ -84,7 +84,13 @@ impl GroupRun {
     pub fn new(spec: RunSpec) -> Self {
         let member = |member| Member::new(&spec, member);
         let members = (0..spec.group_size).map(member).collect();
-        let programs = spec.workflow.programs().into_iter().flat_map(|program| program.roles);
+        // An agent that judges says tokens, as agents do.
+        let programs = spec
+            .workflow
+            .programs()
+            .into_iter()
+            .filter(|program| !program.place.is_agent());
+        let programs = programs.flat_map(|program| program.roles);
         let tools = spec.workflow.tools().into_iter().flat_map(|tool| tool.roles);
         let mut run = Self {
             programs: programs.chain(tools).collect(),
@@ -342,6 +348,7 @@ impl Member {
         self.state = match spec.workflow.step(&spec.task, self.seed, &self.events) {
             Step::Done(outcome) => State::Ended(outcome),
             Step::Ask(asks) => self.open(asks, member),
+            Step::Fail(reason) => State::Failed(reason),
         };
     }
 

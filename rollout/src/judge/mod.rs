@@ -102,6 +102,22 @@ impl Judge {
         template.render(variables).map_err(failed)
     }
 
+    /// What an agent is told whose words had no usable number.
+    #[must_use]
+    pub fn again(&self, reason: &str) -> String {
+        let [low, high] = self.config.scale;
+        let parts: Vec<String> = self
+            .config
+            .parts
+            .keys()
+            .map(|part| format!("\"{part}\": {high}"))
+            .collect();
+        format!(
+            "That cannot be used: {reason}. Answer with one JSON object alone, with numbers from {low} to {high}, such as {{{}}}.",
+            parts.join(", ")
+        )
+    }
+
     /// The reward in what the model said: the sum of weight x part, each part as 0 to 1. An error says why it is none.
     pub fn reward(&self, said: &str) -> Result<f64, String> {
         let names: Vec<&str> = self.config.parts.keys().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What a workflow's answers are worth: by a grader, or by a program of the user's own.
+//! What a workflow's answers are worth: by a grader, by a program of the user's own, or by a model, which may be an agent of the run.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -30,20 +30,26 @@ fn grader_of(role: &RoleName) -> RoleName {
 
 impl Grading {
     /// By the kind that `[graders.NAME]` gives.
-    pub(crate) fn new(config: &GraderConfig) -> Result<Self, String> {
-        let place = match &config.judge {
-            Some(judge) if config.kind == JUDGE => Some(Place::Judge(Arc::new(Judge::new(judge)?))),
-            _ => Place::read(&config.kind)?,
+    pub(crate) fn new(grader: &GraderConfig) -> Result<Self, String> {
+        let place = match &grader.judge {
+            Some(config) if grader.kind == JUDGE => {
+                let judge = Arc::new(Judge::new(config)?);
+                Some(match &config.agent {
+                    Some(agent) => Place::Agent(agent.clone(), judge),
+                    None => Place::Judge(judge),
+                })
+            }
+            _ => Place::read(&grader.kind)?,
         };
         match place {
-            None => Grader::new(&config.kind).map(Self::Rule),
+            None => Grader::new(&grader.kind).map(Self::Rule),
             Some(place) => Ok(Self::Program(Box::new(Program {
                 place,
                 roles: Vec::new(),
-                timeout: config.timeout,
-                workers: config.workers,
-                memory: config.memory,
-                missing: config.missing,
+                timeout: grader.timeout,
+                workers: grader.workers,
+                memory: grader.memory,
+                missing: grader.missing,
             }))),
         }
     }
@@ -96,6 +102,7 @@ impl Grading {
             events,
             missing: RefCell::new(Vec::new()),
             buried: Cell::new(false),
+            failed: RefCell::new(None),
         }
     }
 }
@@ -111,6 +118,8 @@ pub(crate) struct Grades<'a> {
     missing: RefCell<Vec<Ask>>,
     /// A grade is missing for good.
     buried: Cell<bool>,
+    /// A grade is missing, and the conversation is not to stay without it.
+    failed: RefCell<Option<String>>,
 }
 
 impl Grades<'_> {
@@ -121,9 +130,13 @@ impl Grades<'_> {
 
     /// What a text of a seat is worth: its answer, or more of the conversation.
     pub(crate) fn of_text(&self, role: &RoleName, seat: u16, text: &str) -> f32 {
+        let own = grader_of(role);
         let program = match self.grading {
             Grading::Rule(grader) => return grader.grade(text, &self.task.label),
-            Grading::Program(_) => grader_of(role),
+            Grading::Program(program) => match &program.place {
+                Place::Agent(_, judge) => return self.judged(judge, program.missing, &own, (role, seat, text)),
+                _ => own,
+            },
         };
         let said = self.events.first(&program, seat);
         let grade = said.map(|said| serde_json::from_str::<Grade>(&said.text));
@@ -141,12 +154,63 @@ impl Grades<'_> {
         }
     }
 
-    fn want(&self, program: &RoleName, role: &RoleName, seat: u16, text: &str) {
-        let question = Question::Grade {
+    /// What an agent says that a text is worth. It is told when its words have no number, and asked again.
+    fn judged(&self, judge: &Judge, missing: Missing, own: &RoleName, said: (&RoleName, u16, &str)) -> f32 {
+        let (role, seat, text) = said;
+        let mut trouble: Option<String> = None;
+        for turn in 0..judge.config.tries.min(u32::from(u16::MAX)) as u16 {
+            let Some(event) = self.events.turn(own, seat, turn) else {
+                let message = match trouble {
+                    None => judge.prompt(&self.question(role, text)),
+                    Some(reason) => Ok(judge.again(&reason)),
+                };
+                return match message {
+                    Ok(message) => self.ask_judge(judge, own, (seat, turn), message),
+                    Err(reason) => self.lost(missing, format!("{own}: {reason}")),
+                };
+            };
+            match judge.reward(&event.text) {
+                Ok(reward) => return reward as f32,
+                Err(reason) => trouble = Some(reason),
+            }
+        }
+        let (tries, reason) = (judge.config.tries, trouble.unwrap_or_default());
+        self.lost(missing, format!("{own}: {reason} (after {tries} tries)"))
+    }
+
+    fn ask_judge(&self, judge: &Judge, own: &RoleName, (seat, turn): (u16, u16), message: String) -> f32 {
+        let mut missing = self.missing.borrow_mut();
+        if missing.iter().all(|ask| (&ask.role, ask.seat) != (own, seat)) {
+            missing.push(Ask {
+                turn,
+                max_new_tokens: Some(judge.config.max_tokens),
+                ..ask(own, seat, vec![Message::user(message)])
+            });
+        }
+        0.0
+    }
+
+    /// No grade: it is missing, and never a 0.
+    fn lost(&self, missing: Missing, reason: String) -> f32 {
+        match missing {
+            Missing::Tombstone => self.buried.set(true),
+            Missing::Retry | Missing::Drop => {
+                self.failed.borrow_mut().get_or_insert(reason);
+            }
+        }
+        0.0
+    }
+
+    fn question(&self, role: &RoleName, text: &str) -> Question {
+        Question::Grade {
             role: role.to_string(),
             text: text.to_owned(),
             task: self.task.clone(),
-        };
+        }
+    }
+
+    fn want(&self, program: &RoleName, role: &RoleName, seat: u16, text: &str) {
+        let question = self.question(role, text);
         // A question is made of texts and numbers: it is always JSON.
         let line = serde_json::to_string(&question).unwrap_or_default();
         let mut missing = self.missing.borrow_mut();
@@ -161,6 +225,9 @@ impl Grades<'_> {
         if !missing.is_empty() {
             return Step::Ask(missing);
         }
+        if let Some(reason) = self.failed.into_inner() {
+            return Step::Fail(reason);
+        }
         if self.buried.get() {
             // What a reward would be without the grade, nobody knows.
             return Step::Done(Outcome {
@@ -169,5 +236,109 @@ impl Grades<'_> {
             });
         }
         Step::Done(self.grading.told(outcome))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use configs::{AgentName, JudgeConfig};
+
+    use super::super::testing::{config, event, task};
+    use super::super::{Workflow, build, player};
+    use super::*;
+
+    /// `solo`, graded by the agent `b`.
+    fn judged(missing: Missing, tries: u32) -> (configs::WorkflowConfig, Arc<dyn Workflow>) {
+        let judge: JudgeConfig = serde_json::from_value(serde_json::json!({
+            "agent": "b", "scale": [0, 10], "tries": tries, "max_tokens": 20, "temperature": 0.5,
+        }))
+        .unwrap();
+        let grader = GraderConfig {
+            missing,
+            judge: Some(judge),
+            ..GraderConfig::of(JUDGE)
+        };
+        let config = config("solo", &["solver"], "prompts = \"short\"");
+        let graders = BTreeMap::from([("correct".to_owned(), grader)]);
+        let workflow = build(&config, &graders, &BTreeMap::new()).unwrap_or_else(|found| panic!("{found:?}"));
+        (config, workflow)
+    }
+
+    fn said(turn: u16, text: &str) -> Event {
+        Event {
+            turn,
+            ..event("grade-solver", 0, text)
+        }
+    }
+
+    fn step(workflow: &Arc<dyn Workflow>, grades: &[&str]) -> Step {
+        let answer = event("solver", 0, "it is 5");
+        let grades = grades.iter().enumerate().map(|(turn, text)| said(turn as u16, text));
+        workflow.step(
+            &task("2+3=", 5.into()),
+            1,
+            &std::iter::once(answer).chain(grades).collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn an_agent_is_asked_as_agents_are_and_its_number_is_the_reward() {
+        let (config, workflow) = judged(Missing::Retry, 2);
+        let Step::Ask(asks) = step(&workflow, &[]) else {
+            panic!()
+        };
+        let [ask] = asks.as_slice() else { panic!("{asks:?}") };
+        assert_eq!(
+            (ask.role.as_str(), ask.turn, ask.max_new_tokens),
+            ("grade-solver", 0, Some(20))
+        );
+        let prompt = &ask.messages[0].content;
+        assert!(
+            prompt.contains("it is 5") && prompt.contains("from 0.0 to 10.0"),
+            "{prompt}"
+        );
+        let judge = player(&config, &*workflow, &ask.role).unwrap();
+        assert_eq!(
+            (judge.agent, judge.temperature),
+            (AgentName::new("b").unwrap(), Some(0.5))
+        );
+        let solver = player(&config, &*workflow, &RoleName::new("solver").unwrap()).unwrap();
+        assert_eq!((solver.agent.as_str(), solver.temperature), ("a", None));
+        let Step::Done(outcome) = step(&workflow, &["I say {\"score\": 7.5}"]) else {
+            panic!()
+        };
+        assert_eq!(outcome.rewards.len(), 1, "nobody is trained on grades");
+        assert_eq!(outcome.rewards[0].parts[0].value, 0.75);
+    }
+
+    #[test]
+    fn words_without_a_number_are_asked_for_again_and_are_never_a_zero() {
+        let (_, workflow) = judged(Missing::Retry, 2);
+        let Step::Ask(asks) = step(&workflow, &["good"]) else {
+            panic!()
+        };
+        let [ask] = asks.as_slice() else { panic!("{asks:?}") };
+        assert_eq!((ask.role.as_str(), ask.turn), ("grade-solver", 1));
+        assert!(ask.messages[0].content.contains("cannot be used"), "{asks:?}");
+        let Step::Done(outcome) = step(&workflow, &["good", "{\"score\": 10}"]) else {
+            panic!()
+        };
+        assert_eq!(outcome.rewards[0].parts[0].value, 1.0);
+        let bad = ["good", "{\"score\": 11}"];
+        for missing in [Missing::Retry, Missing::Drop] {
+            let Step::Fail(reason) = step(&judged(missing, 2).1, &bad) else {
+                panic!()
+            };
+            assert!(
+                reason.contains("grade-solver") && reason.contains("after 2 tries"),
+                "{reason}"
+            );
+        }
+        let Step::Done(outcome) = step(&judged(Missing::Tombstone, 2).1, &bad) else {
+            panic!()
+        };
+        assert!(outcome.is_ungraded());
     }
 }

@@ -257,6 +257,7 @@ mod tests {
             let asks = match game.step(task, 0, &events) {
                 Step::Done(outcome) => return outcome,
                 Step::Ask(asks) => asks,
+                Step::Fail(reason) => panic!("{reason}"),
             };
             let (ask, heard) = (&asks[0], asks[0].messages[0].content.as_str());
             let text = if ask.role.as_str() == "answerer" {
@@ -310,7 +311,7 @@ mod tests {
                 asks[0].turn,
                 asks[0].messages[0].content.clone(),
             ),
-            Step::Done(outcome) => panic!("{outcome:?}"),
+            other => panic!("{other:?}"),
         };
         let mut events = Vec::new();
         let expected = [

@@ -7,6 +7,7 @@
 mod adversarial;
 mod deep_research;
 mod doctor_patient;
+mod examples;
 mod grading;
 pub mod guess_number;
 pub(crate) mod judge;
@@ -29,14 +30,14 @@ mod verdict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use broker::RoleName;
 use broker::ids::TurnKey;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, Message};
+use broker::{AgentName, RoleName};
 use configs::{GraderConfig, PROCESS, Problem, REMOTE, ToolConfig, WorkflowConfig};
 
 use crate::grade::Grader;
-use program::{Program, Question};
+use program::{Place, Program, Question};
 use tools::{ToolProgram, Tools, WithTools};
 use transcript::{Transcript, ask};
 
@@ -131,6 +132,8 @@ pub enum Step {
     /// Every generation that is wanted now and has no event yet, those already asked for included. Never empty.
     Ask(Vec<Ask>),
     Done(Outcome),
+    /// It cannot go on, for a reason that is nobody's answer: a failure of the machinery, which leaves all statistics.
+    Fail(String),
 }
 
 /// A role that a workflow has.
@@ -171,6 +174,33 @@ pub trait Workflow: Send + Sync {
     fn check_answer(&self, _question: &Question, _answer: &str) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// The agent that plays a role of `workflow`: by `[workflow.roles]`, or as the judge of its answers.
+#[must_use]
+pub fn player(config: &WorkflowConfig, workflow: &dyn Workflow, role: &RoleName) -> Option<Player> {
+    if let Some(agent) = config.roles.get(role) {
+        let agent = agent.clone();
+        return Some(Player {
+            agent,
+            temperature: None,
+        });
+    }
+    workflow.programs().into_iter().find_map(|program| match program.place {
+        Place::Agent(agent, judge) if program.roles.contains(role) => Some(Player {
+            agent,
+            temperature: Some(judge.config.temperature as f32),
+        }),
+        _ => None,
+    })
+}
+
+/// Who plays a role.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Player {
+    pub agent: AgentName,
+    /// Of a judge: in the place of the agent's own.
+    pub temperature: Option<f32>,
 }
 
 /// Makes the workflow that `[workflow]` describes, or names everything that is wrong with it, each with its key path.

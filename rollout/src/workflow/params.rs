@@ -93,6 +93,18 @@ impl<'a> Params<'a> {
         }
     }
 
+    /// A table of anything; empty if not given.
+    pub(crate) fn any_table(&mut self, key: &'static str) -> Vec<(&'a String, &'a toml::Value)> {
+        match self.get(key) {
+            None => Vec::new(),
+            Some(toml::Value::Table(table)) => table.iter().collect(),
+            Some(_) => {
+                self.problem(key, "write a table");
+                Vec::new()
+            }
+        }
+    }
+
     /// A table of texts; empty if not given.
     pub(crate) fn text_table(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let Some(value) = self.get(key) else {

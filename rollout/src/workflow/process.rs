@@ -223,7 +223,7 @@ impl Workflow for Process {
     fn kind(&self) -> &'static str {
         match self.program.place {
             Place::Remote(_) => "remote",
-            Place::Process(_) | Place::Judge(_) => "process",
+            Place::Process(_) | Place::Judge(_) | Place::Agent(..) => "process",
         }
     }
 
@@ -324,7 +324,7 @@ mod tests {
         let (process, task) = (process(&file), task("2+3=", 5.into()));
         let asks = |events: &[Event]| match process.step(&task, 9, events) {
             Step::Ask(asks) => asks,
-            Step::Done(outcome) => panic!("{outcome:?}"),
+            other => panic!("{other:?}"),
         };
         assert_eq!(asks(&[])[0].role.as_str(), "workflow");
         let first = decision(0, FIRST);

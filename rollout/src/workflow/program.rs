@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Message};
+use broker::{AgentName, RoleName};
 use configs::{ByteSize, HumanDuration, Missing, PROCESS, ParticipantName, REMOTE};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -24,11 +25,19 @@ pub enum Place {
     Process(String),
     /// A participant that is asked over RabbitMQ.
     Remote(ParticipantName),
-    /// A model that grades.
+    /// A model that grades, behind a server.
     Judge(Arc<Judge>),
+    /// An agent of the run that grades: it is asked as agents are, and not by who asks programs.
+    Agent(AgentName, Arc<Judge>),
 }
 
 impl Place {
+    /// Whether one of the run's own agents answers.
+    #[must_use]
+    pub fn is_agent(&self) -> bool {
+        matches!(self, Self::Agent(..))
+    }
+
     /// Reads the `kind` of a grader or workflow: `None` is one of ours. The error says what to write.
     pub fn read(kind: &str) -> Result<Option<Self>, String> {
         if let Some(name) = kind.strip_prefix(REMOTE) {
@@ -60,7 +69,7 @@ pub struct Program {
 }
 
 /// What a program is asked. One line of JSON, with an `id` added by who sends it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Question {
     /// What an answer is worth.
@@ -80,7 +89,7 @@ pub enum Question {
 }
 
 /// An event as a program sees it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SaidEvent {
     pub role: String,
     pub seat: u16,
@@ -104,7 +113,7 @@ impl From<&Event> for SaidEvent {
 }
 
 /// A program's answer to [`Question::Grade`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Grade {
     /// Missing or null: the program cannot say. That is a missing reward, and never a 0.
@@ -112,7 +121,7 @@ pub struct Grade {
 }
 
 /// A program's answer to [`Question::Step`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Decision {
     /// Generations that are wanted now; the program is asked again when all of them are there.
@@ -121,7 +130,7 @@ pub enum Decision {
 }
 
 /// A generation that a program wants.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WantedTurn {
     pub role: String,
@@ -140,7 +149,7 @@ pub struct WantedTurn {
 }
 
 /// How a program's conversation ended.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Ending {
     pub rewards: Vec<Earned>,
@@ -149,7 +158,7 @@ pub struct Ending {
 }
 
 /// What one seat earned.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Earned {
     pub role: String,

@@ -244,7 +244,7 @@ mod tests {
         events.extend(judged.iter().enumerate().map(|(seat, text)| said(seat as u16, 0, text)));
         match workflow.step(&question(), 0, &events) {
             Step::Done(outcome) => outcome,
-            Step::Ask(asks) => panic!("{asks:?}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
         let workflow = workflow("tries = 2");
         let asks = |events: &[Event]| match workflow.step(&question(), 0, events) {
             Step::Ask(asks) => asks,
-            Step::Done(outcome) => panic!("{outcome:?}"),
+            other => panic!("{other:?}"),
         };
         let mut events = vec![event("answerer", 0, "Rest.")];
         let first = asks(&events);

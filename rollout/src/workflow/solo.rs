@@ -113,7 +113,7 @@ mod tests {
         let said = event("solver", 0, "5");
         let outcome = |grade: &str| match solo.step(&task, 0, &[said.clone(), event("grade-solver", 0, grade)]) {
             Step::Done(outcome) => outcome,
-            Step::Ask(asks) => panic!("{asks:?}"),
+            other => panic!("{other:?}"),
         };
         assert_eq!(outcome(r#"{"reward":0.5}"#).rewards[0].parts[0].value, 0.5);
         let buried = outcome(super::super::program::TOMBSTONE);

@@ -173,6 +173,7 @@ fn check_reaches_the_end(workflow: &dyn Workflow, task: &Task, mut events: Vec<E
         let asks = match workflow.step(task, 1, &events) {
             Step::Ask(asks) => asks,
             Step::Done(outcome) => return check_outcome(workflow, &outcome, &events),
+            Step::Fail(reason) => return Err(TestCaseError::fail(reason)),
         };
         let text = ["5", "reject", "Judgment: 1", "{\"criteria_met\": true}"][round % 4];
         events.extend(asks.into_iter().map(|ask| Event {

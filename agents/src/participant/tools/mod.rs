@@ -16,6 +16,8 @@ use broker::protocol::turn::{Message, TurnOutcome};
 use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
 use rollout::workflow::program::{Place, Program};
 use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
+use schemars::JsonSchema;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 
@@ -33,7 +35,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Characters of a reason that are told.
 const REASON: usize = 200;
 
-/// The tools of a run.
+/// The tools of a run. Clones share them.
+#[derive(Clone)]
 pub(super) struct Toolbox(BTreeMap<RoleName, Arc<Tool>>);
 
 struct Tool {
@@ -252,13 +255,32 @@ pub fn check_servers(tools: &[ToolProgram]) -> Vec<(String, String)> {
     servers.collect()
 }
 
+/// What a tool answers. A server may answer anything else too, which is its result as it stands.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub struct ToolAnswer {
+    /// What the agent reads: a text as it is, anything else as JSON.
+    #[serde(default, deserialize_with = "given")]
+    result: Option<Value>,
+    /// The call was wrong, and would be so again: the agent reads this in the result's place.
+    #[serde(default)]
+    error: Option<Value>,
+}
+
+/// A value that is there, also if it is null.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
+}
+
 /// An answer's `result` or `error`, if it has one.
 fn result_of(answer: Value) -> Option<Result<String, Fault>> {
-    let Value::Object(mut fields) = answer else { return None };
-    if let Some(error) = fields.remove("error").filter(|error| !error.is_null()) {
-        return Some(Err(Fault::Told(plain(error))));
+    if !answer.is_object() {
+        return None;
     }
-    fields.remove("result").map(|result| Ok(plain(result)))
+    let ToolAnswer { result, error } = serde_json::from_value(answer).ok()?;
+    match error {
+        Some(error) => Some(Err(Fault::Told(plain(error)))),
+        None => result.map(|result| Ok(plain(result))),
+    }
 }
 
 /// A text as it is, anything else as JSON.

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use lapin::options::QueueDeclareOptions;
+use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -251,6 +251,24 @@ impl Bus for AmqpBus {
 
     async fn listeners(&self, queue: &Queue) -> Option<u64> {
         self.count(queue).await.map(|(_, consumers)| consumers)
+    }
+
+    async fn delete_queue(&self, queue: &Queue) -> Result<(), BusError> {
+        self.shared.forget(&queue.name);
+        let failed = |reason: String| BusError::Delete {
+            queue: queue.name.clone(),
+            reason,
+        };
+        let patience = self.shared.options.answer_timeout;
+        let link = self.shared.link().await.ok_or(BusError::Closed)?;
+        let channel = declare::answer(patience, link.consume.create_channel())
+            .await
+            .map_err(failed)?;
+        let deleting = channel.queue_delete(wire::short(&queue.name), QueueDeleteOptions::default());
+        declare::answer(patience, deleting).await.map_err(failed)?;
+        // The channel goes with the connection otherwise.
+        let _ = channel.close(200, wire::short("deleted")).await;
+        Ok(())
     }
 
     fn health(&self) -> BusHealth {

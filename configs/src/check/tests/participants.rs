@@ -76,3 +76,49 @@ max_new_tokens = 8
         );
     }
 }
+
+#[test]
+fn an_agent_that_judges_is_one_of_the_run_and_stands_still_if_it_does_nothing_else() {
+    let with = |judge: &str, agent: &str| {
+        let text = format!(
+            "[graders.model]\nkind = \"judge\"\njudge = {{ {judge} }}\n[agents.c]\n{agent}\n[defaults.agent]\n"
+        );
+        problems(&[("[defaults.agent]", &text)])
+    };
+    assert_eq!(with("agent = \"c\"", "train.enabled = false"), [""; 0]);
+    for (judge, agent, begins, says) in [
+        (
+            "agent = \"d\"",
+            "train.enabled = false",
+            "graders.model.judge.agent",
+            "no [agents.d]",
+        ),
+        ("agent = \"c\"", "", "agents.c.train.enabled", "judges alone"),
+        (
+            "agent = \"c\", url = \"http://127.0.0.1/v1\"",
+            "train.enabled = false",
+            "graders.model.judge.url",
+            "leave it out",
+        ),
+        (
+            "agent = \"c\", model = \"m\"",
+            "train.enabled = false",
+            "graders.model.judge.model",
+            "leave it out",
+        ),
+        (
+            "max_tokens = 5",
+            "train.enabled = false",
+            "graders.model.judge.url",
+            "agent = \"NAME\"",
+        ),
+    ] {
+        let found = with(judge, agent);
+        assert!(
+            found
+                .iter()
+                .any(|problem| problem.starts_with(begins) && problem.contains(says)),
+            "{judge}: {found:?}"
+        );
+    }
+}

@@ -47,6 +47,11 @@ fn what_a_suite_says_wrongly_is_named() {
             "eval.suites.hard.grader",
             "neither a kind",
         ),
+        (
+            "source = \"jsonl:x\"\nevery = 0",
+            "eval.suites.hard.every",
+            "1 for every",
+        ),
         ("source = \"jsonl:x\"\nsample = 4", "eval.suites.hard.sample", "samples"),
     ] {
         let found = suite(lines);
@@ -59,5 +64,25 @@ fn what_a_suite_says_wrongly_is_named() {
         suite("source = \"jsonl:x\"\ngrader = \"answer\""),
         [""; 0],
         "one of [graders] by its name"
+    );
+}
+
+#[test]
+fn a_suite_that_runs_play_needs_their_evaluations_and_a_name_of_its_own() {
+    let suite = |name: &str, eval: &str| {
+        let text = format!("[eval.suites.{name}]\nsource = \"jsonl:x\"\nevery = 2\n{EVAL}");
+        problems(&[(EVAL, &text), ("source = \"generator:signal\"", eval)])
+    };
+    let own = "source = \"generator:signal\"";
+    assert_eq!(suite("hard", own), [""; 0]);
+    let found = suite("hard", "source = \"jsonl:x\"");
+    assert!(
+        found.len() == 1 && found[0].starts_with("eval.suites.hard.every: "),
+        "{found:?}"
+    );
+    let found = suite("reward", own);
+    assert!(
+        found.len() == 1 && found[0].starts_with("eval.suites.reward: "),
+        "{found:?}"
     );
 }

@@ -28,14 +28,14 @@ fn attack() -> Arc<dyn Workflow> {
 fn asks(step: Step) -> Vec<Ask> {
     match step {
         Step::Ask(asks) => asks,
-        Step::Done(outcome) => panic!("{outcome:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn done(step: Step) -> Outcome {
     match step {
         Step::Done(outcome) => outcome,
-        Step::Ask(asks) => panic!("{asks:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -47,14 +47,14 @@ fn call(name: &str, argument: &str, value: &str) -> String {
 fn asks(workflow: &DeepResearch, events: &[Event]) -> Vec<super::super::Ask> {
     match workflow.step(&question(), 0, events) {
         Step::Ask(asks) => asks,
-        Step::Done(outcome) => panic!("{outcome:?}"),
+        other => panic!("{other:?}"),
     }
 }
 
 fn done(workflow: &DeepResearch, events: &[Event]) -> Outcome {
     match workflow.step(&question(), 0, events) {
-        Step::Ask(asks) => panic!("{asks:?}"),
         Step::Done(outcome) => outcome,
+        other => panic!("{other:?}"),
     }
 }
 

@@ -31,7 +31,7 @@ fn play(clinic: &DoctorPatient, lines: &[&str]) -> Outcome {
     for (at, line) in lines.iter().enumerate() {
         match clinic.step(&case(), 0, &events) {
             Step::Ask(asks) => assert_eq!((asks[0].role.as_str(), asks[0].turn), (roles[at % 2], at as u16 / 2)),
-            Step::Done(outcome) => panic!("it ended before {line:?}: {outcome:?}"),
+            other => panic!("it ended before {line:?}: {other:?}"),
         }
         events.push(Event {
             turn: at as u16 / 2,
@@ -40,7 +40,7 @@ fn play(clinic: &DoctorPatient, lines: &[&str]) -> Outcome {
     }
     match clinic.step(&case(), 0, &events) {
         Step::Done(outcome) => outcome,
-        Step::Ask(asks) => panic!("{asks:?}"),
+        other => panic!("{other:?}"),
     }
 }
 

@@ -34,6 +34,7 @@ fn play(workflow: &SolveRewriteSelect, events: &[Event]) -> Result<[Vec<f32>; 3]
             let own = outcome.rewards.iter().filter(|r| r.role.as_str() == role);
             own.map(|r| r.parts[0].value).collect()
         })),
+        Step::Fail(reason) => panic!("{reason}"),
     }
 }
 
@@ -124,7 +125,7 @@ fn prompts_number_what_was_passed_on() {
     let all = events(&["FIRST", "", "THIRD"], &["", "X", "Y"], &[]);
     let prompt = |events: &[Event]| match workflow.step(&task("2+3=", 5.into()), 0, events) {
         Step::Ask(asks) => asks[0].messages[0].content.clone(),
-        Step::Done(_) => panic!(),
+        _ => panic!(),
     };
     assert_eq!(prompt(&[]), "2+3=");
     let rewriter = prompt(&all[..3]);
@@ -145,7 +146,7 @@ fn short_prompts_are_a_few_bytes_and_the_last_word_selects() {
     let all = events(&["5", "", "6"], &["", "4", "5"], &["5 2"]);
     let prompt = |events: &[Event]| match workflow.step(&task("2+3=", 5.into()), 0, events) {
         Step::Ask(asks) => asks[0].messages[0].content.clone(),
-        Step::Done(_) => panic!(),
+        _ => panic!(),
     };
     assert_eq!(
         [prompt(&[]), prompt(&all[..3]), prompt(&all[..6])],
@@ -156,7 +157,7 @@ fn short_prompts_are_a_few_bytes_and_the_last_word_selects() {
         let events = events(&["5", "", "6"], &["", "4", "5"], &[said]);
         match workflow.step(&task("2+3=", 5.into()), 0, &events) {
             Step::Done(outcome) => outcome.metrics.into_iter().collect::<BTreeMap<_, _>>(),
-            Step::Ask(_) => panic!(),
+            _ => panic!(),
         }
     };
     assert_eq!(

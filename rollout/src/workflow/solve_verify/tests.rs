@@ -88,7 +88,7 @@ fn prompt(workflow: &SolveVerify, events: &[Event]) -> String {
     let problem = "2+3=\nPlease reason step by step, and put your final answer within \\boxed{}.";
     match workflow.step(&task(problem, 5.into()), 0, events) {
         Step::Ask(asks) => asks[0].messages.iter().map(|m| m.content.as_str()).collect(),
-        Step::Done(_) => panic!(),
+        _ => panic!(),
     }
 }
 

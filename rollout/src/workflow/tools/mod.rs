@@ -51,7 +51,7 @@ pub struct ToolProgram {
 }
 
 /// What a tool is asked: one line of JSON.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "kind", rename = "call")]
 pub struct ToolQuestion {
     pub tool: String,

@@ -152,6 +152,7 @@ impl Workflow for WithTools {
         let wanted = match self.inner.step(task, seed, &self.answers_only(events, &seats)) {
             Step::Done(outcome) => return counted(outcome, &seats),
             Step::Ask(wanted) => wanted,
+            failed @ Step::Fail(_) => return failed,
         };
         let callers: BTreeSet<&RoleName> = self.tools.users().collect();
         let asks = wanted.into_iter().flat_map(|one| {

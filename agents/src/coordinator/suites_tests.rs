@@ -1,0 +1,45 @@
+//! When suites are due, and how they are cut.
+
+use super::*;
+
+#[test]
+fn a_suite_is_cut_into_chunks_of_whole_tasks() {
+    assert_eq!(parts(0, true, 0, 1), []);
+    let cut = parts(1, false, 21, 32);
+    let tasks: Vec<Range<usize>> = cut.iter().map(|part| part.tasks.clone()).collect();
+    assert_eq!(tasks, [0..8, 8..16, 16..21]);
+    assert!(cut.iter().all(|part| part.suite == 1 && !part.greedy));
+    // A task's samples are never parted.
+    assert_eq!(parts(0, false, 2, u16::MAX).len(), 2);
+    assert_eq!(parts(0, true, 256, 1).len(), 1);
+}
+
+fn suite(every: u64, samples: u16) -> Suite {
+    let text = include_str!("../../../configs/arithmetic.toml");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tasks.jsonl");
+    let line = |i: u32| format!("{{\"prompt\": \"{i}+1=\", \"label\": {}}}\n", i + 1);
+    std::fs::write(&file, (0..3).map(line).collect::<String>()).unwrap();
+    let more = format!(
+        "[eval.suites.mine]\nsource = \"jsonl:{}\"\nevery = {every}\nsamples = {samples}\n",
+        file.display()
+    );
+    let config = RunConfig::parse(&format!("{text}\n{more}"), std::path::Path::new("x.toml")).unwrap();
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let host = Host::start(workflow, None);
+    Suite::open_all(&config, &host, None).unwrap().remove(0)
+}
+
+#[tokio::test]
+async fn a_suite_is_due_at_the_first_evaluation_at_each_nth_and_at_the_last() {
+    let suites = [suite(3, 2)];
+    let plays = |step, last| Program::of(&suites, step, 10, last).parts.len();
+    // One chunk greedy, one sampled.
+    assert_eq!((plays(0, false), plays(10, false), plays(29, false)), (2, 0, 0));
+    // An asynchronous run may come to its evaluation late: the same one all the same.
+    assert_eq!((plays(30, false), plays(34, false), plays(40, false)), (2, 2, 0));
+    assert_eq!(plays(41, true), 2);
+    // Without evaluations on the way there is the last one alone.
+    assert_eq!(Program::of(&suites, 7, 0, true).parts.len(), 2);
+    assert_eq!(Program::of(&[suite(1, 0)], 0, 10, false).parts.len(), 1, "greedy alone");
+}

@@ -1,0 +1,230 @@
+//! JSON Schema (draft 2020-12) of what users write and read: generated from the very types that read and write it.
+//!
+//! Three things the types do not say themselves are added here: the `id` that stands before a question and its answer, the
+//! error that a program may answer in place of an answer, and `[defaults.agent]` of a configuration, which is merged before
+//! the types read anything.
+
+use std::collections::BTreeSet;
+
+use broker::protocol::task::Task;
+use configs::RunConfig;
+use rollout::workflow::program::{Decision, Grade, Question};
+use rollout::workflow::tools::ToolQuestion;
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema};
+use serde_json::{Map, Value, json};
+
+use crate::logs::Transcript;
+use crate::participant::ToolAnswer;
+
+/// One published schema.
+pub struct Published {
+    /// As `dyad schema NAME` takes it; `configs/schema/NAME.json` is its file.
+    pub name: &'static str,
+    /// What it describes, in a line.
+    pub about: &'static str,
+    make: fn() -> Value,
+}
+
+/// All of them.
+pub static ALL: [Published; 9] = [
+    one(
+        "task",
+        "what anybody publishes: one JSON object a line, or one message",
+        read::<Task>,
+    ),
+    one("config", "a run's TOML file", config),
+    one(
+        "workflow-question",
+        "what a workflow that is a program is asked",
+        || question("step"),
+    ),
+    one("workflow-answer", "what it answers", || answer(read::<Decision>())),
+    one("grade-question", "what a grader that is a program is asked", || {
+        question("grade")
+    }),
+    one("grade-answer", "what it answers", || answer(read::<Grade>())),
+    one(
+        "tool-question",
+        "what a tool that is a program or a server is asked",
+        || with_id(written::<ToolQuestion>(), false),
+    ),
+    one("tool-answer", "what it answers", || {
+        with_id(read::<ToolAnswer>(), false)
+    }),
+    one(
+        "transcript",
+        "a line of transcripts/, and of dyad workflow test --json",
+        written::<Transcript>,
+    ),
+];
+
+const fn one(name: &'static str, about: &'static str, make: fn() -> Value) -> Published {
+    Published { name, about, make }
+}
+
+impl Published {
+    /// The schema.
+    #[must_use]
+    pub fn schema(&self) -> Value {
+        (self.make)()
+    }
+
+    /// The schema as its file has it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        format!("{:#}\n", self.schema())
+    }
+}
+
+/// The published schema of this name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Published> {
+    ALL.iter().find(|one| one.name == name)
+}
+
+/// Of what we read.
+fn read<T: JsonSchema>() -> Value {
+    value(
+        SchemaSettings::draft2020_12()
+            .for_deserialize()
+            .into_generator()
+            .into_root_schema_for::<T>(),
+    )
+}
+
+/// Of what we write.
+fn written<T: JsonSchema>() -> Value {
+    value(
+        SchemaSettings::draft2020_12()
+            .for_serialize()
+            .into_generator()
+            .into_root_schema_for::<T>(),
+    )
+}
+
+fn value(schema: Schema) -> Value {
+    schema.to_value()
+}
+
+/// One kind of question: that branch of the type, with its definitions.
+fn question(kind: &str) -> Value {
+    let mut schema = written::<Question>();
+    let branches = schema
+        .get_mut("oneOf")
+        .and_then(Value::as_array_mut)
+        .map(std::mem::take);
+    let of_kind = |branch: &Value| branch.pointer("/properties/kind/const").and_then(Value::as_str) == Some(kind);
+    let branch = branches.unwrap_or_default().into_iter().find(of_kind);
+    let mut found = Map::new();
+    let head = schema.as_object_mut().map(std::mem::take).unwrap_or_default();
+    found.extend(
+        head.into_iter()
+            .filter(|(key, _)| key != "oneOf" && key != "description"),
+    );
+    found.extend(
+        branch
+            .and_then(|branch| branch.as_object().cloned())
+            .unwrap_or_default(),
+    );
+    // Definitions stand last.
+    if let Some(definitions) = found.shift_remove("$defs") {
+        found.insert("$defs".into(), definitions);
+    }
+    with_id(Value::Object(found), true)
+}
+
+/// An answer that names its question, or says why there is none.
+fn answer(schema: Value) -> Value {
+    let Value::Object(mut schema) = schema else {
+        return schema;
+    };
+    let mut head = Map::new();
+    for key in ["$schema", "title", "description"] {
+        head.extend(schema.shift_remove(key).map(|value| (key.to_owned(), value)));
+    }
+    let definitions = schema.shift_remove("$defs");
+    let answers = match schema.shift_remove("oneOf") {
+        Some(Value::Array(branches)) => branches,
+        _ => vec![Value::Object(schema)],
+    };
+    let failed = json!({
+        "description": "It has no answer: it is asked again, and what is never answered is a missing reward and never a 0.",
+        "type": "object",
+        "properties": { "error": { "description": "Why, for the log." } },
+        "required": ["error"],
+    });
+    let branches = answers.into_iter().chain([failed]);
+    head.insert("oneOf".into(), branches.map(|branch| with_id(branch, true)).collect());
+    head.extend(definitions.map(|definitions| ("$defs".to_owned(), definitions)));
+    Value::Object(head)
+}
+
+/// With the number that names a question, which its answer repeats. Tools that are servers are asked without one.
+fn with_id(mut schema: Value, is_required: bool) -> Value {
+    let id = json!({ "description": "The question's number; an answer repeats it.", "type": "integer", "minimum": 0 });
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.shift_insert(0, "id".into(), id);
+    }
+    if let (true, Some(object)) = (is_required, schema.as_object_mut())
+        && let Value::Array(required) = object.entry("required").or_insert_with(|| json!([]))
+    {
+        required.insert(0, "id".into());
+    }
+    schema
+}
+
+/// A configuration as it is written: an agent may have less than it needs, as long as `[defaults.agent]` has the rest.
+fn config() -> Value {
+    let mut schema = read::<RunConfig>();
+    let Some(definitions) = schema.get_mut("$defs").and_then(Value::as_object_mut) else {
+        return schema;
+    };
+    let mut merged = BTreeSet::new();
+    reach("AgentConfig", definitions, &mut merged);
+    for name in &merged {
+        if let Some(definition) = definitions.get_mut(name).and_then(Value::as_object_mut) {
+            definition.shift_remove("required");
+        }
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        let defaults = json!({
+            "description": "Merged under every agent before it is read.",
+            "type": "object",
+            "properties": { "agent": { "$ref": "#/$defs/AgentConfig" } },
+            "additionalProperties": false,
+        });
+        properties.insert("defaults".into(), defaults);
+    }
+    schema
+}
+
+/// The definitions that this one is made of, itself among them.
+fn reach(name: &str, definitions: &Map<String, Value>, found: &mut BTreeSet<String>) {
+    if !found.insert(name.to_owned()) {
+        return;
+    }
+    let mut names = Vec::new();
+    if let Some(definition) = definitions.get(name) {
+        references(definition, &mut names);
+    }
+    for name in names {
+        reach(&name, definitions, found);
+    }
+}
+
+fn references(value: &Value, names: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let name = fields.get("$ref").and_then(Value::as_str);
+            names.extend(name.and_then(|name| name.strip_prefix("#/$defs/")).map(str::to_owned));
+            fields.values().for_each(|value| references(value, names));
+        }
+        Value::Array(values) => values.iter().for_each(|value| references(value, names)),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+#[path = "schema_tests.rs"]
+mod tests;

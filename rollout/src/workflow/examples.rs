@@ -1,0 +1,56 @@
+//! Worked examples for templates: `examples = { TEMPLATE = "FILE.jsonl" }`, or a list of tables in the file's place.
+
+use std::collections::BTreeMap;
+
+use minijinja::Value;
+
+use super::params::Params;
+
+/// What templates call them.
+pub(crate) const EXAMPLES: &str = "examples";
+
+/// Examples by the name of their template. What is wrong with them is noted.
+pub(crate) fn read(params: &mut Params<'_>, known: &[&str]) -> BTreeMap<String, Value> {
+    let mut read = BTreeMap::new();
+    for (name, given) in params.any_table(EXAMPLES) {
+        let key = format!("{EXAMPLES}.{name}");
+        if !known.contains(&name.as_str()) {
+            params.problem(
+                &key,
+                format!("there is no such template; known are: {}", known.join(", ")),
+            );
+            continue;
+        }
+        match one(given) {
+            Ok(examples) => drop(read.insert(name.clone(), examples)),
+            Err(why) => params.problem(&key, why),
+        }
+    }
+    read
+}
+
+/// A list that is not empty, of objects.
+fn one(given: &toml::Value) -> Result<Value, String> {
+    let list = match given {
+        toml::Value::String(path) => file(path)?,
+        toml::Value::Array(list) if list.iter().all(toml::Value::is_table) => {
+            list.iter().map(Value::from_serialize).collect()
+        }
+        other => return Err(format!("{other} is neither a file of JSON lines nor a list of tables")),
+    };
+    if list.is_empty() {
+        return Err("has no example: leave it out".into());
+    }
+    Ok(Value::from(list))
+}
+
+fn file(path: &str) -> Result<Vec<Value>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let read = |(number, line): (usize, &str)| {
+        let object: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(line).map_err(|error| format!("{path}, line {}: {error}", number + 1))?;
+        Ok(Value::from_serialize(object))
+    };
+    lines.map(read).collect()
+}
