@@ -154,6 +154,10 @@ fn one_client(mut config: RunConfig) -> RunConfig {
     for agent in config.workflow.roles.values_mut() {
         agent.clone_from(&first);
     }
+    let judges = config.graders.values_mut().filter_map(|grader| grader.judge.as_mut());
+    for judge in judges.filter(|judge| judge.agent.as_ref() == Some(&second)) {
+        judge.agent = Some(first.clone());
+    }
     config.agents.remove(&second);
     config.run.lead = Some(first);
     config.workflow.params.insert("clients".into(), "any".into());
@@ -230,6 +234,17 @@ mod tests {
         // Of a machine of which nothing is known, nothing is said.
         let (two, lack) = settle_within(config(auto), Processes::One, None).unwrap();
         assert_eq!((two.participants().len(), lack), (2, None));
+    }
+
+    #[test]
+    fn one_agent_judges_where_the_other_did() {
+        let mut two = config(str::to_owned);
+        let judge = serde_json::json!({"kind": "judge", "judge": {"agent": "b"}});
+        let judge = serde_json::from_value(judge).unwrap();
+        two.graders.insert("correct".into(), judge);
+        let one = one_client(two);
+        let judge = one.graders["correct"].judge.as_ref().unwrap();
+        assert_eq!(judge.agent, AgentName::new("a").ok());
     }
 
     #[test]

@@ -161,7 +161,8 @@ impl TasksConfig {
         })
     }
 
-    /// This configuration for another source: the keys stay, what chooses and orders the rows of the own source goes.
+    /// This configuration for another source: the keys stay, what chooses and orders the rows of the own source goes, and so do
+    /// the settings of its generator.
     #[must_use]
     pub fn on(&self, source: String) -> Self {
         Self {
@@ -169,6 +170,7 @@ impl TasksConfig {
             slice: None,
             filter: None,
             limit: None,
+            params: toml::Table::new(),
             curriculum: None,
             mix: Vec::new(),
             ..self.clone()

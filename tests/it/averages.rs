@@ -10,7 +10,7 @@ use tests::small::Small;
 use tests::trace::{audit, final_digest};
 
 const PATIENCE: Duration = Duration::from_secs(120);
-const STEPS: u64 = 16;
+const STEPS: u64 = 24;
 
 fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
@@ -56,19 +56,21 @@ fn trained(run: &Path) -> usize {
     lines.iter().filter(|line| line["kind"] == "train").count()
 }
 
-/// A run that is killed with -9 after so many batches, and gone on with each time.
+/// A run that is killed with -9 after so many more batches each time, and gone on with.
 fn killed(config: Small, after: &[usize]) -> (Program, PathBuf) {
     let program = program();
     let mut running = program.start(&["run", &write(&program, config)]);
     let run = program.run_folder();
+    let mut before = 0;
     for batches in after {
         wait_for("some batches", PATIENCE, || {
-            (trained(&run) >= *batches || !running.running()).then_some(())
+            (trained(&run) >= before + *batches || !running.running()).then_some(())
         });
         assert!(running.running(), "it ended before it was killed:\n{}", running.log());
         let status = Command::new("kill").args(["-9", &running.pid().to_string()]).status();
         assert!(status.unwrap().success());
         running.end(PATIENCE).expect("it is dead");
+        before = trained(&run);
         running = program.start(&["run", "--resume", run.to_str().unwrap()]);
     }
     running.finish(PATIENCE);
@@ -94,7 +96,7 @@ fn average_of(run: &Path, agent: &str, file: &str) -> Vec<u8> {
 
 fn goes_on_as_if_nothing_had_happened(config: impl Fn() -> Small, file: &str) {
     let (_clean, clean) = undisturbed(config());
-    let (_killed, broken) = killed(config(), &[3, 9]);
+    let (_killed, broken) = killed(config(), &[3, 6]);
     assert_eq!(ends(&broken), ends(&clean));
     for agent in ["a", "b"] {
         assert!(

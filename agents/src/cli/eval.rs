@@ -96,7 +96,8 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     };
     let sets = sets(args, &config)?;
     // Before hours of play: a place that cannot be written.
-    for path in [&args.json, &args.pass_rates].into_iter().flatten() {
+    let partial = args.pass_rates.as_deref().map(beside);
+    for path in [&args.json, &partial].into_iter().flatten() {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
     let chosen = chosen(args, &config)?;
@@ -122,12 +123,15 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
             measured.extend(found);
         }
         println!("{INTERVALS}");
-        if let Some(path) = &args.pass_rates {
+        if let Some((path, partial)) = args.pass_rates.as_ref().zip(partial.as_ref()) {
             let rates = measured
                 .iter()
                 .flat_map(|one| pass_rates::of(&one.conversations, &one.keys));
             let text = pass_rates::lines(&rates.collect::<Vec<_>>())?;
-            std::fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+            // A run may read the file of an earlier measurement: it is whole at any time.
+            std::fs::write(partial, text)
+                .and_then(|()| std::fs::rename(partial, path))
+                .with_context(|| format!("writing {}", path.display()))?;
         }
         let all_failed = measured.iter().all(|one| one.score.rows.is_empty());
         if let Some(path) = &args.json {
@@ -150,6 +154,16 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         anyhow::ensure!(!all_failed, "every conversation failed: the log says why");
         Ok(())
     })
+}
+
+/// Where the file is written until it is whole; what is no file (a pipe, a terminal) is written to itself.
+fn beside(path: &Path) -> PathBuf {
+    if path.exists() && !path.is_file() {
+        return path.to_owned();
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
 }
 
 /// The run that `RUN`, `RUN@N` or `RUN@initial` is about.

@@ -114,7 +114,8 @@ fn data_set(file: &std::path::Path) -> Option<&str> {
     (known && !file.exists()).then_some(text)
 }
 
-/// The tasks of a data set, each once, as lines.
+/// The tasks of a data set, each once, as lines. Rows without ids get the ids that lines without ids get, so that they meet no id
+/// of the run's own tasks, nor of another data set.
 fn rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Vec<u8>> {
     let tasks = match config {
         Some(config) => config.tasks.on(source.to_owned()),
@@ -122,7 +123,8 @@ fn rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Vec<u8>> {
     };
     let found = TaskSource::open(&tasks, 0).map_err(|error| Usage::new(format!("{error:#}")))?;
     let mut text = Vec::new();
-    for task in found.into_iter().flat_map(|mut found| found.each().collect::<Vec<_>>()) {
+    let Some(mut found) = found else { return Ok(text) };
+    for task in found.rows() {
         text.extend(broker::codec::encode_json(&task?));
         text.push(b'\n');
     }
@@ -294,6 +296,28 @@ mod tests {
             workflow: None,
             config: None,
         }
+    }
+
+    #[test]
+    fn rows_without_ids_bring_none_and_are_read_whatever_the_generator_of_the_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("more.jsonl");
+        std::fs::write(
+            &path,
+            "{\"prompt\": \"1+1=\", \"label\": 2}\n{\"prompt\": \"1+2=\", \"label\": 3}\n",
+        )
+        .unwrap();
+        let text = include_str!("../../../configs/arithmetic.toml");
+        let mut config = RunConfig::parse(text, std::path::Path::new("a.toml")).unwrap();
+        config.tasks.params.insert("max".into(), toml::Value::from(9));
+        let found = rows(&format!("jsonl:{}", path.display()), Some(&config)).unwrap();
+        let lines: Vec<serde_json::Value> = found
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.get("id").is_none()), "{lines:?}");
     }
 
     #[tokio::test]

@@ -57,7 +57,7 @@ pub struct TestArgs {
     /// The run under whose name they listen (DYAD_RUN)
     #[arg(long, default_value = "workflow-test", value_name = "RUN")]
     pub run: String,
-    /// How long remote participants that do not listen yet are waited for
+    /// How long remote participants that do not listen, or no longer, are waited for
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub wait: configs::HumanDuration,
     /// As JSON, one conversation a line

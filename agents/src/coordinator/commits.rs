@@ -12,6 +12,7 @@ use broker::protocol::inference::SharedTurn;
 use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, turn_key};
 use broker::store::{Committed, Record, StoreError};
 use futures_util::future::join_all;
+use rollout::workflow::{Workflow, player};
 use tokio::time::Instant;
 
 use super::actor::{CommitDone, Coordinator, Input, Open, Purpose};
@@ -169,6 +170,10 @@ impl Coordinator {
     }
 
     fn apply(&mut self, group: GroupId, results: Vec<(TurnKey, TurnResult)>, shared: &mut Vec<SharedTurn>) {
+        let Some(purpose) = self.open.get(&group).map(|open| open.purpose) else {
+            return;
+        };
+        let host = self.host_of(purpose).clone();
         let Some(open) = self.open.get_mut(&group) else { return };
         // What workflows and graders make of a text may end the process.
         self.strikes.begin([group]);
@@ -177,7 +182,7 @@ impl Coordinator {
                 TurnOutcome::Done(generation) => {
                     self.counters.turns += u64::from(open.purpose == Purpose::Train);
                     self.counters.tokens += generation.output_ids.len() as u64;
-                    let view = shared_turn(&self.env, group, open, &key, &generation);
+                    let view = shared_turn((&*self.env, host.workflow()), group, open, &key, &generation);
                     match open.run.on_result(key, generation) {
                         Ok(()) => shared.extend(view),
                         Err(refusal) => tracing::debug!(%group, %refusal, "a committed turn changes nothing"),
@@ -189,7 +194,10 @@ impl Coordinator {
                         open.bury(reason);
                     } else {
                         let over = open.run.on_failure(&key, &reason, retry);
-                        if open.purpose == Purpose::Train {
+                        // One that nobody wants any more is neither asked for again nor lost.
+                        if let Some(over) = over
+                            && open.purpose == Purpose::Train
+                        {
                             let place = (key.role.clone(), failure::code(&reason));
                             let failures = self.failures.entry(place).or_default();
                             *(if over {
@@ -255,8 +263,15 @@ pub(super) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
     }
 }
 
-fn shared_turn(env: &super::Env, group: GroupId, open: &Open, key: &TurnKey, made: &Generation) -> Option<SharedTurn> {
-    let agent = rollout::workflow::player(&env.config.workflow, &*env.workflow, &key.role)?.agent;
+/// A turn as onlookers see it; of a group that is played by this workflow.
+fn shared_turn(
+    (env, workflow): (&super::Env, &dyn Workflow),
+    group: GroupId,
+    open: &Open,
+    key: &TurnKey,
+    made: &Generation,
+) -> Option<SharedTurn> {
+    let agent = player(&env.config.workflow, workflow, &key.role)?.agent;
     let tokens = made.output_ids.len() as u32;
     Some(SharedTurn {
         group,

@@ -38,12 +38,12 @@ pub struct Evals {
     last_done: bool,
     /// An evaluation has reached `eval.stop_at`.
     pub reached: bool,
-    current: Option<Current>,
+    pub(super) current: Option<Current>,
 }
 
 /// What an evaluation does, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// Every task once, greedy.
     Conversations,
     /// Every task several times, sampled: what the most say.
@@ -54,14 +54,14 @@ enum Stage {
     Suites,
 }
 
-struct Current {
-    found: Evaluation,
-    stage: Stage,
-    left: usize,
+pub(super) struct Current {
+    pub(super) found: Evaluation,
+    pub(super) stage: Stage,
+    pub(super) left: usize,
     failed: u64,
     /// What the solver answered, by task, for a pool that is not chosen yet: in no order of arrival.
     solutions: BTreeMap<String, (Task, String)>,
-    program: Program,
+    pub(super) program: Program,
 }
 
 impl Evals {
@@ -96,6 +96,13 @@ impl Evals {
         self.last_done |= evaluation.last;
         let success = evaluation.mean("success");
         self.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
+    }
+
+    /// Which evaluation one at this step is, counted in multiples of `every`, and which one was made last.
+    fn number(&self, step: u64) -> (u64, Option<u64>) {
+        let this = step.checked_div(self.every).unwrap_or(0);
+        let next = self.next.checked_div(self.every);
+        (this, next.and_then(|next| next.checked_sub(1)))
     }
 
     /// Whether one is due at this step of the lead agent.
@@ -135,7 +142,8 @@ impl Coordinator {
         let step = self.lead_step();
         let last = self.run.phase == RunPhase::Draining;
         let tasks = self.evals.tasks.clone();
-        let program = Program::of(&self.evals.suites, step, self.evals.every, last);
+        let (this, before) = self.evals.number(step);
+        let program = Program::of(&self.evals.suites, this, before, last);
         self.evals.current = Some(Current {
             found: Evaluation {
                 step,
@@ -209,27 +217,6 @@ impl Coordinator {
                     }
                 }
             }
-        }
-    }
-
-    /// Begins the next chunk of the suites that are due; false when there is none.
-    fn start_suites(&mut self) -> bool {
-        let Some(current) = self.evals.current.as_mut() else {
-            return false;
-        };
-        current.stage = Stage::Suites;
-        let (step, mut program) = (current.found.step, std::mem::take(&mut current.program));
-        let begun = self.start_part(step, &mut program);
-        self.keep(program);
-        if let Some(current) = self.evals.current.as_mut() {
-            current.left = begun;
-        }
-        begun > 0
-    }
-
-    fn keep(&mut self, program: Program) {
-        if let Some(current) = self.evals.current.as_mut() {
-            current.program = program;
         }
     }
 

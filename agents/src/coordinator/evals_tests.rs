@@ -30,10 +30,16 @@ fn what_was_evaluated_before_a_restart_is_not_evaluated_again() {
         before.flush();
     };
     assert!(open(&folder, &config).due(0), "nothing was evaluated");
+    assert_eq!(open(&folder, &config).number(0), (0, None));
     write(evaluation(0, false, 0.1));
     write(evaluation(20, false, 0.2));
     let evals = open(&folder, &config);
     assert!(!evals.due(20) && !evals.due(29) && evals.due(30));
+    assert_eq!(
+        evals.number(45),
+        (4, Some(2)),
+        "which suites are due goes on from there"
+    );
     assert!(evals.last_is_due() && !evals.reached);
     write(evaluation(30, false, 0.95));
     assert!(open(&folder, &config).reached, "the goal stays reached");

@@ -10,6 +10,7 @@ use rollout::group::{MemberEnd, Rules, RunSpec};
 use rollout::workflow::Workflow;
 
 use super::actor::{Coordinator, Open, Purpose};
+use super::evals::Stage;
 use crate::eval::play::{self, Played};
 use crate::eval::score::{self, Conversation};
 use crate::eval::suites::{self, Set};
@@ -67,16 +68,17 @@ impl Suite {
         wanted.map(open).collect()
     }
 
-    /// Whether it belongs to the evaluation at this step: each `self.every`-th, the first among them, and the last one.
-    fn is_due(&self, step: u64, evaluations: u64, last: bool) -> bool {
-        last || step.checked_div(evaluations).unwrap_or(0).is_multiple_of(self.every)
+    /// Whether it belongs to the `this`-th evaluation after the one that was made `before`: to the first, to the last, and
+    /// wherever a multiple of `self.every` was reached in between. A late one so skips none.
+    fn is_due(&self, this: u64, before: Option<u64>, last: bool) -> bool {
+        last || before.is_none_or(|before| this / self.every > before / self.every)
     }
 }
 
 impl Program {
-    /// What the evaluation at this step plays; `evaluations` are that many steps apart.
-    pub(super) fn of(suites: &[Suite], step: u64, evaluations: u64, last: bool) -> Self {
-        let due = |(_, suite): &(usize, &Suite)| suite.is_due(step, evaluations, last);
+    /// What the `this`-th evaluation plays, where `before` is the number of the one made last.
+    pub(super) fn of(suites: &[Suite], this: u64, before: Option<u64>, last: bool) -> Self {
+        let due = |(_, suite): &(usize, &Suite)| suite.is_due(this, before, last);
         let parts = suites.iter().enumerate().filter(due).flat_map(|(at, suite)| {
             let (tasks, samples) = (suite.set.tasks.len(), suite.set.samples);
             let sampled = if samples > 0 {
@@ -144,8 +146,29 @@ impl Coordinator {
         }
     }
 
+    /// Begins the next chunk of the suites that are due; false when there is none.
+    pub(super) fn start_suites(&mut self) -> bool {
+        let Some(current) = self.evals.current.as_mut() else {
+            return false;
+        };
+        current.stage = Stage::Suites;
+        let (step, mut program) = (current.found.step, std::mem::take(&mut current.program));
+        let begun = self.start_part(step, &mut program);
+        self.keep(program);
+        if let Some(current) = self.evals.current.as_mut() {
+            current.left = begun;
+        }
+        begun > 0
+    }
+
+    pub(super) fn keep(&mut self, program: Program) {
+        if let Some(current) = self.evals.current.as_mut() {
+            current.program = program;
+        }
+    }
+
     /// Begins the next chunk of the evaluation under way; answers how many groups it has, none when all are played.
-    pub(super) fn start_part(&mut self, step: u64, program: &mut Program) -> usize {
+    fn start_part(&mut self, step: u64, program: &mut Program) -> usize {
         let Some(Part {
             suite: at,
             greedy,

@@ -33,13 +33,20 @@ fn suite(every: u64, samples: u16) -> Suite {
 #[tokio::test]
 async fn a_suite_is_due_at_the_first_evaluation_at_each_nth_and_at_the_last() {
     let suites = [suite(3, 2)];
-    let plays = |step, last| Program::of(&suites, step, 10, last).parts.len();
+    let plays = |this, before, last| Program::of(&suites, this, before, last).parts.len();
     // One chunk greedy, one sampled.
-    assert_eq!((plays(0, false), plays(10, false), plays(29, false)), (2, 0, 0));
-    // An asynchronous run may come to its evaluation late: the same one all the same.
-    assert_eq!((plays(30, false), plays(34, false), plays(40, false)), (2, 2, 0));
-    assert_eq!(plays(41, true), 2);
+    assert_eq!(plays(0, None, false), 2);
+    assert_eq!((plays(1, Some(0), false), plays(2, Some(1), false)), (0, 0));
+    assert_eq!((plays(3, Some(2), false), plays(4, Some(3), false)), (2, 0));
+    // An asynchronous run may come to its evaluation so late that others fall out: the suite's turn does not.
+    assert_eq!((plays(4, Some(2), false), plays(5, Some(4), false)), (2, 0));
+    assert_eq!((plays(8, Some(5), false), plays(10, Some(8), false)), (2, 2));
+    assert_eq!(plays(4, Some(4), true), 2);
     // Without evaluations on the way there is the last one alone.
-    assert_eq!(Program::of(&suites, 7, 0, true).parts.len(), 2);
-    assert_eq!(Program::of(&[suite(1, 0)], 0, 10, false).parts.len(), 1, "greedy alone");
+    assert_eq!(plays(0, None, true), 2);
+    assert_eq!(
+        Program::of(&[suite(1, 0)], 0, None, false).parts.len(),
+        1,
+        "greedy alone"
+    );
 }

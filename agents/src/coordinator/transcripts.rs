@@ -39,7 +39,10 @@ impl Coordinator {
             MemberEnd::Ended { outcome, turns } => {
                 let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
                 transcript.status = if cut { "truncated" } else { "completed" }.into();
-                transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
+                transcript.turns = turns
+                    .iter()
+                    .map(|(key, made)| self.turn(open.purpose, key, made))
+                    .collect();
                 transcript.metrics = outcome
                     .metrics
                     .iter()
@@ -51,15 +54,15 @@ impl Coordinator {
         transcript
     }
 
-    fn turn(&self, key: &TurnKey, made: &Generation) -> TranscriptTurn {
-        let player = player(&self.env.config.workflow, &*self.env.workflow, &key.role);
+    fn turn(&self, purpose: Purpose, key: &TurnKey, made: &Generation) -> TranscriptTurn {
+        let player = player(&self.env.config.workflow, self.workflow_of(purpose), &key.role);
         let newest = made.spans.last().map_or(made.oldest_kv, |span| span.version);
         TranscriptTurn {
             role: key.role.to_string(),
             seat: key.seat,
             turn: key.turn,
             agent: player.map_or_else(
-                || self.host.kind(&key.role).to_owned(),
+                || self.host_of(purpose).kind(&key.role).to_owned(),
                 |player| player.agent.to_string(),
             ),
             text: made.text.clone(),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use actix::{AsyncContext, Context};
 use broker::bus::{Outgoing, PublishError};
 use broker::codec;
-use broker::ids::{Digest, GroupId, RequestId};
+use broker::ids::{Digest, GroupId, RequestId, TurnKey};
 use broker::protocol::Kind;
 use broker::protocol::turn::{Prompt, ResultFrame, Sampling, TurnFrame};
 use broker::{AgentName, RoleName};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use rollout::workflow::player;
 
-use super::actor::{Coordinator, Input, Purpose, WaveState};
+use super::actor::{Coordinator, Input, Open, Purpose, WaveState};
 use super::frames::{self, Wanted};
 use super::hosted::Hosted;
 use super::io;
@@ -68,7 +68,11 @@ impl Coordinator {
                         messages,
                     });
                 } else {
-                    wanted.extend(self.address(group, one));
+                    let key = one.key.clone();
+                    match self.address(group, one) {
+                        Some(one) => wanted.push(one),
+                        None => self.unplayed(group, &key),
+                    }
                 }
             }
         }
@@ -88,6 +92,14 @@ impl Coordinator {
                 .open
                 .values()
                 .all(|open| open.run.outstanding() == 0 && open.committing == 0)
+    }
+
+    /// Nobody would ever answer: the conversation has failed.
+    fn unplayed(&mut self, group: GroupId, key: &TurnKey) {
+        let Some(open) = self.open.get_mut(&group) else { return };
+        tracing::error!(%group, member = key.member, role = %key.role, "no agent plays the role");
+        open.run.give_up(key.member, format!("no agent plays {}", key.role));
+        self.dirty.insert(group);
     }
 
     fn address(&self, group: GroupId, one: rollout::group::Wanted) -> Option<Wanted> {
@@ -197,17 +209,23 @@ impl Coordinator {
             return;
         }
         let env = self.env.clone();
-        let agent = |role: &RoleName| player(&env.config.workflow, &*env.workflow, role).map(|player| player.agent);
-        let may_ask = |role: &RoleName| agent(role).is_some_and(|agent| alive.contains(&agent));
-        for (group, open) in &mut self.open {
-            if open.run.outstanding() == 0 || open.moved.elapsed() <= SILENT {
+        let is_silent = |open: &Open| open.run.outstanding() > 0 && open.moved.elapsed() > SILENT;
+        let silent = self.open.iter().filter(|(_, open)| is_silent(open));
+        let silent: Vec<(GroupId, Purpose)> = silent.map(|(group, open)| (*group, open.purpose)).collect();
+        for (group, purpose) in silent {
+            // Of the group's own workflow: a suite may have a judge that the run has not.
+            let host = self.host_of(purpose).clone();
+            let agent =
+                |role: &RoleName| player(&env.config.workflow, host.workflow(), role).map(|player| player.agent);
+            let may_ask = |role: &RoleName| agent(role).is_some_and(|agent| alive.contains(&agent));
+            let Some(open) = self.open.get_mut(&group) else {
                 continue;
-            }
+            };
             let lost = open.run.requeue_roles(may_ask);
             if lost > 0 {
                 tracing::warn!(%group, lost, "turns are silent; asking again");
                 open.moved = Instant::now();
-                self.dirty.insert(*group);
+                self.dirty.insert(group);
             }
         }
     }

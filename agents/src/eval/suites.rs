@@ -54,12 +54,23 @@ pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Re
 /// The tasks of `[tasks]` that are trained on, each once, whatever the curriculum: to measure pass rates.
 ///
 /// # Errors
-/// A run without tasks of its own, a source that cannot be read.
+/// A run without tasks of its own, a generator without a limit, a source that cannot be read.
 pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Result<Set> {
     let own = TasksConfig {
         curriculum: None,
         ..config.tasks.clone()
     };
+    let endless = own.source.starts_with("generator:") && own.limit.is_none()
+        || own
+            .mix
+            .iter()
+            .any(|one| one.source.starts_with("generator:") && one.limit.is_none());
+    if endless {
+        let problem = "a generator makes as many tasks as there can be: each once is more than can be played";
+        return Err(Usage::new(problem)
+            .hint("set tasks.limit (in a mix, limit of the generator's [[tasks.mix]])")
+            .into());
+    }
     let source = TaskSource::open(&own, config.run.seed)?;
     let Some(mut source) = source else {
         let problem = "tasks.source = \"queue\" has no tasks before they are published";
@@ -280,6 +291,16 @@ mod tests {
             "{:?}",
             said(&signal)
         );
+    }
+
+    #[test]
+    fn a_generators_own_tasks_are_played_only_up_to_a_limit() {
+        let (_folder, mut config) = config("");
+        config.tasks.limit = None;
+        let error = of_own(&config, 0, 1.0).err().unwrap();
+        assert!(error.to_string().contains("a generator makes"), "{error:#}");
+        config.tasks.limit = Some(3);
+        assert_eq!(of_own(&config, 0, 1.0).unwrap().tasks.len(), 3);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use broker::bus::{Bus, BusError, BusHealth, Consumer, Delivery, Outgoing, PublishError, heard};
@@ -60,6 +60,8 @@ pub struct Line {
     /// Questions without an answer, by correlation id.
     asked: StdMutex<HashMap<String, Asked>>,
     presence: BTreeMap<ParticipantName, Mutex<Presence>>,
+    /// For how long a question waits for a participant that is not there; for ever if not set.
+    absence: OnceLock<HumanDuration>,
 }
 
 struct Asked {
@@ -109,9 +111,15 @@ impl Line {
                 .into_iter()
                 .map(|name| (name, Mutex::new(Presence::new())))
                 .collect(),
+            absence: OnceLock::new(),
         });
         tokio::spawn(line.clone().listen(consumer));
         Ok(Some(line))
+    }
+
+    /// From now on a question whose participant is away for this long has failed. The first call counts.
+    pub fn bear_absence(&self, limit: HumanDuration) {
+        let _ = self.absence.set(limit);
     }
 
     /// Asks what comes, one thing at a time, until nobody can ask any more.
@@ -180,7 +188,8 @@ impl Line {
         }
     }
 
-    /// Waits for an answer; time counts while a copy of the participant is there to answer.
+    /// Waits for an answer; time counts while a copy of the participant is there to answer, and else towards the bound on
+    /// its absence.
     async fn wait(
         &self,
         name: &ParticipantName,
@@ -188,12 +197,19 @@ impl Line {
         mut answered: oneshot::Receiver<Bytes>,
     ) -> Result<Bytes, String> {
         let mut left = limit.0;
+        let mut away = Duration::ZERO;
         while !left.is_zero() {
             let step = left.min(LOOK);
             match tokio::time::timeout(step, &mut answered).await {
                 Ok(answer) => return answer.map_err(|_| "the broker is closed".into()),
-                Err(_) if self.is_there(name).await => left -= step,
-                Err(_) => {}
+                Err(_) if self.is_there(name).await => {
+                    left -= step;
+                    away = Duration::ZERO;
+                }
+                Err(_) => away += step,
+            }
+            if let Some(limit) = self.absence.get().filter(|limit| away >= limit.0) {
+                return Err(format!("nobody has listened for {limit}"));
             }
         }
         Err(format!("no answer within {limit}"))

@@ -152,6 +152,10 @@ pub trait Bus: Send + Sync {
     async fn listeners(&self, _queue: &Queue) -> Option<u64> {
         None
     }
+    /// Whether there is such a queue, whoever made it. An error: not known.
+    async fn exists(&self, queue: &Queue) -> Result<bool, BusError> {
+        Ok(self.depth(queue).await.is_some())
+    }
     /// Takes a queue away, with what lies in it. One that is not there is none to take away.
     async fn delete_queue(&self, _queue: &Queue) -> Result<(), BusError> {
         Ok(())

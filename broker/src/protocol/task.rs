@@ -54,7 +54,7 @@ impl Prompt {
 #[serde(deny_unknown_fields)]
 pub struct Task {
     /// Names the task within the run; the same id is done once. Without one, the AMQP `message_id` or else the body's
-    /// hash is used.
+    /// hash is used. At most 200 bytes of UTF-8, which may be fewer characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_TASK_ID), regex(pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$"))]
     pub id: Option<String>,

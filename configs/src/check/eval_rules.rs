@@ -75,6 +75,9 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
 }
 
 fn suites(config: &RunConfig, report: &mut Report) {
+    // Without tasks of its own, `[eval]` takes some of the generator's, and only where it evaluates on the way.
+    let evaluates =
+        config.eval.source.is_some() || (config.eval.every > 0 && config.tasks.source.starts_with("generator:"));
     for (name, suite) in &config.eval.suites {
         let key = |key: &str| format!("eval.suites.{name}.{key}");
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
@@ -104,10 +107,10 @@ fn suites(config: &RunConfig, report: &mut Report) {
             "is 0: write 1 for every evaluation of the run, 5 for each fifth, or leave it out for none",
         );
         report.when(
-            suite.every.is_some() && config.eval.source.is_none() && !config.tasks.source.starts_with("generator:"),
+            suite.every.is_some() && !evaluates,
             key("every"),
-            &["eval.source", "tasks.source"],
-            "is for runs that evaluate: give eval.source, beside which suites are played, or leave it out",
+            &["eval.source", "eval.every", "tasks.source"],
+            "is for runs that evaluate: give eval.source, or eval.every with a generator, or leave it out",
         );
         report.when(
             suite.every.is_some() && FIGURES.contains(&name.as_str()),

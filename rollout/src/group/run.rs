@@ -179,17 +179,17 @@ impl GroupRun {
     }
 
     /// A turn failed. It is wanted again, unless `retry` is false or its tries are spent: then its conversation has
-    /// failed. Answers whether it failed.
-    pub fn on_failure(&mut self, key: &TurnKey, reason: &str, retry: bool) -> bool {
+    /// failed. Answers whether it failed; `None` if the turn was not wanted any more, and nothing has changed.
+    pub fn on_failure(&mut self, key: &TurnKey, reason: &str, retry: bool) -> Option<bool> {
         if !self.is_wanted(key) {
-            return false;
+            return None;
         }
         self.in_flight.remove(key);
         let strikes = self.failures.entry(key.clone()).or_default();
         *strikes += 1;
         let tries = self.spec.retries.max(1);
         if retry && *strikes < tries {
-            return false;
+            return Some(false);
         }
         let after = if retry {
             format!("{reason} (the last of {tries} tries)")
@@ -197,7 +197,7 @@ impl GroupRun {
             reason.to_owned()
         };
         self.give_up(key.member, after);
-        true
+        Some(true)
     }
 
     /// Gives one conversation up.

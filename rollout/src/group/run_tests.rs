@@ -226,15 +226,19 @@ fn a_result_counts_once_and_only_where_it_is_wanted() {
 fn a_failed_turn_is_asked_again_until_its_tries_are_spent() {
     let mut run = GroupRun::new(spec(2, 1));
     let wanted = run.take_wanted();
-    assert!(!run.on_failure(&wanted[0].key, "no memory", true));
+    assert_eq!(run.on_failure(&wanted[0].key, "no memory", true), Some(false));
     assert_eq!(run.take_wanted(), wanted[..1], "the same request with the same seed");
-    assert!(run.on_failure(&wanted[0].key, "no memory", true));
-    assert!(
-        !run.on_failure(&wanted[0].key, "no memory", true),
+    assert_eq!(run.on_failure(&wanted[0].key, "no memory", true), Some(true));
+    assert_eq!(
+        run.on_failure(&wanted[0].key, "no memory", true),
+        None,
         "its conversation has ended"
     );
     assert_eq!(run.wanted().len(), 2, "only the other conversation goes on");
-    assert!(run.on_failure(&wanted[2].key, "the context is too long", false));
+    assert_eq!(
+        run.on_failure(&wanted[2].key, "the context is too long", false),
+        Some(true)
+    );
     assert!(run.is_done());
     let reasons: Vec<_> = run
         .finish()
@@ -255,10 +259,10 @@ fn a_failed_turn_is_asked_again_until_its_tries_are_spent() {
 fn a_success_clears_the_strikes_of_its_turn_alone() {
     let mut run = GroupRun::new(spec(1, 1));
     let wanted = run.take_wanted();
-    assert!(!run.on_failure(&wanted[0].key, "x", true));
-    assert!(!run.on_failure(&wanted[1].key, "x", true));
+    assert_eq!(run.on_failure(&wanted[0].key, "x", true), Some(false));
+    assert_eq!(run.on_failure(&wanted[1].key, "x", true), Some(false));
     run.on_result(wanted[0].key.clone(), answer(&wanted[0])).unwrap();
-    assert!(run.on_failure(&wanted[1].key, "x", true));
+    assert_eq!(run.on_failure(&wanted[1].key, "x", true), Some(true));
 }
 
 #[test]

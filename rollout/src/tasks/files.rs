@@ -104,21 +104,22 @@ pub(super) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-/// The name of the file without what it ends with; of a pattern in a folder, the folder's.
+/// The name of the file without what it ends with; of a pattern in a folder, the folder's; `tasks` where there is none.
 fn name_of(path: &Path) -> String {
     let file = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let mut name = file(path);
-    if name.contains(['*', '?', '[']) {
+    if name.contains(['*', '?', '[']) && !path.exists() {
         name = path.parent().map(file).unwrap_or_default();
     }
     if ["gz", "zst"].iter().any(|end| name.ends_with(&format!(".{end}"))) {
         name = stem(&name);
     }
-    stem(&name)
+    let name: String = stem(&name)
         .chars()
         .filter(|c| !c.is_control())
         .take(MAX_TASK_ID / 8)
-        .collect()
+        .collect();
+    if name.is_empty() { "tasks".to_owned() } else { name }
 }
 
 fn stem(name: &str) -> String {
@@ -140,10 +141,14 @@ mod tests {
             ("data/math.v2.jsonl.gz", "math.v2"),
             ("data/train-*.parquet", "data"),
             ("/data/gsm8k", "gsm8k"),
-            ("*.parquet", ""),
+            ("*.parquet", "tasks"),
         ] {
             assert_eq!(name_of(Path::new(path)), name, "{path}");
         }
+        let folder = tempfile::tempdir().unwrap();
+        let literal = folder.path().join("tasks[1].jsonl");
+        std::fs::write(&literal, "").unwrap();
+        assert_eq!(name_of(&literal), "tasks[1]", "a file that is there is no pattern");
     }
 
     #[test]

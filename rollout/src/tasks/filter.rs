@@ -3,20 +3,153 @@
 use std::collections::BTreeSet;
 
 use minijinja::value::Value as Operand;
-use minijinja::{Environment, Expression, UndefinedBehavior};
+use minijinja::{Environment, Error, ErrorKind, Expression, UndefinedBehavior};
 use serde_json::{Map, Value};
 
 use super::keys::{lookup, missing};
 
 /// Under this name an expression finds the whole row, for keys that are no names: `row["q.x"]`.
 const ROW: &str = "row";
+/// What `<`, `<=`, `>` and `>=` become. The language itself orders values of different kinds by their kinds: every text would be above every
+/// number, and null below.
+const COMPARED: &str = "__dyad_compared";
 
 /// What expressions are compiled in; the filter borrows it.
 pub(super) fn environment() -> Environment<'static> {
     let mut environment = Environment::new();
     environment.set_undefined_behavior(UndefinedBehavior::Strict);
     environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    environment.add_function(COMPARED, compared);
     environment
+}
+
+/// `left < right` and the like; an error unless both are numbers, texts, or otherwise of one kind. `shown` is how they are written.
+fn compared(op: String, left: Operand, right: Operand, shown: String, other: String) -> Result<bool, Error> {
+    if left.kind() != right.kind() || left.is_none() || left.is_undefined() {
+        let what = |value: &Operand| {
+            let text: String = format!("{value:?}").chars().take(60).collect();
+            format!("{text}, a value of kind {}", value.kind())
+        };
+        let message = format!(
+            "{shown} {op} {other} compares {shown} ({}) with {other} ({}): only values of one kind have an order; choose rows by \
+             their kind first (`{shown} is number and ...`), or convert (`{shown}|int`)",
+            what(&left),
+            what(&right)
+        );
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    }
+    Ok(match op.as_str() {
+        "<" => left < right,
+        "<=" => left <= right,
+        ">" => left > right,
+        _ => left >= right,
+    })
+}
+
+/// A word, a sign or a text of an expression, and where it stands.
+#[derive(Debug, Clone, Copy)]
+struct Token<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl Token<'_> {
+    fn is_order(self) -> bool {
+        ["<", "<=", ">", ">="].contains(&self.text)
+    }
+
+    /// What binds less than a comparison, or as much.
+    fn is_border(self) -> bool {
+        let words = ["and", "or", "not", "if", "else", "in", "==", "!=", "=", ",", ":"];
+        self.is_order() || words.contains(&self.text)
+    }
+}
+
+fn tokens(text: &str) -> Vec<Token<'_>> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
+        let length = if first == '"' || first == '\'' {
+            let mut escaped = false;
+            let end = rest.char_indices().skip(1).find(|(_, c)| {
+                let ends = *c == first && !escaped;
+                escaped = *c == '\\' && !escaped;
+                ends
+            });
+            end.map_or(rest.len(), |(end, _)| end + 1)
+        } else if first.is_alphanumeric() || first == '_' {
+            rest.find(|c: char| !(c.is_alphanumeric() || c == '_'))
+                .unwrap_or(rest.len())
+        } else if ["<=", ">=", "==", "!="].iter().any(|sign| rest.starts_with(sign)) {
+            2
+        } else {
+            first.len_utf8()
+        };
+        if !first.is_whitespace() {
+            found.push(Token {
+                text: &rest[..length],
+                at,
+            });
+        }
+        at += length;
+    }
+    found
+}
+
+/// The expression with its comparisons of order as calls of [`COMPARED`], so that what is never reached (`x is number and x > 3`) is not judged.
+fn with_kinds(text: &str) -> String {
+    let mut text = text.to_owned();
+    while let Some(next) = replaced(&text) {
+        text = next;
+    }
+    text
+}
+
+/// With the first comparison replaced that has none inside; `None` if there is none left.
+fn replaced(text: &str) -> Option<String> {
+    let tokens = tokens(text);
+    (0..tokens.len()).filter(|at| tokens[*at].is_order()).find_map(|at| {
+        let left = operand(tokens[..at].iter().rev(), [")", "]", "}"], ["(", "[", "{"])?;
+        let right = operand(tokens[at + 1..].iter(), ["(", "[", "{"], [")", "]", "}"])?;
+        let (first, last) = (tokens[at - left], tokens[at + right]);
+        let end = last.at + last.text.len();
+        let op = tokens[at].text;
+        let left = text[first.at..tokens[at].at].trim();
+        let right = text[tokens[at].at + op.len()..end].trim();
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        let call = format!(
+            "{COMPARED}({}, {left}, {right}, {}, {})",
+            quoted(op),
+            quoted(left),
+            quoted(right)
+        );
+        Some(format!("{}{call}{}", &text[..first.at], &text[end..]))
+    })
+}
+
+/// How many tokens an operand has, going away from its sign; `None` if it has none, or a comparison inside.
+fn operand<'a, 't: 'a>(
+    tokens: impl Iterator<Item = &'a Token<'t>>,
+    opening: [&str; 3],
+    closing: [&str; 3],
+) -> Option<usize> {
+    let (mut count, mut depth) = (0, 0);
+    for token in tokens {
+        if depth == 0 && (token.is_border() || closing.contains(&token.text)) {
+            break;
+        }
+        if token.is_order() {
+            return None;
+        }
+        if opening.contains(&token.text) {
+            depth += 1;
+        } else if closing.contains(&token.text) {
+            depth -= 1;
+        }
+        count += 1;
+    }
+    (count > 0).then_some(count)
 }
 
 /// A compiled expression.
@@ -32,6 +165,8 @@ impl<'a> Filter<'a> {
         let expression = environment
             .compile_expression_owned(text.to_owned())
             .map_err(|error| format!("{text:?} is no expression: {error}"))?;
+        let judged = environment.compile_expression_owned(with_kinds(text));
+        let judged = judged.map_err(|error| format!("{text:?} is not understood: {error}"))?;
         let functions: BTreeSet<&str> = environment.globals().map(|(name, _)| name).collect();
         // Who asks whether a key is there, or what to take instead, may name one that is not.
         let asks = ["defined", "default("].iter().any(|word| text.contains(word));
@@ -40,7 +175,10 @@ impl<'a> Filter<'a> {
             !asks && first != ROW && !functions.contains(first)
         });
         let needed = needed.collect();
-        Ok(Self { expression, needed })
+        Ok(Self {
+            expression: judged,
+            needed,
+        })
     }
 
     /// Whether the expression is true of the row.
@@ -107,6 +245,37 @@ mod tests {
             ("range(5)|length > 4", true),
         ] {
             assert_eq!(judge(text, &row), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_values_of_one_kind_are_ordered() {
+        let row = json!({"level": "Level 5", "n": 3, "f": 2.5, "none": null, "o": {"s": "7", "list": [1, 2]}});
+        for (text, expected) in [
+            ("n >= 3 and f < 3", true),
+            ("not n > 3", true),
+            ("level > 'Level 4'", true),
+            ("level is number and level >= 3", false),
+            ("o.s|int + 1 >= n * 2 and (n < 4 or f > 9)", true),
+            ("o['list'][0] < o.list|length", true),
+            ("(1 if n > 2 else 0) >= 1", true),
+            ("'a < 3' != level", true),
+            ("(n > 2) == (f > 2)", true),
+            ("n > -1", true),
+        ] {
+            assert_eq!(judge(text, &row), Ok(expected), "{text}: {}", with_kinds(text));
+        }
+        for (text, says) in [
+            (
+                "level >= 3",
+                "level >= 3 compares level (\"Level 5\", a value of kind string) with 3 (3, a value of kind number)",
+            ),
+            ("none < 3", "a value of kind none"),
+            ("n < 4 and o.s > 3", "compares o.s"),
+            ("row['level'] > 2", "compares row['level']"),
+        ] {
+            let error = judge(text, &row).unwrap_err();
+            assert!(error.contains(says), "{text}: {error}");
         }
     }
 

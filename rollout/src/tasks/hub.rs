@@ -3,7 +3,7 @@
 mod card;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::files::matching;
 
@@ -19,6 +19,8 @@ const ENDINGS: [&[&str]; 3] = [
     &[".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"],
     &[".json", ".json.gz", ".json.zst"],
 ];
+/// Files that stand beside data and are none.
+const NOT_DATA: [&str; 4] = ["dataset_info.json", "dataset_infos.json", "config.json", "state.json"];
 /// Folders below the data set's that are looked into.
 const DEPTH: usize = 4;
 
@@ -32,14 +34,16 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
         Some((subset, split)) => (subset, Some(split)),
         None => (None, None),
     };
-    let splits = match card::subsets(&folder)? {
-        subsets if subsets.is_empty() => match subset {
-            None => by_names(&folder)?,
-            Some(subset) => by_names(&folder.join(subset))?,
-        },
-        subsets => card::splits(&folder, &subsets, subset)?,
-    };
-    choose(&folder, splits, split)
+    match card::subsets(&folder)? {
+        subsets if subsets.is_empty() => {
+            let splits = match subset {
+                None => by_names(&folder)?,
+                Some(subset) => by_names(&folder.join(subset))?,
+            };
+            choose(&folder, &splits, split)
+        }
+        subsets => card::chosen(&folder, &subsets, subset, split),
+    }
 }
 
 /// The folder itself, or of a folder of Hugging Face's cache the snapshot of `main`.
@@ -61,12 +65,52 @@ fn snapshot(folder: &Path) -> Result<PathBuf, String> {
         }
     }
     match std::fs::read_to_string(folder.join("refs/main")) {
-        Ok(revision) => Ok(folder.join("snapshots").join(revision.trim())),
-        Err(_) => Ok(folder.to_owned()),
+        Ok(revision) => {
+            let revision = Path::new(revision.trim());
+            let mut parts = revision.components();
+            match (parts.next(), parts.next()) {
+                (Some(Component::Normal(one)), None) => Ok(folder.join("snapshots").join(one)),
+                _ => Err(format!(
+                    "{shown}/refs/main has {revision:?}, which is the name of no snapshot"
+                )),
+            }
+        }
+        Err(_) => only_snapshot(folder),
     }
 }
 
-fn choose(folder: &Path, splits: Splits, wanted: Option<&str>) -> Result<Vec<PathBuf>, String> {
+/// Of a folder of the cache without `main` its one snapshot; any other folder itself.
+fn only_snapshot(folder: &Path) -> Result<PathBuf, String> {
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
+    };
+    let inside = names(folder);
+    let of_cache = |name: &String| ["blobs", "refs", "snapshots"].contains(&name.as_str());
+    if !inside.iter().any(|name| name == "snapshots") || !inside.iter().all(of_cache) {
+        return Ok(folder.to_owned());
+    }
+    let snapshots = folder.join("snapshots");
+    match names(&snapshots).as_slice() {
+        [one] => Ok(snapshots.join(one)),
+        found => Err(format!(
+            "{} has no refs/main, and of snapshots: {}: write hf:{}/NAME",
+            folder.display(),
+            if found.is_empty() {
+                "none".to_owned()
+            } else {
+                found.join(", ")
+            },
+            snapshots.display()
+        )),
+    }
+}
+
+/// What a split has: its files, or patterns of them.
+fn choose<T: Clone>(folder: &Path, splits: &[(String, Vec<T>)], wanted: Option<&str>) -> Result<Vec<T>, String> {
     let names: Vec<&str> = splits.iter().map(|(name, _)| name.as_str()).collect();
     let known = names.join(", ");
     let name = match wanted {
@@ -135,7 +179,8 @@ fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Re
         let path = below.join(entry.file_name());
         // Also through links: the Hub's cache is made of them.
         let kind = std::fs::metadata(entry.path()).map_err(failed)?;
-        if kind.is_file() {
+        let is_data = NOT_DATA.iter().all(|name| entry.file_name() != *name);
+        if kind.is_file() && is_data {
             found.push(path);
         } else if kind.is_dir() && depth < DEPTH {
             list(root, &path, depth + 1, found)?;
@@ -169,23 +214,35 @@ fn expand(folder: &Path, patterns: &[String]) -> Result<Vec<PathBuf>, String> {
     let root = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));
     let mut found = Vec::new();
     for pattern in patterns {
-        let up = Path::new(pattern)
-            .components()
-            .any(|part| !matches!(part, std::path::Component::Normal(_)));
-        if up {
-            return Err(format!(
-                "the card of {} names {pattern:?}, which is no file below it",
-                folder.display()
-            ));
+        let mut pattern = below(folder, pattern)?;
+        if folder.join(&pattern).is_dir() {
+            pattern.push("*");
         }
-        let pattern = if folder.join(pattern).is_dir() {
-            format!("{pattern}/*")
-        } else {
-            pattern.clone()
-        };
         found.extend(matching(&root.join(pattern))?);
     }
+    found.retain(|path| {
+        let name = path.file_name().unwrap_or_default();
+        NOT_DATA.iter().all(|other| name != *other)
+    });
     Ok(found)
+}
+
+/// What a card names, relative to its folder, which it may not leave.
+fn below(folder: &Path, named: &str) -> Result<PathBuf, String> {
+    let mut inside = PathBuf::new();
+    for part in Path::new(named).components() {
+        match part {
+            Component::Normal(part) => inside.push(part),
+            Component::CurDir => {}
+            _ => {
+                return Err(format!(
+                    "the card of {} names {named:?}, which is no file below it",
+                    folder.display()
+                ));
+            }
+        }
+    }
+    Ok(inside)
 }
 
 #[cfg(test)]

@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::pictures;
 
+/// Room for `#pass` behind an id, in bytes.
+const PASS: usize = 11;
+
 /// Where in a row things stand.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
@@ -15,6 +18,8 @@ pub(super) struct Keys {
     label: String,
     id: Option<String>,
     images: Option<String>,
+    /// Bytes that will stand before an id.
+    before: usize,
 }
 
 impl Keys {
@@ -24,6 +29,15 @@ impl Keys {
             label: config.label.clone(),
             id: config.id.clone(),
             images: config.images.clone(),
+            before: 0,
+        }
+    }
+
+    /// Of a source of a mix, whose `NAME/` leads its ids.
+    pub(super) fn in_mix(self, name: &str) -> Self {
+        Self {
+            before: name.len() + 1,
+            ..self
         }
     }
 
@@ -34,7 +48,11 @@ impl Keys {
         let label = at(&self.label)?.clone();
         let id = match &self.id {
             None => None,
-            Some(key) => Some(id(at(key)?).ok_or_else(|| format!("{key} is no id: {MAX_TASK_ID} bytes at most"))?),
+            Some(key) => {
+                let most = MAX_TASK_ID.saturating_sub(PASS + self.before);
+                let id = id(at(key)?, most);
+                Some(id.ok_or_else(|| format!("{key} is no id: write a text or a number of {most} bytes at most"))?)
+            }
         };
         // A row without images is a task without them.
         if let Some((key, found)) = self.images.as_ref().and_then(|key| Some((key, lookup(row, key)?))) {
@@ -136,12 +154,11 @@ fn content(value: &Value) -> Option<Value> {
     }
 }
 
-/// Leaves room for `#pass` behind it.
-fn id(value: &Value) -> Option<String> {
+fn id(value: &Value, most: usize) -> Option<String> {
     let id = match value {
         Value::String(text) => text.clone(),
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
-    (!id.is_empty() && id.len() + 11 <= MAX_TASK_ID && !id.chars().any(char::is_control)).then_some(id)
+    (!id.is_empty() && id.len() <= most && !id.chars().any(char::is_control)).then_some(id)
 }

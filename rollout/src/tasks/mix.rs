@@ -36,13 +36,20 @@ pub(super) struct Slot {
 
 impl Schedule {
     /// The j-th task of a source (from 0) is due at (j + 1/2) / weight; places are filled in the order of what is due, and among equals in the order
-    /// of the sources. So after k tasks each source has given its share of k but for less than one task for each other source.
+    /// of the sources. So after k tasks of a pass each source has given its share of k but for less than one task for each other
+    /// source. Every pass is the same: what is rounded in one is rounded alike in all, and over all passes shares are those of one.
     ///
     /// `limit` cuts a pass off. The error says what cannot be, and of which source.
     pub(super) fn new(shares: &[Share], stopping: Stopping, limit: Option<u64>) -> Result<Self, String> {
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         if shares.is_empty() || shares.len() > usize::from(u16::MAX) {
             return Err(format!("{} sources cannot be mixed", shares.len()));
+        }
+        if limit < shares.len() {
+            return Err(format!(
+                "tasks.limit is {limit} and there are {} sources, each of which must have a task in a pass: raise tasks.limit",
+                shares.len()
+            ));
         }
         if length(shares, stopping).min(limit as f64) > LONGEST as f64 {
             return Err(format!(
@@ -146,12 +153,15 @@ mod tests {
         assert!(starved.starts_with("9x0.1 gets none of the 3 tasks"), "{starved}");
         let endless = Schedule::new(&[share(1000, 1e-9), share(9, 1.0)], Stopping::AllExhausted, None).unwrap_err();
         assert!(endless.contains("tasks.limit"), "{endless}");
+        let few = Schedule::new(&[share(3, 1.0), share(3, 1.0)], Stopping::FirstExhausted, Some(1)).unwrap_err();
+        assert!(few.starts_with("tasks.limit is 1 and there are 2 sources"), "{few}");
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// At every place each source has its share but for less than a task per other source, and gives its tasks in order over all passes.
+        /// At every place of a pass each source has its share of that pass but for less than a task per other source; all passes are the
+        /// same; and each source gives its tasks in order over all of them.
         #[test]
         fn shares_are_kept_at_every_place(
             sources in prop::collection::vec((1u64..40, 0.2f64..5.0), 1..5),
@@ -160,7 +170,13 @@ mod tests {
         ) {
             let shares: Vec<Share> = sources.iter().map(|(tasks, weight)| share(*tasks, *weight)).collect();
             let stopping = if all { Stopping::AllExhausted } else { Stopping::FirstExhausted };
-            let Ok(schedule) = Schedule::new(&shares, stopping, limit) else { return Ok(()) };
+            let schedule = match Schedule::new(&shares, stopping, limit) {
+                Ok(schedule) => schedule,
+                Err(error) => {
+                    prop_assert!(error.contains("gets none of") || error.starts_with("tasks.limit is"), "{error}");
+                    return Ok(());
+                }
+            };
             let sum: f64 = shares.iter().map(|share| share.weight).sum();
             let mut given = vec![0u64; shares.len()];
             for pass in 0..3 {
@@ -176,6 +192,9 @@ mod tests {
                     }
                 }
                 prop_assert!(schedule.slot(pass, schedule.len()).is_none());
+                for (lane, given) in given.iter().enumerate() {
+                    prop_assert_eq!(*given, u64::from(pass + 1) * schedule.of_lane(lane));
+                }
             }
             let through = |lane: usize| schedule.of_lane(lane) >= shares[lane].tasks;
             if limit.is_none() {

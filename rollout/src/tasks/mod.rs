@@ -148,6 +148,7 @@ impl TaskSource {
             None if !tasks.source.starts_with("generator:") => return Ok(None),
             None => {
                 let mut config = tasks.on(tasks.source.clone());
+                config.params.clone_from(&tasks.params);
                 config.params.extend(eval.params.clone());
                 config
             }
@@ -188,6 +189,12 @@ impl TaskSource {
     pub fn each(&mut self) -> impl Iterator<Item = Result<Task, TasksError>> {
         let lanes = self.lanes.iter_mut();
         lanes.flat_map(|lane| (0..lane.len()).map(move |position| lane.task(0, position)))
+    }
+
+    /// Each task of each source once, in the order of rows, with the id that its row brings or none. Draws nothing.
+    pub fn rows(&mut self) -> impl Iterator<Item = Result<Task, TasksError>> {
+        let lanes = self.lanes.iter_mut();
+        lanes.flat_map(|lane| (0..lane.len()).map(move |item| lane.pool.task(item)))
     }
 
     /// What each source has, in the order of the configuration.

@@ -1,6 +1,6 @@
 //! From `tasks.source` to sources that can be asked.
 
-use configs::TasksConfig;
+use configs::{MixConfig, TasksConfig};
 
 use super::arithmetic::{Arithmetic, Split};
 use super::curriculum::Stages;
@@ -18,7 +18,7 @@ pub(super) fn open(config: &TasksConfig, seed: u64, split: Split, section: &str)
     match config.source.as_str() {
         "queue" => Ok(None),
         "mix" => mix(config, seed, split, section).map(Some),
-        _ => Ok(Some((vec![lane(config, seed, split, section)?], None))),
+        _ => Ok(Some((vec![lane(config, seed, split, section, None)?], None))),
     }
 }
 
@@ -29,7 +29,14 @@ fn problem(section: &str, key: &str, message: String) -> TasksError {
     }
 }
 
-fn lane(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<Lane, TasksError> {
+/// A source by itself, or as `own` of a mix.
+fn lane(
+    config: &TasksConfig,
+    seed: u64,
+    split: Split,
+    section: &str,
+    own: Option<&MixConfig>,
+) -> Result<Lane, TasksError> {
     let mut params = config.params.clone();
     let seed = match params.remove("seed") {
         None => seed,
@@ -43,7 +50,7 @@ fn lane(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<
     let files = Files::of(&config.source).transpose();
     let files = files.map_err(|message| problem(section, "source", message))?;
     let pool: Box<dyn Pool> = match (files, config.source.split_once(':')) {
-        (Some(files), _) => Box::new(Table::open(files, config, section)?),
+        (Some(files), _) => Box::new(Table::open(files, config, section, own)?),
         (None, Some(("generator", "signal"))) => Box::new(signal::Objects::new(&params).map_err(at)?),
         (None, Some(("generator", "guess-number"))) => Box::new(secrets::Secrets::new(&params).map_err(at)?),
         (None, Some(("generator", "arithmetic"))) => Box::new(Arithmetic::new(&params, split).map_err(at)?),
@@ -70,7 +77,7 @@ fn mix(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<O
     for (index, own) in config.mix.iter().enumerate() {
         let section = format!("{section}.mix.{index}");
         let Some(part) = config.part(index) else { continue };
-        let lane = lane(&part, seed, split, &section)?;
+        let lane = lane(&part, seed, split, &section, Some(own))?;
         let name = own.name.clone().unwrap_or_else(|| lane.name().to_owned());
         if name.is_empty() || shares.iter().any(|other| other.name == name) {
             let message =

@@ -1,12 +1,13 @@
 //! The tasks of files: chosen once, then read where they stand. Of one plain file of lines only where they begin is kept; rows of
 //! all others go through a spool.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use broker::protocol::task::Task;
-use configs::TasksConfig;
+use configs::{MixConfig, TasksConfig};
 
 use super::curriculum::Rates;
 use super::files::Files;
@@ -47,8 +48,14 @@ enum Keeping {
 }
 
 impl Table {
-    /// Reads every row of the slice once, so that a bad one is found now. `section` leads the keys in errors.
-    pub(super) fn open(files: Files, config: &TasksConfig, section: &str) -> Result<Self, TasksError> {
+    /// Reads every row of the slice once, so that a bad one is found now. `section` leads the keys in errors; `own` is what the mix
+    /// says of it, if it is in one.
+    pub(super) fn open(
+        files: Files,
+        config: &TasksConfig,
+        section: &str,
+        own: Option<&MixConfig>,
+    ) -> Result<Self, TasksError> {
         let problem = |key: &str, message: String| TasksError::Config {
             key: format!("{section}.{key}"),
             message,
@@ -76,7 +83,13 @@ impl Table {
         let filter = config.filter.as_ref().map(|text| Filter::compile(&environment, text));
         let filter = filter.transpose().map_err(|message| problem("filter", message))?;
         let mut rates = config.curriculum.as_ref().map(Rates::open).transpose()?;
-        let keys = Keys::of(config);
+        let keys = match own {
+            None => Keys::of(config),
+            Some(own) => Keys::of(config).in_mix(own.name.as_ref().unwrap_or(&files.name)),
+        };
+        // Of what is trained on an id is done once: a second row of that id would be lost. Ids by their hashes, and their rows.
+        let once = section != "eval";
+        let mut ids: HashMap<u64, u64> = HashMap::new();
         let mut keeping = Keeping::new(&files).map_err(|error| not_spooled(&files, error))?;
         let (mut seen, mut tasks) = (0, 0);
         rows::read(&files.shards, &range, &mut |row| {
@@ -89,6 +102,12 @@ impl Table {
             let task = keys.task(&row.value).map_err(bad)?;
             if !rates.as_mut().is_none_or(|rates| rates.takes(&task)) {
                 return Ok(());
+            }
+            if let Some(id) = task.id.as_deref().filter(|_| once)
+                && let Some(first) = ids.insert(hash(id), seen - 1)
+            {
+                let first = place_of(&files, range.start + first);
+                return Err(bad(format!("the id {id:?} is that of {first} too: an id is done once")));
             }
             tasks += 1;
             keeping.push(&row, &task).map_err(|error| not_spooled(&files, error))
@@ -106,6 +125,27 @@ impl Table {
             rates,
         })
     }
+}
+
+fn hash(id: &str) -> u64 {
+    let mut bytes = [0u8; 8];
+    bytes.copy_from_slice(&blake3::hash(id.as_bytes()).as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Where the row stands that is the given one of all files.
+fn place_of(files: &Files, row: u64) -> String {
+    let mut found = format!("row {row}");
+    // It was read before.
+    let _ = rows::read(&files.shards, &(row..row + 1), &mut |row| {
+        let path = row.path.display();
+        found = match row.place {
+            Place::Line(line) => format!("{path}, line {line}"),
+            Place::Row(row) => format!("{path}, row {row} (from 0)"),
+        };
+        Ok(())
+    });
+    found
 }
 
 fn empty(files: &Files, rows: u64, config: &TasksConfig, section: &str) -> TasksError {

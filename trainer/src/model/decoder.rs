@@ -83,14 +83,20 @@ impl Head {
         if self.matrix.kind() == Kind::Float {
             return Ok(());
         }
-        self.wide = Some(WideHead {
-            matrix: self.matrix.f_detach()?.f_to_kind(Kind::Float)?,
-            delta: self
-                .delta
-                .as_ref()
-                .map(|delta| delta.to_kind(Kind::Float))
-                .transpose()?,
-        });
+        let matrix = self.matrix.f_detach()?;
+        let delta = self
+            .delta
+            .as_ref()
+            .map(|delta| delta.to_kind(Kind::Float))
+            .transpose()?;
+        if let Some(wide) = &mut self.wide {
+            // It is large, and goes on where it lies.
+            wide.matrix.f_copy_(&matrix)?;
+            wide.delta = delta;
+        } else {
+            let matrix = matrix.f_to_kind(Kind::Float)?;
+            self.wide = Some(WideHead { matrix, delta });
+        }
         Ok(())
     }
 

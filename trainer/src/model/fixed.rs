@@ -158,20 +158,26 @@ impl Decoder {
     /// Whether each row of a block is computed to the same bits at every place and beside any others, by every matrix of this model, and of
     /// its adapter, on this machine. Computes each of them several times.
     pub(crate) fn try_fixed(&self) -> Result<bool> {
-        let Some(layer) = self.layers.first() else {
-            return Ok(true);
-        };
-        for linear in [&layer.qkv, &layer.output, &layer.gate_up, &layer.down] {
-            let tried = Linear::for_trial(&linear.weight, linear.bias.as_ref(), linear.delta.as_ref())?;
-            if !indifferent(linear.weight.size2()?.1, self.kind(), self.device(), |x| {
-                tried.forward(x)
-            })? {
+        for tried in self.trials()? {
+            let (width, kind) = (tried.weight.size2()?.1, tried.weight.kind());
+            if !indifferent(width, kind, self.device(), |x| tried.forward(x))? {
                 return Ok(false);
             }
         }
-        let head = Linear::for_trial(self.head.matrix(), None, self.head.delta())?;
-        let hidden = self.shape.hidden as i64;
-        indifferent(hidden, Kind::Float, self.device(), |x| head.forward(x))
+        Ok(true)
+    }
+
+    /// A layer's products and the head's, with an adapter that adds something.
+    fn trials(&self) -> Result<Vec<Linear>> {
+        let layer = self.layers.first();
+        let linears = layer.map(|layer| [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]);
+        let mut trials = linears
+            .into_iter()
+            .flatten()
+            .map(|linear| Linear::for_trial(&linear.weight, linear.bias.as_ref(), linear.delta.as_ref()))
+            .collect::<Result<Vec<_>>>()?;
+        trials.push(Linear::for_trial(self.head.matrix(), None, self.head.delta())?);
+        Ok(trials)
     }
 }
 
@@ -230,7 +236,40 @@ fn blocks(all: &Tensor) -> Result<Vec<Tensor>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Init, LoraShape, Module, Parts, Weights, test_shape};
     use super::*;
+
+    /// What a fresh adapter adds is 0: only other numbers show what its products are computed with.
+    #[test]
+    fn each_target_of_a_fresh_adapter_is_tried_with_numbers_that_change_it() {
+        let _no_grad = tch::no_grad_guard();
+        let shape = test_shape();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.1,
+        };
+        let base = Weights::random(&shape, init, 1).unwrap();
+        // Products in their order: queries, keys and values are one, and so are gate and up.
+        let products = [0, 0, 0, 1, 2, 2, 3, 4];
+        for (module, product) in Module::ALL.into_iter().zip(products) {
+            let lora = LoraShape {
+                rank: 4,
+                alpha: 8.0,
+                targets: [module].into_iter().collect(),
+            };
+            let adapter = Weights::adapter(&shape, &lora, 2).unwrap();
+            let decoder = Decoder::new(&shape, Parts::over(Some(&base), &adapter)).unwrap();
+            let changed = |tried: &Linear| {
+                let options = (tried.weight.kind(), tried.weight.device());
+                let x = Tensor::ones([2, tried.weight.size()[1]], options);
+                let plain = Linear::for_trial(&tried.weight, tried.bias.as_ref(), None).unwrap();
+                !tried.forward(&x).unwrap().equal(&plain.forward(&x).unwrap())
+            };
+            let found: Vec<bool> = decoder.trials().unwrap().iter().map(changed).collect();
+            let wanted: Vec<bool> = (0..5).map(|place| place == product).collect();
+            assert_eq!(found, wanted, "{}", module.name());
+        }
+    }
 
     #[test]
     fn a_row_that_depends_on_its_neighbours_or_its_place_is_found() {

@@ -5,8 +5,9 @@
 
 use std::ops::Range;
 
-/// Parts begin at multiples of this, in elements: vector instructions then see the same elements together as in the whole, so that
-/// parts have the bits of the whole.
+/// Parts begin at multiples of this, in elements: where one thread steps in blocks, vector instructions then see the same elements together
+/// as in the whole, and parts have its bits. Several threads cut a block where they like, and the fused kernel's vectors begin at each
+/// stretch: there the last digit may be another.
 const ALIGN: i64 = 64;
 
 /// A contiguous part of a flat buffer, in elements.

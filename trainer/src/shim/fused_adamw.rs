@@ -2,7 +2,7 @@
 //!
 //! It is called by its name through the stable C interface of libtorch's dispatcher (`torch/csrc/stable/c/shim.h`, since 2.10): arguments are
 //! 64-bit cells in the order of the operator's schema, lists and tensors by owning handles that the call consumes. The functions are
-//! looked up at run time, since older builds of libtorch lack them.
+//! looked up at run time, since older builds of libtorch lack them, and are not used of another release than this was written for.
 
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
@@ -19,10 +19,17 @@ type NewList = unsafe extern "C" fn(room: usize, list: *mut *mut c_void) -> i32;
 type Push = unsafe extern "C" fn(list: *mut c_void, cell: u64) -> i32;
 type NewHandle = unsafe extern "C" fn(tensor: *mut C_tensor, handle: *mut *mut C_tensor) -> i32;
 
+/// libtorch 2.11.0, which this was written for, as `torch/headeronly/version.h` packs it: a byte each for major, minor and patch from the top.
+const ABI: u64 = (2 << 56) | (11 << 48);
+
+/// Whether a libtorch of this version has the interface of [`ABI`]: major and minor are the same.
+fn is_ours(version: u64) -> bool {
+    version >> 48 == ABI >> 48
+}
+
 #[derive(Clone, Copy)]
 struct Functions {
     call: Call,
-    version: Version,
     new_list: NewList,
     push: Push,
     new_handle: NewHandle,
@@ -34,9 +41,12 @@ fn functions() -> Option<Functions> {
         // SAFETY: libtorch is linked, so what is found are its functions of these names, whose signatures above are those of the headers
         // of the one libtorch that tch accepts.
         unsafe {
+            let version = std::mem::transmute::<*mut c_void, Version>(symbol(c"aoti_torch_abi_version")?);
+            if !is_ours(version()) {
+                return None;
+            }
             Some(Functions {
                 call: std::mem::transmute::<*mut c_void, Call>(symbol(c"torch_call_dispatcher")?),
-                version: std::mem::transmute::<*mut c_void, Version>(symbol(c"aoti_torch_abi_version")?),
                 new_list: std::mem::transmute::<*mut c_void, NewList>(symbol(c"torch_new_list_reserve_size")?),
                 push: std::mem::transmute::<*mut c_void, Push>(symbol(c"torch_list_push_back")?),
                 new_handle: std::mem::transmute::<*mut c_void, NewHandle>(symbol(c"aoti_torch_new_tensor_handle")?),
@@ -96,14 +106,7 @@ pub(crate) fn step(lists: &Lists, step: &Tensor, numbers: Numbers) -> Result<(),
     ];
     // SAFETY: the names are C strings; the cells are the operator's 15 arguments in their order, and it returns nothing. The call takes the
     // lists, each of which is given to it once.
-    let code = unsafe {
-        (functions.call)(
-            c"aten::_fused_adamw_".as_ptr(),
-            c"".as_ptr(),
-            cells.as_mut_ptr(),
-            (functions.version)(),
-        )
-    };
+    let code = unsafe { (functions.call)(c"aten::_fused_adamw_".as_ptr(), c"".as_ptr(), cells.as_mut_ptr(), ABI) };
     match code {
         0 => Ok(()),
         _ => Err(failed("the fused AdamW step failed; libtorch said why on stderr")),
@@ -134,4 +137,16 @@ fn list(functions: Functions, tensors: &[Tensor]) -> Result<u64, TchError> {
 /// A list that was begun is not given back: libtorch fails here when memory is short, if ever.
 fn failed(what: &str) -> TchError {
     TchError::Torch(what.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_release_is_not_called() {
+        let version = |major: u64, minor: u64, patch: u64| (major << 56) | (minor << 48) | (patch << 40);
+        assert!(is_ours(ABI) && is_ours(version(2, 11, 1)));
+        assert!(!is_ours(version(2, 10, 0)) && !is_ours(version(2, 12, 0)) && !is_ours(version(3, 11, 0)));
+    }
 }

@@ -332,8 +332,12 @@ impl Trainer {
             && let Some((weights, decoder)) = &mut self.reference
         {
             weights.copy_from(&ema.weights)?;
-            // Bound anew: a decoder keeps copies of what an adapter adds to neighbouring modules, and of a head that is not in f32.
-            *decoder = decoder.rebound(Parts::over(self.base.as_ref(), weights))?;
+            if self.base.is_some() {
+                // Bound anew: a decoder keeps copies of what an adapter adds to neighbouring modules.
+                *decoder = decoder.rebound(Parts::over(self.base.as_ref(), weights))?;
+            } else {
+                decoder.follow()?;
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use broker::bus::Bus;
 use broker::bus::amqp::redact;
 use broker::ids::RunId;
-use broker::topology::Topology;
+use broker::topology::{Queue, Topology};
 use configs::ParticipantName;
 use rollout::workflow::Workflow;
 use rollout::workflow::program::Place;
@@ -20,13 +20,20 @@ use crate::participant::Line;
 /// Between two looks whether somebody listens.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// Queues of a test, which are gone when it is over.
+/// The remote participants of a test.
 pub(super) struct Remote {
     pub(super) line: Arc<Line>,
+    queues: Queues,
+}
+
+/// Queues of a test, which are gone when it is over.
+struct Queues {
     bus: Arc<dyn Bus>,
     topology: Topology,
     incarnation: String,
     names: BTreeSet<ParticipantName>,
+    /// Those that were not there before: the others are a run's.
+    own: Vec<Queue>,
 }
 
 /// The remote participants that the workflow asks.
@@ -51,33 +58,57 @@ impl Remote {
         };
         let run = RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is no run id", args.run)))?;
         let bus = crate::cli::select::connect(url, "workflow test").await?;
-        let topology = Topology::new(run);
+        let mut queues = Queues {
+            bus,
+            topology: Topology::new(run),
+            incarnation: crate::ids::incarnation(),
+            names,
+            own: Vec::new(),
+        };
+        let opened = queues.open(args, workflow).await;
+        match opened {
+            Ok(line) => Ok(line.map(|line| Self { line, queues })),
+            Err(error) => {
+                queues.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        self.queues.close().await;
+    }
+}
+
+impl Queues {
+    async fn open(&mut self, args: &TestArgs, workflow: &dyn Workflow) -> anyhow::Result<Option<Arc<Line>>> {
+        self.own.push(self.topology.answers(&self.incarnation));
+        let questions = self.names.iter().map(|name| self.topology.questions(name));
+        let shared: Vec<Queue> = questions.chain([self.topology.dead()]).collect();
+        for queue in shared {
+            if !self.bus.exists(&queue).await? {
+                self.own.push(queue);
+            }
+        }
         // Behind the others: what they give up goes there.
-        bus.declare_queue(&topology.dead()).await?;
-        let incarnation = crate::ids::incarnation();
-        let Some(line) = Line::open(&bus, &topology, &incarnation, &[workflow]).await? else {
+        self.bus.declare_queue(&self.topology.dead()).await?;
+        let Some(line) = Line::open(&self.bus, &self.topology, &self.incarnation, &[workflow]).await? else {
             return Ok(None);
         };
-        let remote = Self {
-            line,
-            bus,
-            topology,
-            incarnation,
-            names,
-        };
+        line.bear_absence(args.wait);
+        let url = args.broker.as_deref().unwrap_or_default();
         eprintln!("asking as run {} at {}", args.run, redact(url));
-        if let Err(absent) = remote.present(args).await {
-            remote.close().await;
-            return Err(absent);
-        }
-        Ok(Some(remote))
+        self.present(args).await?;
+        Ok(Some(line))
     }
 
     /// Waits until every participant listens.
     async fn present(&self, args: &TestArgs) -> anyhow::Result<()> {
         let until = Instant::now() + args.wait.0;
         for name in &self.names {
-            while self.bus.listeners(&self.topology.questions(name)).await == Some(0) {
+            let queue = self.topology.questions(name);
+            // Where the broker does not say, there is none that is known.
+            while self.bus.listeners(&queue).await.is_none_or(|count| count == 0) {
                 if Instant::now() >= until {
                     let message = format!(
                         "nobody listens as participant {name} of run {} within {}",
@@ -97,22 +128,17 @@ impl Remote {
         Ok(())
     }
 
-    /// Takes the queues away that nobody uses.
-    pub(super) async fn close(self) {
-        let mut queues = vec![self.topology.answers(&self.incarnation)];
-        for queue in self
-            .names
-            .iter()
-            .map(|name| self.topology.questions(name))
-            .chain([self.topology.dead()])
-        {
-            let (depth, listeners) = (self.bus.depth(&queue).await, self.bus.listeners(&queue).await);
-            if (depth, listeners) == (Some(0), Some(0)) {
-                queues.push(queue);
+    /// Takes away what the test has made, whoever still listens; its dead letters only if nobody has put or reads any.
+    async fn close(&self) {
+        let dead = self.topology.dead();
+        for queue in &self.own {
+            // Quorum queues are not deleted on such conditions by the broker itself.
+            if queue.name == dead.name
+                && (self.bus.depth(queue).await, self.bus.listeners(queue).await) != (Some(0), Some(0))
+            {
+                continue;
             }
-        }
-        for queue in queues {
-            if let Err(error) = self.bus.delete_queue(&queue).await {
+            if let Err(error) = self.bus.delete_queue(queue).await {
                 tracing::warn!(queue = queue.name, %error, "a queue of this test stays");
             }
         }

@@ -80,6 +80,15 @@ pub(super) struct State {
     pub(super) reading: Option<WeightVersion>,
     /// Times that it was well and then was not, so that nobody who waits for that misses it.
     pub(super) falls: u64,
+    /// It was refused, or refused weights, and has neither served nor been away since: a person or other weights must mend that.
+    pub(super) refused: bool,
+}
+
+impl State {
+    /// Whether nothing is to be had from it before it is mended.
+    pub(super) fn is_lost(self) -> bool {
+        !self.well || (self.refused && self.serving.is_none())
+    }
 }
 
 /// What a call came to.

@@ -122,6 +122,13 @@ impl Fleet {
         self.desk.drivers.iter().filter_map(|driver| driver.oldest()).min()
     }
 
+    /// The oldest weights that a server reads now.
+    #[cfg(test)]
+    pub(super) fn reading(&self) -> Option<WeightVersion> {
+        let states = self.desk.drivers.iter().map(|driver| driver.state());
+        states.filter_map(|state| state.reading).min()
+    }
+
     /// The oldest weights that a server serves or reads.
     #[cfg(test)]
     pub(super) fn serving(&self) -> Option<WeightVersion> {
@@ -133,6 +140,7 @@ impl Fleet {
 impl Drop for Fleet {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
+        self.visits.end();
     }
 }
 
@@ -173,10 +181,21 @@ impl Desk {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no server is well.
+    /// Waits until nothing has been to be had from any server for as long as lies between two looks at one.
     pub(super) async fn until_deserted(&self) {
+        let grace = self.settings.pace.look;
+        loop {
+            self.until(true).await;
+            if tokio::time::timeout(grace, self.until(false)).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Waits until it is so, or not, that nothing is to be had from any server.
+    async fn until(&self, deserted: bool) {
         let mut news = self.news.subscribe();
-        while self.drivers.iter().any(|driver| driver.state().well) {
+        while self.drivers.iter().all(|driver| driver.state().is_lost()) != deserted {
             // The sender is ours.
             let _ = news.changed().await;
         }

@@ -76,6 +76,8 @@ impl Driver {
                 self.change(|state| {
                     state.falls += u64::from(state.well && !well);
                     state.well = well;
+                    // What comes back may be another.
+                    state.refused &= well;
                 });
             }
             tokio::select! {
@@ -255,7 +257,7 @@ impl Driver {
                 self.unload(&label).await;
             }
         }
-        self.change(|state| state.serving = Some(source.version));
+        self.change(|state| (state.serving, state.refused) = (Some(source.version), false));
         Ok(())
     }
 
@@ -350,6 +352,7 @@ impl Driver {
     fn refuse(&self, version: WeightVersion, trouble: &Trouble) {
         let reason = format!("{}: {trouble}", self.name());
         self.refused.send_replace(Some(Refusal { version, reason }));
+        self.change(|state| state.refused = true);
     }
 }
 

@@ -110,8 +110,14 @@ impl Progress {
         }
         match reply.end {
             End::Stop if self.ids.last().is_some_and(|last| reading.ends.contains(last)) => Some(Finish::Stop),
-            // The piece is over: the next call says whether there is room for another.
-            End::Length if self.piece > 0 && self.ids.len() - start >= self.piece as usize => None,
+            // The piece is over, and the answer is not: the next call says whether there is room for another.
+            End::Length
+                if self.piece > 0
+                    && self.ids.len() - start >= self.piece as usize
+                    && self.ids.len() < job.sampling.max_new_tokens as usize =>
+            {
+                None
+            }
             End::Length => Some(Finish::Length),
             // At a stop text inside of reasoning, which a server cannot tell from what is said: it goes on behind it.
             End::Stop | End::Aborted => None,
@@ -333,12 +339,10 @@ mod tests {
         // Shorter than a piece: the server's own end.
         let end = progress.take(&job, reply(&[8], End::Length), version(1), &READ);
         assert_eq!((end, progress.so_far().0.len()), (Some(Finish::Length), 5));
+        // All that may be made, whose last piece is a whole one: nobody is asked again.
         let mut whole = Progress::in_pieces(5);
-        assert_eq!(whole.take(&job, reply(&[4; 5], End::Length), version(1), &READ), None);
-        assert!(matches!(
-            whole.next(&job, 32, &[9].into()),
-            Ok(Next::Over(Finish::Length))
-        ));
+        let end = whole.take(&job, reply(&[4; 5], End::Length), version(1), &READ);
+        assert_eq!(end, Some(Finish::Length));
     }
 
     /// A server looks for stop texts in all that is made, and ends at an id of which we know nothing.

@@ -33,35 +33,42 @@ impl Visits {
         // Held over the start, so that a visit that ends at once finds its own entry.
         let mut open = self.open();
         let task = tokio::spawn(async move {
-            let assigned = Assigned::new(&desk, &visit);
+            let assigned = Assigned::new(&desk, &visits, &visit);
             serve(&desk, &visit, assigned.home).await;
-            drop(assigned);
-            visits.open().remove(&request);
         });
         open.insert(request, task.abort_handle());
     }
 
     /// Ends a visit: the call that it has under way is hung up on, and the server stops.
     pub(super) fn leave(&self, request: RequestId) {
-        if let Some(task) = self.open().remove(&request) {
+        let task = self.open().remove(&request);
+        if let Some(task) = task {
             task.abort();
         }
     }
+
+    /// Ends all of them.
+    pub(super) fn end(&self) {
+        let tasks = std::mem::take(&mut *self.open());
+        tasks.values().for_each(AbortHandle::abort);
+    }
 }
 
-/// A place that the router counts, until the visit has ended or was left.
+/// A place that the router counts and an entry among the visits under way, until the visit has ended, was left or failed.
 struct Assigned<'a> {
     desk: &'a Desk,
+    visits: &'a Visits,
     request: RequestId,
     home: usize,
 }
 
 impl<'a> Assigned<'a> {
-    fn new(desk: &'a Desk, visit: &Visit) -> Self {
+    fn new(desk: &'a Desk, visits: &'a Visits, visit: &Visit) -> Self {
         let job = &visit.job;
         let home = desk.router().assign(job.request, job.group, job.member);
         Self {
             desk,
+            visits,
             request: job.request,
             home,
         }
@@ -71,6 +78,7 @@ impl<'a> Assigned<'a> {
 impl Drop for Assigned<'_> {
     fn drop(&mut self) {
         self.desk.router().finish(self.request);
+        self.visits.open().remove(&self.request);
     }
 }
 
@@ -86,6 +94,8 @@ async fn serve(desk: &Desk, visit: &Visit, home: usize) {
         }
     };
     let made = tokio::select! {
+        biased;
+        // What is finished is told, whatever has become of the servers since.
         made = desk.work(&visit.job, home, Progress::in_pieces(PIECE), news) => made,
         () = desk.until_deserted() => Err(away()),
         () = visit.tell.closed() => return,
@@ -102,7 +112,7 @@ async fn serve(desk: &Desk, visit: &Visit, home: usize) {
 
 fn away() -> EngineFailure {
     EngineFailure {
-        reason: failure::engine("none of the agent's servers answers"),
+        reason: failure::engine("none of the agent's servers can be used: they do not answer, or were refused"),
         retry: true,
     }
 }

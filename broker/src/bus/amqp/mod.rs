@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use lapin::options::{QueueDeclareOptions, QueueDeleteOptions};
+use lapin::protocol::AMQPSoftError;
 use lapin::types::FieldTable;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -251,6 +252,33 @@ impl Bus for AmqpBus {
 
     async fn listeners(&self, queue: &Queue) -> Option<u64> {
         self.count(queue).await.map(|(_, consumers)| consumers)
+    }
+
+    async fn exists(&self, queue: &Queue) -> Result<bool, BusError> {
+        let failed = |reason: String| BusError::Connect {
+            url: self.shared.url.shown.clone(),
+            reason: format!("looking for queue {}: {reason}", queue.name),
+        };
+        let patience = self.shared.options.answer_timeout;
+        let link = self.shared.link().await.ok_or(BusError::Closed)?;
+        let channel = declare::answer(patience, link.consume.create_channel())
+            .await
+            .map_err(failed)?;
+        let passive = QueueDeclareOptions::default().passive();
+        let looked = channel.queue_declare(wire::short(&queue.name), passive, FieldTable::default());
+        match tokio::time::timeout(patience, looked).await {
+            Ok(Ok(_)) => {
+                let _ = channel.close(200, wire::short("looked")).await;
+                Ok(true)
+            }
+            // The refusal has closed the channel. Any other is about a queue that is there.
+            Ok(Err(error)) => match declare::refusal(&error) {
+                Some(AMQPSoftError::NOTFOUND) => Ok(false),
+                Some(_) => Ok(true),
+                None => Err(failed(error.to_string())),
+            },
+            Err(_) => Err(failed(format!("no answer within {patience:?}"))),
+        }
     }
 
     async fn delete_queue(&self, queue: &Queue) -> Result<(), BusError> {

@@ -69,18 +69,23 @@ fn what_a_suite_says_wrongly_is_named() {
 
 #[test]
 fn a_suite_that_runs_play_needs_their_evaluations_and_a_name_of_its_own() {
-    let suite = |name: &str, eval: &str| {
-        let text = format!("[eval.suites.{name}]\nsource = \"jsonl:x\"\nevery = 2\n{EVAL}");
-        problems(&[(EVAL, &text), ("source = \"generator:signal\"", eval)])
+    let suite = |name: &str, eval: &str, tasks: &str| {
+        let text = format!("[eval]\n{eval}\n[eval.suites.{name}]\nsource = \"jsonl:x\"\nevery = 2\n{EVAL}");
+        problems(&[(EVAL, &text), ("source = \"generator:signal\"", tasks)])
     };
-    let own = "source = \"generator:signal\"";
-    assert_eq!(suite("hard", own), [""; 0]);
-    let found = suite("hard", "source = \"jsonl:x\"");
-    assert!(
-        found.len() == 1 && found[0].starts_with("eval.suites.hard.every: "),
-        "{found:?}"
-    );
-    let found = suite("reward", own);
+    let (own, file) = ("source = \"generator:signal\"", "source = \"jsonl:x\"");
+    assert_eq!(suite("hard", "every = 5", own), [""; 0]);
+    // The last evaluation alone.
+    assert_eq!(suite("hard", "source = \"jsonl:e\"", file), [""; 0]);
+    // Without tasks of its own and without evaluations on the way there is none at all.
+    for tasks in [own, file] {
+        let found = suite("hard", "every = 0", tasks);
+        assert!(
+            found.len() == 1 && found[0].starts_with("eval.suites.hard.every: "),
+            "{found:?}"
+        );
+    }
+    let found = suite("reward", "every = 5", own);
     assert!(
         found.len() == 1 && found[0].starts_with("eval.suites.reward: "),
         "{found:?}"

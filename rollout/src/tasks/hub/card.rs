@@ -1,55 +1,110 @@
 //! What the card of a data set (the YAML at the head of its README.md) says about subsets, splits and files.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 
+use yaml_rust2::parser::{Event, Parser};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use super::{Splits, expand};
+use super::{below, by_names, choose, expand};
+
+/// Most bytes of a card that are looked at.
+const LONGEST: usize = 1 << 20;
+/// Most lists and maps of a card one in another.
+const DEEPEST: usize = 32;
 
 /// An entry of `configs`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subset {
     name: String,
     default: bool,
+    files: Named,
+}
+
+/// How a subset names its files.
+#[derive(Debug, PartialEq, Eq)]
+enum Named {
     /// Split and patterns of files.
-    files: Vec<(String, Vec<String>)>,
+    Patterns(Vec<(String, Vec<String>)>),
+    /// All below a folder, in which names say the splits.
+    Folder(String),
 }
 
 /// The subsets of the card; none without a card, or where it names no files.
 pub(super) fn subsets(folder: &Path) -> Result<Vec<Subset>, String> {
     let path = folder.join("README.md");
-    let Ok(text) = std::fs::read_to_string(&path) else {
+    let Ok(file) = File::open(&path) else {
         return Ok(Vec::new());
     };
+    let mut text = Vec::new();
+    let length = file.take(LONGEST as u64).read_to_end(&mut text);
+    length.map_err(|error| format!("cannot read the card {}: {error}", path.display()))?;
+    let cut = text.len() == LONGEST;
+    let text = String::from_utf8_lossy(&text);
+    if cut && begins(&text).is_some() && head(&text).is_none() {
+        return Err(format!(
+            "the card {}: its head does not end within {LONGEST} bytes",
+            path.display()
+        ));
+    }
     read(&text).map_err(|message| format!("the card {}: {message}", path.display()))
 }
 
 fn read(text: &str) -> Result<Vec<Subset>, String> {
     let Some(head) = head(text) else { return Ok(Vec::new()) };
+    simple(head)?;
     let documents = YamlLoader::load_from_str(head).map_err(|error| format!("its head is not YAML: {error}"))?;
     let Some(configs) = documents.first().and_then(|document| document["configs"].as_vec()) else {
         return Ok(Vec::new());
     };
-    let subset = |config: &Yaml| Subset {
-        name: config["config_name"].as_str().unwrap_or("default").to_owned(),
-        default: config["default"].as_bool().unwrap_or(false),
-        files: files(config),
+    let subset = |config: &Yaml| {
+        Some(Subset {
+            name: config["config_name"].as_str().unwrap_or("default").to_owned(),
+            default: config["default"].as_bool().unwrap_or(false),
+            files: files(config)?,
+        })
     };
-    let found = configs.iter().map(subset).filter(|subset| !subset.files.is_empty());
-    Ok(found.collect())
+    Ok(configs.iter().filter_map(subset).collect())
+}
+
+/// Refuses what is short to write and long to read: the loader copies what an alias stands for, and goes into lists by recursion.
+fn simple(head: &str) -> Result<(), String> {
+    let mut parser = Parser::new_from_str(head);
+    let mut depth: usize = 0;
+    loop {
+        let (event, _) = parser
+            .next_token()
+            .map_err(|error| format!("its head is not YAML: {error}"))?;
+        match event {
+            Event::Alias(..) => return Err("its head has an alias (*NAME), which is not read".into()),
+            Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+            Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
+            Event::StreamEnd => return Ok(()),
+            _ => {}
+        }
+        if depth > DEEPEST {
+            return Err(format!(
+                "its head has more than {DEEPEST} lists and maps one in another"
+            ));
+        }
+    }
 }
 
 /// What stands between the first two lines of hyphens.
 fn head(text: &str) -> Option<&str> {
-    let text = text.trim_start_matches('\u{feff}').strip_prefix("---")?;
-    text.split_once("\n---").map(|(head, _)| head)
+    begins(text)?.split_once("\n---").map(|(head, _)| head)
 }
 
-/// `data_files`: a pattern, a list of them, or a list of `{split, path}`; patterns count from `data_dir`.
-fn files(config: &Yaml) -> Vec<(String, Vec<String>)> {
-    let under = config["data_dir"]
-        .as_str()
-        .map(|folder| format!("{}/", folder.trim_end_matches('/')));
+/// What stands behind the first line of hyphens.
+fn begins(text: &str) -> Option<&str> {
+    text.trim_start_matches('\u{feff}').strip_prefix("---")
+}
+
+/// `data_files`: a pattern, a list of them, or a list of `{split, path}`; patterns count from `data_dir`. That alone is a folder.
+fn files(config: &Yaml) -> Option<Named> {
+    let folder = config["data_dir"].as_str();
+    let under = folder.map(|folder| format!("{}/", folder.trim_end_matches('/')));
     let under = under.unwrap_or_default();
     let patterns = |value: &Yaml| -> Vec<String> {
         let of = |value: &Yaml| value.as_str().map(|pattern| format!("{under}{pattern}"));
@@ -63,15 +118,19 @@ fn files(config: &Yaml) -> Vec<(String, Vec<String>)> {
     let splits: Vec<_> = data.as_vec().into_iter().flatten().filter_map(of_split).collect();
     let all = patterns(data);
     match (splits.is_empty(), all.is_empty()) {
-        (false, _) => splits,
-        (true, false) => vec![("train".into(), all)],
-        (true, true) if !under.is_empty() => vec![("train".into(), vec![format!("{under}*")])],
-        (true, true) => Vec::new(),
+        (false, _) => Some(Named::Patterns(splits)),
+        (true, false) => Some(Named::Patterns(vec![("train".into(), all)])),
+        (true, true) => folder.map(|folder| Named::Folder(folder.to_owned())),
     }
 }
 
-/// The splits of the subset of this name; of the one that is the default, or the only one, if not given.
-pub(super) fn splits(folder: &Path, subsets: &[Subset], wanted: Option<&str>) -> Result<Splits, String> {
+/// The files of a split of the subset of this name; of the one that is the default, or the only one, if not given.
+pub(super) fn chosen(
+    folder: &Path,
+    subsets: &[Subset],
+    wanted: Option<&str>,
+    split: Option<&str>,
+) -> Result<Vec<PathBuf>, String> {
     let by_default = || {
         let named = subsets.iter().find(|subset| subset.default || subset.name == "default");
         named.or(if subsets.len() == 1 { subsets.first() } else { None })
@@ -89,10 +148,10 @@ pub(super) fn splits(folder: &Path, subsets: &[Subset], wanted: Option<&str>) ->
             known.join(", ")
         ));
     };
-    let files = subset.files.iter();
-    files
-        .map(|(split, patterns)| Ok((split.clone(), expand(folder, patterns)?)))
-        .collect()
+    match &subset.files {
+        Named::Patterns(splits) => expand(folder, &choose(folder, splits, split)?),
+        Named::Folder(name) => choose(folder, &by_names(&folder.join(below(folder, name)?))?, split),
+    }
 }
 
 #[cfg(test)]
@@ -110,22 +169,26 @@ mod tests {
         let owned = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         assert_eq!(
             listed[0].files,
-            [
+            Named::Patterns(vec![
                 ("train".to_owned(), owned(&["main/train-*"])),
                 ("test".to_owned(), owned(&["a.parquet", "b.parquet"]))
-            ]
+            ])
         );
         assert_eq!(
             found("- config_name: x\n  data_files: \"*.jsonl\"\n")[0].files,
-            [("train".to_owned(), owned(&["*.jsonl"]))]
+            Named::Patterns(vec![("train".to_owned(), owned(&["*.jsonl"]))])
         );
         assert_eq!(
             found("- config_name: x\n  data_dir: sub\n")[0].files,
-            [("train".to_owned(), owned(&["sub/*"]))]
+            Named::Folder("sub".to_owned())
         );
         for none in ["no card", "---\nlicense: mit\n---\n", "---\n"] {
             assert_eq!(read(none), Ok(Vec::new()), "{none}");
         }
         assert!(read("---\na: [\n---\n").unwrap_err().contains("not YAML"));
+        let bomb = read("---\na: &a [x, x]\nb: [*a, *a]\n---\n").unwrap_err();
+        assert!(bomb.contains("alias"), "{bomb}");
+        let deep = read(&format!("---\n{}x\n---\n", "- ".repeat(1000))).unwrap_err();
+        assert!(deep.contains("one in another"), "{deep}");
     }
 }

@@ -90,6 +90,26 @@ fn the_card_says_more_than_names() {
         ["main/test-00000-of-00001.parquet"]
     );
     assert!(found(&data, Some("x/train")).unwrap_err().contains("no subset x"));
+    let named = |text: &str| {
+        let text = format!("---\nconfigs:\n- config_name: a\n  {text}\n---\n");
+        std::fs::write(data.path().join("README.md"), text).unwrap();
+    };
+    named("data_dir: ./main");
+    assert_eq!(
+        found(&data, None).unwrap(),
+        ["main/train-00000-of-00001.parquet"],
+        "rows of the test are not trained on"
+    );
+    named("data_files: ./main/test-*");
+    assert_eq!(found(&data, None).unwrap(), ["main/test-00000-of-00001.parquet"]);
+    named("data_dir: ../x");
+    assert!(found(&data, None).unwrap_err().contains("no file below it"));
+    named("data_files: [{split: train, path: main/train-*}, {split: dev, path: nowhere/*}]");
+    assert_eq!(
+        found(&data, Some("train")).unwrap(),
+        ["main/train-00000-of-00001.parquet"],
+        "only what is wanted must be there"
+    );
     for (path, says) in [("main/dev-*", "means no file"), ("../x.parquet", "no file below it")] {
         let text = format!("---\nconfigs:\n- config_name: a\n  data_files: {path:?}\n---\n");
         std::fs::write(data.path().join("README.md"), text).unwrap();
@@ -107,6 +127,18 @@ fn the_cache_is_followed_and_what_is_not_read_is_told() {
         found(&cache, None).unwrap(),
         ["snapshots/abc/data/train-00000-of-00001.parquet"]
     );
+    std::fs::write(cache.path().join("refs/main"), "../..\n").unwrap();
+    assert!(found(&cache, None).unwrap_err().contains("name of no snapshot"));
+    std::fs::remove_file(cache.path().join("refs/main")).unwrap();
+    assert_eq!(
+        found(&cache, None).unwrap(),
+        ["snapshots/abc/data/train-00000-of-00001.parquet"]
+    );
+    std::fs::create_dir(cache.path().join("snapshots/def")).unwrap();
+    let error = found(&cache, None).unwrap_err();
+    assert!(error.contains("no refs/main") && error.contains("abc, def"), "{error}");
+    let beside = folder(&["train.json", "dataset_infos.json", "config.json"]);
+    assert_eq!(found(&beside, None).unwrap(), ["train.json"]);
     let saved = folder(&["state.json", "dataset_info.json", "data-00000-of-00001.arrow"]);
     let error = found(&saved, None).unwrap_err();
     assert!(

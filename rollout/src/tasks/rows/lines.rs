@@ -10,6 +10,11 @@ use serde_json::Value;
 use super::{Packing, Place, Row, Sink, bad, unreadable};
 use crate::tasks::TasksError;
 
+/// Most bytes of a line.
+const LONGEST_LINE: u64 = 64 << 20;
+/// Most bytes of a file that is one list.
+const LONGEST_LIST: u64 = 2 << 30;
+
 fn open(path: &Path, packing: Packing) -> io::Result<Box<dyn BufRead>> {
     let file = BufReader::new(File::open(path)?);
     Ok(match packing {
@@ -38,13 +43,18 @@ fn scan(
     let (mut line, mut number, mut offset) = (Vec::new(), 0, 0);
     loop {
         line.clear();
-        let length = file
+        let length = (&mut file)
+            .take(LONGEST_LINE + 1)
             .read_until(b'\n', &mut line)
             .map_err(|source| unreadable(path, source))?;
         if length == 0 {
             return Ok(());
         }
         number += 1;
+        if length as u64 > LONGEST_LINE {
+            let message = format!("is longer than {LONGEST_LINE} bytes: each line is one task");
+            return Err(bad(path, Place::Line(number), message));
+        }
         if !line.trim_ascii().is_empty() && !each(number, offset, &line)? {
             return Ok(());
         }
@@ -89,8 +99,14 @@ pub(in crate::tasks) fn parse(line: &[u8]) -> Result<Value, String> {
 pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksError> {
     let mut text = Vec::new();
     open(path, packing)
-        .and_then(|mut file| file.read_to_end(&mut text))
+        .and_then(|file| file.take(LONGEST_LIST + 1).read_to_end(&mut text))
         .map_err(|source| unreadable(path, source))?;
+    if text.len() as u64 > LONGEST_LIST {
+        return Err(TasksError::Format {
+            path: path.to_owned(),
+            message: format!("is one list of more than {LONGEST_LIST} bytes: write an object per line (.jsonl)"),
+        });
+    }
     serde_json::from_slice(&text).map_err(|error| {
         let place = Place::Line(error.line() as u64);
         bad(path, place, format!("not a list of JSON objects: {error}"))

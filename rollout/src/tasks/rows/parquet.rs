@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
@@ -15,7 +16,20 @@ use crate::tasks::TasksError;
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
     let file = File::open(path).map_err(|source| unreadable(path, source))?;
-    SerializedFileReader::new(file).map_err(|error| broken(path, &error))
+    guarded(path, || {
+        SerializedFileReader::new(file).map_err(|error| broken(path, &error))
+    })
+}
+
+/// Damaged pages make the reader panic in places (it indexes by lengths that it reads): that is a bad file, not a bug of ours. What it was
+/// reading is dropped. Where panics abort (`panic = "abort"`, the release profile) there is nothing to catch, and the process ends.
+fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(TasksError::Format {
+            path: path.to_owned(),
+            message: "cannot be read as Parquet: it is damaged where its reader does not expect it".to_owned(),
+        })
+    })
 }
 
 fn broken(path: &Path, error: &ParquetError) -> TasksError {
@@ -45,10 +59,17 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
         if group.end <= range.start || group.start >= range.end {
             continue;
         }
-        let group_reader = reader.get_row_group(index).map_err(|error| broken(path, &error))?;
-        let records = RowIter::from_row_group(None, group_reader.as_ref()).map_err(|error| broken(path, &error))?;
-        for (row, record) in group.zip(records).take_while(|(row, _)| *row < range.end) {
-            let record = record.map_err(|error| broken(path, &error))?;
+        let group_reader = guarded(path, || {
+            reader.get_row_group(index).map_err(|error| broken(path, &error))
+        })?;
+        let mut records = guarded(path, || {
+            RowIter::from_row_group(None, group_reader.as_ref()).map_err(|error| broken(path, &error))
+        })?;
+        for row in group.start..group.end.min(range.end) {
+            let record = guarded(path, || {
+                records.next().transpose().map_err(|error| broken(path, &error))
+            })?;
+            let Some(record) = record else { break };
             if row < range.start {
                 continue;
             }

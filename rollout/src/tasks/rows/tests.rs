@@ -92,6 +92,28 @@ fn damaged_parquet_is_an_error_wherever_it_is_cut_or_changed() {
             "{length}: {error}"
         );
     }
+    // A changed byte may be one of a value: then rows are read.
+    for at in (0..whole.len()).step_by(41) {
+        let mut changed = whole.clone();
+        changed[at] ^= 0xff;
+        std::fs::write(&path, &changed).unwrap();
+        if let Err(error) = values(&[shard(path.clone())], 0..9) {
+            assert!(error.to_string().contains("cut.parquet"), "{at}: {error}");
+        }
+    }
+}
+
+#[test]
+fn a_line_without_end_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("endless.jsonl");
+    let file = std::fs::File::create(&path).unwrap();
+    file.set_len((64 << 20) + 2).unwrap();
+    let error = values(&[shard(path)], 0..9).unwrap_err().to_string();
+    assert!(
+        error.contains("endless.jsonl, line 1: is longer than 67108864 bytes"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -107,6 +107,35 @@ fn lines_and_their_packed_and_split_forms_are_the_same_tasks() {
 }
 
 #[test]
+fn an_id_that_two_rows_have_is_an_error_that_names_both() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |n: u64| json!({"prompt": "?", "label": n, "id": n % 3}).to_string() + "\n";
+    std::fs::write(folder.path().join("a.jsonl"), (0..3).map(row).collect::<String>()).unwrap();
+    std::fs::write(folder.path().join("b.jsonl"), (3..5).map(row).collect::<String>()).unwrap();
+    let text = format!("source = \"jsonl:{}/*.jsonl\"\nid = \"id\"\n", folder.path().display());
+    let error = |text: &str| TaskSource::open(&config(text), 0).err().unwrap().to_string();
+    let twice = error(&(text.clone() + "slice = \"1:\""));
+    assert!(
+        twice.contains("b.jsonl, line 2: the id \"1\" is that of ") && twice.contains("a.jsonl, line 2 too"),
+        "{twice}"
+    );
+    assert!(TaskSource::open(&config(&(text + "slice = \"1:4\"")), 0).is_ok());
+
+    let long = json!({"prompt": "?", "label": 1, "id": "x".repeat(180)}).to_string();
+    let path = folder.path().join("long.jsonl");
+    std::fs::write(&path, long).unwrap();
+    let source = format!("source = \"jsonl:{}\"\n", path.display());
+    assert!(TaskSource::open(&config(&format!("id = \"id\"\n{source}")), 0).is_ok());
+    let mixed = error(&format!(
+        "source = \"mix\"\nid = \"id\"\n[[mix]]\nname = \"a-longer-name\"\n{source}"
+    ));
+    assert!(
+        mixed.contains("long.jsonl, line 1: id is no id") && mixed.contains("175 bytes"),
+        "{mixed}"
+    );
+}
+
+#[test]
 fn images_of_rows_come_with_their_prompts() {
     let keys = "prompt = \"problem\"\nlabel = \"answer\"\nimages = \"images\"\nepochs = 1";
     let source = format!("source = \"parquet:{}\"\n{keys}", fixture("images.parquet"));

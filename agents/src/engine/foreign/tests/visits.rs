@@ -127,6 +127,10 @@ async fn weights_that_let_calls_finish_wait_for_a_piece_only() {
     let told = visit(&bench, job(1, 40), false);
     bench.fake().until_made(4).await;
     bench.announce(2);
+    let mut news = bench.fleet.news();
+    while bench.fleet.reading() != Some(version(2)) {
+        news.changed().await.unwrap();
+    }
     bench.fake().allow(usize::MAX);
     bench.until_serving(2).await;
     let (made, _) = all(told).await;
@@ -156,4 +160,40 @@ async fn a_visit_ends_with_its_servers_and_with_what_cannot_be() {
         .unwrap()
         .unwrap_err();
     assert!(failure.retry, "{failure}");
+}
+
+/// It is well, and nothing is to be had from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_visit_ends_where_the_only_server_takes_no_weights() {
+    for kind in KINDS {
+        let bench = Bench::new(kind).await;
+        *bench.fake().shared.refuses.lock().unwrap() = usize::MAX;
+        bench.announce(1);
+        let mut told = visit(&bench, job(1, 4), true);
+        let failure = next(&mut told).await.end.unwrap().unwrap_err();
+        assert!(failure.retry && failure.reason.contains("refused"), "{failure}");
+        // Weights that it takes mend it.
+        *bench.fake().shared.refuses.lock().unwrap() = 0;
+        bench.serve(2).await;
+        let (made, _) = all(visit(&bench, job(2, 4), true)).await;
+        bench.check(&job(2, 4), &made);
+    }
+}
+
+/// Whoever ends the client ends what it was asked for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn visits_end_with_their_fleet() {
+    let bench = Bench::new(EngineKind::Sglang).await;
+    bench.serve(1).await;
+    bench.fake().allow(3);
+    let mut told = visit(&bench, job(1, 30), false);
+    bench.fake().until_running(1).await;
+    let Bench {
+        home: _home,
+        fakes,
+        fleet,
+    } = bench;
+    drop(fleet);
+    assert!(timeout(PATIENCE, told.recv()).await.unwrap().is_none());
+    fakes[0].until_running(0).await;
 }
