@@ -174,7 +174,12 @@ impl<'a> Filter<'a> {
             let first = name.split('.').next().unwrap_or_default();
             !asks && first != ROW && !functions.contains(first)
         });
-        let needed = needed.collect();
+        // The last part of `source.startswith('x')` is a method of what stands there.
+        let owner = |name: String| match name.rsplit_once('.') {
+            Some((owner, _)) if text.contains(&format!("{name}(")) => owner.to_owned(),
+            _ => name,
+        };
+        let needed = needed.map(owner).collect();
         Ok(Self {
             expression: judged,
             needed,

@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn tasks_are_found_by_their_place_in_any_order() {
         let task = |n: u64| Task {
-            id: (n % 2 == 0).then(|| format!("id-{n}")),
+            id: n.is_multiple_of(2).then(|| format!("id-{n}")),
             workflow: None,
             prompt: Prompt::Text("é".repeat(n as usize)),
             label: serde_json::json!({ "n": n, "none": null }),

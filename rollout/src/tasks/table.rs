@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use broker::protocol::task::Task;
 use configs::{MixConfig, TasksConfig};
 
-use super::curriculum::Rates;
+use super::curriculum::{Rates, task_key};
 use super::files::Files;
 use super::filter::{self, Filter};
 use super::keys::Keys;
@@ -87,9 +87,10 @@ impl Table {
             None => Keys::of(config),
             Some(own) => Keys::of(config).in_mix(own.name.as_ref().unwrap_or(&files.name)),
         };
-        // Of what is trained on an id is done once: a second row of that id would be lost. Ids by their hashes, and their rows.
+        // Of what is trained on an id is done once: another task of the same id would be lost. A row that comes again as it was may: DAPO's file
+        // repeats each a hundred times. Ids by their hashes, with their rows and what these hold.
         let once = section != "eval";
-        let mut ids: HashMap<u64, u64> = HashMap::new();
+        let mut ids: HashMap<u64, (u64, u64)> = HashMap::new();
         let mut keeping = Keeping::new(&files).map_err(|error| not_spooled(&files, error))?;
         let (mut seen, mut tasks) = (0, 0);
         rows::read(&files.shards, &range, &mut |row| {
@@ -104,10 +105,14 @@ impl Table {
                 return Ok(());
             }
             if let Some(id) = task.id.as_deref().filter(|_| once)
-                && let Some(first) = ids.insert(hash(id), seen - 1)
+                && let content = hash(&task_key(&task))
+                && let (first, before) = *ids.entry(hash(id)).or_insert((seen - 1, content))
+                && before != content
             {
                 let first = place_of(&files, range.start + first);
-                return Err(bad(format!("the id {id:?} is that of {first} too: an id is done once")));
+                let message =
+                    format!("the id {id:?} is that of {first} too, which is another task: an id is done once");
+                return Err(bad(message));
             }
             tasks += 1;
             keeping.push(&row, &task).map_err(|error| not_spooled(&files, error))
