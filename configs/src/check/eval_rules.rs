@@ -107,7 +107,7 @@ fn suites(config: &RunConfig, report: &mut Report) {
             "is 0: write 1 for every evaluation of the run, 5 for each fifth, or leave it out for none",
         );
         report.when(
-            suite.every.is_some() && !evaluates,
+            suite.every.is_some_and(|every| every > 0) && !evaluates,
             key("every"),
             &["eval.source", "eval.every", "tasks.source"],
             "is for runs that evaluate: give eval.source, or eval.every with a generator, or leave it out",
