@@ -2,10 +2,9 @@
 //! gone on with, they end as runs that were never stopped.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use tests::program::{Program, json_lines, metrics, wait_for};
+use tests::program::{Program, json_lines, metrics};
 use tests::small::Small;
 use tests::trace::{audit, final_digest};
 
@@ -63,13 +62,7 @@ fn killed(config: Small, after: &[usize]) -> (Program, PathBuf) {
     let run = program.run_folder();
     let mut before = 0;
     for batches in after {
-        wait_for("some batches", PATIENCE, || {
-            (trained(&run) >= before + *batches || !running.running()).then_some(())
-        });
-        assert!(running.running(), "it ended before it was killed:\n{}", running.log());
-        let status = Command::new("kill").args(["-9", &running.pid().to_string()]).status();
-        assert!(status.unwrap().success());
-        running.end(PATIENCE).expect("it is dead");
+        running.kill_when("some batches", PATIENCE, || trained(&run) >= before + *batches);
         before = trained(&run);
         running = program.start(&["run", "--resume", run.to_str().unwrap()]);
     }

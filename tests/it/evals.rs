@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tests::program::{Program, metrics};
+use tests::program::{Program, json_lines, metrics};
 use tests::small::Small;
 
-fn program() -> Program {
+pub(crate) fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
 /// Runs a configuration to its end; answers with its folder.
-fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
+pub(crate) fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
     let runs = program.runs();
     std::fs::create_dir_all(&runs).unwrap();
     let file = config.write(&runs.join("config-under-test.toml"));
@@ -27,16 +27,15 @@ fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
 }
 
 /// A metric's value of each task.
-type Values = BTreeMap<String, BTreeMap<String, f64>>;
+pub(crate) type Values = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// The evaluations of a run, task by task, in the order of their steps.
-fn evaluations(run: &Path) -> Vec<Values> {
-    let file = std::fs::read_dir(run.join("evals")).unwrap().next().unwrap().unwrap();
-    let lines = tests::program::json_lines(&file.path());
-    lines
-        .into_iter()
-        .map(|line| serde_json::from_value(line["values"].clone()).unwrap())
-        .collect()
+pub(crate) fn evaluations(run: &Path) -> Vec<Values> {
+    let files = std::fs::read_dir(run.join("evals")).unwrap();
+    let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
+    lines.sort_by_key(|line| line["step"].as_u64().unwrap());
+    let values = lines.into_iter().map(|line| line["values"].clone());
+    values.map(|values| serde_json::from_value(values).unwrap()).collect()
 }
 
 /// What `dyad eval` measured of the greedy conversations of `[eval]`, in the same shape.
@@ -179,58 +178,6 @@ fn weights_are_chosen_by_run_step_folder_and_agent_and_samples_are_told_by_k() {
         .sum();
     let avg = success["avg"]["mean"].as_f64().unwrap();
     assert!((avg - sum / 64.0).abs() < 1e-12 && (success["pass"]["1"]["mean"].as_f64().unwrap() - avg).abs() < 1e-12);
-}
-
-#[test]
-fn a_suite_of_a_preset_needs_its_file_alone() {
-    let program = program();
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let tasks = program.runs().join("aime.jsonl");
-    std::fs::write(
-        &tasks,
-        "{\"problem\": \"2+3=\", \"answer\": \"5\"}\n{\"problem\": \"1+1=\", \"answer\": \"2\"}\n",
-    )
-    .unwrap();
-    let config = Small::of("configs/programs.toml")
-        .set("workflow.kind", "solo")
-        .set("graders.correct.kind", "integer")
-        .without("workflow.process")
-        .without("agents.verifier");
-    let file = program.runs().join("config.toml");
-    let text = std::fs::read_to_string(config.write(&file)).unwrap();
-    let mut table: toml::Table = text.parse().unwrap();
-    let workflow = table["workflow"].as_table_mut().unwrap();
-    let roles = workflow["roles"].as_table_mut().unwrap();
-    roles.retain(|role, _| role == "solver");
-    workflow.remove("reward");
-    workflow.insert(
-        "params".into(),
-        "prompts = \"short\"".parse::<toml::Table>().unwrap().into(),
-    );
-    std::fs::write(&file, table.to_string()).unwrap();
-    let suite = format!("aime24={}", tasks.display());
-    let out = program.runs().join("suite.json");
-    let printed = program.succeed(&[
-        "eval",
-        file.to_str().unwrap(),
-        "--suite",
-        &suite,
-        "--samples",
-        "3",
-        "--json",
-        out.to_str().unwrap(),
-    ]);
-    assert!(
-        printed.contains("aime24: 2 tasks, greedy and 3 samples of each at temperature 0.6"),
-        "{printed}"
-    );
-    assert!(printed.contains("maj@3"), "{printed}");
-    let set = &json(&out)["sets"][0];
-    assert_eq!(set["conversations"].as_array().unwrap().len(), 2 * 4);
-    assert!(set["conversations"][0]["answer"].is_string());
-    let unknown = program.output(&["eval", file.to_str().unwrap(), "--suite", "other"]);
-    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(unknown.status.code() == Some(2) && said.contains("math500"), "{said}");
 }
 
 #[test]
@@ -390,72 +337,4 @@ fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
     // Speaker and listener say one word each.
     assert!((rows[0]["turns"].as_f64().unwrap() - 2.0).abs() < 1e-9, "{}", rows[0]);
     assert!(rows[2]["turns"].as_f64().unwrap() > 2.0, "{}", rows[2]);
-}
-
-/// The tiny signal game with a suite that every second evaluation plays.
-fn with_suite() -> Small {
-    Small::new()
-        .set("workflow.group_size", 16)
-        .set("run.train_steps", 4)
-        .set("eval.every", 1)
-        .set("eval.source", "generator:signal")
-        .set("eval.tasks", 4)
-        .set("eval.suites.more.source", "generator:signal")
-        .set("eval.suites.more.tasks", 6)
-        // More than are played at once.
-        .set("eval.suites.more.samples", 100)
-        .set("eval.suites.more.temperature", 0.8)
-        .set("eval.suites.more.every", 2)
-}
-
-#[test]
-fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
-    let (one, two) = (program(), program());
-    let folder = run(&one, &with_suite(), &[]);
-    let found = evaluations(&folder);
-    assert_eq!(
-        found,
-        evaluations(&run(&two, &with_suite(), &[])),
-        "the same seed, the same figures"
-    );
-    let plays = |values: &Values| values.contains_key("more/success");
-    let played: Vec<bool> = found.iter().map(plays).collect();
-    assert_eq!(
-        played,
-        [true, false, true, false, true],
-        "the first, each second, and the last"
-    );
-    assert!(found[0]["more/success"].len() == 6 && found[0]["more/pass@64/success"].len() == 6);
-    let lines = metrics(&folder, "eval");
-    assert!(lines[0]["more/avg@100/success"].is_number() && lines[1].get("more/success").is_none());
-    // What a run measures and what `dyad eval` measures are one thing.
-    let file = one.runs().join("figures.json");
-    let of = format!("{}@initial", folder.display());
-    one.succeed(&[
-        "eval",
-        "--run",
-        &of,
-        "--suite",
-        "more",
-        "--json",
-        file.to_str().unwrap(),
-    ]);
-    let mut greedy = BTreeMap::new();
-    let mut sampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
-    for one in json(&file)["sets"][0]["conversations"].as_array().unwrap() {
-        let (task, success) = (
-            one["task"].as_str().unwrap(),
-            one["figures"]["success"].as_f64().unwrap(),
-        );
-        match one.get("sample") {
-            None => drop(greedy.insert(task.to_owned(), success)),
-            Some(_) => sampled.entry(task.to_owned()).or_default().push(success),
-        }
-    }
-    assert_eq!(greedy, found[0]["more/success"]);
-    for (task, values) in &sampled {
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        assert_eq!(values.len(), 100);
-        assert!((mean - found[0]["more/avg@100/success"][task]).abs() < 1e-12, "{task}");
-    }
 }

@@ -42,8 +42,8 @@ fn front(program: &Program) -> (Running, String) {
     (running, url)
 }
 
-/// `solo` with this judge: its prompt is the answer alone, and one word from 0 to 7 is a score.
-fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
+/// `solo` with a judge whose prompt is the answer alone, and to whom one word from 0 to 7 is a score.
+fn judged(folder: &Path, missing: &str, tries: i64) -> Small {
     let template = folder.join("judge.jinja");
     std::fs::write(&template, "{{ answer }}").unwrap();
     Small::of("configs/programs.toml")
@@ -53,13 +53,8 @@ fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
         .without("workflow.roles.retry")
         .without("workflow.roles.verifier")
         .without("workflow.reward")
-        .without("agents.verifier")
-        .set("workflow.retries", 1)
         .set("graders.correct.kind", "judge")
-        .set("graders.correct.timeout", "120s")
         .set("graders.correct.missing", missing)
-        .set("graders.correct.judge.url", url)
-        .set("graders.correct.judge.model", "b")
         .set("graders.correct.judge.template", template.to_str().unwrap())
         .set(
             "graders.correct.judge.scale",
@@ -67,7 +62,17 @@ fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
         )
         .set("graders.correct.judge.max_tokens", 1)
         .set("graders.correct.judge.temperature", 1.0)
-        .set("graders.correct.judge.tries", 12)
+        .set("graders.correct.judge.tries", tries)
+}
+
+/// The judge is a model behind this address.
+fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
+    judged(folder, missing, 12)
+        .without("agents.verifier")
+        .set("workflow.retries", 1)
+        .set("graders.correct.timeout", "120s")
+        .set("graders.correct.judge.url", url)
+        .set("graders.correct.judge.model", "b")
         .write(&folder.join("judge.toml"))
 }
 
@@ -130,31 +135,13 @@ fn an_agent_of_another_run_judges_and_a_judge_that_refuses_is_no_zero() {
 
 /// `solo` in a run of two agents: one answers and learns, the other says what the answers are worth.
 fn judged_by_an_agent(mode: &str, folder: &Path) -> PathBuf {
-    let template = folder.join("judge.jinja");
-    std::fs::write(&template, "{{ answer }}").unwrap();
     let words = (0..8).map(|digit| toml::Value::from(digit.to_string())).collect();
     let tokenizer = toml::Table::from_iter([("words".to_owned(), toml::Value::Array(words))]);
-    Small::of("configs/programs.toml")
+    judged(folder, "tombstone", 2)
         .set("run.mode", mode)
-        .set("workflow.kind", "solo")
-        .set("workflow.params.prompts", "short")
-        .without("workflow.process")
-        .without("workflow.roles.retry")
-        .without("workflow.roles.verifier")
-        .without("workflow.reward")
         .set("defaults.agent.model.random.tokenizer", tokenizer)
         .set("agents.verifier.train.enabled", false)
-        .set("graders.correct.kind", "judge")
-        .set("graders.correct.missing", "tombstone")
         .set("graders.correct.judge.agent", "verifier")
-        .set("graders.correct.judge.template", template.to_str().unwrap())
-        .set(
-            "graders.correct.judge.scale",
-            toml::Value::Array(vec![0.into(), 7.into()]),
-        )
-        .set("graders.correct.judge.max_tokens", 1)
-        .set("graders.correct.judge.temperature", 1.0)
-        .set("graders.correct.judge.tries", 2)
         .write(&folder.join("judged.toml"))
 }
 

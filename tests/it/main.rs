@@ -32,5 +32,6 @@ mod recipes_tools;
 mod remote;
 mod resume;
 mod stop;
+mod suites;
 mod tls;
 mod users;

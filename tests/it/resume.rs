@@ -1,10 +1,9 @@
 //! A run that is killed and gone on with ends as one that was never stopped.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
-use tests::program::{Program, json_lines, wait_for};
+use tests::program::{Program, json_lines};
 use tests::small::Small;
 use tests::trace::{audit, final_digest};
 
@@ -36,17 +35,7 @@ fn a_run_in_one_process_killed_in_mid_round_ends_with_the_same_weights() {
     let folder = run.to_str().unwrap().to_owned();
     for kill_after in [5, 9, 14] {
         // Metrics are written behind: it is further than they say.
-        wait_for("some batches", PATIENCE, || {
-            (steps(&run) >= kill_after || !running.running()).then_some(())
-        });
-        assert!(
-            running.running(),
-            "it ended before it could be killed:\n{}",
-            running.log()
-        );
-        let status = Command::new("kill").args(["-9", &running.pid().to_string()]).status();
-        assert!(status.unwrap().success());
-        running.end(PATIENCE).expect("it is dead");
+        running.kill_when("some batches", PATIENCE, || steps(&run) >= kill_after);
         running = killed.start(&["run", "--resume", &folder]);
     }
     running.finish(PATIENCE);

@@ -140,6 +140,14 @@ impl Running {
         None
     }
 
+    /// Kills it, as a machine that fails does, once `seen` says so; it must not have ended before.
+    pub fn kill_when(&mut self, what: &str, patience: Duration, mut seen: impl FnMut() -> bool) {
+        wait_for(what, patience, || (seen() || !self.running()).then_some(()));
+        assert!(self.running(), "it ended before it was killed:\n{}", self.log());
+        self.child.kill().unwrap();
+        self.end(patience).expect("it is dead");
+    }
+
     /// Whether it still runs.
     pub fn running(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()

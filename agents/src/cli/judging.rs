@@ -118,18 +118,21 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
 }
 
 #[cfg(test)]
+impl Rules {
+    /// Of a run of `signal` that takes small tasks.
+    pub(super) fn of_signal() -> Self {
+        Self {
+            limit: 200,
+            kind: Some("signal".into()),
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::cli::failure::{code, render};
-
-    fn rules() -> Rules {
-        Rules {
-            limit: 200,
-            kind: Some("signal".into()),
-            workflow: None,
-            config: None,
-        }
-    }
 
     #[test]
     fn every_wrong_line_is_named_and_none_is_sent() {
@@ -144,7 +147,7 @@ mod tests {
             r#"{"prompt": "o1", "lable": 3}"#.into(),
         ]
         .join("\n");
-        let error = validate(text.as_bytes(), &rules()).unwrap_err();
+        let error = validate(text.as_bytes(), &Rules::of_signal()).unwrap_err();
         assert_eq!(code(&error), 2);
         let text = render(&error);
         assert!(text.starts_with("error: 6 of 7 lines are no task"), "{text}");

@@ -289,15 +289,6 @@ mod tests {
     use super::*;
     use crate::cli::failure::{code, render};
 
-    fn rules() -> Rules {
-        Rules {
-            limit: 200,
-            kind: Some("signal".into()),
-            workflow: None,
-            config: None,
-        }
-    }
-
     #[test]
     fn rows_without_ids_bring_none_and_are_read_whatever_the_generator_of_the_run() {
         let folder = tempfile::tempdir().unwrap();
@@ -328,7 +319,7 @@ mod tests {
         let lines: Vec<String> = (0..2000)
             .map(|i| format!(r#"{{"prompt": "o{i}",  "id": "t{i}"}}"#))
             .collect();
-        let tasks = validate(lines.join("\n").as_bytes(), &rules()).unwrap();
+        let tasks = validate(lines.join("\n").as_bytes(), &Rules::of_signal()).unwrap();
         let sent = send(bus.clone(), &topology, tasks, None, |_| ProgressBar::hidden())
             .await
             .unwrap();
@@ -384,7 +375,7 @@ mod tests {
     async fn a_run_that_is_not_up_is_said() {
         let bus = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
-        let tasks = validate(br#"{"prompt": "o1"}"#, &rules()).unwrap();
+        let tasks = validate(br#"{"prompt": "o1"}"#, &Rules::of_signal()).unwrap();
         let error = send(bus, &topology, tasks, None, |_| ProgressBar::hidden())
             .await
             .unwrap_err();

@@ -200,10 +200,12 @@ impl<'a> Filter<'a> {
         };
         let whole = (!context.contains_key(ROW)).then(|| (ROW.to_owned(), row.clone()));
         let context: Map<String, Value> = context.into_iter().chain(whole).collect();
-        let found: Operand = self
-            .expression
-            .eval(context)
-            .map_err(|error| format!("filter: {error}"))?;
+        let found: Operand = self.expression.eval(context).map_err(|error| {
+            format!(
+                "filter: {}",
+                error.detail().map_or_else(|| error.to_string(), str::to_owned)
+            )
+        })?;
         if found.is_undefined() {
             return Err("filter: the expression has no value here".into());
         }
