@@ -25,6 +25,10 @@ pub struct AgentConfig {
     pub lora: Option<LoraConfig>,
     #[serde(default)]
     pub history: History,
+    /// Variables for its chat template beside those that every template has, such as `enable_thinking = false` for Qwen3's.
+    #[serde(default)]
+    #[schemars(with = "crate::units::AnyTable")]
+    pub template_args: toml::Table,
     #[serde(default)]
     pub sampling: SamplingConfig,
     #[serde(default)]
@@ -178,6 +182,10 @@ pub struct SamplingConfig {
     pub min_p: f32,
     #[serde(default = "default_max_new_tokens")]
     pub max_new_tokens: u32,
+    /// Tokens of prompt and answer together, all earlier turns of the seat included; at most, and if not given or 0, the model's
+    /// own context. An answer has what the prompt leaves of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_context: Option<u32>,
 }
 
 fn one() -> f32 {
@@ -195,6 +203,7 @@ impl Default for SamplingConfig {
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: default_max_new_tokens(),
+            max_context: None,
         }
     }
 }

@@ -5,6 +5,7 @@
 //! and parameters is checked where the workflows are.
 
 mod agent_rules;
+mod below;
 mod engine_rules;
 mod eval_rules;
 mod foreign_rules;
@@ -13,10 +14,12 @@ mod judge_rules;
 mod loss_rules;
 mod merge;
 mod names;
+mod reward_rules;
 mod rules;
 mod sampling_rules;
 mod shape;
 mod tasks_rules;
+mod template_rules;
 mod tool_rules;
 
 #[cfg(test)]

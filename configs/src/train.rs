@@ -157,6 +157,8 @@ pub enum Aggregation {
     Conversation,
     /// u = 1/max_new_tokens, D = samples.
     Constant,
+    /// u = 1 / (tokens of its role), D = roles: however much a role says, it counts as one.
+    Role,
 }
 
 /// The loss of a batch. The trainer's `Surrogate` has the formulas.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{AgentName, ByteSize, HumanDuration, RoleName, ToolLimits};
+use crate::{AgentName, ByteSize, CreditConfig, HumanDuration, RoleName, ShapingConfig, ToolLimits};
 
 /// What begins the `kind` of a workflow or grader that is a program: `process:FILE`.
 pub const PROCESS: &str = "process:";
@@ -37,6 +37,12 @@ pub struct WorkflowConfig {
     /// Weight of each named reward part, by role.
     #[serde(default)]
     pub reward: BTreeMap<RoleName, BTreeMap<String, f64>>,
+    /// What lengths cost a role, whatever the workflow.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub shaping: BTreeMap<RoleName, ShapingConfig>,
+    /// Whose reward a role gets: `"own"`, `"shared"`, `"zero_sum"` or `{ difference = "OTHER" }`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub credit: BTreeMap<RoleName, CreditConfig>,
     /// What a role samples by, where that is not what its agent does.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sampling: BTreeMap<RoleName, RoleSampling>,
@@ -69,6 +75,9 @@ pub struct RoleSampling {
     /// Per turn, and no more than the agent's own.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<u32>,
+    /// Of a turn's prompt and answer together, and no more than the agent's own; 0: that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_context: Option<u32>,
     /// Texts that end a turn, beside those of the workflow.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stop: Vec<String>,

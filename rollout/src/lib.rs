@@ -6,11 +6,13 @@
 pub mod advantage;
 pub mod batch;
 pub mod credit;
+pub mod credit_operator;
 pub mod grade;
 pub mod group;
 pub mod judge;
 pub mod router;
 pub mod sample;
+pub mod shaping;
 pub mod shuffle;
 pub mod staleness;
 pub mod tasks;

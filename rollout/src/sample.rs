@@ -5,6 +5,7 @@
 
 use broker::protocol::bundle::{Row, Segment};
 use broker::protocol::turn::Generation;
+use broker::protocol::validate::ROUNDING;
 
 /// Why a generation cannot be trained on, or used at all: an engine that answers so is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -24,9 +25,6 @@ pub enum Malformed {
     #[error("its temperature is not a finite number of at least 0")]
     Temperature,
 }
-
-/// Rounding may lift the log-prob of a certain token a little above 0.
-const LOGPROB_ROUNDING: f32 = 1e-3;
 
 /// Whether a generation holds together, its request having held so many ids: ask before it is committed.
 pub fn check(generation: &Generation, held: usize) -> Result<(), Malformed> {
@@ -54,7 +52,7 @@ pub fn check(generation: &Generation, held: usize) -> Result<(), Malformed> {
             logprobs: logprobs.len(),
         });
     }
-    let broken = |lp: &f32| !lp.is_finite() || *lp > LOGPROB_ROUNDING;
+    let broken = |lp: &f32| !lp.is_finite() || *lp > ROUNDING;
     if let Some(at) = logprobs.iter().position(broken) {
         return Err(Malformed::Logprob(at));
     }

@@ -13,6 +13,7 @@ fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
         .set("run.mode", mode)
         .set("workflow.group_size", 8)
         .set("workflow.params.prompts", "full")
+        .set("workflow.params.cut", "heard")
         .set("defaults.agent.sampling.max_new_tokens", 12)
         .set("defaults.agent.model.random.max_context", 2048)
         .set("defaults.agent.model.random.tokenizer", "bytes")

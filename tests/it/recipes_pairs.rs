@@ -193,6 +193,13 @@ fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
                     "{role}: {line}"
                 );
                 assert!(line[format!("reward_std/{role}")].is_f64(), "{role}: {line}");
+                // It is there only where tokens on policy were measured.
+                let gap = line[format!("role/{role}/on_policy_gap")].as_f64();
+                assert!(gap.is_some_and(|gap| gap < 1e-4), "{role}: {line}");
+                assert!(
+                    line[format!("role/{role}/ratio_max")].as_f64() > Some(0.99),
+                    "{role}: {line}"
+                );
             }
         }
     }

@@ -133,7 +133,7 @@ fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
 /// A crash in mid-suite leaves nothing of that evaluation: it is made again, and is what it would have been.
 #[test]
 fn an_evaluation_that_a_crash_broke_off_in_a_suite_is_made_again_whole() {
-    let longer = || with_suite().set("eval.suites.more.samples", 400);
+    let longer = || with_suite().set("eval.suites.more.samples", 800);
     let clean = program();
     let clean = evaluations(&run(&clean, &longer(), &[]));
     let killed = program();

@@ -101,6 +101,7 @@ def ids_in_and_out(api, model):
         plain = api.completions.create(
             model=model, prompt=chat.prompt_token_ids, max_tokens=12, temperature=0, logprobs=0, extra_body=more
         )
+        likely(api, model, chat.prompt_token_ids)
         (one,), (other,) = chat.choices, plain.choices
         assert one.token_ids == other.token_ids and one.message.content == other.text
         assert other.prompt_token_ids == chat.prompt_token_ids
@@ -116,6 +117,16 @@ def ids_in_and_out(api, model):
             model=model, prompt=chat.prompt_token_ids + one.token_ids[:5], max_tokens=7, temperature=0, extra_body=more
         )
         assert one.token_ids[5:] == more_ids.choices[0].token_ids[: len(one.token_ids) - 5]
+
+
+def likely(api, model, ids):
+    """The most likely tokens of a greedy answer begin with the chosen one, in the shapes of chats and of completions."""
+    chat = ask(api, model, "o1", max_tokens=3, temperature=0, logprobs=True, top_logprobs=4).choices[0].logprobs.content
+    assert chat and all(len(token.top_logprobs) == 4 and token.top_logprobs[0].logprob == token.logprob for token in chat)
+    plain = api.completions.create(model=model, prompt=ids, max_tokens=3, temperature=0, logprobs=4).choices[0].logprobs
+    assert plain.tokens
+    for token, logprob, top in zip(plain.tokens, plain.token_logprobs, plain.top_logprobs, strict=True):
+        assert top[token] == logprob == max(top.values()) and len(top) <= 5, top
 
 
 def choices(api, model):
@@ -162,7 +173,7 @@ def refusals(api, model):
     assert fails(400, create, model=model, messages=chat, tools=tools)["param"] == "tools"
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,x"}}]}]
     assert fails(400, create, model=model, messages=image)["param"] == "messages[0].content[0].type"
-    assert fails(400, create, model=model, messages=chat, logprobs=True, top_logprobs=3)["param"] == "top_logprobs"
+    assert fails(400, create, model=model, messages=chat, top_logprobs=3)["param"] == "top_logprobs"
     assert fails(404, create, model="gpt-4o", messages=chat)["code"] == "model_not_found"
     long = fails(400, api.completions.create, model=model, prompt=[1] * 30_000)
     assert long["code"] == "context_length_exceeded", long

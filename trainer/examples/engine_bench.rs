@@ -79,6 +79,7 @@ fn requests(vocab: u32, count: u64, prompts: u64, length: u64, max_new: impl Fn(
         stop: None,
         seed: n,
         keep: false,
+        top: 0,
     };
     (0..count).map(make).collect()
 }

@@ -40,6 +40,7 @@ fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
         stop: None,
         seed: first_seed + i as u64,
         keep: false,
+        top: 0,
     };
     work.new.iter().enumerate().map(make).collect()
 }

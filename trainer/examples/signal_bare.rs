@@ -241,6 +241,7 @@ fn span(parent: Option<u32>, ids: Vec<u32>, drawn: Option<(Draw, f32, f32)>) -> 
         advantage,
         advantages: Vec::new(),
         answer: 0,
+        role: 0,
         weight,
         temperature: 1.0,
         on_policy: true,

@@ -115,6 +115,7 @@ impl Worker {
                     stop: None,
                     seed: self.step * 1_000_000 + number,
                     keep: false,
+                    top: 0,
                 })?;
             }
         }

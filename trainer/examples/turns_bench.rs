@@ -81,6 +81,7 @@ fn play(conversations: usize, prefix_cache: usize) -> Result<(Vec<f64>, f64), Bo
                 stop: None,
                 seed: (turn * conversations + c) as u64,
                 keep: true,
+                top: 0,
             })?;
         }
         while !engine.is_idle() {

@@ -5,6 +5,8 @@
 
 use std::cmp::Ordering;
 
+use broker::protocol::engine::TopLogprob;
+
 use crate::rng;
 
 /// How one request samples.
@@ -89,6 +91,29 @@ pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) ->
         id: index as u32,
         logprob: p.ln(),
     })
+}
+
+/// The `count` most likely tokens of what [`pick`] takes, with log-probs as [`Choice`] has: most likely first, the lower id first
+/// among equals. Fewer where fewer have a probability above 0.
+#[must_use]
+pub fn top(probs: &[f32], count: usize) -> Vec<TopLogprob> {
+    let mut best: Vec<(usize, f32)> = Vec::with_capacity(count.min(probs.len()) + 1);
+    let mut floor = 0.0;
+    for (id, &p) in probs.iter().enumerate() {
+        if p > floor && count > 0 {
+            let place = best.partition_point(|(_, other)| *other >= p);
+            best.insert(place, (id, p));
+            best.truncate(count);
+            if let Some((_, least)) = best.get(count - 1) {
+                floor = *least;
+            }
+        }
+    }
+    let likely = |(id, p): (usize, f32)| TopLogprob {
+        id: id as u32,
+        logprob: p.ln(),
+    };
+    best.into_iter().map(likely).collect()
 }
 
 /// The random stream of sampled tokens.
@@ -289,8 +314,32 @@ mod tests {
         assert_eq!(SAMPLE.fault(), None);
     }
 
+    #[test]
+    fn what_has_no_probability_is_among_no_likely_tokens() {
+        let ids = |probs: &[f32], count| top(probs, count).iter().map(|one| one.id).collect::<Vec<_>>();
+        assert_eq!(ids(&[0.0, 0.75, 0.0, 0.25], 3), [1, 3]);
+        assert_eq!(ids(&[0.25; 4], 3), [0, 1, 2]);
+        assert_eq!(ids(&[0.25; 4], 0), [0; 0]);
+        assert_eq!(top(&[1.0], 20), [TopLogprob { id: 0, logprob: 0.0 }]);
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
+        #[test]
+        fn the_likely_tokens_are_the_first_of_all_sorted(
+            // Few distinct values: many are equal.
+            weights in prop::collection::vec((0u8..6).prop_map(f32::from), 1..60), count in 0usize..30,
+        ) {
+            prop_assume!(weights.iter().any(|w| *w > 0.0));
+            let probs = normalise(&weights);
+            let mut ids: Vec<usize> = (0..probs.len()).filter(|i| probs[*i] > 0.0).collect();
+            ids.sort_by(|a, b| probs[*b].total_cmp(&probs[*a]).then(a.cmp(b)));
+            ids.truncate(count);
+            let found = top(&probs, count);
+            let found: Vec<(usize, f32)> = found.iter().map(|one| (one.id as usize, one.logprob)).collect();
+            prop_assert_eq!(found, ids.iter().map(|i| (*i, probs[*i].ln())).collect::<Vec<_>>());
+        }
+
         #[test]
         fn the_fast_truncation_is_the_definition(
             weights in prop::collection::vec(0.0f32..1.0, 1..3000),

@@ -127,6 +127,7 @@ mod tests {
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: 1,
+            max_context: None,
             stop: Vec::new(),
         };
         let job = Job {

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
+use broker::protocol::train::RoleLoss;
 use rollout::batch::Batch;
 use serde_json::Value;
 
@@ -55,6 +56,39 @@ pub fn train_line(
         put(&format!("role/{role}/tokens"), found.tokens.into());
         put(&format!("role/{role}/tokens_trained"), found.trained_tokens.into());
         put(&format!("role/{role}/repetition"), found.repetition.get().into());
+        put(
+            &format!("role/{role}/staleness/mean"),
+            found.staleness.mean.get().into(),
+        );
+        put(&format!("role/{role}/staleness/max"), found.staleness.max.into());
+    }
+    for (role, found) in batch
+        .roles
+        .iter()
+        .zip(&loss.by_role)
+        .filter(|(_, found)| found.tokens > 0.0)
+    {
+        put(&format!("role/{role}/entropy"), (found.entropy / found.tokens).into());
+        if compared(found) {
+            for (name, sum) in [
+                ("clipped", found.clipped),
+                ("ratio", found.ratio),
+                ("reference_kl", found.reference_kl),
+                ("behaviour_kl", found.behaviour_kl),
+            ] {
+                put(&format!("role/{role}/{name}"), (sum / found.tokens).into());
+            }
+            put(&format!("role/{role}/ratio_max"), found.largest_ratio.into());
+        }
+        // The largest of none is no gap of 0.
+        for (name, gap, of) in [
+            ("on_policy_gap", found.on_policy_gap, found.on_policy_tokens),
+            ("off_policy_gap", found.off_policy_gap, found.off_policy_tokens),
+        ] {
+            if of > 0.0 {
+                put(&format!("role/{role}/{name}"), gap.into());
+            }
+        }
     }
     for (reason, count) in &stats.discarded {
         put(&format!("discarded/{}", reason.as_str()), (*count).into());
@@ -70,6 +104,10 @@ pub fn train_line(
     put("loss/entropy", (loss.entropy / tokens).into());
     put("loss/clipped", (loss.clipped / tokens).into());
     put("loss/ratio", (loss.ratio / tokens).into());
+    if loss.by_role.iter().any(compared) {
+        let largest = loss.by_role.iter().map(|role| role.largest_ratio).fold(0.0, f64::max);
+        put("loss/ratio_max", largest.into());
+    }
     put("loss/reference_kl", (loss.reference_kl / tokens).into());
     if let Some(kl) = outcome.advantage_kl {
         put("advantage/kl", kl.into());
@@ -91,4 +129,9 @@ pub fn train_line(
     put("time/train_s", began.elapsed().as_secs_f64().into());
     put("time/groups_waiting", bundles.len().into());
     line
+}
+
+/// Whether any of these tokens had a behaviour log-prob: without one there is no ratio, and its 0 says nothing.
+fn compared(found: &RoleLoss) -> bool {
+    found.on_policy_tokens + found.off_policy_tokens > 0.0
 }

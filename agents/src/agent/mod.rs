@@ -17,6 +17,7 @@ pub mod recent;
 pub mod reclaim;
 pub mod render;
 pub mod replies;
+pub(crate) mod room;
 mod served;
 pub mod training;
 pub mod turns;

@@ -76,17 +76,43 @@ pub(crate) fn prepare_in(
     name: &AgentName,
     seed: u64,
 ) -> anyhow::Result<Prepared> {
-    let folder = match &settings.model {
-        ModelConfig::Path(path) => path.clone(),
+    let folder = folder_in(place, settings, name, seed)?;
+    open(folder, settings.clone(), adapter_seed(seed, name))
+}
+
+/// What [`prepare_in`] opens, as files: the folder of the model, and the adapter of it where there is one, in f32 on the CPU.
+pub(crate) fn files_in(
+    place: impl Fn(&AgentName) -> PathBuf,
+    settings: &AgentConfig,
+    name: &AgentName,
+    seed: u64,
+) -> anyhow::Result<(PathBuf, Option<Weights>)> {
+    let folder = folder_in(place, settings, name, seed)?;
+    let Some(lora) = &settings.lora else {
+        return Ok((folder, None));
+    };
+    let shape = ModelShape::load(&folder).context("reading the base of the adapter")?;
+    let adapter = adapter(lora, &shape, adapter_seed(seed, name))?;
+    Ok((folder, Some(adapter)))
+}
+
+/// The folder of the agent's model, made if it is a random one.
+fn folder_in(
+    place: impl Fn(&AgentName) -> PathBuf,
+    settings: &AgentConfig,
+    name: &AgentName,
+    seed: u64,
+) -> anyhow::Result<PathBuf> {
+    match &settings.model {
+        ModelConfig::Path(path) => Ok(path.clone()),
         ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's: there is no policy to open"),
         ModelConfig::Random(random) => {
             let model = model_name(settings, name)?;
             let folder = place(&model);
             make(random, &folder, &model, seed, name).with_context(|| format!("making the model of agent {name}"))?;
-            folder
+            Ok(folder)
         }
-    };
-    open(folder, settings.clone(), adapter_seed(seed, name))
+    }
 }
 
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
@@ -99,7 +125,7 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
             (adapter, Some(bases::shared(&shape, &folder, device, settings.dtype)?))
         }
     };
-    let text = Arc::new(TextCodec::open(&folder)?);
+    let text = Arc::new(TextCodec::open_with_args(&folder, &settings.template_args)?);
     Ok(Prepared {
         folder,
         shape,

@@ -20,6 +20,7 @@ use super::desk::Desk;
 use super::recent::{Bounds, Recent};
 use super::render::Rendered;
 use super::replies::Replies;
+use super::room;
 use crate::engine::{EngineClient, Finished, Job};
 use crate::failure;
 use crate::strikes::Strikes;
@@ -181,6 +182,10 @@ impl Router {
         let sampling = samplings.get(request.sampling as usize);
         let failure = match (prompts.get(request.prompt as usize), sampling) {
             (Some(Ok(prompt)), Some(sampling)) => {
+                let sampling = match room::within(prompt.ids.len(), sampling) {
+                    Ok(sampling) => sampling,
+                    Err(reason) => return Taken::Known(Arc::new(request.failed(&reason))),
+                };
                 if prompt.kept > 0 && !self.going_on.contains(&request.role) {
                     self.going_on.insert(request.role.clone());
                 }
@@ -189,7 +194,7 @@ impl Router {
                     group: request.group,
                     member: request.member,
                     prompt_ids: prompt.ids.clone(),
-                    sampling: Arc::new(sampling.clone()),
+                    sampling,
                     seed: request.seed,
                     keep: self.going_on.contains(&request.role),
                 };

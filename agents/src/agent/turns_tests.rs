@@ -60,8 +60,12 @@ impl Bench {
         }
     }
 
-    /// Sends a frame as a coordinator does, and takes it as the inbox does.
     async fn ask(&mut self, reply_to: &str, wave: Option<Wave>, members: &[u16]) {
+        self.ask_by(sampling(), reply_to, wave, members).await;
+    }
+
+    /// Sends a frame as a coordinator does, and takes it as the inbox does; its prompt has 1000 tokens.
+    async fn ask_by(&mut self, sampling: Sampling, reply_to: &str, wave: Option<Wave>, members: &[u16]) {
         let frame = TurnFrame {
             reply_to: reply_to.into(),
             wave,
@@ -69,7 +73,7 @@ impl Bench {
                 held: vec![1, 2, 3],
                 messages: Vec::new(),
             }],
-            samplings: vec![sampling()],
+            samplings: vec![sampling],
             requests: members.iter().map(|member| request(*member)).collect(),
         };
         let message = Outgoing {
@@ -141,6 +145,7 @@ fn sampling() -> Sampling {
         top_k: 0,
         min_p: 0.0,
         max_new_tokens: 1,
+        max_context: None,
         stop: Vec::new(),
     }
 }
@@ -250,6 +255,30 @@ fn a_result_above_the_bus_limit_is_answered_as_failed() {
             panic!("{frame:?}");
         };
         assert_eq!(failure::code(reason), failure::TOO_LARGE);
+        bench.nothing_comes_again().await;
+    });
+}
+
+/// A prompt that leaves no room for a token is a failed turn, in a wave too, which goes on without it.
+#[test]
+fn a_prompt_above_the_capped_context_is_answered_as_failed() {
+    crate::run::system().block_on(async {
+        let mut bench = Bench::new(usize::MAX).await;
+        let capped = |cap| Sampling {
+            max_new_tokens: 50,
+            max_context: Some(cap),
+            ..sampling()
+        };
+        let wave = Some(Wave { id: 1, total: 2 });
+        bench.ask_by(capped(1000), "new", wave, &[1]).await;
+        let frame = bench.answer("new").await;
+        let TurnOutcome::Failed { reason, retry: false } = &frame.results[0].outcome else {
+            panic!("{frame:?}");
+        };
+        assert_eq!(failure::code(reason), failure::CONTEXT);
+        bench.ask_by(capped(1001), "new", wave, &[2]).await;
+        let frame = bench.answer("new").await;
+        assert!(matches!(frame.results[0].outcome, TurnOutcome::Done(_)), "{frame:?}");
         bench.nothing_comes_again().await;
     });
 }

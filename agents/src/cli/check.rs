@@ -2,9 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use broker::RoleName;
 use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
 use rollout::tasks::{TaskSource, TasksError};
+use rollout::workflow::program::Place;
 use rollout::workflow::tools::ToolProgram;
 
 use super::failure::Usage;
@@ -76,6 +78,7 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
             problems.extend(tools(&workflow.tools()));
             if problems.is_empty() {
                 problems.extend(unplayable(&config, workflow.as_ref()));
+                problems.extend(ungradable(&config, workflow.as_ref()));
                 problems.extend(crate::eval::suites::problems(&config));
             }
         }
@@ -118,6 +121,41 @@ fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
             path: key.to_owned(),
             message: told(&other),
         },
+    })
+}
+
+/// What the first of the run's own tasks lacks of what a judge's template wants. Others may lack more: those are found as they are
+/// graded, and go by `graders.NAME.missing`.
+fn ungradable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
+    let judges: Vec<_> = workflow
+        .programs()
+        .into_iter()
+        .filter_map(|program| match program.place {
+            Place::Judge(judge) | Place::Agent(_, judge) => Some((judge, program.roles)),
+            Place::Process(_) | Place::Remote(_) => None,
+        })
+        .collect();
+    if judges.is_empty() {
+        return None;
+    }
+    // Whatever is wrong with the source itself is said elsewhere.
+    let mut source = TaskSource::open(&config.tasks, config.run.seed).ok()??;
+    let task = source.rows().next()?.ok()?;
+    judges.into_iter().find_map(|(judge, roles)| {
+        // It plays `grade-ROLE` where it grades ROLE.
+        let graded = |role: &RoleName| role.as_str().strip_prefix("grade-").unwrap_or(role.as_str()).to_owned();
+        let message = roles
+            .iter()
+            .find_map(|role| judge.check_task(&task, &graded(role)).err())?;
+        let mut graders = config.graders.iter();
+        let (name, _) = graders.find(|(_, grader)| grader.judge.as_ref() == Some(&judge.config))?;
+        Some(Problem {
+            path: format!("graders.{name}.judge.template"),
+            message: format!(
+                "{message}. That is the first task of {}: give it what is missing, or test for it",
+                config.tasks.source
+            ),
+        })
     })
 }
 
@@ -200,6 +238,37 @@ mod tests {
             render(&error).contains("tasks.source: not/here.jsonl is not a file"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn a_judges_template_is_tried_on_the_first_task() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tasks, template) = (folder.path().join("t.jsonl"), folder.path().join("j.jinja"));
+        std::fs::write(&template, "{{ answer }} by {{ metadata.rule }}").unwrap();
+        let check = |row: &str| {
+            std::fs::write(&tasks, row).unwrap();
+            let judge = format!(
+                "[graders.correct]\nkind = \"judge\"\ntimeout = \"60s\"\n[graders.correct.judge]\nagent = \"b\"\ntemplate = {template:?}\n[defaults."
+            );
+            let text = CONFIG
+                .replace("generator:signal", &format!("jsonl:{}", tasks.display()))
+                .replace("kind = \"signal\"", "kind = \"solo\"")
+                .replace("speaker = \"a\", listener = \"b\"", "solver = \"a\"")
+                .replace("[agents.b]", "[agents.b]\ntrain.enabled = false")
+                .replace("[defaults.", &judge);
+            check_text(&text)
+        };
+        check("{\"prompt\": \"1+1=\", \"label\": 2, \"metadata\": {\"rule\": \"x\"}}\n").unwrap();
+        let error = render(&check("{\"prompt\": \"1+1=\", \"label\": 2}\n").unwrap_err());
+        assert!(
+            error.contains("graders.correct.judge.template: ") && error.contains("first task"),
+            "{error}"
+        );
+        // What it makes of roles and answers is no matter of the task.
+        let picky =
+            "{% if role != 'solver' %}{{ metadata.hint.of }}{% endif %}{{ metadata.rule }}: {{ answer[20:]|first }}";
+        std::fs::write(&template, picky).unwrap();
+        check("{\"prompt\": \"1+1=\", \"label\": 2, \"metadata\": {\"rule\": \"x\"}}\n").unwrap();
     }
 
     #[test]

@@ -64,7 +64,7 @@ pub fn prompt_text(value: &Value) -> String {
     }
 }
 
-/// The conversation, turn by turn, then the rewards.
+/// The conversation, turn by turn, then the rewards and the workflow's figures.
 #[must_use]
 pub fn render(transcript: &Transcript) -> String {
     let mut text = String::new();
@@ -105,6 +105,12 @@ pub fn render(transcript: &Transcript) -> String {
         let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
         let _ = writeln!(text, "    {role:12} {}", parts.join("  "));
     }
+    if !transcript.metrics.is_empty() {
+        let _ = writeln!(text, "\n  figures");
+    }
+    for (name, value) in &transcript.metrics {
+        let _ = writeln!(text, "    {name:24} {value:.3}");
+    }
     printable(&text).into_owned()
 }
 
@@ -142,12 +148,13 @@ mod tests {
                 [("success".to_owned(), 1.0), ("total".to_owned(), 1.0)].into(),
             )]
             .into(),
+            metrics: [("success".to_owned(), 1.0)].into(),
             status: "completed".into(),
             ..Transcript::default()
         };
         let expected = "conversation ab01/3  task t1  completed\n\n  task\n    system: Speak.\n    user: o3\n    (label: o3)\n\n  \
                         speaker, agent a  (1 tokens, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
-                        speaker      success 1.000  total 1.000\n";
+                        speaker      success 1.000  total 1.000\n\n  figures\n    success                  1.000\n";
         assert_eq!(render(&transcript), expected);
     }
 

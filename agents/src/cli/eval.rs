@@ -100,7 +100,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     for path in [&args.json, &partial].into_iter().flatten() {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
-    let chosen = chosen(args, &config)?;
+    let chosen = chosen(&args.checkpoints, args.run.as_deref(), &args.runs, &config)?;
     let scratch = Scratch::new()?;
     crate::run::system().block_on(async {
         let seats = engines::start(&config, &chosen, scratch.path())?;
@@ -176,9 +176,14 @@ fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
 }
 
 /// Each participant's weights: its own `--checkpoint`, else the run's, else as the configuration begins.
-fn chosen(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<BTreeMap<AgentName, Chosen>> {
+pub(super) fn chosen(
+    checkpoints: &[String],
+    run: Option<&str>,
+    runs: &Path,
+    config: &RunConfig,
+) -> anyhow::Result<BTreeMap<AgentName, Chosen>> {
     let mut given = BTreeMap::new();
-    for text in &args.checkpoints {
+    for text in checkpoints {
         let (agent, at) = text
             .split_once('=')
             .ok_or_else(|| Usage::new(format!("--checkpoint {text}: write AGENT=WHERE")))?;
@@ -188,15 +193,15 @@ fn chosen(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<BTreeMap<AgentN
             Usage::new(format!("--checkpoint {text}: no agent {agent} plays a role"))
                 .hint(format!("those that do: {}", names.join(", ")))
         })?;
-        if given.insert(agent, at.to_owned()).is_some() {
+        if given.insert(agent, at).is_some() {
             return Err(Usage::new(format!("--checkpoint {text}: the agent has weights already")).into());
         }
     }
     let mut chosen = BTreeMap::new();
     for agent in config.participants() {
-        let text = given.get(&agent).or(args.run.as_ref());
+        let text = given.get(&agent).copied().or(run);
         let one = match text {
-            Some(text) => Chosen::find(text, &args.runs, config, &agent)?,
+            Some(text) => Chosen::find(text, runs, config, &agent)?,
             None => Chosen::begins(config, &agent)?,
         };
         chosen.insert(agent, one);

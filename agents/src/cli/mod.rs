@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod ending;
 pub mod engine;
 pub mod eval;
+pub mod export;
 pub mod failure;
 pub mod judging;
 pub mod learn;
@@ -75,6 +76,7 @@ After:
   eval CONFIG         Tasks and suites with chosen weights: avg@k, pass@k, maj@k, tokens
   cross-play RUN      Trained agents with initial partners: whose training helped
   compare A B         Two runs, or two sets of runs, by their last evaluations
+  export AGENT        Weights as a folder that others load: Hugging Face's or PEFT's form
   report              One page of curves and conversations, to open in a browser
   conversation ID     Who said what, and what it earned
   audit               Nothing lost, nothing counted twice
@@ -110,6 +112,7 @@ enum Command {
     Eval(eval::EvalArgs),
     CrossPlay(cross_play::CrossPlayArgs),
     Compare(compare::CompareArgs),
+    Export(export::ExportArgs),
     Report(report::ReportArgs),
     Conversation(conversation::ConversationArgs),
     Audit(audit::AuditArgs),
@@ -141,6 +144,7 @@ pub fn main() -> ! {
         Command::Eval(args) => eval::run(&args),
         Command::CrossPlay(args) => cross_play::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Conversation(args) => conversation::run(&args),
         Command::Audit(args) => audit::run(&args),
@@ -208,6 +212,7 @@ mod tests {
             "dyad audit --json --run r-1",
             "dyad workflow test configs/programs.toml --task tasks.jsonl --say solver=5 --members 4",
             "dyad schema task",
+            "dyad export a --run r-1 --step last-good --out folder --merged --dtype bf16 --force",
             "dyad drain latest --wait",
             "dyad checkpoint r-1 --within 5s",
             "dyad run --resume latest",

@@ -6,7 +6,7 @@ use clap::Args;
 use configs::{Mode, RunConfig};
 
 use crate::folder::RunFolder;
-use crate::snapshot;
+use crate::{pins, snapshot};
 
 /// Going on with a run instead of beginning one.
 #[derive(Debug, Args)]
@@ -38,6 +38,7 @@ impl Resume {
         let folder = RunFolder::find(&self.runs, run)?;
         let config = folder.config()?;
         snapshot::verify(&folder, &config)?;
+        pins::verify(&folder, &config)?;
         Ok((config, folder))
     }
 }

@@ -21,6 +21,7 @@ use super::Env;
 use super::admission::{Admitting, Candidate};
 use super::evals::Evals;
 use super::gate::Gate;
+use super::hosted::Asking;
 use super::rounds::Decided;
 use super::snapshot::Snapshot;
 use super::suites::Suite;
@@ -106,6 +107,9 @@ pub struct Open {
     pub body: bytes::Bytes,
     /// Why the task is put to the dead letters, if it is.
     pub dead: Option<String>,
+    /// Questions of its conversations that programs and judges have, given up with the group. Not in synchronous runs, whose waves wait
+    /// for every answer.
+    pub asking: Vec<Asking>,
 }
 
 /// A synchronous wave under way.
@@ -201,6 +205,7 @@ impl Coordinator {
         line: Option<Arc<Line>>,
         ended: oneshot::Sender<anyhow::Result<()>>,
     ) -> anyhow::Result<Self> {
+        crate::pins::verify(&env.folder, &env.config)?;
         crate::tasks::check(&env.config, env.workflow.as_ref())
             .map_err(|(key, error)| anyhow::anyhow!("{key}: {error}"))?;
         let feed = Feed::open(&env.config)?;
@@ -208,6 +213,8 @@ impl Coordinator {
         let host = Host::start(env.workflow.clone(), line.clone());
         let mut evals = Evals::open(&env.config, &env.folder, &process)?;
         evals.suites = Suite::open_all(&env.config, &host, line.as_ref())?;
+        // Only what can be used is pinned: a broken file may still be mended.
+        crate::pins::settle(&env.folder, &env.config)?;
         Ok(Self {
             rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
             host: Arc::new(host),

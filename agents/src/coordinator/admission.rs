@@ -396,6 +396,7 @@ impl Coordinator {
             decided: claimed.decided,
             body: admitting.candidate.body,
             dead,
+            asking: Vec::new(),
         };
         self.open.insert(group, open);
         self.dirty.insert(group);

@@ -12,7 +12,7 @@ use broker::protocol::Kind;
 use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::store::{Lease, StoreError};
 use futures_util::future::join_all;
-use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, assemble, split};
+use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, assemble, compare_lengths, split};
 
 use super::actor::{Coordinator, Input, Open, Purpose};
 use super::admission::Admitting;
@@ -35,6 +35,8 @@ impl Coordinator {
             return;
         }
         open.closing = true;
+        // Whoever is still asked is asked for nobody.
+        open.asking.clear();
         if open.purpose != Purpose::Train {
             return self.close_eval(group);
         }
@@ -47,7 +49,8 @@ impl Coordinator {
         };
         let (stands, dead) = (open.decided.clone(), open.dead.clone());
         self.strikes.begin([group]);
-        let members = self.take_members(group);
+        let mut members = self.take_members(group);
+        compare_lengths(&self.rules, &mut members);
         let assembled = match &dead {
             Some(reason) => self.dead(&head, reason),
             None => sendable(&head, assemble(&head, &self.rules, &members), self.bundle_cap()),
@@ -55,6 +58,33 @@ impl Coordinator {
         self.strikes.end([group]);
         let outcome = Ended::of(&members, dead.clone()).outcome(&assembled);
         let letter = dead.and_then(|reason| self.letter(group, &reason));
+        let mut decided = Decided {
+            lease,
+            members,
+            assembled,
+            outcome,
+            stands,
+            letter,
+        };
+        if self.sends_rounds() {
+            // What is not sent may be played again: until then it is in no figures.
+            self.round.push(decided);
+        } else {
+            self.record(&mut decided);
+            self.send_all(vec![decided], false, ctx);
+        }
+    }
+
+    /// Writes what the group came to into transcripts and figures, as it is sent; it keeps no conversations then.
+    ///
+    /// Whoever wrote the outcome that stands has done so. A coordinator that ends between this and the outcome leaves it to be
+    /// written twice.
+    pub(super) fn record(&mut self, decided: &mut Decided) {
+        let (group, members) = (decided.lease.group, std::mem::take(&mut decided.members));
+        if decided.stands.is_some() {
+            return;
+        }
+        self.counters.dead_tasks += u64::from(decided.letter.is_some());
         if let Some(open) = self.open.get(&group) {
             let step = self.lead_step();
             self.tell(group, open, &members, step);
@@ -63,19 +93,7 @@ impl Coordinator {
                 self.metrics.write(line);
             }
         }
-        self.count(&assembled);
-        let decided = Decided {
-            lease,
-            assembled,
-            outcome,
-            stands,
-            letter,
-        };
-        if self.sends_rounds() {
-            self.round.push(decided);
-        } else {
-            self.send_all(vec![decided], false, ctx);
-        }
+        self.count(&decided.assembled);
     }
 
     /// What every conversation came to; the group keeps nothing of it.
@@ -107,9 +125,8 @@ impl Coordinator {
     }
 
     /// The task as it was published, on its way to the dead letters.
-    fn letter(&mut self, group: GroupId, reason: &str) -> Option<Outgoing> {
+    fn letter(&self, group: GroupId, reason: &str) -> Option<Outgoing> {
         let open = self.open.get(&group)?;
-        self.counters.dead_tasks += 1;
         let came_with = [("run".to_owned(), self.env.run.to_string())];
         let refusal = Refusal::new(Class::Crashed, reason);
         let mut headers = letter::headers(&came_with, Stage::Play, &refusal, &self.env.topology.tasks().name);
@@ -220,6 +237,7 @@ async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> R
         outcome,
         stands,
         letter,
+        ..
     } = decided;
     let standing = match stands {
         Some(bytes) => bytes,

@@ -12,6 +12,7 @@ use broker::protocol::inference::SharedTurn;
 use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, turn_key};
 use broker::store::{Committed, Record, StoreError};
 use futures_util::future::join_all;
+use rollout::workflow::unanswered::unanswered_by;
 use rollout::workflow::{Workflow, player};
 use tokio::time::Instant;
 
@@ -60,6 +61,11 @@ impl Coordinator {
     pub(super) fn sort_by_group(&mut self, results: Vec<TurnResult>) -> BTreeMap<GroupId, Vec<(TurnKey, TurnResult)>> {
         let mut by_group: BTreeMap<GroupId, Vec<(TurnKey, TurnResult)>> = BTreeMap::new();
         for result in results {
+            // What is no answer to what is asked for leaves nobody without a grade.
+            let result = match self.admissible(&result) {
+                Some(key) => self.by_policy(&key, result),
+                None => result,
+            };
             match self.admissible(&result) {
                 Some(key) => by_group.entry(result.group).or_default().push((key, result)),
                 None => self.counters.stale_results += 1,
@@ -70,6 +76,22 @@ impl Coordinator {
             list.dedup_by(|(a, _), (b, _)| a == b);
         }
         by_group
+    }
+
+    /// A judge's turn that failed for good is a missing grade, whatever played the judge. What killed processes is buried with its group.
+    fn by_policy(&self, key: &TurnKey, mut result: TurnResult) -> TurnResult {
+        let TurnOutcome::Failed { reason, retry } = &result.outcome else {
+            return result;
+        };
+        if let Some(open) = self.open.get(&result.group)
+            && let Some(last) = open.run.last_try(key)
+            && failure::code(reason) != failure::CRASHED
+        {
+            let workflow = self.workflow_of(open.purpose);
+            let config = &self.env.config.workflow;
+            result.outcome = unanswered_by(config, workflow, &key.role, reason.clone(), *retry, last);
+        }
+        result
     }
 
     fn admissible(&self, result: &TurnResult) -> Option<TurnKey> {

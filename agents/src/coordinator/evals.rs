@@ -178,6 +178,7 @@ impl Coordinator {
             decided: None,
             body: bytes::Bytes::new(),
             dead: None,
+            asking: Vec::new(),
         };
         self.open.insert(group, open);
         self.dirty.insert(group);

@@ -6,9 +6,10 @@ use actix::{AsyncContext, Context};
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::turn::{Message, TurnResult};
 use configs::Mode;
+use tokio::task::AbortHandle;
 
 use super::actor::{Coordinator, Input};
-use crate::participant::Host;
+use crate::participant::{Host, TOOL};
 
 /// A question for a program.
 pub(super) struct Hosted {
@@ -25,12 +26,23 @@ impl Hosted {
     }
 }
 
+/// A question under way: dropped, it is given up, and nobody is asked who was not yet.
+pub struct Asking(AbortHandle);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
 impl Coordinator {
     /// Asks the programs; their answers come back as [`Input::Answered`].
-    pub(super) fn ask_programs(&self, hosted: Vec<Hosted>, ctx: &mut Context<Self>) {
+    pub(super) fn ask_programs(&mut self, hosted: Vec<Hosted>, ctx: &mut Context<Self>) {
         for one in hosted {
-            let addr = ctx.address();
-            tokio::spawn(async move {
+            let (addr, group) = (ctx.address(), one.group);
+            // What a tool does goes on by itself, unseen, if nobody waits for it: it would count in no limit.
+            let tool = one.host.kind(&one.key.role) == TOOL;
+            let asked = tokio::spawn(async move {
                 let outcome = one.host.ask(&one.key.role, &one.messages).await;
                 let result = TurnResult {
                     request: one.request(),
@@ -45,6 +57,13 @@ impl Coordinator {
                 // The coordinator is gone only when the process ends.
                 let _ = addr.send(Input::Answered(Box::new(result))).await;
             });
+            if !tool
+                && self.env.config.run.mode == Mode::Async
+                && let Some(open) = self.open.get_mut(&group)
+            {
+                open.asking.retain(|asking| !asking.0.is_finished());
+                open.asking.push(Asking(asked.abort_handle()));
+            }
         }
     }
 
@@ -56,5 +75,48 @@ impl Coordinator {
                 self.commit(results, Vec::new(), ctx);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollout::workflow::program::Question;
+
+    use super::*;
+    use crate::coordinator::tests::{Bench, settle, speaker, task};
+
+    #[tokio::test]
+    async fn nobody_is_asked_for_a_group_that_is_over() {
+        let mut bench = Bench::new(|config| config.run.mode = Mode::Async).await;
+        let (group, lease) = bench.open("t").await;
+        let key = speaker(0);
+        let (host, mut asked) = Host::silent(bench.coordinator.env.workflow.clone(), &key.role);
+        let question = Question::Grade {
+            role: "speaker".into(),
+            text: "s1".into(),
+            task: (*task("t")).clone(),
+        };
+        let hosted = Hosted {
+            host: Arc::new(host),
+            group,
+            attempt: lease.attempt,
+            key,
+            messages: vec![Message::user(serde_json::to_string(&question).unwrap())],
+        };
+        bench.coordinator.ask_programs(vec![hosted], &mut bench.ctx);
+        let reply = asked.recv().await.unwrap();
+        settle().await;
+        assert!(!reply.is_closed(), "its answer is waited for");
+
+        let open = bench.coordinator.open.get_mut(&group).unwrap();
+        (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+        bench.coordinator.close(group, &mut bench.ctx);
+        settle().await;
+        let open = bench.coordinator.open.get(&group);
+        assert!(
+            open.is_some_and(|open| open.closing),
+            "its bundles are not confirmed yet"
+        );
+        assert!(reply.is_closed());
     }
 }

@@ -21,7 +21,7 @@ use broker::protocol::bundle::Bundle;
 use broker::protocol::control::RunPhase;
 use broker::store::Lease;
 use configs::Mode;
-use rollout::group::Assembled;
+use rollout::group::{Assembled, MemberEnd};
 
 use super::actor::{Coordinator, Open, Purpose};
 use super::admission::{self, Admitting, Candidate};
@@ -30,6 +30,8 @@ use super::{Env, closing, io};
 /// A group whose conversations have ended, on its way to the agents.
 pub(super) struct Decided {
     pub lease: Lease,
+    /// What its conversations came to, for transcripts and figures; empty when they have it.
+    pub members: Vec<MemberEnd>,
     pub assembled: Assembled,
     /// What is written of it once.
     pub outcome: bytes::Bytes,
@@ -116,7 +118,13 @@ impl Coordinator {
         if self.round.is_empty() || playing || !self.admitting.is_empty() || !self.claiming.is_empty() {
             return;
         }
-        let round = std::mem::take(&mut self.round);
+        let mut round = std::mem::take(&mut self.round);
+        // As they ended is another order after a takeover, and sums of floats would be others.
+        round.sort_by_key(|decided| {
+            let group = decided.lease.group;
+            (self.open.get(&group).map_or(u64::MAX, |open| open.order), group)
+        });
+        round.iter_mut().for_each(|decided| self.record(decided));
         self.send_all(round, self.env.alone, ctx);
     }
 }

@@ -17,6 +17,7 @@ fn decided(index: u64, lease: Lease) -> Decided {
     };
     Decided {
         lease,
+        members: Vec::new(),
         assembled: Assembled {
             bundles: BTreeMap::from([(name("a"), bundle), (name("b"), empty)]),
             summary: rollout::group::GroupSummary::default(),
@@ -154,4 +155,62 @@ async fn a_round_with_a_group_from_before_is_played_from_its_beginning() {
         );
         assert!(!coordinator.patched);
     }
+}
+
+/// A group that has ended in a round that breaks is played again: counted as it ended, it would be in the figures twice.
+#[tokio::test]
+async fn a_group_counts_when_its_round_is_sent() {
+    for broken in [true, false] {
+        let mut bench = Bench::new(|config| config.run.mode = Mode::Sync).await;
+        let (ended, _) = bench.open("t0").await;
+        let (playing, _) = bench.open("t1").await;
+        let end = |bench: &mut Bench, group| {
+            let open = bench.coordinator.open.get_mut(&group).unwrap();
+            (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+            bench.coordinator.close(group, &mut bench.ctx);
+            bench.coordinator.send_round(&mut bench.ctx);
+            bench.coordinator.counters.groups
+        };
+        assert_eq!(end(&mut bench, ended), 0, "it waits for the other");
+        if broken {
+            bench.coordinator.patched = true;
+            bench.coordinator.restart_broken_round(&mut bench.ctx);
+            assert!(bench.coordinator.claiming.contains_key(&ended));
+            assert_eq!(bench.coordinator.counters.groups, 0);
+        } else {
+            assert_eq!(end(&mut bench, playing), 2);
+        }
+    }
+}
+
+/// A takeover sends what another has decided, and has written into its figures.
+#[tokio::test]
+async fn what_another_has_decided_is_in_its_figures() {
+    for (stands, counted) in [(None, 1), (Some(bytes::Bytes::from_static(b"a=1")), 0)] {
+        let mut bench = Bench::new(|config| config.run.mode = Mode::Async).await;
+        let (group, _) = bench.open("t").await;
+        let open = bench.coordinator.open.get_mut(&group).unwrap();
+        open.decided = stands;
+        open.bury("for the test".into());
+        bench.coordinator.close(group, &mut bench.ctx);
+        let counters = bench.coordinator.counters;
+        assert_eq!((counters.groups, counters.dead_tasks), (counted, counted));
+    }
+}
+
+/// As the groups of a round that breaks, a dead task of it is played again.
+#[tokio::test]
+async fn a_dead_task_counts_when_its_round_is_sent() {
+    let mut bench = Bench::new(|config| config.run.mode = Mode::Sync).await;
+    let (dead, _) = bench.open("t0").await;
+    let (playing, _) = bench.open("t1").await;
+    let mut close = |group: GroupId| {
+        let open = bench.coordinator.open.get_mut(&group).unwrap();
+        open.bury("for the test".into());
+        bench.coordinator.close(group, &mut bench.ctx);
+        bench.coordinator.send_round(&mut bench.ctx);
+        bench.coordinator.counters.dead_tasks
+    };
+    assert_eq!(close(dead), 0, "it waits for the other");
+    assert_eq!(close(playing), 2);
 }

@@ -113,6 +113,7 @@ impl Bench {
             decided: None,
             body: bytes::Bytes::from_static(b"as published"),
             dead: None,
+            asking: Vec::new(),
         };
         self.coordinator.open.insert(group, open);
         (group, claimed.lease)
@@ -120,7 +121,7 @@ impl Bench {
 }
 
 /// Acks run beside the actor, on this thread: each is done when it has had its turn.
-async fn settle() {
+pub(super) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

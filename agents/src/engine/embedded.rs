@@ -218,7 +218,10 @@ impl Thread {
             }
             Command::Visit(visits) => {
                 for visit in visits {
-                    let request = self.request(&visit.job);
+                    let request = GenRequest {
+                        top: visit.top,
+                        ..self.request(&visit.job)
+                    };
                     self.visits.begin(&mut self.engine, visit, request);
                 }
             }
@@ -263,6 +266,7 @@ impl Thread {
             seed: job.seed,
             keep: job.keep,
             stop,
+            top: 0,
         }
     }
 
@@ -413,6 +417,7 @@ fn made(one: trainer::engine::Finished) -> Made {
     Made {
         output_ids: one.output_ids,
         logprobs: one.logprobs,
+        top: one.top,
         spans: one.spans,
         oldest_kv: one.oldest_kv,
         reused: one.reused,

@@ -60,6 +60,7 @@ fn job(id: u8, prompt: usize) -> Job {
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: 2,
+            max_context: None,
             stop: Vec::new(),
         }),
         seed: id.into(),
@@ -127,7 +128,13 @@ fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::Unbou
         ..(*job.sampling).clone()
     };
     job.sampling = Arc::new(sampling);
-    (Visit { job, watched, tell }, told)
+    let visit = Visit {
+        job,
+        watched,
+        top: 0,
+        tell,
+    };
+    (visit, told)
 }
 
 /// Ids of a visit to its end, and in how many pieces they came.

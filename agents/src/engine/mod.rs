@@ -24,6 +24,7 @@ pub mod visits;
 use std::sync::Arc;
 
 use broker::ids::{GroupId, RequestId, WeightVersion};
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -48,6 +49,8 @@ pub struct Job {
 pub struct Made {
     pub output_ids: Vec<u32>,
     pub logprobs: Vec<f32>,
+    /// Of each id, the most likely tokens in its place; of what asked for none, and so of every turn, empty.
+    pub top: Vec<Vec<TopLogprob>>,
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,
     /// Tokens of the prompt that an earlier turn had computed already.
@@ -86,6 +89,8 @@ pub struct Visit {
     pub job: Job,
     /// Whether its tokens are wanted as they are made, and not only at its end.
     pub watched: bool,
+    /// How many of the most likely tokens are wanted in each place.
+    pub top: u8,
     pub tell: UnboundedSender<Told>,
 }
 
@@ -104,6 +109,8 @@ pub struct Told {
     pub ids: Vec<u32>,
     /// One per id.
     pub logprobs: Vec<f32>,
+    /// One list per id if they were asked for, likeliest first, the lower id first among equals; else none.
+    pub top: Vec<Vec<TopLogprob>>,
     /// Of these ids, counted from the first of the visit.
     pub spans: Vec<VersionSpan>,
     /// Told once, last.

@@ -93,6 +93,7 @@ fn job(group: u8, member: u16) -> Job {
         top_k: 0,
         min_p: 0.0,
         max_new_tokens: 1,
+        max_context: None,
         stop: Vec::new(),
     };
     let mut request = [group; 16];
@@ -223,6 +224,7 @@ async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() 
         let visit = |member| Visit {
             job: job(group, member),
             watched: true,
+            top: 0,
             tell: tell.clone(),
         };
         (0..members).map(visit).collect()

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -36,11 +37,33 @@ impl ScriptedEngine {
         Box::new(Versions(self.version.clone()))
     }
 
+    /// Of each of the choices.
+    fn logprob(&self) -> f32 {
+        -(self.choices.len().max(1) as f32).ln()
+    }
+
+    /// The likeliest tokens in the one place of an answer: all choices are alike.
+    fn top(&self, count: u8) -> Vec<Vec<TopLogprob>> {
+        if count == 0 {
+            return Vec::new();
+        }
+        let mut ids = self.choices.clone();
+        ids.sort_unstable();
+        ids.dedup();
+        ids.truncate(count.into());
+        let likely = |id| TopLogprob {
+            id,
+            logprob: self.logprob(),
+        };
+        vec![ids.into_iter().map(likely).collect()]
+    }
+
     fn answer(&self, job: Job, version: WeightVersion) -> Finished {
         let choice = (job.seed % self.choices.len().max(1) as u64) as usize;
         let made = Made {
             output_ids: self.choices.get(choice).copied().into_iter().collect(),
-            logprobs: vec![-(self.choices.len().max(1) as f32).ln()],
+            logprobs: vec![self.logprob()],
+            top: Vec::new(),
             spans: vec![VersionSpan {
                 version,
                 start: 0,
@@ -78,11 +101,14 @@ impl EngineClient for ScriptedEngine {
                 request: job.request,
                 ids: made.output_ids,
                 logprobs: made.logprobs,
+                top: self.top(visit.top),
                 spans: made.spans,
                 end: Some(Ok(made.finish)),
             });
-            // The visitor may have gone.
-            let _ = told.map(|told| visit.tell.send(told));
+            if let Ok(told) = told {
+                // The visitor may have gone.
+                let _ = visit.tell.send(told);
+            }
         }
     }
 

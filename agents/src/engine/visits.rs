@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use broker::ids::RequestId;
 use broker::protocol::turn::{Finish, VersionSpan};
-use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest};
+use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest, UnderWay};
 use trainer::pulse::Pulse;
 
 use super::embedded::failure_of;
@@ -109,7 +109,14 @@ impl Visits {
             return;
         };
         self.pulse.done(1);
-        let news = Told::news(one.id, visitor.told, &one.output_ids, &one.logprobs, &one.spans);
+        let made = UnderWay {
+            id: one.id,
+            output_ids: &one.output_ids,
+            logprobs: &one.logprobs,
+            top: &one.top,
+            spans: &one.spans,
+        };
+        let news = Told::news(visitor.told, made);
         let end = Some(Ok(one.finish));
         tell(&visitor.visit, Told { end, ..news });
     }
@@ -124,7 +131,7 @@ impl Visits {
                 continue;
             };
             if visitor.visit.watched && one.output_ids.len() > visitor.told {
-                let news = Told::news(one.id, visitor.told, one.output_ids, one.logprobs, one.spans);
+                let news = Told::news(visitor.told, one);
                 visitor.told = one.output_ids.len();
                 tell(&visitor.visit, news);
             }
@@ -153,22 +160,29 @@ impl Told {
             request,
             ids: Vec::new(),
             logprobs: Vec::new(),
+            top: Vec::new(),
             spans: Vec::new(),
             end: Some(end),
         }
     }
 
     /// What lies behind the first `told` ids.
-    pub(super) fn news(request: RequestId, told: usize, ids: &[u32], logprobs: &[f32], spans: &[VersionSpan]) -> Self {
+    pub(super) fn news(told: usize, made: UnderWay<'_>) -> Self {
         let new = |span: &VersionSpan| VersionSpan {
             start: span.start.max(told as u32),
             ..*span
         };
         Self {
-            request,
-            ids: ids.get(told..).unwrap_or_default().to_vec(),
-            logprobs: logprobs.get(told..).unwrap_or_default().to_vec(),
-            spans: spans.iter().map(new).filter(|span| span.start < span.end).collect(),
+            request: made.id,
+            ids: made.output_ids.get(told..).unwrap_or_default().to_vec(),
+            logprobs: made.logprobs.get(told..).unwrap_or_default().to_vec(),
+            top: made.top.get(told..).unwrap_or_default().to_vec(),
+            spans: made
+                .spans
+                .iter()
+                .map(new)
+                .filter(|span| span.start < span.end)
+                .collect(),
             end: None,
         }
     }

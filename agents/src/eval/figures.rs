@@ -76,6 +76,7 @@ mod tests {
                 .into(),
             training: Default::default(),
             weights: [(role("retry"), [("correct".to_owned(), 0.5)].into())].into(),
+            compared: Default::default(),
             min_valid: 1,
         };
         let outcome = Outcome {

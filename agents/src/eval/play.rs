@@ -13,11 +13,13 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::{Prompt, TurnFrame, TurnOutcome, turn_key};
 use configs::{EngineKind, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
+use rollout::workflow::unanswered::unanswered_by;
 use rollout::workflow::{Workflow, player};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::engines::Seat;
 use crate::agent::answers::outcome;
+use crate::agent::room;
 use crate::coordinator::frames::{self, Wanted};
 use crate::coordinator::turns::sampling;
 use crate::engine::Job;
@@ -33,6 +35,8 @@ pub enum Manner {
     Greedy,
     /// So many of each, sampled.
     Sampled { samples: u16, temperature: f32 },
+    /// So many of each, sampled as each role's configuration says.
+    AsInTraining { samples: u16 },
 }
 
 /// One task's conversations, in the order of members.
@@ -81,10 +85,22 @@ impl<'a> Player<'a> {
     /// Needs a tokio runtime for programs that take part.
     #[must_use]
     pub fn new(config: &'a RunConfig, workflow: Arc<dyn Workflow>, seats: &'a BTreeMap<AgentName, Seat>) -> Self {
+        let host = Host::start(workflow.clone(), None);
+        Self::with_host(config, workflow, seats, host)
+    }
+
+    /// As [`Player::new`], with the workflow's programs as they were started.
+    #[must_use]
+    pub fn with_host(
+        config: &'a RunConfig,
+        workflow: Arc<dyn Workflow>,
+        seats: &'a BTreeMap<AgentName, Seat>,
+        host: Host,
+    ) -> Self {
         Self {
             config,
-            host: Host::start(workflow.clone(), None),
             workflow,
+            host,
             suite: None,
             seats,
         }
@@ -104,7 +120,7 @@ impl<'a> Player<'a> {
     pub async fn play_in_chunks(&self, tasks: &Tasks, manner: Manner) -> anyhow::Result<Vec<Played>> {
         let samples = match manner {
             Manner::Greedy => 1,
-            Manner::Sampled { samples, .. } => samples,
+            Manner::Sampled { samples, .. } | Manner::AsInTraining { samples } => samples,
         };
         let mut played = Vec::new();
         for some in tasks.chunks(chunk(samples)) {
@@ -116,6 +132,12 @@ impl<'a> Player<'a> {
     #[must_use]
     pub fn workflow(&self) -> &Arc<dyn Workflow> {
         &self.workflow
+    }
+
+    /// Who is asked where no agent plays.
+    #[must_use]
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 
     /// Plays all tasks at once, in their order.
@@ -142,7 +164,8 @@ impl<'a> Player<'a> {
             }
             for (index, key, outcome) in self.wave(asked, manner).await? {
                 let Some(run) = runs.get_mut(index) else { continue };
-                match outcome {
+                let last = run.last_try(&key).unwrap_or(true);
+                match self.by_policy(&key, outcome, last) {
                     TurnOutcome::Done(made) => run
                         .on_result(key, made)
                         .context("an answer does not belong to its conversation")?,
@@ -164,7 +187,7 @@ impl<'a> Player<'a> {
     fn spec(&self, id: &str, task: &Arc<Task>, manner: Manner) -> RunSpec {
         let (greedy, group_size) = match manner {
             Manner::Greedy => (true, 1),
-            Manner::Sampled { samples, .. } => (false, samples.max(1)),
+            Manner::Sampled { samples, .. } | Manner::AsInTraining { samples } => (false, samples.max(1)),
         };
         let task_id = task_id(greedy, 0, self.suite.as_deref(), id);
         RunSpec {
@@ -210,6 +233,16 @@ impl<'a> Player<'a> {
         Ok(answers)
     }
 
+    /// A judge's turn that failed for good is a missing grade, whatever played the judge.
+    fn by_policy(&self, key: &TurnKey, outcome: TurnOutcome, last: bool) -> TurnOutcome {
+        match outcome {
+            TurnOutcome::Failed { reason, retry } => {
+                unanswered_by(&self.config.workflow, &*self.workflow, &key.role, reason, retry, last)
+            }
+            done @ TurnOutcome::Done(_) => done,
+        }
+    }
+
     fn address(&self, index: usize, one: rollout::group::Wanted, manner: Manner) -> anyhow::Result<Wanted> {
         let role = &one.key.role;
         let player = player(&self.config.workflow, &*self.workflow, role);
@@ -227,8 +260,12 @@ impl<'a> Player<'a> {
             .map_or(EngineKind::Embedded, |agent| agent.engine.kind);
         let greedy = manner == Manner::Greedy;
         let mut sampling = sampling(seat.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
-        if let Manner::Sampled { temperature, .. } = manner {
-            sampling.temperature = player.temperature.unwrap_or(temperature);
+        let all = match manner {
+            Manner::Sampled { temperature, .. } => Some(temperature),
+            Manner::AsInTraining { .. } | Manner::Greedy => None,
+        };
+        if !greedy {
+            sampling.temperature = player.temperature.or(all).unwrap_or(sampling.temperature);
         }
         Ok(Wanted {
             agent: agent.clone(),
@@ -263,23 +300,24 @@ impl<'a> Player<'a> {
                 let index = index_of(request.group);
                 let prompt = prompts.get(request.prompt as usize);
                 let sampling = frame.samplings.get(request.sampling as usize);
-                match prompt.zip(sampling) {
-                    Some((Ok(prompt), sampling)) => {
+                let fitted = prompt.zip(sampling).map(|(prompt, sampling)| -> Result<_, String> {
+                    let prompt = prompt.as_ref().map_err(Clone::clone)?;
+                    Ok((prompt, room::within(prompt.ids.len(), sampling)?))
+                });
+                match fitted {
+                    Some(Ok((prompt, sampling))) => {
                         asked.insert(request.request, (index, key, prompt.kept));
                         jobs.push(Job {
                             request: request.request,
                             group: request.group,
                             member: request.member,
                             prompt_ids: prompt.ids.clone(),
-                            sampling: Arc::new(sampling.clone()),
+                            sampling,
                             seed: request.seed,
                             keep: false,
                         });
                     }
-                    Some((Err(reason), _)) => {
-                        let (reason, retry) = (reason.clone(), false);
-                        answers.push((index, key, TurnOutcome::Failed { reason, retry }));
-                    }
+                    Some(Err(reason)) => answers.push((index, key, TurnOutcome::Failed { reason, retry: false })),
                     None => anyhow::bail!("a frame names a prompt that it does not hold"),
                 }
             }

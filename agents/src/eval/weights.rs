@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use broker::AgentName;
 use configs::{AgentConfig, EngineKind, LoraConfig, ModelConfig, RunConfig};
-use trainer::checkpoint::{self, CheckpointError, CheckpointStore};
+use trainer::checkpoint::{self, CheckpointError, CheckpointStore, Manifest};
+use trainer::model::Weights;
 
 use crate::agent::policy::{self, Prepared};
 use crate::cli::failure::Usage;
@@ -28,7 +29,8 @@ impl Chosen {
     /// # Errors
     /// A warm start.
     pub fn begins(config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
-        refuse_warm(config, agent, "a configuration alone does not have it")?;
+        let hint = "name a run of this configuration: --checkpoint AGENT=RUN@initial";
+        refuse_warm(config, agent, "a configuration alone does not have it", hint)?;
         Ok(Self {
             folder: None,
             run: None,
@@ -86,10 +88,22 @@ impl Chosen {
     /// # Errors
     /// No checkpoint, or a damaged one.
     pub fn newest(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
+        Self::found(run, agent, false)
+    }
+
+    /// As [`Self::newest`], the newest that is not damaged.
+    ///
+    /// # Errors
+    /// No checkpoint, or none without damage.
+    pub fn last_good(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
+        Self::found(run, agent, true)
+    }
+
+    fn found(run: &RunFolder, agent: &AgentName, fall_back: bool) -> anyhow::Result<Self> {
         if !trains(&run.config()?, agent)? {
             return Self::initial(run, agent);
         }
-        match checkpoint::find(&run.checkpoints(agent), false) {
+        match checkpoint::find(&run.checkpoints(agent), fall_back) {
             Ok(found) => Ok(Self::of_run(
                 run,
                 found.folder,
@@ -105,7 +119,11 @@ impl Chosen {
         }
     }
 
-    fn step(run: &RunFolder, agent: &AgentName, step: u64) -> anyhow::Result<Self> {
+    /// The agent's checkpoint of that step; of step 0, the policy as it began.
+    ///
+    /// # Errors
+    /// No such checkpoint, or a damaged one.
+    pub fn step(run: &RunFolder, agent: &AgentName, step: u64) -> anyhow::Result<Self> {
         let mut kept = CheckpointStore::new(&run.checkpoints(agent), 1).list()?;
         let Some(found) = kept.iter().find(|kept| kept.manifest.step == step) else {
             if step == 0 {
@@ -146,7 +164,8 @@ impl Chosen {
                 checkpoint::sound(&first.folder)?;
                 return Ok(Self::of_run(run, first.folder.clone(), "as it began"));
             }
-            refuse_warm(&config, agent, &format!("run {} has not kept it", run.run()))?;
+            let hint = "take a checkpoint that the run keeps: the newest, or that of a step";
+            refuse_warm(&config, agent, &format!("run {} has not kept it", run.run()), hint)?;
         }
         Ok(Self {
             folder: None,
@@ -169,6 +188,37 @@ impl Chosen {
     /// # Errors
     /// Files that cannot be read or do not fit each other.
     pub(super) fn prepare(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Prepared> {
+        let Resolved { settings, seed, models } = self.resolve(config, agent)?;
+        policy::prepare_in(place(models, scratch, seed), &settings, agent, seed)
+    }
+
+    /// The same as files: nothing is brought to a device.
+    ///
+    /// # Errors
+    /// As [`Self::prepare`].
+    pub fn files(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Files> {
+        let Resolved { settings, seed, models } = self.resolve(config, agent)?;
+        let (model, adapter) = policy::files_in(place(models, scratch, seed), &settings, agent, seed)?;
+        // A checkpoint has its tokenizer with it, an adapter from elsewhere may not.
+        let own = self
+            .folder
+            .as_ref()
+            .filter(|folder| folder.join("tokenizer.json").is_file());
+        let tokenizer = own.unwrap_or(&model).clone();
+        Ok(Files {
+            model,
+            adapter,
+            adapter_folder: settings.lora.and_then(|lora| lora.path),
+            tokenizer,
+        })
+    }
+
+    /// Of the checkpoint that they are of, where they are of one.
+    pub fn manifest(&self) -> Option<Manifest> {
+        Manifest::read(self.folder.as_ref()?).ok()
+    }
+
+    fn resolve(&self, config: &RunConfig, agent: &AgentName) -> anyhow::Result<Resolved<'_>> {
         // Random weights follow from the seed of the run that they come from.
         let kept = self.run.as_ref().map(RunFolder::config).transpose()?;
         let (seed, mut settings) = (
@@ -202,13 +252,32 @@ impl Chosen {
             .run
             .as_ref()
             .filter(|_| same_models(kept.as_ref(), agent, &settings));
-        policy::prepare_in(
-            |model| models.map_or_else(|| scratch.join(format!("{model}-{seed}")), |run| run.model(model)),
-            &settings,
-            agent,
-            seed,
-        )
+        Ok(Resolved { settings, seed, models })
     }
+}
+
+/// Where chosen weights lie.
+pub struct Files {
+    /// The folder of the whole model, or of the base of `adapter`.
+    pub model: PathBuf,
+    pub adapter: Option<Weights>,
+    /// The folder of `adapter`, where it was not made anew.
+    pub adapter_folder: Option<PathBuf>,
+    /// The folder of the tokenizer's files.
+    pub tokenizer: PathBuf,
+}
+
+/// An agent's settings with chosen weights in them.
+struct Resolved<'a> {
+    settings: AgentConfig,
+    /// Of random weights.
+    seed: u64,
+    /// The run that keeps the random model.
+    models: Option<&'a RunFolder>,
+}
+
+fn place(models: Option<&RunFolder>, scratch: &Path, seed: u64) -> impl Fn(&AgentName) -> PathBuf {
+    move |model| models.map_or_else(|| scratch.join(format!("{model}-{seed}")), |run| run.model(model))
 }
 
 /// Whether the run made this agent's random model, so that it lies in its folder.
@@ -229,13 +298,11 @@ fn trains(config: &RunConfig, agent: &AgentName) -> anyhow::Result<bool> {
     Ok(settings_of(config, agent)?.train.enabled)
 }
 
-fn refuse_warm(config: &RunConfig, agent: &AgentName, why: &str) -> anyhow::Result<()> {
+fn refuse_warm(config: &RunConfig, agent: &AgentName, why: &str, hint: &str) -> anyhow::Result<()> {
     let train = &settings_of(config, agent)?.train;
     if train.enabled && train.warm_start.is_some() {
         let problem = format!("agent {agent} begins with what its warm start made of it, and {why}");
-        return Err(Usage::new(problem)
-            .hint("name a run of this configuration: --checkpoint AGENT=RUN@initial")
-            .into());
+        return Err(Usage::new(problem).hint(hint).into());
     }
     Ok(())
 }

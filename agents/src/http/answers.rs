@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use broker::ids::WeightVersion;
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::TextCodec;
 use serde_json::{Map, Value, json};
@@ -21,6 +22,8 @@ pub struct Paper {
     pub model: String,
     pub n: usize,
     pub logprobs: bool,
+    /// Whether they come with the most likely tokens.
+    pub top: bool,
     pub token_ids: bool,
     pub include_usage: bool,
     pub prompts: Vec<Arc<[u32]>>,
@@ -40,6 +43,7 @@ impl Paper {
             model: ask.model.clone(),
             n: ask.n,
             logprobs: ask.logprobs,
+            top: ask.top > 0,
             token_ids: ask.token_ids,
             include_usage: ask.include_usage,
             prompts,
@@ -152,29 +156,78 @@ impl Paper {
     }
 
     fn logprobs(&self, piece: &Piece) -> Value {
-        let texts = piece.ids.iter().map(|id| self.codec.spelled(&[*id]));
+        let chosen = piece.ids.iter().zip(&piece.logprobs);
+        let chosen: Vec<TopLogprob> = chosen.map(|(&id, &logprob)| TopLogprob { id, logprob }).collect();
+        // Nobody asked for the most likely ones: each place has none.
+        let top = |place: usize| piece.top.get(place).map_or(&[][..], Vec::as_slice);
         match self.kind {
-            Kind::Completion => json!({
-                "tokens": texts.collect::<Vec<_>>(),
-                "token_logprobs": piece.logprobs,
-                "top_logprobs": null,
-                "text_offset": piece.offsets,
-            }),
+            Kind::Completion => {
+                let tops = chosen
+                    .iter()
+                    .enumerate()
+                    .map(|(place, one)| self.by_name(*one, top(place)));
+                json!({
+                    "tokens": chosen.iter().map(|one| self.name(one.id)).collect::<Vec<_>>(),
+                    "token_logprobs": piece.logprobs,
+                    "top_logprobs": self.top.then(|| tops.collect::<Vec<_>>()),
+                    "text_offset": piece.offsets,
+                })
+            }
             Kind::Chat => {
-                let tokens = texts.zip(&piece.logprobs).map(|(text, logprob)| {
-                    // Half a character has no text of its own.
-                    let bytes = (!text.contains('\u{FFFD}')).then(|| text.as_bytes().to_vec());
-                    json!({"token": text, "logprob": logprob, "bytes": bytes, "top_logprobs": []})
+                let tokens = chosen.iter().enumerate().map(|(place, one)| {
+                    let mut token = self.token(*one);
+                    let top = top(place).iter().map(|one| Value::Object(self.token(*one)));
+                    token.insert("top_logprobs".into(), top.collect());
+                    Value::Object(token)
                 });
                 json!({"content": tokens.collect::<Vec<_>>(), "refusal": null})
             }
         }
     }
 
+    /// As chats have a token and its log-prob.
+    fn token(&self, TopLogprob { id, logprob }: TopLogprob) -> Map<String, Value> {
+        let text = self.own_text(id);
+        let bytes = json!(text.as_deref().map(str::as_bytes));
+        let mut token = Map::new();
+        token.insert("token".into(), json!(text.unwrap_or_else(|| by_id(id))));
+        token.insert("logprob".into(), json!(logprob));
+        token.insert("bytes".into(), bytes);
+        token
+    }
+
+    /// What a token says alone. Half a character says nothing.
+    fn own_text(&self, id: u32) -> Option<String> {
+        let text = self.codec.spelled(&[id]);
+        (!text.is_empty() && !text.contains('\u{FFFD}')).then_some(text)
+    }
+
+    fn name(&self, id: u32) -> String {
+        self.own_text(id).unwrap_or_else(|| by_id(id))
+    }
+
+    /// As completions have the most likely tokens, by their names: with the chosen one, also if it is not among them. Of tokens that
+    /// have the same text it keeps that, else the likeliest does; the others go by their ids.
+    fn by_name(&self, chosen: TopLogprob, top: &[TopLogprob]) -> Value {
+        let mut named = Map::new();
+        let others = top.iter().filter(|one| one.id != chosen.id);
+        for TopLogprob { id, logprob } in std::iter::once(&chosen).chain(others) {
+            let name = self.name(*id);
+            let name = if named.contains_key(&name) { by_id(*id) } else { name };
+            named.insert(name, json!(logprob));
+        }
+        Value::Object(named)
+    }
+
     fn usage(&self, made: usize) -> Value {
         let prompt: usize = self.prompts.iter().map(|prompt| prompt.len()).sum();
         json!({"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made})
     }
+}
+
+/// As vLLM names tokens by their ids.
+fn by_id(id: u32) -> String {
+    format!("token_id:{id}")
 }
 
 fn finish(end: Option<Finish>) -> Value {

@@ -43,13 +43,20 @@ pub struct Ask {
     pub seed: Option<u64>,
     pub stream: bool,
     pub include_usage: bool,
+    /// Whether the log-probs of the chosen tokens are wanted.
     pub logprobs: bool,
+    /// How many of the most likely tokens are wanted beside them, in each place.
+    pub top: u8,
     pub token_ids: bool,
 }
 
 /// OpenAI's own default for completions.
 const COMPLETION_TOKENS: u32 = 16;
 const MOST_CHOICES: i64 = 128;
+/// Most likely tokens in one place at most: OpenAI's limit for chats, and vLLM's for both. OpenAI's own for completions is 5.
+pub(super) const MOST_LIKELY: i64 = 20;
+/// Log-probs of most likely tokens in one answer that is not streamed, at most: each takes hundreds of bytes until it is sent.
+const MOST_TOLD: usize = 1 << 18;
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
 /// Fields that name somebody or something, and have no effect.
@@ -74,6 +81,10 @@ impl Ask {
             Kind::Chat => vec![chat::conversation(&mut fields)?],
         };
         let (stream, include_usage) = stream(&mut fields)?;
+        let (logprobs, top) = match kind {
+            Kind::Completion => completions::logprobs(&mut fields)?,
+            Kind::Chat => chat::logprobs(&mut fields)?,
+        };
         let ask = Self {
             kind,
             model,
@@ -84,16 +95,36 @@ impl Ask {
             seed: fields.whole("seed", i64::MIN, i64::MAX)?.map(|seed| seed as u64),
             stream,
             include_usage,
-            logprobs: match kind {
-                Kind::Completion => completions::logprobs(&mut fields)?,
-                Kind::Chat => chat::logprobs(&mut fields)?,
-            },
+            logprobs,
+            top,
             token_ids: fields.flag("return_token_ids")?,
         };
         LABELS.iter().for_each(|label| drop(fields.take(label)));
         not_done(&mut fields)?;
         fields.end()?;
         Ok(ask)
+    }
+
+    /// Judges how much an answer of `choices` would tell in one piece.
+    ///
+    /// # Errors
+    /// More log-probs of most likely tokens than are kept until the end.
+    pub fn fits(&self, choices: usize) -> Result<(), Refusal> {
+        let tokens = choices.saturating_mul(self.sampling.max_new_tokens as usize);
+        let told = tokens.saturating_mul(self.top.into());
+        if self.stream || told <= MOST_TOLD {
+            return Ok(());
+        }
+        let field = match self.kind {
+            Kind::Completion => "logprobs",
+            Kind::Chat => "top_logprobs",
+        };
+        Err(Refusal::wrong(
+            field,
+            format!(
+                "of all tokens would be {told} log-probs in one answer: stream it, or ask for fewer tokens, choices or {field}"
+            ),
+        ))
     }
 }
 
@@ -133,6 +164,8 @@ fn sampling(fields: &mut Fields, kind: Kind, usual: &SamplingConfig) -> Result<S
             Kind::Completion => COMPLETION_TOKENS,
             Kind::Chat => usual.max_new_tokens,
         }),
+        // Visitors have `http.context`.
+        max_context: None,
         stop: Vec::new(),
     })
 }
@@ -253,10 +286,11 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
         ("include_stop_str_in_output", &off, LEAVE),
         ("prompt_logprobs", &off, "the engine keeps none of the prompt"),
         ("continue_final_message", &off, "send its ids to /v1/completions"),
+        // Chats have taken it by now.
         (
             "top_logprobs",
             &zero,
-            "the engine keeps the log-prob of the chosen token alone; send logprobs without it",
+            "completions ask for the most likely tokens by logprobs = how many of them",
         ),
     ];
     idle.iter()

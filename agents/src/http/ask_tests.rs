@@ -55,6 +55,7 @@ fn every_field_that_is_done_is_understood() {
             top_k: 0,
             min_p: 0.1,
             max_new_tokens: 7,
+            max_context: None,
             stop: Vec::new(),
         };
         assert_eq!(ask.sampling, sampling);
@@ -62,12 +63,22 @@ fn every_field_that_is_done_is_understood() {
         assert_eq!(ask.stop, ["a", "b"]);
         assert!(ask.stream && ask.include_usage && ask.token_ids);
     }
-    assert!(with(Kind::Completion, json!({"logprobs": 0})).unwrap().logprobs);
-    assert!(
-        with(Kind::Chat, json!({"logprobs": true, "top_logprobs": 0}))
-            .unwrap()
-            .logprobs
-    );
+    let told = |kind, changes| with(kind, changes).map(|ask| (ask.logprobs, ask.top)).unwrap();
+    for (changes, wanted) in [
+        (json!({}), (false, 0)),
+        (json!({"logprobs": 0, "top_logprobs": 0}), (true, 0)),
+        (json!({"logprobs": 5}), (true, 5)),
+        (json!({"logprobs": 20}), (true, 20)),
+    ] {
+        assert_eq!(told(Kind::Completion, changes), wanted);
+    }
+    for (changes, wanted) in [
+        (json!({"logprobs": false, "top_logprobs": 0}), (false, 0)),
+        (json!({"logprobs": true}), (true, 0)),
+        (json!({"logprobs": true, "top_logprobs": 20}), (true, 20)),
+    ] {
+        assert_eq!(told(Kind::Chat, changes), wanted);
+    }
     let ask = with(Kind::Chat, json!({"max_completion_tokens": 5, "max_tokens": 5})).unwrap();
     assert_eq!(ask.sampling.max_new_tokens, 5);
 }
@@ -154,7 +165,6 @@ fn what_is_not_done_is_refused_by_name_and_never_ignored() {
         ("response_format", json!({"type": "json_object"})),
         ("echo", json!(true)),
         ("best_of", json!(2)),
-        ("top_logprobs", json!(2)),
         ("ignore_eos", json!(true)),
     ] {
         for kind in [Kind::Completion, Kind::Chat] {
@@ -164,10 +174,20 @@ fn what_is_not_done_is_refused_by_name_and_never_ignored() {
             );
         }
     }
-    assert_eq!(
-        refused(Kind::Completion, json!({"logprobs": 1})).1,
-        Some("unsupported_parameter")
-    );
+    let (completion, chat) = (Kind::Completion, Kind::Chat);
+    for (kind, changes, field) in [
+        (completion, json!({"logprobs": 21}), "logprobs"),
+        (completion, json!({"logprobs": -1}), "logprobs"),
+        (completion, json!({"logprobs": true}), "logprobs"),
+        (completion, json!({"logprobs": 2, "top_logprobs": 2}), "top_logprobs"),
+        (chat, json!({"logprobs": 2}), "logprobs"),
+        (chat, json!({"logprobs": true, "top_logprobs": 21}), "top_logprobs"),
+        (chat, json!({"logprobs": true, "top_logprobs": -1}), "top_logprobs"),
+        (chat, json!({"logprobs": false, "top_logprobs": 2}), "top_logprobs"),
+        (chat, json!({"top_logprobs": 2}), "top_logprobs"),
+    ] {
+        assert_eq!(refused(kind, changes).0, field);
+    }
     assert_eq!(
         refused(Kind::Chat, json!({"temprature": 1})),
         ("temprature".into(), Some("unknown_parameter"))
@@ -208,4 +228,29 @@ fn numbers_that_would_hurt_the_engine_are_refused() {
     assert_eq!(refused(Kind::Chat, json!({"stream_options": {}})).0, "stream_options");
     let options = json!({"stream": true, "stream_options": {"odd": 1}});
     assert_eq!(refused(Kind::Chat, options).0, "stream_options.odd");
+}
+
+#[test]
+fn more_logprobs_than_fit_in_one_answer_are_refused_unless_it_is_streamed() {
+    let (completion, chat) = (Kind::Completion, Kind::Chat);
+    for (kind, field, logprobs) in [
+        (completion, "logprobs", json!({"logprobs": 16})),
+        (chat, "top_logprobs", json!({"logprobs": true, "top_logprobs": 16})),
+    ] {
+        let asked = |max_tokens: u32, stream: bool| {
+            let mut changes = logprobs.clone();
+            changes["max_tokens"] = json!(max_tokens);
+            changes["stream"] = json!(stream);
+            with(kind, changes).unwrap()
+        };
+        // 16 * 16384 = 1 << 18.
+        assert!(asked(16384, false).fits(1).is_ok());
+        assert!(asked(16384, true).fits(32).is_ok());
+        let refusal = asked(16384, false).fits(2).unwrap_err();
+        assert_eq!((refusal.status, refusal.param.as_deref()), (400, Some(field)));
+        assert!(refusal.message.contains("524288 log-probs"), "{}", refusal.message);
+        assert!(asked(16385, false).fits(1).is_err());
+    }
+    let plain = with(chat, json!({"logprobs": true, "max_tokens": 1_000_000})).unwrap();
+    assert!(plain.fits(128).is_ok(), "the chosen tokens' are what they cost");
 }

@@ -3,7 +3,7 @@
 use broker::protocol::turn::Message;
 use serde_json::{Value, json};
 
-use super::ask::Input;
+use super::ask::{Input, MOST_LIKELY};
 use super::fields::{Fields, kind};
 use super::refusal::Refusal;
 
@@ -130,7 +130,15 @@ fn text(content: Value, place: &str) -> Result<String, Refusal> {
     Ok(texts.join("\n"))
 }
 
-/// `logprobs`: of the chosen tokens.
-pub(super) fn logprobs(fields: &mut Fields) -> Result<bool, Refusal> {
-    fields.flag("logprobs")
+/// `logprobs`, of the chosen tokens, and `top_logprobs`, how many of the most likely ones beside them.
+pub(super) fn logprobs(fields: &mut Fields) -> Result<(bool, u8), Refusal> {
+    let logprobs = fields.flag("logprobs")?;
+    let top = fields.whole("top_logprobs", 0, MOST_LIKELY)?.unwrap_or(0) as u8;
+    if top > 0 && !logprobs {
+        return Err(Refusal::wrong(
+            "top_logprobs",
+            "is only allowed when logprobs is true: send logprobs = true, or leave it out",
+        ));
+    }
+    Ok((logprobs, top))
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::{TextCodec, TextStream};
 
@@ -26,6 +27,8 @@ pub struct Piece {
     pub text: String,
     pub ids: Vec<u32>,
     pub logprobs: Vec<f32>,
+    /// Of each id, the most likely tokens in its place; empty where they are not asked for.
+    pub top: Vec<Vec<TopLogprob>>,
     /// In characters, where each id's text begins.
     pub offsets: Vec<usize>,
     pub end: Option<Finish>,
@@ -44,16 +47,18 @@ impl Choice {
         }
     }
 
-    /// Takes what was told. What comes behind a stop text is dropped: the choice has ended with it.
+    /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text is dropped: the choice has ended with it.
     pub fn take(&mut self, told: Told) -> Result<Piece, EngineFailure> {
         let mut piece = Piece::default();
         if self.end.is_some() {
             return Ok(piece);
         }
         let first = self.tokens;
+        let mut top = told.top.into_iter();
         for (id, logprob) in told.ids.iter().zip(&told.logprobs) {
             piece.ids.push(*id);
             piece.logprobs.push(*logprob);
+            piece.top.extend(top.next());
             piece.offsets.push(self.characters);
             self.tokens += 1;
             let new = self.stream.push(*id);
@@ -116,12 +121,20 @@ mod tests {
         Arc::new(TextCodec::open(folder.path()).unwrap())
     }
 
+    fn likely(byte: u8) -> TopLogprob {
+        TopLogprob {
+            id: u32::from(byte),
+            logprob: -1.0,
+        }
+    }
+
     /// Bytes told by weights of `step`, from place `start`.
     fn told(bytes: &[u8], start: u32, step: u64, end: Option<Finish>) -> Told {
         Told {
             request: RequestId([0; 16]),
             ids: bytes.iter().map(|byte| u32::from(*byte)).collect(),
             logprobs: vec![-1.0; bytes.len()],
+            top: bytes.iter().map(|byte| vec![likely(*byte)]).collect(),
             spans: vec![VersionSpan {
                 version: WeightVersion { lineage: 1, step },
                 start,
@@ -154,6 +167,7 @@ mod tests {
         assert_eq!(choice.take(told(b"ab\n", 0, 1, None)).unwrap().text, "ab");
         let piece = choice.take(told(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.as_slice()), ("", [10].as_slice()));
+        assert_eq!(piece.top, [vec![likely(b'\n')]]);
         assert_eq!((piece.end, choice.tokens), (Some(Finish::Stop), 4));
         assert_eq!(choice.spans.last().unwrap().end, 4);
         assert_eq!(choice.take(told(b"ef", 6, 2, None)).unwrap(), Piece::default());

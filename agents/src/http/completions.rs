@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::ask::Input;
+use super::ask::{Input, MOST_LIKELY};
 use super::fields::{Fields, kind};
 use super::refusal::Refusal;
 
@@ -50,14 +50,8 @@ fn ids(list: Vec<Value>) -> Result<Vec<u32>, Refusal> {
         .collect()
 }
 
-/// `logprobs`: 0 is the chosen tokens alone, which is all that there is.
-pub(super) fn logprobs(fields: &mut Fields) -> Result<bool, Refusal> {
-    match fields.whole("logprobs", 0, i64::MAX)? {
-        None => Ok(false),
-        Some(0) => Ok(true),
-        Some(_) => Err(Refusal::not_done(
-            "logprobs",
-            "the engine keeps the log-prob of the chosen token alone, so send 0 for those, or leave it out",
-        )),
-    }
+/// `logprobs`: whether log-probs are wanted, and of how many of the most likely tokens beside the chosen ones.
+pub(super) fn logprobs(fields: &mut Fields) -> Result<(bool, u8), Refusal> {
+    let count = fields.whole("logprobs", 0, MOST_LIKELY)?;
+    Ok((count.is_some(), count.unwrap_or(0) as u8))
 }

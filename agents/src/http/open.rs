@@ -48,7 +48,9 @@ impl Open {
                         // What is kept is training's.
                         keep: false,
                     },
-                    watched: ask.stream || !ask.stop.is_empty(),
+                    // What comes with tokens is many times their size: it is told as it is made, and never in one piece.
+                    watched: ask.stream || !ask.stop.is_empty() || ask.top > 0,
+                    top: ask.top,
                     tell: tell.clone(),
                 });
             }
@@ -167,6 +169,7 @@ mod tests {
             request: first.job.request,
             ids: vec![7],
             logprobs: vec![-1.0],
+            top: Vec::new(),
             spans: Vec::new(),
             end: None,
         };
@@ -198,6 +201,7 @@ mod tests {
                 request: visit.job.request,
                 ids: vec![7],
                 logprobs: vec![-1.0],
+                top: Vec::new(),
                 spans: Vec::new(),
                 end: Some(Ok(broker::protocol::turn::Finish::Stop)),
             };

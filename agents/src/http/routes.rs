@@ -121,6 +121,7 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     ask.sampling.max_new_tokens = front.room(&prompts, ask.sampling.max_new_tokens)?;
     let read: usize = prompts.iter().map(|prompt| prompt.len()).sum();
     let choices = prompts.len() * ask.n;
+    ask.fits(choices)?;
     let charge = front
         .rates
         .tokens(read, choices.saturating_mul(ask.sampling.max_new_tokens as usize))?;
@@ -202,6 +203,7 @@ async fn gather(open: &mut Open, choices: &mut [Choice], first: (usize, Told)) -
         whole.text.push_str(&piece.text);
         whole.ids.extend(piece.ids);
         whole.logprobs.extend(piece.logprobs);
+        whole.top.extend(piece.top);
         whole.offsets.extend(piece.offsets);
         whole.end = piece.end;
         if choice.end.is_some() {

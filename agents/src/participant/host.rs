@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use broker::RoleName;
-use broker::ids::WeightVersion;
-use broker::protocol::turn::{Finish, Generation, Message, TurnOutcome};
+use broker::protocol::turn::{Message, TurnOutcome};
 use configs::Missing;
 use rollout::workflow::Workflow;
-use rollout::workflow::program::{Fault, Place, Question, TOMBSTONE, read_answer};
+use rollout::workflow::program::{Fault, Place, Question, read_answer};
+use rollout::workflow::unanswered::{said, unanswered};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::judge::Caller;
@@ -89,6 +89,28 @@ impl Host {
         }
     }
 
+    /// One whose only role is played by whoever takes what waits for the answers.
+    #[cfg(test)]
+    pub(crate) fn silent(
+        workflow: Arc<dyn Workflow>,
+        role: &RoleName,
+    ) -> (Self, mpsc::UnboundedReceiver<oneshot::Sender<Result<String, String>>>) {
+        let (jobs, mut questions) = mpsc::channel::<Job>(WAITING);
+        let (replies, asked) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Some(job) = questions.recv().await {
+                let _ = replies.send(job.reply);
+            }
+        });
+        let missing = Missing::Retry;
+        let host = Self {
+            tools: Toolbox::start(workflow.tools()),
+            workflow,
+            by_role: BTreeMap::from([(role.clone(), Asked { jobs, missing })]),
+        };
+        (host, asked)
+    }
+
     /// Whose roles these are.
     #[must_use]
     pub fn workflow(&self) -> &dyn Workflow {
@@ -118,17 +140,14 @@ impl Host {
         }
     }
 
-    /// What becomes of a question without an answer: a grade may be missing for good, and is never a 0.
+    /// What becomes of a question without an answer: a grade may be missing for good, and is never a 0. With
+    /// [`Missing::Tombstone`] the first failure gives it up, of a judge behind a server that of its last try.
     fn failed(&self, role: &RoleName, fault: &Fault) -> Reply {
         let missing = self.by_role.get(role).map_or(Missing::Retry, |asked| asked.missing);
         if missing == Missing::Tombstone {
             tracing::warn!(%role, reason = %fault, "an answer stays without a grade");
-            return TurnOutcome::Done(said(TOMBSTONE.into()));
         }
-        TurnOutcome::Failed {
-            retry: missing == Missing::Retry && *fault != Fault::Missing,
-            reason: fault.to_string(),
-        }
+        unanswered(missing, fault.to_string(), *fault != Fault::Missing)
     }
 
     async fn answer(&self, role: &RoleName, messages: &[Message]) -> Result<String, Fault> {
@@ -152,20 +171,5 @@ impl Host {
         let usable = self.workflow.check_answer(&question, &text);
         usable.map_err(|why| failed(format!("the program of {role} answered what cannot be: {why}")))?;
         Ok(text)
-    }
-}
-
-/// A program's answer in the form of a generation: text without tokens.
-pub(super) fn said(text: String) -> Generation {
-    Generation {
-        kept: 0,
-        prompt_ids: Vec::new(),
-        output_ids: Vec::new(),
-        logprobs: Vec::new(),
-        spans: Vec::new(),
-        oldest_kv: WeightVersion::default(),
-        temperature: 0.0,
-        finish: Finish::Stop,
-        text,
     }
 }

@@ -169,9 +169,15 @@ impl Caller {
     pub(super) async fn run(self, jobs: Arc<Mutex<mpsc::Receiver<Job>>>) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(Job { line, reply }) = job else { return };
-            let answer = self.answer(&line).await;
-            // Nobody waits for it any more: its conversation is over.
+            let Some(Job { line, mut reply }) = job else { return };
+            // Its conversation is over: no server is asked for it, or waited for.
+            if reply.is_closed() {
+                continue;
+            }
+            let answer = tokio::select! {
+                answer = self.answer(&line) => answer,
+                () = reply.closed() => continue,
+            };
             let _ = reply.send(answer.map_err(|reason| format!("the judge {}: {reason}", self.judge.config.model)));
         }
     }
@@ -220,4 +226,37 @@ impl Caller {
 fn jittered(pause: Duration) -> Duration {
     let random = (uuid::Uuid::new_v4().as_u128() & 0xffff) as f64 / f64::from(0xffff);
     pause.mul_f64(0.5 + random / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+    use tokio::sync::oneshot;
+
+    /// The group has ended, or is another coordinator's: what still waits is not asked, and what is asked is not waited for.
+    #[tokio::test]
+    async fn a_judge_is_left_alone_with_what_nobody_waits_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = json!({"url": format!("http://{}/v1", listener.local_addr().unwrap()), "model": "m", "tries": 1});
+        let judge = Judge::new(&serde_json::from_value(config).unwrap()).unwrap();
+        let caller = Caller::new(Arc::new(judge), HumanDuration::from_secs(20));
+        let (sender, jobs) = mpsc::channel(2);
+        let ask = || {
+            let (reply, answered) = oneshot::channel();
+            let line = json!({"kind": "grade", "role": "solver", "text": "5", "task": {"prompt": "2+3=", "label": 5}})
+                .to_string();
+            sender.try_send(Job { line, reply }).unwrap();
+            answered
+        };
+        drop(ask());
+        let answered = ask();
+        let run = tokio::spawn(caller.run(Arc::new(Mutex::new(jobs))));
+        let _open = listener.accept().await.unwrap();
+        drop(answered);
+        drop(sender);
+        run.await.unwrap();
+        let other = listener.into_std().unwrap().accept();
+        assert!(other.is_err(), "one call was made, and not two: {other:?}");
+    }
 }

@@ -132,6 +132,10 @@ impl Line {
         loop {
             let job = jobs.lock().await.recv().await;
             let Some(Job { line, reply }) = job else { return };
+            // Its conversation is over.
+            if reply.is_closed() {
+                continue;
+            }
             let answer = self.ask(&name, limit, &line).await;
             if let Err(reason) = &answer {
                 tracing::warn!(participant = %name, reason, "a question has no answer");

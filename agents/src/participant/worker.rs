@@ -59,6 +59,10 @@ impl Worker {
         loop {
             let job = jobs.lock().await.recv().await;
             let Some(Job { line, reply }) = job else { break };
+            // Its conversation is over.
+            if reply.is_closed() {
+                continue;
+            }
             let answer = self.answer(&line).await;
             if let Err(reason) = &answer {
                 self.stop(reason).await;

@@ -22,7 +22,7 @@ use run::Base;
 use schedule::{Outcome, play};
 
 /// Schedules that every change must pass.
-const SCHEDULES: u64 = 1000;
+const SCHEDULES: u64 = 400;
 const THREADS: usize = 2;
 
 thread_local! {

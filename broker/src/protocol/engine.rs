@@ -34,6 +34,8 @@ pub enum EngineCommand {
         frame: JobFrame,
         /// Of each job, whether its tokens are wanted as they are made.
         watched: Vec<bool>,
+        /// Of each job, how many of the most likely tokens are wanted in each place.
+        top: Vec<u8>,
     },
     /// Visits that are over for whoever asked.
     Leave(Vec<RequestId>),
@@ -151,15 +153,26 @@ pub struct EngineTold {
     pub ids: Vec<u32>,
     /// One per id.
     pub logprobs: Vec<f32>,
+    /// One list per id, if they were asked for; else none.
+    pub top: Vec<Vec<TopLogprob>>,
     pub spans: Vec<VersionSpan>,
     /// Told once, last.
     pub end: Option<Result<Finish, EngineFault>>,
+}
+
+/// One of the most likely tokens in a place.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode)]
+pub struct TopLogprob {
+    pub id: u32,
+    /// Of the distribution that the chosen token's log-prob is of.
+    pub logprob: f32,
 }
 
 bulk_codec!(EngineTold {
     plain request,
     bulk ids,
     bulk logprobs,
+    plain top,
     plain spans,
     plain end,
 });

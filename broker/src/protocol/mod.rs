@@ -13,7 +13,7 @@ pub mod reserve;
 pub mod task;
 pub mod train;
 pub mod turn;
-mod validate;
+pub mod validate;
 
 use std::fmt;
 

@@ -6,6 +6,7 @@
 
 use bincode::{Decode, Encode};
 
+use super::turn::Finish;
 use crate::ids::WeightVersion;
 
 /// One stretch of tokens. Its context is its parent's context, then its parent's ids.
@@ -27,6 +28,8 @@ pub struct Span {
     /// Trained spans with the same number are one answer, in the order of the batch: what was rewarded as one. Losses of
     /// single tokens do not look at it.
     pub answer: u32,
+    /// Number of the role that said it, as the maker of the batch counts roles: its tokens are measured apart too.
+    pub role: u16,
     /// `w_role * u_s / D`; 0 for tokens of a context.
     pub weight: f32,
     pub temperature: f32,
@@ -208,10 +211,40 @@ pub enum TrainCommand {
         seq: u64,
         version: WeightVersion,
     },
+    /// Generates an answer to each prompt with the trained weights as they are: for a look at them, not for rollouts.
+    Sample {
+        seq: u64,
+        prompts: Vec<Vec<u32>>,
+        params: SampleParams,
+    },
+}
+
+/// How a trainer samples.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct SampleParams {
+    /// 0 is greedy.
+    pub temperature: f32,
+    pub top_p: f32,
+    pub top_k: u32,
+    pub min_p: f32,
+    pub max_new_tokens: u32,
+    /// Tokens that end an answer, of which they are part.
+    pub stop_ids: Vec<u32>,
+    /// The prompt at place i draws with `seed + i`, so that equal prompts have answers of their own.
+    pub seed: u64,
+}
+
+/// An answer that a trainer sampled.
+#[derive(Debug, Clone, PartialEq, Encode, Decode)]
+pub struct Drawn {
+    pub ids: Vec<u32>,
+    /// Of each id over the whole vocabulary, at the temperature (at 1 for greedy).
+    pub logprobs: Vec<f32>,
+    pub finish: Finish,
 }
 
 /// What a loss call measured, summed over the batch so that ranks and micro-batches add up.
-#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Default)]
+#[derive(Debug, Clone, PartialEq, Encode, Decode, Default)]
 pub struct LossStats {
     /// The loss, KL and entropy terms included.
     pub loss: f64,
@@ -235,6 +268,60 @@ pub struct LossStats {
     /// [`M2poMode::Cap`], which counts all).
     pub kept: f64,
     pub second_moment_kept: f64,
+    /// The same by [`Span::role`], up to the last role that has a trained token.
+    pub by_role: Vec<RoleLoss>,
+}
+
+/// What a loss call measured of one role's trained tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Encode, Decode, Default)]
+pub struct RoleLoss {
+    pub tokens: f64,
+    /// Sums over them.
+    pub ratio: f64,
+    pub clipped: f64,
+    pub entropy: f64,
+    /// k3 to the behaviour.
+    pub behaviour_kl: f64,
+    /// The estimate of the KL to the reference policy.
+    pub reference_kl: f64,
+    /// The largest of them; 0 where nothing was sampled.
+    pub largest_ratio: f64,
+    /// Largest |ratio - 1| to the behaviour over on-policy spans.
+    pub on_policy_gap: f64,
+    /// The same over the other spans.
+    pub off_policy_gap: f64,
+    /// Tokens that `on_policy_gap` is of: at 0 of them it says nothing.
+    pub on_policy_tokens: f64,
+    /// Tokens that `off_policy_gap` is of.
+    pub off_policy_tokens: f64,
+}
+
+impl RoleLoss {
+    /// As if the tokens of both had been measured together.
+    pub fn add(&mut self, other: &Self) {
+        self.tokens += other.tokens;
+        self.ratio += other.ratio;
+        self.clipped += other.clipped;
+        self.entropy += other.entropy;
+        self.behaviour_kl += other.behaviour_kl;
+        self.reference_kl += other.reference_kl;
+        self.largest_ratio = self.largest_ratio.max(other.largest_ratio);
+        self.on_policy_gap = self.on_policy_gap.max(other.on_policy_gap);
+        self.off_policy_gap = self.off_policy_gap.max(other.off_policy_gap);
+        self.on_policy_tokens += other.on_policy_tokens;
+        self.off_policy_tokens += other.off_policy_tokens;
+    }
+}
+
+impl LossStats {
+    /// What was measured of a role, to be added to.
+    pub fn role(&mut self, number: u16) -> &mut RoleLoss {
+        let place = usize::from(number);
+        if self.by_role.len() <= place {
+            self.by_role.resize(place + 1, RoleLoss::default());
+        }
+        &mut self.by_role[place]
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
@@ -254,4 +341,9 @@ pub enum TrainReply {
         meta: String,
     },
     Published,
+    /// Answers in the order of their prompts. No version: the weights have moved since they were published last.
+    Samples {
+        version: Option<WeightVersion>,
+        answers: Vec<Drawn>,
+    },
 }

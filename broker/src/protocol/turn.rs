@@ -28,6 +28,8 @@ pub struct Sampling {
     pub top_k: u32,
     pub min_p: f32,
     pub max_new_tokens: u32,
+    /// Tokens of prompt and answer together at most; the model's own context if not given. Whoever renders the prompt sees to it.
+    pub max_context: Option<u32>,
     /// Texts that end the generation.
     pub stop: Vec<String>,
 }

@@ -9,6 +9,9 @@ use super::turn::{Generation, ResultFrame, Sampling, TurnFrame, TurnOutcome, Ver
 use crate::codec::CodecError;
 use configs::RoleName;
 
+/// How far a log-prob may be above 0.
+pub const ROUNDING: f32 = 1e-3;
+
 fn hold(true_of_healthy_peers: bool, otherwise: &'static str) -> Result<(), CodecError> {
     if true_of_healthy_peers {
         Ok(())
@@ -19,6 +22,14 @@ fn hold(true_of_healthy_peers: bool, otherwise: &'static str) -> Result<(), Code
 
 fn finite(values: &[f32], otherwise: &'static str) -> Result<(), CodecError> {
     hold(values.iter().all(|value| value.is_finite()), otherwise)
+}
+
+/// Of tokens, chosen or likely: finite, and above 0 by rounding alone.
+fn log_probs(values: impl IntoIterator<Item = f32>) -> Result<(), CodecError> {
+    values.into_iter().try_for_each(|value| {
+        hold(value.is_finite(), "a log-prob that is not finite")?;
+        hold(value <= ROUNDING, "a token that is likelier than certain")
+    })
 }
 
 fn temperature(value: f32) -> Result<(), CodecError> {
@@ -63,7 +74,7 @@ impl Generation {
             self.logprobs.len() == self.output_ids.len(),
             "another number of log-probs than of tokens",
         )?;
-        finite(&self.logprobs, "a log-prob that is not finite")?;
+        log_probs(self.logprobs.iter().copied())?;
         temperature(self.temperature)?;
         covers(&self.spans, self.output_ids.len())
     }
@@ -79,22 +90,28 @@ impl EngineMade {
             self.logprobs.len() == self.output_ids.len(),
             "another number of log-probs than of tokens",
         )?;
-        finite(&self.logprobs, "a log-prob that is not finite")?;
+        log_probs(self.logprobs.iter().copied())?;
         covers(&self.spans, self.output_ids.len())
     }
 }
 
 impl EngineTold {
-    /// As [`Generation::validate`]; `told` tokens of the visit were told before.
+    /// As [`Generation::validate`]; `told` tokens of the visit were told before, and `top` of the most likely tokens were asked for.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
-    pub fn validate(&self, told: usize) -> Result<(), CodecError> {
+    pub fn validate(&self, told: usize, top: u8) -> Result<(), CodecError> {
         hold(
             self.logprobs.len() == self.ids.len(),
             "another number of log-probs than of tokens",
         )?;
-        finite(&self.logprobs, "a log-prob that is not finite")?;
+        log_probs(self.logprobs.iter().copied())?;
+        let places = if top > 0 { self.ids.len() } else { 0 };
+        hold(
+            self.top.len() == places && self.top.iter().all(|place| place.len() <= usize::from(top)),
+            "other lists of most likely tokens than were asked for",
+        )?;
+        log_probs(self.top.iter().flatten().map(|one| one.logprob))?;
         covers_from(told, &self.spans, self.ids.len())
     }
 }
@@ -189,6 +206,75 @@ impl Bundle {
         match &self.content {
             BundleContent::Samples(samples) => samples.iter().try_for_each(Sample::validate),
             BundleContent::Empty { .. } => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::{RequestId, WeightVersion};
+    use crate::protocol::engine::TopLogprob;
+    use crate::protocol::turn::Finish;
+
+    const CASES: [(f32, bool); 5] = [(-1.0, true), (0.0, true), (1e-4, true), (0.5, false), (f32::NAN, false)];
+
+    fn span() -> VersionSpan {
+        VersionSpan {
+            version: WeightVersion::default(),
+            start: 0,
+            end: 1,
+        }
+    }
+
+    #[test]
+    fn no_chosen_token_is_likelier_than_certain() {
+        for (logprob, possible) in CASES {
+            let generation = Generation {
+                kept: 0,
+                prompt_ids: vec![3],
+                output_ids: vec![1],
+                logprobs: vec![logprob],
+                spans: vec![span()],
+                oldest_kv: WeightVersion::default(),
+                temperature: 1.0,
+                finish: Finish::Stop,
+                text: String::new(),
+            };
+            assert_eq!(generation.validate().is_ok(), possible, "{logprob}");
+            let made = EngineMade {
+                output_ids: vec![1],
+                logprobs: vec![logprob],
+                spans: vec![span()],
+                oldest_kv: WeightVersion::default(),
+                reused: 0,
+                finish: Finish::Stop,
+            };
+            assert_eq!(made.validate().is_ok(), possible, "{logprob}");
+            let told = EngineTold {
+                request: RequestId([1; 16]),
+                ids: vec![1],
+                logprobs: vec![logprob],
+                top: Vec::new(),
+                spans: vec![span()],
+                end: None,
+            };
+            assert_eq!(told.validate(0, 0).is_ok(), possible, "{logprob}");
+        }
+    }
+
+    #[test]
+    fn no_likely_token_is_likelier_than_certain() {
+        let told = |logprob: f32| EngineTold {
+            request: RequestId([1; 16]),
+            ids: vec![1],
+            logprobs: vec![-0.5],
+            top: vec![vec![TopLogprob { id: 2, logprob }]],
+            spans: vec![span()],
+            end: None,
+        };
+        for (logprob, possible) in CASES {
+            assert_eq!(told(logprob).validate(0, 1).is_ok(), possible, "{logprob}");
         }
     }
 }

@@ -3,7 +3,7 @@
 use bincode::{Decode, Encode};
 use broker::codec::{self, CodecError};
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample};
-use broker::protocol::engine::{EngineCommand, EngineEvent, EngineTold};
+use broker::protocol::engine::{EngineCommand, EngineEvent, EngineTold, TopLogprob};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
 use broker::protocol::task::Task;
 use broker::protocol::train::{TrainCommand, TrainReply};
@@ -243,16 +243,21 @@ fn what_visitors_are_told_that_cannot_be_true_is_refused() {
             request: sample::turn_frame().requests[0].request,
             ids: vec![1, 2],
             logprobs: vec![-0.5, -1.0],
+            top: vec![vec![TopLogprob { id: 1, logprob: -0.5 }], vec![]],
             spans: vec![sample::span(3, 4), sample::span(4, 5)],
             end: None,
         };
-        assert_eq!(told.validate(3), Ok(()));
+        assert_eq!(told.validate(3, 1), Ok(()));
+        assert!(told.validate(3, 0).is_err(), "nobody asked for the most likely ones");
         change(&mut told);
-        matches!(told.validate(3), Err(CodecError::Content(_)))
+        matches!(told.validate(3, 1), Err(CodecError::Content(_)))
     }
     assert!(refused(|told| told.logprobs[0] = f32::NAN));
     assert!(refused(|told| told.logprobs.push(-1.0)));
     assert!(refused(|told| told.ids.push(1)));
+    assert!(refused(|told| drop(told.top.pop())));
+    assert!(refused(|told| told.top[0].push(TopLogprob { id: 2, logprob: -2.0 })));
+    assert!(refused(|told| told.top[0][0].logprob = f32::NEG_INFINITY));
     assert!(refused(|told| told.spans.clear()));
     assert!(refused(|told| told.spans[0].start = 2));
     assert!(refused(|told| told.spans[1].end = 6));

@@ -4,12 +4,12 @@ use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::engine::{
     EngineAnswer, EngineCommand, EngineEvent, EngineFault, EngineJob, EngineMade, EngineTold, Ids, JobFrame, StateId,
-    WavePart,
+    TopLogprob, WavePart,
 };
 use broker::protocol::reserve::{Reserve, ReserveAnswer, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
 use broker::protocol::train::{
-    Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, Span, Surrogate, TrainBatch, TrainCommand, TrainReply,
-    Whose,
+    Drawn, Loss, LossStats, M2poMode, M2poScope, OptimStep, Policy, RoleLoss, SampleParams, Span, Surrogate,
+    TrainBatch, TrainCommand, TrainReply, Whose,
 };
 use broker::protocol::turn::{
     Finish, Generation, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest, TurnResult,
@@ -46,6 +46,7 @@ pub(crate) fn turn_frame() -> TurnFrame {
             top_k: 4,
             min_p: 0.25,
             max_new_tokens: 128,
+            max_context: Some(4096),
             stop: vec!["\n\n".into()],
         }],
         requests: vec![TurnRequest {
@@ -195,6 +196,7 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
             advantage: -1.5,
             advantages: vec![0.0, -1.25],
             answer: 3,
+            role: 1,
             weight: 0.125,
             temperature: 1.0,
             on_policy: true,
@@ -266,6 +268,19 @@ pub(crate) fn train_commands() -> Vec<TrainCommand> {
             batch,
             loss: of(m2po),
         },
+        TrainCommand::Sample {
+            seq: 10,
+            prompts: vec![vec![1, 2, 70_000], vec![]],
+            params: SampleParams {
+                temperature: 0.7,
+                top_p: 0.95,
+                top_k: 20,
+                min_p: 0.05,
+                max_new_tokens: 16,
+                stop_ids: vec![0],
+                seed: u64::MAX - 1,
+            },
+        },
     ]
 }
 
@@ -284,6 +299,22 @@ pub(crate) fn train_replies() -> Vec<TrainReply> {
         second_moment: 0.75,
         kept: 10.0,
         second_moment_kept: 0.25,
+        by_role: vec![
+            RoleLoss::default(),
+            RoleLoss {
+                tokens: 64.0,
+                ratio: 64.25,
+                clipped: 2.0,
+                entropy: 10.0,
+                behaviour_kl: 0.125,
+                reference_kl: 0.25,
+                largest_ratio: 1.5,
+                on_policy_gap: 1e-6,
+                off_policy_gap: 0.5,
+                on_policy_tokens: 48.0,
+                off_policy_tokens: 16.0,
+            },
+        ],
     };
     vec![
         TrainReply::Loss(stats),
@@ -295,6 +326,14 @@ pub(crate) fn train_replies() -> Vec<TrainReply> {
         TrainReply::Saved { digest: "d1".into() },
         TrainReply::Loaded { meta: "{}".into() },
         TrainReply::Published,
+        TrainReply::Samples {
+            version: Some(version(2, 40)),
+            answers: vec![Drawn {
+                ids: vec![6, 7],
+                logprobs: vec![-0.5, -0.0],
+                finish: Finish::Length,
+            }],
+        },
     ]
 }
 
@@ -332,6 +371,7 @@ pub(crate) fn engine_commands() -> Vec<EngineCommand> {
         EngineCommand::Visit {
             frame: job_frame(None),
             watched: vec![true],
+            top: vec![3],
         },
         EngineCommand::Leave(vec![RequestId([0x44; 16])]),
         EngineCommand::Announce(state_id()),
@@ -357,10 +397,12 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
         request,
         result,
     };
+    let likely = |id, logprob| TopLogprob { id, logprob };
     let told = |end| EngineTold {
         request,
         ids: vec![6],
         logprobs: vec![-0.5],
+        top: vec![vec![likely(6, -0.5), likely(70_000, -1.5)]],
         spans: vec![span(0, 1)],
         end,
     };

@@ -2,62 +2,22 @@
 
 use std::time::Duration;
 
-use super::loss_rules;
+use super::below::Below;
 use super::rules::{Report, is_source};
+use super::{loss_rules, sampling_rules, template_rules};
 use crate::{
     AgentConfig, AgentName, AlarmsConfig, DeviceName, EngineKind, History, LoraConfig, LossKind, ModelConfig,
-    OptimizerConfig, RandomModel, RunConfig, SamplingConfig, TokenizerConfig, TrainConfig,
+    OptimizerConfig, RandomModel, RunConfig, TokenizerConfig, TrainConfig,
 };
 
 /// A step of a sound engine may take so long on a machine that is busy.
 const LEAST_STUCK: Duration = Duration::from_secs(1);
-
-/// A report on the keys below one path.
-pub(super) struct Below<'a> {
-    report: &'a mut Report,
-    path: String,
-}
-
-impl Below<'_> {
-    pub(super) fn when(&mut self, wrong: bool, key: &str, message: impl Into<String>) {
-        self.compared(wrong, key, &[], message);
-    }
-
-    /// `others` are keys below the same path.
-    pub(super) fn compared(&mut self, wrong: bool, key: &str, others: &[&str], message: impl Into<String>) {
-        let others: Vec<String> = others.iter().map(|other| format!("{}.{other}", self.path)).collect();
-        let others: Vec<&str> = others.iter().map(String::as_str).collect();
-        self.report
-            .when(wrong, format!("{}.{key}", self.path), &others, message);
-    }
-
-    fn at_least_one(&mut self, value: usize, key: &str) {
-        self.when(value == 0, key, "is 0: write 1 or more");
-    }
-
-    pub(super) fn positive(&mut self, value: f64, key: &str) {
-        self.when(
-            !(value.is_finite() && value > 0.0),
-            key,
-            format!("is {value}: write a number above 0"),
-        );
-    }
-
-    pub(super) fn not_negative(&mut self, value: f64, key: &str) {
-        self.when(
-            !(value.is_finite() && value >= 0.0),
-            key,
-            format!("is {value}: write 0 or more"),
-        );
-    }
-}
-
 pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, report: &mut Report) {
     let mut below = Below {
         report,
         path: format!("agents.{name}"),
     };
-    sampling(&agent.sampling, agent.train.enabled, &mut below);
+    sampling_rules::of_agent(&agent.sampling, agent.train.enabled, &mut below);
     match &agent.model {
         ModelConfig::Path(path) => {
             below.when(
@@ -76,6 +36,19 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
                     agent.sampling.max_new_tokens, model.max_context
                 ),
             );
+            below.compared(
+                agent
+                    .sampling
+                    .max_context
+                    .is_some_and(|cap| cap as usize > model.max_context),
+                "sampling.max_context",
+                &["model"],
+                format!(
+                    "is {}, more than model.random.max_context = {}: write that or less, or leave it out",
+                    agent.sampling.max_context.unwrap_or(0),
+                    model.max_context
+                ),
+            );
             below.path.push_str(".model.random");
             random_model(model, &mut below);
             below.path = format!("agents.{name}");
@@ -89,6 +62,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
         }
     }
     served(agent, &mut below);
+    template_rules::args(&agent.template_args, &mut below);
     if let Some(lora) = &agent.lora {
         below.path.push_str(".lora");
         adapter(lora, &mut below);
@@ -153,10 +127,22 @@ fn served(agent: &AgentConfig, below: &mut Below) {
         "has top_k or min_p, which the API of such servers does not know: leave them out",
     );
     below.compared(
+        kind && agent.sampling.max_context.is_some_and(|cap| cap > 0),
+        "sampling.max_context",
+        &["engine.kind"],
+        "counts tokens, which only the server knows of its model: leave it out, and start the server with the context it is to have",
+    );
+    below.compared(
         kind && agent.history != History::Keep,
         "history",
         &["engine.kind"],
         "must be \"keep\": what such a server said goes back to it as it was",
+    );
+    below.compared(
+        kind && !agent.template_args.is_empty(),
+        "template_args",
+        &["engine.kind"],
+        "is for a chat template of ours, and such a server renders with its own: remove it",
     );
     below.compared(
         kind && agent.lora.is_some(),
@@ -181,54 +167,6 @@ fn adapter(lora: &LoraConfig, below: &mut Below) {
         &["rank", "alpha", "targets"],
         "names an adapter that has a rank, alpha and targets of its own: write it alone, or leave it out",
     );
-}
-
-fn sampling(sampling: &SamplingConfig, trains: bool, below: &mut Below) {
-    let SamplingConfig {
-        temperature,
-        top_p,
-        top_k,
-        min_p,
-        max_new_tokens,
-    } = *sampling;
-    below.at_least_one(max_new_tokens as usize, "sampling.max_new_tokens");
-    if !trains {
-        below.when(
-            !(temperature.is_finite() && temperature >= 0.0),
-            "sampling.temperature",
-            format!("is {temperature}: write 0 or more"),
-        );
-        below.when(
-            !(top_p > 0.0 && top_p <= 1.0),
-            "sampling.top_p",
-            format!("is {top_p}: write a number above 0 and at most 1"),
-        );
-        below.when(
-            !(0.0..1.0).contains(&min_p),
-            "sampling.min_p",
-            format!("is {min_p}: write a number from 0 to below 1"),
-        );
-        return;
-    }
-    let why = "for an agent that trains, whose recorded log-probs must be those of the whole vocabulary";
-    below.compared(
-        !(temperature.is_finite() && temperature > 0.0),
-        "sampling.temperature",
-        &["train.enabled"],
-        format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
-    );
-    for (wrong, key, found, neutral) in [
-        (top_p != 1.0, "sampling.top_p", top_p.to_string(), "1.0"),
-        (top_k != 0, "sampling.top_k", top_k.to_string(), "0"),
-        (min_p != 0.0, "sampling.min_p", min_p.to_string(), "0.0"),
-    ] {
-        below.compared(
-            wrong,
-            key,
-            &["train.enabled"],
-            format!("is {found}: write {neutral} {why}"),
-        );
-    }
 }
 
 fn random_model(model: &RandomModel, below: &mut Below) {

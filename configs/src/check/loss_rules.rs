@@ -1,6 +1,6 @@
 //! What an agent's loss, advantage and KL may say wrongly, each alone and together.
 
-use super::agent_rules::Below;
+use super::below::Below;
 use crate::{Advantage, KlPlace, KlReference, LossConfig, LossKind, M2poMode, Ratio, TrainConfig, ZeroAdvantage};
 
 pub(super) fn check(train: &TrainConfig, below: &mut Below) {

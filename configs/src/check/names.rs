@@ -75,6 +75,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
         ],
         "agents.NAME.sampling.max_new_tokens",
     ),
+    (&["rollout_max_context_len"], "agents.NAME.sampling.max_context"),
     (&["rollout_temperature"], "agents.NAME.sampling.temperature"),
     (&["rollout_top_p"], "agents.NAME.sampling.top_p"),
     (&["rollout_top_k"], "agents.NAME.sampling.top_k"),
@@ -226,6 +227,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "model_path",
         ],
         "agents.NAME.model.path (a Hugging Face folder)",
+    ),
+    (
+        &["apply_chat_template_kwargs", "chat_template_kwargs", "enable_thinking"],
+        "agents.NAME.template_args (a table, such as { enable_thinking = false })",
     ),
     (&["vocab", "vocab_size"], "agents.NAME.model.random.tokenizer"),
     (
@@ -387,6 +392,7 @@ mod tests {
             ("m2_threshold", "train.loss.tau"),
             ("use_kl_in_reward", "train.kl.place"),
             ("temperature", "agents.NAME.sampling.temperature"),
+            ("apply-chat-template-kwargs", "agents.NAME.template_args"),
         ] {
             let advice = advice(theirs, &["name", "seed"]);
             assert!(advice.contains(ours), "{theirs}: {advice}");

@@ -67,6 +67,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     super::tasks_rules::all(config, report);
     super::eval_rules::all(config, report);
     workflow(config, report);
+    super::reward_rules::all(config, report);
     graders(config, report);
     super::sampling_rules::all(config, report);
     super::tool_rules::all(config, report);

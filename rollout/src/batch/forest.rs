@@ -23,15 +23,15 @@ struct Leaf<'a> {
     first: usize,
 }
 
-/// Lays one optimizer step out. `fresh`: its weights are those that the batch began with.
-pub(super) fn plant(groups: &[&Prepared<'_>], weights: &Weights, fresh: bool) -> TrainBatch {
+/// Lays one optimizer step out, roles under their places in `roles`. `fresh`: its weights are those that the batch began with.
+pub(super) fn plant(groups: &[&Prepared<'_>], weights: &Weights, roles: &[String], fresh: bool) -> TrainBatch {
     let mut batch = TrainBatch {
         spans: Vec::new(),
         tokens: weights.tokens,
     };
     let mut answers = 0..;
     for (at, group) in groups.iter().enumerate() {
-        let mut roles: BTreeMap<&str, Vec<Leaf<'_>>> = BTreeMap::new();
+        let mut leaves_of: BTreeMap<&str, Vec<Leaf<'_>>> = BTreeMap::new();
         let samples = group.samples.iter().filter(|s| s.discard.is_none());
         for (sample, answer) in samples.zip(&mut answers) {
             let weight = weights.of(at, sample);
@@ -39,16 +39,17 @@ pub(super) fn plant(groups: &[&Prepared<'_>], weights: &Weights, fresh: bool) ->
                 .rows
                 .iter()
                 .filter_map(|row| Leaf::new(row, sample, weight, answer));
-            roles.entry(&sample.sample.role).or_default().extend(leaves);
+            leaves_of.entry(&sample.sample.role).or_default().extend(leaves);
         }
-        for leaves in roles.values() {
-            plant_role(&mut batch.spans, leaves, fresh);
+        for (role, leaves) in &leaves_of {
+            let number = roles.iter().position(|known| known == role).unwrap_or_default();
+            plant_role(&mut batch.spans, leaves, number as u16, fresh);
         }
     }
     batch
 }
 
-fn plant_role(spans: &mut Vec<Span>, leaves: &[Leaf<'_>], fresh: bool) {
+fn plant_role(spans: &mut Vec<Span>, leaves: &[Leaf<'_>], role: u16, fresh: bool) {
     let shared = shared_prefix(leaves);
     let mut parent = None;
     if let (Some(first), true) = (leaves.first(), shared > 0) {
@@ -56,7 +57,7 @@ fn plant_role(spans: &mut Vec<Span>, leaves: &[Leaf<'_>], fresh: bool) {
         spans.push(context(&first.row.row.ids[..shared]));
     }
     for leaf in leaves {
-        leaf.plant(spans, parent, shared, fresh);
+        leaf.plant(spans, parent, shared, (role, fresh));
     }
 }
 
@@ -99,7 +100,7 @@ impl<'a> Leaf<'a> {
     }
 
     /// Adds what stands behind the shared prefix: one span, or a chain of them where the temperature changes.
-    fn plant(&self, spans: &mut Vec<Span>, mut parent: Option<u32>, mut start: usize, fresh: bool) {
+    fn plant(&self, spans: &mut Vec<Span>, mut parent: Option<u32>, mut start: usize, (role, fresh): (u16, bool)) {
         for (end, temperature) in self.cuts() {
             let trained = &self.row.trained[start..end];
             let next = spans.len() as u32;
@@ -112,6 +113,7 @@ impl<'a> Leaf<'a> {
                 advantage: self.sample.advantage,
                 advantages: Vec::new(),
                 answer: self.answer,
+                role,
                 weight: self.weight,
                 temperature,
                 on_policy: fresh && self.row.on_policy,

@@ -15,6 +15,8 @@ mod stats;
 mod warm;
 mod weigh;
 
+use std::collections::BTreeSet;
+
 use broker::ids::{GroupId, WeightVersion};
 use broker::protocol::bundle::Bundle;
 use broker::protocol::train::TrainBatch;
@@ -99,6 +101,8 @@ pub struct Batch {
     /// One for each optimizer step, epoch after epoch. A step whose samples were all discarded is there without spans: it
     /// is taken all the same, as a step of gradient 0.
     pub minibatches: Vec<TrainBatch>,
+    /// Roles in the order of their names: the place of one is its number in the spans of every step.
+    pub roles: Vec<String>,
     /// Groups of the batch, oldest first: those given, without what was discarded or left for the next batch.
     pub groups: Vec<GroupId>,
     /// For every sample of the groups used up, those that `refill` discarded included.
@@ -141,19 +145,27 @@ pub fn form(bundles: &[Bundle], context: &Context<'_>) -> Formed {
         .iter()
         .map(|group| mask::prepare(group, context))
         .collect();
-    let minibatches = steps(&groups, context);
+    let roles = roles(&groups);
+    let minibatches = steps(&groups, &roles, context);
     let verdicts = verdicts(&selection, &groups);
     let stats = stats::measure(&selection, &groups, &verdicts, context);
     let groups = selection.groups.iter().map(|group| group.bundle.group).collect();
     Formed::Batch(Box::new(Batch {
         minibatches,
+        roles,
         groups,
         verdicts,
         stats,
     }))
 }
 
-fn steps(groups: &[Prepared<'_>], context: &Context<'_>) -> Vec<TrainBatch> {
+fn roles(groups: &[Prepared<'_>]) -> Vec<String> {
+    let samples = groups.iter().flat_map(|group| &group.samples);
+    let names: BTreeSet<&String> = samples.map(|sample| &sample.sample.role).collect();
+    names.into_iter().cloned().collect()
+}
+
+fn steps(groups: &[Prepared<'_>], roles: &[String], context: &Context<'_>) -> Vec<TrainBatch> {
     let parts = context.config.minibatches.clamp(1, groups.len().max(1));
     let mut seeds = SplitMix::new(context.seed);
     let mut steps = Vec::new();
@@ -167,7 +179,8 @@ fn steps(groups: &[Prepared<'_>], context: &Context<'_>) -> Vec<TrainBatch> {
             // sampled.
             let fresh = epoch == 0 && part == 0 && context.config.loss.kind != LossKind::CrossEntropy;
             if !chosen.is_empty() {
-                steps.push(forest::plant(&chosen, &weigh::Weights::new(&chosen, context), fresh));
+                let weights = weigh::Weights::new(&chosen, context);
+                steps.push(forest::plant(&chosen, &weights, roles, fresh));
             }
         }
     }

@@ -66,6 +66,7 @@ pub struct RoleStats {
     pub discarded: u64,
     /// The same by reason; those of groups that `refill` drew others for are in none.
     pub discarded_by: BTreeMap<Discard, u64>,
+    pub staleness: Staleness,
 }
 
 /// Trainer steps between the oldest token of each sample and its training.
@@ -212,6 +213,7 @@ impl BatchStats {
         if let Some(reason) = prepared.discard {
             *role.discarded_by.entry(reason).or_default() += 1;
         }
+        role.staleness.add(prepared.staleness);
         if let Some(repeated) = repeated {
             role.repetition.add(repeated);
             self.repetition.add(repeated);

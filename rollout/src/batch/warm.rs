@@ -22,6 +22,7 @@ pub fn cross_entropy(pairs: &[(Vec<u32>, Vec<u32>)]) -> TrainBatch {
             advantage: 1.0,
             advantages: Vec::new(),
             answer: 0,
+            role: 0,
             weight,
             temperature: 1.0,
             on_policy: false,

@@ -17,17 +17,24 @@ pub(super) struct Weights {
     limit: f64,
     /// Sampled tokens of one conversation's samples, by (place of the group in the step, member).
     conversations: BTreeMap<(usize, u16), usize>,
+    /// Sampled tokens of each role that has any.
+    roles: BTreeMap<String, usize>,
 }
 
 impl Weights {
     pub(super) fn new(groups: &[&Prepared<'_>], context: &Context<'_>) -> Self {
         let samples = || groups.iter().flat_map(|group| &group.samples);
         let tokens: usize = samples().map(|s| s.tokens).sum();
+        let mut roles = BTreeMap::new();
+        for sample in samples().filter(|sample| sample.tokens > 0) {
+            *roles.entry(sample.sample.role.clone()).or_insert(0) += sample.tokens;
+        }
         let aggregation = context.config.loss.agg;
         let denominator = match aggregation {
             Aggregation::Token => tokens,
             Aggregation::Sequence | Aggregation::Constant => samples().count(),
             Aggregation::Conversation => groups.iter().map(|g| usize::from(g.bundle.conversations)).sum(),
+            Aggregation::Role => roles.len(),
         };
         let mut conversations = BTreeMap::new();
         for (at, group) in groups.iter().enumerate() {
@@ -41,6 +48,7 @@ impl Weights {
             tokens: tokens as u64,
             limit: f64::from(context.max_new_tokens.max(1)),
             conversations,
+            roles,
         }
     }
 
@@ -50,6 +58,10 @@ impl Weights {
             Aggregation::Token => 1.0,
             Aggregation::Sequence => 1.0 / sample.tokens.max(1) as f64,
             Aggregation::Constant => 1.0 / self.limit,
+            Aggregation::Role => {
+                let tokens = self.roles.get(&sample.sample.role).copied().unwrap_or(1);
+                1.0 / tokens.max(1) as f64
+            }
             Aggregation::Conversation => {
                 let tokens = self
                     .conversations

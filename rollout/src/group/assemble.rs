@@ -14,7 +14,7 @@ use configs::WorkflowConfig;
 
 use super::parts::{digest, reward_parts};
 use crate::sample;
-use crate::workflow::{Outcome, RoleSpec, SeatReward};
+use crate::workflow::{Outcome, RoleSpec, SeatReward, part_weights, shaped};
 
 /// What became of one conversation.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,8 +35,11 @@ pub struct Rules {
     pub roles: BTreeMap<RoleName, AgentName>,
     /// Agents that train: the others get no bundle.
     pub training: BTreeSet<AgentName>,
-    /// Weight of each reward part, by role: the config's, else the workflow's own.
+    /// Weight of each reward part, by role: the config's, else the workflow's own; 0 where an operator of `[workflow.credit]` stands
+    /// in their place.
     pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
+    /// Roles whose answers are compared by length over the group.
+    pub compared: BTreeSet<RoleName>,
     /// Conversations of a group that must be valid, for every role.
     pub min_valid: usize,
 }
@@ -45,20 +48,14 @@ impl Rules {
     /// `specs` are the workflow's roles. A part that the config does not name keeps the workflow's weight.
     #[must_use]
     pub fn new(config: &WorkflowConfig, specs: &[RoleSpec], training: BTreeSet<AgentName>) -> Self {
-        let mut weights: BTreeMap<RoleName, BTreeMap<String, f64>> = BTreeMap::new();
-        for spec in specs {
-            let own = spec.parts.iter().map(|(name, weight)| ((*name).to_owned(), *weight));
-            weights.entry(spec.name.clone()).or_default().extend(own);
-        }
-        for (role, given) in &config.reward {
-            let given = given.iter().map(|(name, weight)| (name.clone(), *weight));
-            weights.entry(role.clone()).or_default().extend(given);
-        }
         let least = (config.min_group * f64::from(config.group_size)).ceil().max(1.0);
+        let shaped = config.shaping.iter();
+        let compared = shaped.filter(|(_, shaping)| shaping.length_penalty.is_some());
         Self {
             roles: config.roles.clone(),
             training,
-            weights,
+            weights: shaped::counted(config, specs),
+            compared: compared.map(|(role, _)| role.clone()).collect(),
             min_valid: least as usize,
         }
     }
@@ -66,12 +63,7 @@ impl Rules {
     /// The weighted sum of a seat's parts, in f64 and in the order of the parts. A part without a weight counts fully.
     #[must_use]
     pub fn reward(&self, seat: &SeatReward) -> f64 {
-        let weights = self.weights.get(&seat.role);
-        let weight = |name: &str| weights.and_then(|w| w.get(name)).copied().unwrap_or(1.0);
-        seat.parts
-            .iter()
-            .map(|part| weight(part.name) * f64::from(part.value))
-            .sum()
+        part_weights::total(&self.weights, seat)
     }
 }
 

@@ -1,3 +1,4 @@
+use super::super::compare_lengths;
 use super::*;
 use crate::sample::tests::generation;
 use crate::workflow::Part;
@@ -272,4 +273,53 @@ fn who_trains_must_have_sampled_and_a_frozen_partner_may_be_greedy() {
     assert_eq!(greedy("judge"), None);
     let said = greedy("solver").unwrap();
     assert!(said.contains("greedily"), "{said}");
+}
+
+#[test]
+fn lengths_are_compared_over_the_group_where_that_is_asked_for() {
+    let mut rules = rules(0.5);
+    let solver = rules.weights.get_mut(&role("solver")).unwrap();
+    // A weight alone is that of a part of a program's own.
+    solver.insert("length_penalty".into(), 2.0);
+    let mut alone = [ended(0, 1.0)];
+    compare_lengths(&rules, &mut alone);
+    assert_eq!(alone, [ended(0, 1.0)]);
+    rules.compared.insert(role("solver"));
+    let mut members = [ended(0, 1.0), ended(1, 1.0), ended(2, 0.0), failed()];
+    // The solvers sampled 2, 4 and 2 tokens.
+    change(&mut members[1], |_, turns| {
+        turns[1].1 = generation(&[1, 2], &[3, 4, 5, 6])
+    });
+    compare_lengths(&rules, &mut members);
+    let bundles = assemble(&head(), &rules, &members).bundles;
+    let of = |name: &str| -> Vec<f32> { samples(&bundles[&agent(name)]).iter().map(|s| s.reward).collect() };
+    // 2 x correct + 2 x (0.5, -0.5, 0): the wrong one is as short as the shortest and gains nothing.
+    assert_eq!(of("a"), [3.0, 1.0, 0.0]);
+    assert_eq!(of("b"), [1.5, 1.5, 1.0]);
+    let first = &samples(&bundles[&agent("a")])[0];
+    let parts: Vec<(&str, f32)> = first
+        .parts
+        .iter()
+        .map(|part| (part.name.as_str(), part.value))
+        .collect();
+    assert_eq!(parts, [("correct", 1.0), ("length_penalty", 0.5)]);
+}
+
+#[test]
+fn answers_to_another_problem_are_compared_with_their_own() {
+    let mut rules = rules(0.5);
+    rules.compared.insert(role("solver"));
+    let mut members = [ended(0, 1.0), ended(1, 1.0), ended(2, 1.0), ended(3, 1.0)];
+    for (member, (problem, tokens)) in members.iter_mut().zip([("a", 9), ("a", 9), ("b", 1), ("b", 3)]) {
+        change(member, |outcome, turns| {
+            outcome.rewards[1].subkey = problem.into();
+            turns[1].1 = generation(&[1, 2], &vec![3; tokens]);
+        });
+    }
+    compare_lengths(&rules, &mut members);
+    let penalty = |end: &MemberEnd| match end {
+        MemberEnd::Ended { outcome, .. } => outcome.rewards[1].parts.last().unwrap().value,
+        MemberEnd::Failed { .. } => panic!("failed"),
+    };
+    assert_eq!(members.iter().map(penalty).collect::<Vec<_>>(), [0.0, 0.0, 0.5, -0.5]);
 }

@@ -17,6 +17,8 @@ use broker::protocol::turn::Generation;
 
 use super::assemble::MemberEnd;
 use crate::sample::{self, Malformed};
+use crate::workflow::program::Program;
+use crate::workflow::unanswered::is_tombstone;
 use crate::workflow::{Ask, Event, Outcome, Step, Workflow};
 
 /// What a group is run by.
@@ -63,6 +65,8 @@ pub struct GroupRun {
     failures: BTreeMap<TurnKey, u32>,
     /// Roles that programs play: they say texts without tokens.
     programs: BTreeSet<RoleName>,
+    /// Roles of agents that judge: they say tokens, or nothing where a grade stays missing.
+    judges: BTreeSet<RoleName>,
 }
 
 struct Member {
@@ -84,16 +88,13 @@ impl GroupRun {
     pub fn new(spec: RunSpec) -> Self {
         let member = |member| Member::new(&spec, member);
         let members = (0..spec.group_size).map(member).collect();
-        // An agent that judges says tokens, as agents do.
-        let programs = spec
-            .workflow
-            .programs()
-            .into_iter()
-            .filter(|program| !program.place.is_agent());
-        let programs = programs.flat_map(|program| program.roles);
+        let programs = spec.workflow.programs().into_iter();
+        let (judges, programs): (Vec<_>, Vec<_>) = programs.partition(|program| program.place.is_agent());
+        let roles = |programs: Vec<Program>| programs.into_iter().flat_map(|program| program.roles);
         let tools = spec.workflow.tools().into_iter().flat_map(|tool| tool.roles);
         let mut run = Self {
-            programs: programs.chain(tools).collect(),
+            programs: roles(programs).chain(tools).collect(),
+            judges: roles(judges).collect(),
             spec,
             members,
             in_flight: BTreeSet::new(),
@@ -153,7 +154,8 @@ impl GroupRun {
         if !self.is_wanted(key) {
             return Err(Refusal::Unwanted(key.clone()));
         }
-        if self.programs.contains(&key.role) {
+        let missing = self.judges.contains(&key.role) && is_tombstone(generation);
+        if missing || self.programs.contains(&key.role) {
             return Ok(());
         }
         let held = self.member(key.member).map_or(0, |m| m.held_len(key));
@@ -198,6 +200,14 @@ impl GroupRun {
         };
         self.give_up(key.member, after);
         Some(true)
+    }
+
+    /// Whether a failure of this turn would be the last of its tries; `None` if nobody wants the turn.
+    #[must_use]
+    pub fn last_try(&self, key: &TurnKey) -> Option<bool> {
+        let strikes = self.failures.get(key).copied().unwrap_or(0);
+        self.is_wanted(key)
+            .then(|| strikes.saturating_add(1) >= self.spec.retries.max(1))
     }
 
     /// Gives one conversation up.

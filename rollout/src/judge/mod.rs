@@ -25,6 +25,8 @@ const VARIABLES: [&str; 10] = [
     "low",
     "high",
 ];
+/// An answer with the marks that templates take answers apart by.
+const LIKELY: &str = "<think>1 + 1 = 2</think>\nIt is 2.\n<answer>2</answer>\n\\boxed{2}\n#### 2";
 /// Steps of a template that would not end by itself.
 const FUEL: u64 = 1_000_000;
 
@@ -100,6 +102,24 @@ impl Judge {
             high,
         };
         template.render(variables).map_err(failed)
+    }
+
+    /// Whether the template has all that it wants in this task, of an answer of `role`. A template may want something of the
+    /// answer too: it is the task's fault what no answer renders.
+    pub fn check_task(&self, task: &Task, role: &str) -> Result<(), String> {
+        let mut fault = None;
+        for text in ["?".to_owned(), reference(task), LIKELY.to_owned()] {
+            let question = Question::Grade {
+                role: role.to_owned(),
+                text,
+                task: task.clone(),
+            };
+            match self.prompt(&question) {
+                Ok(_) => return Ok(()),
+                Err(reason) => fault = fault.or(Some(reason)),
+            }
+        }
+        fault.map_or(Ok(()), Err)
     }
 
     /// What an agent is told whose words had no usable number.

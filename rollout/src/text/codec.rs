@@ -37,16 +37,21 @@ impl TextCodec {
     /// Opens a folder with tokenizer.json, tokenizer_config.json (or chat_template.jinja) and, if there is one,
     /// generation_config.json.
     pub fn open(folder: &Path) -> Result<Self, TextError> {
-        Self::open_with(folder, None)
+        Self::open_with(folder, None, &toml::Table::new())
+    }
+
+    /// As [`TextCodec::open`], with variables for every rendering of the chat template: an agent's `template_args`.
+    pub fn open_with_args(folder: &Path, args: &toml::Table) -> Result<Self, TextError> {
+        Self::open_with(folder, None, args)
     }
 
     /// As [`TextCodec::open`], for templates that write today's date: `now` is what they take for it, in seconds since
     /// 1970.
     pub fn open_at(folder: &Path, now: i64) -> Result<Self, TextError> {
-        Self::open_with(folder, Some(now))
+        Self::open_with(folder, Some(now), &toml::Table::new())
     }
 
-    fn open_with(folder: &Path, now: Option<i64>) -> Result<Self, TextError> {
+    pub(super) fn open_with(folder: &Path, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
         let path = folder.join("tokenizer.json");
         let bytes = std::fs::read(&path).map_err(|source| TextError::Read {
             path: path.clone(),
@@ -65,7 +70,7 @@ impl TextCodec {
             .iter()
             .filter_map(|text| tokenizer.token_to_id(text))
             .collect();
-        let template = ChatTemplate::new(&template, texts.clone(), now)?;
+        let template = ChatTemplate::new(&template, texts.clone(), now)?.with_args(args)?;
         let added = tokenizer.get_added_tokens_decoder();
         let mut control: Vec<u32> = added
             .iter()

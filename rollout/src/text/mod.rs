@@ -9,6 +9,8 @@ mod clock;
 mod codec;
 mod folder;
 mod frames;
+#[cfg(test)]
+mod golden;
 mod guard;
 pub mod make;
 mod pyjson;

@@ -26,8 +26,21 @@ fn write(value: &Json, indent: Option<usize>, depth: usize, out: &mut String) {
             let items = object.iter().map(|(key, item)| (Some(key.as_str()), item));
             write_all(['{', '}'], items, indent, depth, out);
         }
+        Json::Number(number) if number.is_f64() => {
+            out.push_str(&number.as_f64().map_or_else(|| number.to_string(), float));
+        }
         scalar => out.push_str(&scalar.to_string()),
     }
+}
+
+/// A float as Python's `repr`: with an exponent, of two digits at least, below 1e-4 and from 1e16 on.
+fn float(value: f64) -> String {
+    let text = format!("{value:?}");
+    let Some((digits, exponent)) = text.split_once('e') else {
+        return text;
+    };
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
+    format!("{digits}e{sign}{exponent:0>2}")
 }
 
 fn write_all<'a>(
@@ -86,6 +99,10 @@ mod tests {
         assert_eq!(
             dump(r#"{"a":[1],"b":{}}"#, Some(2)),
             "{\n  \"a\": [\n    1\n  ],\n  \"b\": {}\n}"
+        );
+        assert_eq!(
+            dump("[1e-5, 0.0001, -2.5e-7, 1e15, 1e16, 1e22, -0.0, 16]", None),
+            "[1e-05, 0.0001, -2.5e-07, 1000000000000000.0, 1e+16, 1e+22, -0.0, 16]"
         );
     }
 }

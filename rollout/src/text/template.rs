@@ -24,6 +24,8 @@ const LONGEST: usize = 4 << 20;
 pub(super) struct ChatTemplate {
     environment: Environment<'static>,
     texts: SpecialTexts,
+    /// Variables of its own, the same for every rendering.
+    args: Value,
 }
 
 impl ChatTemplate {
@@ -48,7 +50,29 @@ impl ChatTemplate {
             });
         }
         deep(|| environment.add_template_owned(NAME, source))?.map_err(|e| failed(&e))?;
-        Ok(Self { environment, texts })
+        Ok(Self {
+            environment,
+            texts,
+            args: context! {},
+        })
+    }
+
+    /// With variables of its own for every rendering (other programs' `chat_template_kwargs`). What a template is given anyway is
+    /// refused before (the configuration's check).
+    pub(super) fn with_args(mut self, args: &toml::Table) -> Result<Self, TextError> {
+        if args.is_empty() {
+            return Ok(self);
+        }
+        let find = || {
+            let template = self.environment.get_template(NAME);
+            template.map(|template| template.undeclared_variables(false))
+        };
+        let asked = deep(find)?.map_err(|e| failed(&e))?;
+        for name in args.keys().filter(|name| !asked.contains(name.as_str())) {
+            tracing::warn!(%name, "the model's chat template has no such variable: template_args.{name} changes nothing");
+        }
+        self.args = Value::from_serialize(args);
+        Ok(self)
     }
 
     /// `tools` is the list that the template's variable of that name gets; without it, none.
@@ -58,15 +82,31 @@ impl ChatTemplate {
         tools: Option<&Json>,
         generation: bool,
     ) -> Result<String, TextError> {
+        self.render_values(&Value::from_serialize(messages), tools, generation)
+    }
+
+    /// As [`ChatTemplate::render`], for messages with more fields than ours have.
+    pub(super) fn render_values(
+        &self,
+        messages: &Value,
+        tools: Option<&Json>,
+        generation: bool,
+    ) -> Result<String, TextError> {
+        // A token that the folder does not name is undefined, which renders as nothing; `none` would be written out.
+        let token = |text: &Option<String>| {
+            text.as_ref()
+                .map_or(Value::UNDEFINED, |text| Value::from(text.as_str()))
+        };
         let context = context! {
             messages => messages,
             add_generation_prompt => generation,
             tools => tools.map_or_else(|| Value::from(()), Value::from_serialize),
             documents => Value::from(()),
-            bos_token => self.texts.bos,
-            eos_token => self.texts.eos,
-            pad_token => self.texts.pad,
-            unk_token => self.texts.unk,
+            bos_token => token(&self.texts.bos),
+            eos_token => token(&self.texts.eos),
+            pad_token => token(&self.texts.pad),
+            unk_token => token(&self.texts.unk),
+            ..self.args.clone()
         };
         let mut prompt = Bounded(Vec::new());
         self.environment
@@ -167,5 +207,22 @@ mod tests {
             assert_eq!(renders(&source), good, "{what}");
         }
         assert!(renders("{{ 1 + 1 }}") && !renders("{{ f() }}"));
+    }
+
+    #[test]
+    fn args_are_variables_of_every_rendering_and_replace_nothing_that_is_there() {
+        let source = "{{ bos_token }}{{ eos_token }}{{ messages | length }}{% if mood is defined %}{{ mood.kinds[1] }}{% endif %}";
+        let texts = SpecialTexts {
+            eos: Some("E".into()),
+            ..SpecialTexts::default()
+        };
+        let with = |args: &str| {
+            let template = ChatTemplate::new(source, texts.clone(), None).unwrap();
+            let template = template.with_args(&args.parse().unwrap()).unwrap();
+            template.render(&[], None, true).unwrap()
+        };
+        assert_eq!(with(""), "E0", "a token that is not there is no text");
+        assert_eq!(with("mood = { kinds = [1, \"calm\"] }"), "E0calm");
+        assert_eq!(with("messages = [1, 2]\neos_token = \"x\"\nno_such = true"), "E0");
     }
 }

@@ -38,8 +38,8 @@ fn message(role: &str, content: &str) -> Message {
     Message::new(role, content)
 }
 
-/// A byte tokenizer whose folder is changed before it is opened: more tokens, another template or normaliser.
-fn changed(change: impl Fn(&mut Value, &mut Value)) -> TextCodec {
+/// The folder of a byte tokenizer, changed: more tokens, another template or normaliser.
+pub(super) fn changed_folder(change: impl Fn(&mut Value, &mut Value)) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     bytes_in(folder.path());
     let path = |file: &str| folder.path().join(file);
@@ -48,10 +48,14 @@ fn changed(change: impl Fn(&mut Value, &mut Value)) -> TextCodec {
     change(&mut tokenizer, &mut config);
     std::fs::write(path("tokenizer.json"), tokenizer.to_string()).unwrap();
     std::fs::write(path("tokenizer_config.json"), config.to_string()).unwrap();
-    TextCodec::open(folder.path()).unwrap()
+    folder
 }
 
-fn add_token(tokenizer: &mut Value, content: &str, special: bool) {
+fn changed(change: impl Fn(&mut Value, &mut Value)) -> TextCodec {
+    TextCodec::open(changed_folder(change).path()).unwrap()
+}
+
+pub(super) fn add_token(tokenizer: &mut Value, content: &str, special: bool) {
     let list = tokenizer["added_tokens"].as_array_mut().unwrap();
     let id = 256 + list.len();
     list.push(

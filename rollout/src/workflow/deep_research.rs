@@ -130,7 +130,7 @@ impl DeepResearch {
             return Ok(format!("{ERROR}{why}"));
         }
         let spoken = self.child(task, events, number, &call.arguments)?;
-        let told = self.told(events, number, &call.arguments, &spoken)?;
+        let told = self.told(task, events, (number, &call.arguments), &spoken)?;
         children.push(Child { seat: number, spoken });
         Ok(told)
     }
@@ -145,7 +145,7 @@ impl DeepResearch {
     ) -> Result<Spoken<'a>, Vec<super::Ask>> {
         let first = || {
             let (wanted, context) = (text(arguments, "task"), text(arguments, "context"));
-            let prompt = self.prompts.text("sub", context! { task => wanted, context });
+            let prompt = self.prompts.text("sub", task, context! { task => wanted, context });
             ask(&self.sub, seat, self.first(&self.sub, &[], vec![Message::user(prompt)]))
         };
         let mut answer = |count, call: &_| self.tools.answer(task, events, (&self.sub, seat), (count, call), &[]);
@@ -159,7 +159,13 @@ impl DeepResearch {
     }
 
     /// What main reads of a call.
-    fn told(&self, events: Transcript<'_>, seat: u16, arguments: &Value, spoken: &Spoken<'_>) -> Answer {
+    fn told(
+        &self,
+        task: &Task,
+        events: Transcript<'_>,
+        (seat, arguments): (u16, &Value),
+        spoken: &Spoken<'_>,
+    ) -> Answer {
         let last = spoken.turns.last().map_or("", |event| event.text.as_str());
         let told = match &self.summariser {
             None => between(last, "result").unwrap_or(last),
@@ -169,7 +175,7 @@ impl DeepResearch {
                     let said: Vec<&str> = spoken.turns.iter().map(|event| event.text.as_str()).collect();
                     let transcript = said.join("\n");
                     let context = context! { task => text(arguments, "task"), transcript };
-                    let prompt = self.prompts.text("summariser", context);
+                    let prompt = self.prompts.text("summariser", task, context);
                     return Err(vec![ask(summariser, seat, vec![Message::user(prompt)])]);
                 }
             },
@@ -219,6 +225,7 @@ impl DeepResearch {
             ("success", f64::from(u8::from(right))),
             ("main_form", f64::from(u8::from(good))),
             ("main_turns", main.turns.len() as f64),
+            ("main_hurried", f64::from(u8::from(main.hurried))),
             ("research_calls", children.len() as f64),
             ("tool_calls", sum(|spoken| spoken.calls) + f64::from(main.calls)),
             ("tool_errors", sum(|spoken| spoken.failed) + f64::from(main.failed)),
@@ -304,14 +311,33 @@ impl Workflow for DeepResearch {
         roles
     }
 
+    /// Every turn and every call of main and of each call's own conversation, what tools and the summariser say included.
+    fn most_turns(&self) -> Option<usize> {
+        let limits = self.tools.limits();
+        let turns = usize::from(limits.turns) + 1;
+        let calls = match limits.turns {
+            0 => 0,
+            turns if self.mrlx => limits.calls.min(turns),
+            _ => limits.calls,
+        };
+        let calls = usize::from(calls);
+        let has_tools = self.tools.message(&self.sub, &[]).is_some();
+        let of_tools = if has_tools { calls } else { 0 };
+        let child = turns + of_tools + usize::from(self.summariser.is_some());
+        Some(turns + calls * child)
+    }
+
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         self.grader.check_label(&task.label)
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let first = || {
-            let prompt = self.prompts.text("main", context! { prompt => task.prompt.text() });
+            let prompt = self
+                .prompts
+                .text("main", task, context! { prompt => task.prompt.text() });
             let messages = self.first(&self.main, &[&self.research], with_preamble(task, prompt));
             ask(&self.main, 0, messages)
         };

@@ -6,60 +6,67 @@
 //! is asked (`complete`), nothing that is not (`control`), and makes nothing up (`consistent`). [`rubric`] judges it by a
 //! rule, from the facts of the case; a program of the user's own may judge instead, such as one that asks a large model.
 //!
+//! A dialogue ends at the doctor's markers, at its last turn, at a turn that its limit cut, or where its next turn would not fit
+//! ([`ahead`]); the last two are the status `truncated`. A reply whose limit was what `max_tokens` left does not end it: the
+//! doctor is asked for its ending.
+//!
 //! Profile `mrlx` pays the doctor as the reference does: `information` grows with every turn, a recommendation is punished,
-//! and several questions at once are looked for in the patient's replies.
+//! several questions at once are looked for in the patient's replies, nobody looks whether a reply was cut, and a doctor that
+//! says nothing earns 0 (`aborted`), which is more than many an answer.
 
+mod ahead;
 mod rubric;
+mod said;
 
 use std::collections::BTreeMap;
 
 use broker::RoleName;
 use broker::protocol::task::Task;
-use broker::protocol::turn::Message;
+use broker::protocol::turn::{Finish, Message};
 use configs::{GraderConfig, Problem, WorkflowConfig};
-use minijinja::{Value, context};
+use minijinja::context;
 
 use super::grading::{Grades, Grading};
-use super::params::{Params, check_roles};
+use super::params::{Params, check_roles, cut_ends};
 use super::program::Program;
 use super::prompts::{Prompts, templates};
+use super::room::{Room, prompt_of, tokens_of};
 use super::transcript::{Transcript, ask, role};
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 use crate::grade::Grader;
+use ahead::Ahead;
 use rubric::Facts;
+use said::{DIAGNOSIS, RECOMMENDATION, Said, Status, ends, named};
 
-const FULL: [(&str, &str); 4] = templates!(
+const FULL: [(&str, &str); 5] = templates!(
     "doctor-patient/full",
     "doctor",
     "doctor_next",
+    "doctor_last",
     "patient",
     "patient_next"
 );
-const SHORT: [(&str, &str); 4] = templates!(
+const SHORT: [(&str, &str); 5] = templates!(
     "doctor-patient/short",
     "doctor",
     "doctor_next",
+    "doctor_last",
     "patient",
     "patient_next"
 );
-
-const DIAGNOSIS: &str = "Diagnosis:";
-const RECOMMENDATION: &str = "Recommendation:";
 
 pub(super) struct DoctorPatient {
     doctor: RoleName,
     patient: RoleName,
     turns: u16,
+    /// Of each side's context.
+    room: Room,
+    /// A turn that its limit cut ends the dialogue.
+    cut_ends: bool,
     mrlx: bool,
     /// A program that judges the patient, instead of the rule.
     judge: Option<Grading>,
     prompts: Prompts,
-}
-
-/// A conversation that has ended.
-struct Said<'a> {
-    doctor: Vec<&'a Event>,
-    patient: Vec<&'a Event>,
 }
 
 impl DoctorPatient {
@@ -98,6 +105,8 @@ impl DoctorPatient {
             doctor: named("doctor")?,
             patient,
             turns: params.integer("turns", 10, 1..=256) as u16,
+            room: room(&mut params, config),
+            cut_ends: cut_ends(&mut params, short),
             mrlx: config.profile == "mrlx",
             judge,
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
@@ -118,38 +127,104 @@ impl DoctorPatient {
         }
     }
 
-    fn ask(&self, role: &RoleName, turn: u16, template: &str, context: Value) -> Step {
-        let messages = vec![Message::user(self.prompts.text(template, context))];
-        let mut ask = ask(role, 0, messages);
-        ask.turn = turn;
+    fn ask(role: &RoleName, (turn, limit): (u16, Option<u32>), message: String) -> Step {
+        let mut ask = ask(role, 0, vec![Message::user(message)]);
+        (ask.turn, ask.max_new_tokens) = (turn, limit);
         Step::Ask(vec![ask])
     }
 
-    fn ask_doctor(&self, turn: u16, task: &Task, reply: Option<&Event>) -> Step {
-        match reply {
-            None => {
-                let (complaint, turns) = (task.prompt.text(), self.turns);
-                self.ask(&self.doctor, turn, "doctor", context! { complaint, turns })
-            }
-            Some(reply) => self.ask(&self.doctor, turn, "doctor_next", context! { reply => reply.text }),
+    /// The room of this task's dialogue: what `doctor_last` lays round a reply is kept beside the reserve.
+    fn room_of(&self, task: &Task) -> Room {
+        if self.room.most == 0 {
+            return self.room;
+        }
+        let around = tokens_of(&self.prompts.text("doctor_last", task, context! { reply => "" }));
+        let around = u32::try_from(around).unwrap_or(u32::MAX);
+        Room {
+            reserve: self.room.reserve.saturating_add(around),
+            ..self.room
         }
     }
 
-    fn ask_patient(&self, turn: u16, task: &Task, question: &Event) -> Step {
-        let question = question.text.as_str();
-        if turn > 0 {
-            return self.ask(&self.patient, turn, "patient_next", context! { question });
-        }
+    fn first_to_doctor(&self, task: &Task) -> String {
+        let (complaint, turns) = (task.prompt.text(), self.turns);
+        self.prompts.text("doctor", task, context! { complaint, turns })
+    }
+
+    fn first_to_patient(&self, task: &Task, question: &str) -> String {
         let (complaint, self_report) = (task.prompt.text(), text_of(task, "self_report"));
-        self.ask(
-            &self.patient,
-            turn,
-            "patient",
-            context! { complaint, self_report, question },
-        )
+        let variables = context! { complaint, self_report, question };
+        self.prompts.text("patient", task, variables)
+    }
+
+    /// What the doctor is told next, and how many tokens it may say to it.
+    fn for_doctor(&self, task: &Task, room: Room, said: &Said<'_>) -> (String, Option<u32>) {
+        let (message, told) = match said.patient.last() {
+            None => {
+                let message = self.first_to_doctor(task);
+                let told = tokens_of(&message);
+                (message, told)
+            }
+            Some(reply) => {
+                let template = if said.hurried { "doctor_last" } else { "doctor_next" };
+                let message = self.prompts.text(template, task, context! { reply => reply.text });
+                let told = ahead::told(&message, reply);
+                (message, told)
+            }
+        };
+        (message, ahead::doctor_limit(room, &said.doctor, told))
+    }
+
+    /// What the patient is told of the doctor's last question, and how many tokens it may say to it.
+    fn for_patient(&self, task: &Task, room: Room, said: &Said<'_>, asked: &Event) -> (String, Option<u32>) {
+        let question = asked.text.as_str();
+        let message = if said.patient.is_empty() {
+            self.first_to_patient(task, question)
+        } else {
+            self.prompts.text("patient_next", task, context! { question })
+        };
+        let told = ahead::told(&message, asked);
+        (message, ahead::patient_limit(room, &said.doctor, &said.patient, told))
+    }
+
+    /// Whether there is room for each side's first turn, and for the doctor's last one after a prompt of nothing.
+    fn check_room(&self, task: &Task) -> Result<(), String> {
+        let room = self.room_of(task);
+        let first = tokens_of(&self.first_to_doctor(task)).max(tokens_of(&self.first_to_patient(task, "")));
+        if room.rest(prompt_of(None, first)) != Some(0) && room.is_left(0) {
+            return Ok(());
+        }
+        Err(format!(
+            "workflow.params.max_tokens = {} leaves no room: the longer one of the first messages has {first} bytes (each may be a \
+             token), and the reserve with what doctor_last lays round a reply is {}; raise max_tokens, or shorten the templates",
+            room.most, room.reserve
+        ))
+    }
+
+    fn is_cut(&self, event: &Event) -> bool {
+        self.cut_ends && event.finish == Finish::Length
+    }
+
+    /// The status that the doctor's turn ends the dialogue with. `is_last`: nothing could follow it.
+    fn ended_by(&self, said: &Event, is_last: bool, hurried: bool) -> Option<Status> {
+        if self.mrlx && said.text.trim().is_empty() {
+            return Some(Status::Aborted);
+        }
+        if ends(&said.text) {
+            return Some(Status::Completed);
+        }
+        if self.is_cut(said) || hurried {
+            return Some(Status::Truncated);
+        }
+        is_last.then_some(Status::Completed)
     }
 
     fn doctor_parts(&self, task: &Task, said: &Said<'_>) -> Vec<Part> {
+        let part = |name, value| Part { name, value };
+        if said.status == Status::Aborted {
+            let names = ["diagnosis", "recommendation", "information", "compliance"];
+            return names.into_iter().map(|name| part(name, 0.0)).collect();
+        }
         let last = said.doctor.last().map_or("", |event| event.text.as_str());
         let (diagnosis, recommendation) = (named(last, DIAGNOSIS), named(last, RECOMMENDATION));
         let overlap = |text: Option<&str>, key: &str| text.map_or(0.0, |text| Grader::F1.grade(text, &task.label[key]));
@@ -172,7 +247,6 @@ impl DoctorPatient {
             diagnosis.is_none() || (needs && recommendation.is_none())
         };
         let compliance = -2.0 * asker.iter().filter(several).count() as f32 - if incomplete { 5.0 } else { 0.0 };
-        let part = |name, value| Part { name, value };
         vec![
             part("diagnosis", overlap(diagnosis, "diagnosis")),
             part("recommendation", overlap(recommendation, "recommendation")),
@@ -184,7 +258,7 @@ impl DoctorPatient {
     fn patient_parts(&self, task: &Task, said: &Said<'_>, grades: Option<&Grades<'_>>) -> Vec<Part> {
         let part = |name, value| Part { name, value };
         if let Some(grades) = grades {
-            return vec![part("judged", grades.of_text(&self.patient, 0, &transcript(said)))];
+            return vec![part("judged", grades.of_text(&self.patient, 0, &said.transcript()))];
         }
         let pairs = said.doctor.iter().zip(&said.patient);
         let pairs = pairs.map(|(question, reply)| (question.text.as_str(), reply.text.as_str()));
@@ -223,9 +297,19 @@ impl DoctorPatient {
             ("turns", said.doctor.len() as f64),
             ("diagnosed", f64::from(u8::from(diagnosed))),
         ];
-        let mut rewards = vec![seat(&self.doctor, doctor)];
-        // A patient that was never asked did nothing.
-        if !said.patient.is_empty() {
+        let flag = |yes: bool| f64::from(u8::from(yes));
+        let truncated = [Status::Truncated, Status::Silenced].contains(&said.status);
+        metrics.extend([("truncated", flag(truncated)), ("hurried", flag(said.hurried))]);
+        if self.mrlx {
+            metrics.push(("aborted", flag(said.status == Status::Aborted)));
+        }
+        let mut rewards = Vec::new();
+        // A doctor whom the patient's turn kept from its ending earns nothing, good or bad; nor does one that was never asked.
+        if said.status != Status::Silenced && !said.doctor.is_empty() {
+            rewards.push(seat(&self.doctor, doctor));
+        }
+        // A patient that was never asked did nothing; the reference does not train on what was aborted.
+        if !said.patient.is_empty() && said.status != Status::Aborted {
             let parts = self.patient_parts(task, said, grades.as_ref());
             let total: f64 = parts.iter().map(|part| f64::from(part.value)).sum();
             metrics.push(("patient_rubric", total / parts.len().max(1) as f64));
@@ -239,21 +323,6 @@ impl DoctorPatient {
     }
 }
 
-/// What follows a marker: up to the next marker, or to the end. `None` without the marker or with nothing behind it.
-fn named<'a>(text: &'a str, marker: &str) -> Option<&'a str> {
-    let rest = &text[text.rfind(marker)? + marker.len()..];
-    let end = [DIAGNOSIS, RECOMMENDATION]
-        .iter()
-        .filter_map(|other| rest.find(other))
-        .min();
-    let found = rest[..end.unwrap_or(rest.len())].trim();
-    (!found.is_empty()).then_some(found)
-}
-
-fn ends(text: &str) -> bool {
-    text.contains(DIAGNOSIS) || text.contains(RECOMMENDATION)
-}
-
 fn text_of<'a>(task: &'a Task, key: &str) -> &'a str {
     task.metadata
         .get(key)
@@ -261,16 +330,23 @@ fn text_of<'a>(task: &'a Task, key: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The dialogue as a judge reads it.
-fn transcript(said: &Said<'_>) -> String {
-    let mut text = String::new();
-    for (turn, question) in said.doctor.iter().enumerate() {
-        text.push_str(&format!("Doctor: {}\n", question.text));
-        if let Some(reply) = said.patient.get(turn) {
-            text.push_str(&format!("Patient: {}\n", reply.text));
-        }
+/// `max_tokens` and `reserve`.
+fn room(params: &mut Params<'_>, config: &WorkflowConfig) -> Room {
+    const MOST: i64 = 1 << 30;
+    let most = params.integer("max_tokens", 0, 0..=MOST);
+    let reserve = params.integer("reserve", (most / 4).min(1024), 0..=MOST);
+    if most == 0 && config.params.contains_key("reserve") {
+        params.problem("reserve", "is a part of max_tokens: give that too, or remove this");
+    } else if most > 0 && reserve >= most {
+        params.problem(
+            "reserve",
+            format!("{reserve} leaves nothing of max_tokens = {most}: write less"),
+        );
     }
-    text
+    Room {
+        most: most as u32,
+        reserve: reserve as u32,
+    }
 }
 
 impl Workflow for DoctorPatient {
@@ -305,6 +381,8 @@ impl Workflow for DoctorPatient {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
+        self.check_room(task)?;
         if task.prompt.has_images() {
             return Err("the prompt has an image, and this workflow shows none".into());
         }
@@ -327,23 +405,48 @@ impl Workflow for DoctorPatient {
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
-        let events = Transcript(events);
-        let mut said = Said {
-            doctor: Vec::new(),
-            patient: Vec::new(),
-        };
+        let (events, room) = (Transcript(events), self.room_of(task));
+        let (mut said, mut of_room) = (Said::default(), false);
         for turn in 0..self.turns {
+            let ahead = ahead::of_doctor(room, &said.doctor, &said.patient);
+            if ahead == Ahead::Full {
+                said.status = Status::Truncated;
+                break;
+            }
+            let is_last = turn + 1 == self.turns;
+            said.hurried = (ahead == Ahead::Last || of_room) && !is_last;
             let Some(question) = events.turn(&self.doctor, 0, turn) else {
-                return self.ask_doctor(turn, task, said.patient.last().copied());
+                let (message, limit) = self.for_doctor(task, room, &said);
+                if limit == Some(0) {
+                    (said.status, said.hurried) = (Status::Truncated, false);
+                    break;
+                }
+                return Self::ask(&self.doctor, (turn, limit), message);
             };
             said.doctor.push(question);
-            if ends(&question.text) || turn + 1 == self.turns {
+            if let Some(status) = self.ended_by(question, is_last, said.hurried) {
+                said.status = status;
                 break;
             }
             let Some(reply) = events.turn(&self.patient, 0, turn) else {
-                return self.ask_patient(turn, task, question);
+                let (message, limit) = self.for_patient(task, room, &said, question);
+                if limit == Some(0) {
+                    said.status = Status::Truncated;
+                    break;
+                }
+                return Self::ask(&self.patient, (turn, limit), message);
             };
+            if !self.mrlx && self.is_cut(reply) {
+                let (_, limit) = self.for_patient(task, room, &said, question);
+                of_room = limit.is_some_and(|limit| reply.tokens >= limit);
+                if !of_room {
+                    said.status = Status::Silenced;
+                }
+            }
             said.patient.push(reply);
+            if said.status == Status::Silenced {
+                break;
+            }
         }
         self.done(task, events, &said)
     }

@@ -9,6 +9,7 @@ use broker::protocol::turn::Message;
 use configs::{GraderConfig, JUDGE, Missing};
 
 use super::program::{Grade, Place, Program, Question};
+use super::unanswered::is_missing;
 use super::{Ask, Event, Outcome, Step, Transcript, UNGRADED, ask};
 use crate::grade::Grader;
 use crate::judge::Judge;
@@ -169,6 +170,9 @@ impl Grades<'_> {
                     Err(reason) => self.lost(missing, format!("{own}: {reason}")),
                 };
             };
+            if is_missing(event) {
+                return self.lost(missing, format!("{own}: its turn failed"));
+            }
             match judge.reward(&event.text) {
                 Ok(reward) => return reward as f32,
                 Err(reason) => trouble = Some(reason),
@@ -240,105 +244,5 @@ impl Grades<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use configs::{AgentName, JudgeConfig};
-
-    use super::super::testing::{config, event, task};
-    use super::super::{Workflow, build, player};
-    use super::*;
-
-    /// `solo`, graded by the agent `b`.
-    fn judged(missing: Missing, tries: u32) -> (configs::WorkflowConfig, Arc<dyn Workflow>) {
-        let judge: JudgeConfig = serde_json::from_value(serde_json::json!({
-            "agent": "b", "scale": [0, 10], "tries": tries, "max_tokens": 20, "temperature": 0.5,
-        }))
-        .unwrap();
-        let grader = GraderConfig {
-            missing,
-            judge: Some(judge),
-            ..GraderConfig::of(JUDGE)
-        };
-        let config = config("solo", &["solver"], "prompts = \"short\"");
-        let graders = BTreeMap::from([("correct".to_owned(), grader)]);
-        let workflow = build(&config, &graders, &BTreeMap::new()).unwrap_or_else(|found| panic!("{found:?}"));
-        (config, workflow)
-    }
-
-    fn said(turn: u16, text: &str) -> Event {
-        Event {
-            turn,
-            ..event("grade-solver", 0, text)
-        }
-    }
-
-    fn step(workflow: &Arc<dyn Workflow>, grades: &[&str]) -> Step {
-        let answer = event("solver", 0, "it is 5");
-        let grades = grades.iter().enumerate().map(|(turn, text)| said(turn as u16, text));
-        workflow.step(
-            &task("2+3=", 5.into()),
-            1,
-            &std::iter::once(answer).chain(grades).collect::<Vec<_>>(),
-        )
-    }
-
-    #[test]
-    fn an_agent_is_asked_as_agents_are_and_its_number_is_the_reward() {
-        let (config, workflow) = judged(Missing::Retry, 2);
-        let Step::Ask(asks) = step(&workflow, &[]) else {
-            panic!()
-        };
-        let [ask] = asks.as_slice() else { panic!("{asks:?}") };
-        assert_eq!(
-            (ask.role.as_str(), ask.turn, ask.max_new_tokens),
-            ("grade-solver", 0, Some(20))
-        );
-        let prompt = &ask.messages[0].content;
-        assert!(
-            prompt.contains("it is 5") && prompt.contains("from 0.0 to 10.0"),
-            "{prompt}"
-        );
-        let judge = player(&config, &*workflow, &ask.role).unwrap();
-        assert_eq!(
-            (judge.agent, judge.temperature),
-            (AgentName::new("b").unwrap(), Some(0.5))
-        );
-        let solver = player(&config, &*workflow, &RoleName::new("solver").unwrap()).unwrap();
-        assert_eq!((solver.agent.as_str(), solver.temperature), ("a", None));
-        let Step::Done(outcome) = step(&workflow, &["I say {\"score\": 7.5}"]) else {
-            panic!()
-        };
-        assert_eq!(outcome.rewards.len(), 1, "nobody is trained on grades");
-        assert_eq!(outcome.rewards[0].parts[0].value, 0.75);
-    }
-
-    #[test]
-    fn words_without_a_number_are_asked_for_again_and_are_never_a_zero() {
-        let (_, workflow) = judged(Missing::Retry, 2);
-        let Step::Ask(asks) = step(&workflow, &["good"]) else {
-            panic!()
-        };
-        let [ask] = asks.as_slice() else { panic!("{asks:?}") };
-        assert_eq!((ask.role.as_str(), ask.turn), ("grade-solver", 1));
-        assert!(ask.messages[0].content.contains("cannot be used"), "{asks:?}");
-        let Step::Done(outcome) = step(&workflow, &["good", "{\"score\": 10}"]) else {
-            panic!()
-        };
-        assert_eq!(outcome.rewards[0].parts[0].value, 1.0);
-        let bad = ["good", "{\"score\": 11}"];
-        for missing in [Missing::Retry, Missing::Drop] {
-            let Step::Fail(reason) = step(&judged(missing, 2).1, &bad) else {
-                panic!()
-            };
-            assert!(
-                reason.contains("grade-solver") && reason.contains("after 2 tries"),
-                "{reason}"
-            );
-        }
-        let Step::Done(outcome) = step(&judged(Missing::Tombstone, 2).1, &bad) else {
-            panic!()
-        };
-        assert!(outcome.is_ungraded());
-    }
-}
+#[path = "grading_tests.rs"]
+mod tests;

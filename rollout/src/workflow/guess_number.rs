@@ -4,16 +4,18 @@
 //! A dialogue in which both learn: the asker to halve what is left, the answerer to compare and to say the truth. The asker
 //! earns `success` and pays for its `turns`; the answerer earns `truthful`, the part of its answers that are true, and its
 //! share of the `success`. An answer that is neither `less` nor `more` is not true and is heard as silence. A guess that is no
-//! number of the range ends the conversation.
+//! number of the range ends the conversation, and so does a turn that its limit cut (it is no guess, and no true answer) or that
+//! does not fit: that is `truncated`. An asker whom a cut answer kept from its next guess earns nothing, good or bad.
 
 use broker::RoleName;
 use broker::protocol::task::{Prompt, Task};
-use broker::protocol::turn::Message;
+use broker::protocol::turn::{Finish, Message};
 use configs::{Problem, WorkflowConfig};
-use minijinja::{Value, context};
+use minijinja::context;
 
-use super::params::{Params, check_roles};
+use super::params::{Params, check_roles, cut_ends};
 use super::prompts::{Prompts, templates};
+use super::room::{Room, prompt_of, tokens_of};
 use super::transcript::{Transcript, ask, role};
 use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
@@ -44,6 +46,10 @@ pub(super) struct GuessNumber {
     cost: f64,
     share: f64,
     tokens: u32,
+    /// Of each side's context.
+    room: Room,
+    /// A turn that its limit cut ends the conversation.
+    cut_ends: bool,
     prompts: Prompts,
 }
 
@@ -56,6 +62,10 @@ struct Said {
     found: bool,
     /// A guess that was none ended it.
     lost: bool,
+    /// A turn that was cut, or that there was no room for, ended it.
+    truncated: bool,
+    /// It was the answerer's turn that was cut: the asker could not go on.
+    silenced: bool,
 }
 
 impl GuessNumber {
@@ -72,6 +82,11 @@ impl GuessNumber {
             cost: params.number("cost", 0.05, 0.0..=1.0),
             share: params.number("lambda", 0.2, 0.0..=100.0),
             tokens: params.integer("max_new_tokens", if short { 1 } else { 4096 }, 1..=1 << 20) as u32,
+            room: Room {
+                most: params.integer("max_tokens", 0, 0..=1 << 30) as u32,
+                reserve: 0,
+            },
+            cut_ends: cut_ends(&mut params, short),
             prompts: Prompts::new(templates, &mut params, &sample),
         };
         let mut problems = params.finish();
@@ -83,31 +98,44 @@ impl GuessNumber {
         }
     }
 
-    fn ask(&self, role: &RoleName, turn: u16, template: &str, context: Value) -> Step {
-        let messages = vec![Message::user(self.prompts.text(template, context))];
-        Step::Ask(vec![Ask {
+    /// Asks for a seat's turn after its `own` last one; `None`: there is no room for any.
+    fn ask(&self, role: &RoleName, turn: u16, own: Option<&Event>, message: String) -> Option<Step> {
+        let limit = self.limit(own, &message);
+        let asked = Ask {
             turn,
-            max_new_tokens: Some(self.tokens),
-            ..ask(role, 0, messages)
-        }])
+            max_new_tokens: Some(limit),
+            ..ask(role, 0, vec![Message::user(message)])
+        };
+        (limit > 0).then(|| Step::Ask(vec![asked]))
     }
 
-    fn ask_for_guess(&self, turn: u16, high: u64, before: Option<&Event>) -> Step {
+    /// What the asker is told after this answer.
+    fn for_asker(&self, task: &Task, high: u64, before: Option<&Event>) -> String {
         match before {
             None => {
                 let turns = self.turns;
-                self.ask(&self.asker, turn, "asker", context! { low => 0, high, turns })
+                self.prompts.text("asker", task, context! { low => 0, high, turns })
             }
             Some(answer) => {
                 let answer = heard(&answer.text).unwrap_or_default();
-                self.ask(&self.asker, turn, "asker_next", context! { answer })
+                self.prompts.text("asker_next", task, context! { answer })
             }
         }
     }
 
-    fn ask_for_answer(&self, turn: u16, secret: u64, guess: u64) -> Step {
+    fn for_answerer(&self, task: &Task, turn: u16, secret: u64, guess: u64) -> String {
         let template = if turn == 0 { "answerer" } else { "answerer_next" };
-        self.ask(&self.answerer, turn, template, context! { secret, guess })
+        self.prompts.text(template, task, context! { secret, guess })
+    }
+
+    /// Tokens that a seat may say after its `own` last turn to a message, whose bytes count.
+    fn limit(&self, own: Option<&Event>, message: &str) -> u32 {
+        let rest = self.room.rest(prompt_of(own, tokens_of(message)));
+        rest.map_or(self.tokens, |rest| rest.min(self.tokens))
+    }
+
+    fn is_cut(&self, event: &Event) -> bool {
+        self.cut_ends && event.finish == Finish::Length
     }
 
     fn outcome(&self, said: &Said) -> Outcome {
@@ -125,11 +153,15 @@ impl GuessNumber {
         let success = f64::from(u8::from(said.found));
         let truthful = f64::from(said.true_answers) / f64::from(said.answers.max(1));
         let turns = f64::from(said.guesses);
-        let mut rewards = vec![seat(&self.asker, vec![part("success", success), part("turns", turns)])];
+        let mut rewards = Vec::new();
+        if said.guesses > 0 && !said.silenced {
+            rewards.push(seat(&self.asker, vec![part("success", success), part("turns", turns)]));
+        }
         let mut metrics = vec![
             ("success", success),
             ("guesses", turns),
             ("guess_unparsed", f64::from(u8::from(said.lost))),
+            ("truncated", f64::from(u8::from(said.truncated))),
         ];
         if said.answers > 0 {
             rewards.push(seat(
@@ -189,29 +221,49 @@ impl Workflow for GuessNumber {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         if task.prompt.has_images() {
             return Err("the prompt has an image, and this workflow shows none".into());
         }
-        match secret(task) {
-            Some(_) => Ok(()),
-            None => Err(format!(
+        let Some((_, high)) = secret(task) else {
+            return Err(format!(
                 "the label is {}; it is the secret, a whole number from 0 to the one under metadata.{HIGH}",
                 task.label
-            )),
+            ));
+        };
+        let message = self.for_asker(task, high, None);
+        if self.limit(None, &message) == 0 {
+            return Err(format!(
+                "workflow.params.max_tokens = {} leaves no room after the asker's first message of {} bytes (each may be a \
+                 token): raise it, or shorten the template",
+                self.room.most,
+                message.len()
+            ));
         }
+        Ok(())
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         // A task without a secret was refused; whatever comes of it is no success.
         let (secret, high) = secret(task).unwrap_or((u64::MAX, 0));
-        let (mut said, mut before) = (Said::default(), None);
+        let (mut said, mut guessed, mut answered) = (Said::default(), None, None);
         for turn in 0..self.turns {
-            let Some(guess) = events.turn(&self.asker, 0, turn) else {
-                return self.ask_for_guess(turn, high, before);
+            let Some(event) = events.turn(&self.asker, 0, turn) else {
+                let message = self.for_asker(task, high, answered);
+                if let Some(step) = self.ask(&self.asker, turn, guessed, message) {
+                    return step;
+                }
+                said.truncated = true;
+                break;
             };
+            guessed = Some(event);
             said.guesses += 1;
-            let Some(guess) = number(&guess.text, high) else {
+            if self.is_cut(event) {
+                said.truncated = true;
+                break;
+            }
+            let Some(guess) = number(&event.text, high) else {
                 said.lost = true;
                 break;
             };
@@ -221,156 +273,25 @@ impl Workflow for GuessNumber {
                 break;
             }
             let Some(answer) = events.turn(&self.answerer, 0, turn) else {
-                return self.ask_for_answer(turn, secret, guess);
+                let message = self.for_answerer(task, turn, secret, guess);
+                if let Some(step) = self.ask(&self.answerer, turn, answered, message) {
+                    return step;
+                }
+                said.truncated = true;
+                break;
             };
+            answered = Some(answer);
             said.answers += 1;
+            if self.is_cut(answer) {
+                (said.truncated, said.silenced) = (true, true);
+                break;
+            }
             let truth = if secret < guess { "less" } else { "more" };
             said.true_answers += u16::from(heard(&answer.text) == Some(truth));
-            before = Some(answer);
         }
         Step::Done(self.outcome(&said))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::testing::{any_events, check_total, config, event, problems, task};
-    use super::*;
-    use proptest::prelude::*;
-
-    fn game(params: &str) -> GuessNumber {
-        GuessNumber::new(&config("guess-number", &["asker", "answerer"], params)).unwrap()
-    }
-
-    fn said(role: &str, turn: u16, text: &str) -> Event {
-        Event {
-            turn,
-            ..event(role, 0, text)
-        }
-    }
-
-    /// Plays with an asker that halves what is left by what it hears, and this answerer.
-    fn play(game: &GuessNumber, task: &Task, answer: impl Fn(u64, u64) -> &'static str) -> Outcome {
-        let (secret, high) = secret(task).unwrap();
-        let (mut low, mut top, mut guess, mut events) = (0, high, 0, Vec::new());
-        loop {
-            let asks = match game.step(task, 0, &events) {
-                Step::Done(outcome) => return outcome,
-                Step::Ask(asks) => asks,
-                Step::Fail(reason) => panic!("{reason}"),
-            };
-            let (ask, heard) = (&asks[0], asks[0].messages[0].content.as_str());
-            let text = if ask.role.as_str() == "answerer" {
-                answer(secret, guess).to_owned()
-            } else {
-                match heard {
-                    "less" => top = guess.saturating_sub(1),
-                    "more" => low = guess + 1,
-                    _ => {}
-                }
-                guess = low.midpoint(top.max(low)).min(high);
-                guess.to_string()
-            };
-            events.push(said(ask.role.as_str(), ask.turn, &text));
-        }
-    }
-
-    fn metric(outcome: &Outcome, name: &str) -> f64 {
-        outcome.metrics.iter().find(|(known, _)| *known == name).unwrap().1
-    }
-
-    #[test]
-    fn halving_with_true_answers_finds_every_secret() {
-        let game = game("prompts = \"short\"");
-        for secret in 0..8 {
-            let outcome = play(&game, &secret_task(secret, 7), |secret, guess| {
-                if secret < guess { "less" } else { "more" }
-            });
-            assert_eq!(metric(&outcome, "success"), 1.0, "{secret}");
-        }
-    }
-
-    #[test]
-    fn a_liar_misleads_and_earns_nothing() {
-        let game = game("prompts = \"short\"");
-        let outcome = play(
-            &game,
-            &secret_task(6, 7),
-            |secret, guess| if secret < guess { "more" } else { "less" },
-        );
-        assert_eq!((metric(&outcome, "success"), metric(&outcome, "truthful")), (0.0, 0.0));
-    }
-
-    #[test]
-    fn the_answerer_alone_knows_the_secret_and_each_hears_the_other() {
-        let game = game("prompts = \"short\"");
-        let task = secret_task(5, 7);
-        let content = |events: &[Event]| match game.step(&task, 0, events) {
-            Step::Ask(asks) => (
-                asks[0].role.to_string(),
-                asks[0].turn,
-                asks[0].messages[0].content.clone(),
-            ),
-            other => panic!("{other:?}"),
-        };
-        let mut events = Vec::new();
-        let expected = [
-            ("asker", 0, "go", "3"),
-            ("answerer", 0, "5 3", "more"),
-            ("asker", 1, "more", "6"),
-            ("answerer", 1, "6", "hm"),
-            ("asker", 2, "", "4"),
-            ("answerer", 2, "4", "more"),
-        ];
-        for (role, turn, heard, says) in expected {
-            assert_eq!(content(&events), (role.to_owned(), turn, heard.to_owned()));
-            events.push(said(role, turn, says));
-        }
-        events.push(said("asker", 3, "it is 5"));
-        let Step::Done(outcome) = game.step(&task, 0, &events) else {
-            panic!()
-        };
-        assert_eq!(metric(&outcome, "success"), 1.0);
-        assert!((metric(&outcome, "truthful") - 2.0 / 3.0).abs() < 1e-9);
-        assert_eq!(
-            outcome.rewards[0].parts[1],
-            Part {
-                name: "turns",
-                value: 4.0
-            }
-        );
-    }
-
-    #[test]
-    fn a_guess_that_is_none_ends_it_and_an_answerer_that_never_spoke_earns_nothing() {
-        let game = game("");
-        for guess in ["less", "", "8", "99999999999999999999999"] {
-            let Step::Done(outcome) = game.step(&secret_task(5, 7), 0, &[said("asker", 0, guess)]) else {
-                panic!("{guess:?}")
-            };
-            assert_eq!((outcome.rewards.len(), metric(&outcome, "guess_unparsed")), (1, 1.0));
-        }
-        assert!(game.check_task(&secret_task(8, 7)).is_err());
-        assert!(game.check_task(&task("0 to 7", 3.into())).is_err());
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        let found = problems(GuessNumber::new(&config("guess-number", &["asker"], "turns = 0\nspeed = 1")).map(|_| ()));
-        assert_eq!(
-            found,
-            [
-                "workflow.params.speed",
-                "workflow.params.turns",
-                "workflow.roles.answerer"
-            ]
-        );
-    }
-
-    proptest! {
-        #[test]
-        fn any_list_of_events_is_answered(events in any_events(), secret in 0..8u64) {
-            check_total(&game(""), &secret_task(secret, 7), &events)?;
-        }
-    }
-}
+mod tests;

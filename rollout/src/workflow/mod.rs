@@ -11,12 +11,17 @@ mod examples;
 mod grading;
 pub mod guess_number;
 pub(crate) mod judge;
+#[cfg(test)]
+mod metadata_tests;
 mod params;
+pub(crate) mod part_weights;
 mod process;
 pub mod program;
 mod prompts;
+mod room;
 mod self_reward;
 pub(crate) mod sequential;
+pub(crate) mod shaped;
 pub mod signal;
 mod solo;
 pub(crate) mod solve_rewrite_select;
@@ -25,6 +30,7 @@ pub(crate) mod solve_verify;
 pub(crate) mod testing;
 pub mod tools;
 mod transcript;
+pub mod unanswered;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -34,7 +40,7 @@ use broker::ids::TurnKey;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, Message};
 use broker::{AgentName, RoleName};
-use configs::{GraderConfig, PROCESS, Problem, REMOTE, ToolConfig, WorkflowConfig};
+use configs::{GraderConfig, Missing, PROCESS, Problem, REMOTE, ToolConfig, WorkflowConfig};
 
 use crate::grade::Grader;
 use program::{Place, Program, Question};
@@ -184,12 +190,14 @@ pub fn player(config: &WorkflowConfig, workflow: &dyn Workflow, role: &RoleName)
         return Some(Player {
             agent,
             temperature: None,
+            missing: None,
         });
     }
     workflow.programs().into_iter().find_map(|program| match program.place {
         Place::Agent(agent, judge) if program.roles.contains(role) => Some(Player {
             agent,
             temperature: Some(judge.config.temperature as f32),
+            missing: Some(program.missing),
         }),
         _ => None,
     })
@@ -201,6 +209,8 @@ pub struct Player {
     pub agent: AgentName,
     /// Of a judge: in the place of the agent's own.
     pub temperature: Option<f32>,
+    /// Of a judge: what becomes of a conversation whose grade it does not give.
+    pub missing: Option<Missing>,
 }
 
 /// Makes the workflow that `[workflow]` describes, or names everything that is wrong with it, each with its key path.
@@ -208,6 +218,14 @@ pub struct Player {
 /// Template files that `workflow.params.templates` names are read here, once; relative paths count from the working
 /// directory.
 pub fn build(
+    config: &WorkflowConfig,
+    graders: &BTreeMap<String, GraderConfig>,
+    tools: &BTreeMap<String, ToolConfig>,
+) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+    shaped::over(unshaped(config, graders, tools)?, config)
+}
+
+fn unshaped(
     config: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,
     tools: &BTreeMap<String, ToolConfig>,

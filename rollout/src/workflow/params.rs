@@ -166,6 +166,13 @@ impl<'a> Params<'a> {
     }
 }
 
+/// `cut`: whether a turn that came to its limit of tokens ends its dialogue. Where the prompts are short a turn is a word, and
+/// always at its limit: unless it is said otherwise, it is heard.
+pub(crate) fn cut_ends(params: &mut Params<'_>, short: bool) -> bool {
+    let ways = if short { ["heard", "ends"] } else { ["ends", "heard"] };
+    params.choice("cut", &ways) == "ends"
+}
+
 /// Checks that every role of the workflow has an agent and that roles and reward parts are known ones.
 pub(crate) fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
     let names = || specs.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");

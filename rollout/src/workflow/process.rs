@@ -19,6 +19,8 @@ use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 const ROUNDS: u16 = 256;
 /// The part that a role earns if `[workflow.reward]` names none.
 const PART: &str = "reward";
+/// The param in which a program says how long its conversations may be.
+const MOST_TURNS: &str = "most_turns";
 
 pub(super) struct Process {
     program: Program,
@@ -26,6 +28,7 @@ pub(super) struct Process {
     own: RoleName,
     roles: Vec<RoleSpec>,
     params: serde_json::Value,
+    most_turns: Option<usize>,
 }
 
 impl Process {
@@ -55,6 +58,17 @@ impl Process {
                 "there is no such role under workflow.roles".into(),
             );
         }
+        let most_turns = match config.params.get(MOST_TURNS) {
+            None => None,
+            Some(toml::Value::Integer(most)) if *most > 0 => usize::try_from(*most).ok(),
+            Some(other) => {
+                problem(
+                    format!("workflow.params.{MOST_TURNS}"),
+                    format!("{other} is not a number of generations: write a whole number from 1"),
+                );
+                None
+            }
+        };
         let mut roles = Vec::new();
         for role in config.roles.keys() {
             let given = config.reward.get(role).filter(|parts| !parts.is_empty());
@@ -86,6 +100,7 @@ impl Process {
             own,
             roles,
             params: serde_json::to_value(&config.params).unwrap_or_default(),
+            most_turns,
         })
     }
 
@@ -229,6 +244,10 @@ impl Workflow for Process {
 
     fn roles(&self) -> Vec<RoleSpec> {
         self.roles.clone()
+    }
+
+    fn most_turns(&self) -> Option<usize> {
+        self.most_turns
     }
 
     fn check_task(&self, _: &Task) -> Result<(), String> {
@@ -377,6 +396,18 @@ mod tests {
         ] {
             let said = answer(bad).unwrap_err();
             assert!(said.contains(why), "{bad}: {said}");
+        }
+    }
+
+    #[test]
+    fn how_long_a_conversation_may_be_is_the_programs_to_say() {
+        let file = file();
+        let kind = format!("process:{}", file.path().display());
+        let with = |params: &str| Process::new(&config(&kind, &["solver"], params));
+        let most = |params: &str| with(params).unwrap_or_else(|found| panic!("{found:?}")).most_turns();
+        assert_eq!((most(""), most("most_turns = 5")), (None, Some(5)));
+        for bad in ["most_turns = 0", "most_turns = \"many\""] {
+            assert_eq!(problems(with(bad).map(|_| ())), ["workflow.params.most_turns"]);
         }
     }
 

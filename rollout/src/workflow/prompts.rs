@@ -1,12 +1,13 @@
 //! What each role is told: minijinja templates, one per role, outside the code.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::sync::Arc;
 
 use broker::protocol::task::{Prompt, Task};
 use broker::protocol::turn::Message;
-use minijinja::value::merge_maps;
-use minijinja::{Environment, UndefinedBehavior, Value, context};
+use minijinja::value::{Object, merge_maps};
+use minijinja::{Environment, ErrorKind, UndefinedBehavior, Value, context};
 
 use super::examples::{self, EXAMPLES};
 use super::params::Params;
@@ -22,12 +23,40 @@ macro_rules! templates {
 }
 pub(crate) use templates;
 
+/// The variable with the task's metadata.
+const METADATA: &str = "metadata";
+
 /// Compiled templates by name.
 #[derive(Debug)]
 pub(crate) struct Prompts {
     environment: Environment<'static>,
     /// Worked examples by the name of their template.
     examples: BTreeMap<String, Value>,
+    /// The variables that templates were tried with.
+    sample: Value,
+    /// Templates, if any of them reads the task's metadata: what they read is to be in the task.
+    of_metadata: Vec<&'static str>,
+}
+
+/// Stands for metadata that is not known yet: it has every key, and each is text.
+#[derive(Debug)]
+struct Anything;
+
+impl Object for Anything {
+    fn get_value(self: &Arc<Self>, _key: &Value) -> Option<Value> {
+        Some(Value::from_object(Self))
+    }
+
+    fn is_true(self: &Arc<Self>) -> bool {
+        true
+    }
+
+    fn render(self: &Arc<Self>, f: &mut fmt::Formatter<'_>) -> fmt::Result
+    where
+        Self: Sized + 'static,
+    {
+        f.write_str("?")
+    }
 }
 
 impl Prompts {
@@ -41,6 +70,7 @@ impl Prompts {
         let given = params.text_table("templates");
         let names: Vec<&str> = builtin.iter().map(|(name, _)| *name).collect();
         let examples = examples::read(params, &names);
+        let mut reads_metadata = false;
         for name in given
             .keys()
             .filter(|name| builtin.iter().all(|(known, _)| known != name))
@@ -61,43 +91,76 @@ impl Prompts {
                     continue;
                 }
             };
+            let of_metadata = text.contains(METADATA);
+            reads_metadata |= of_metadata;
+            let anything = Value::from_object(Anything);
             let checked = environment.add_template_owned(*name, text).and_then(|()| {
                 environment
                     .get_template(name)?
-                    .render(with(&examples, name, sample.clone()))
+                    .render(with(&examples, name, sample.clone(), anything))
             });
-            if let Err(error) = checked {
-                params.problem(&key, format!("the template does not render: {}", chain(&error)));
+            // What is computed with metadata can fail for want of a value alone; each task is tried ([`Prompts::check`]).
+            let wants = |kind| matches!(kind, ErrorKind::InvalidOperation | ErrorKind::CannotUnpack);
+            let excused = |error: &minijinja::Error| of_metadata && wants(error.kind());
+            if let Err(error) = checked.as_ref()
+                && !excused(error)
+            {
+                params.problem(&key, format!("the template does not render: {}", chain(error)));
             } else if examples.contains_key(*name) && !names_examples(&environment, name) {
                 let message =
                     format!("the template {name} does not use `{EXAMPLES}`: lay one over it that does, under {key}");
                 params.problem(&format!("{EXAMPLES}.{name}"), message);
             }
         }
-        Self { environment, examples }
+        let all = builtin.iter().map(|(name, _)| *name);
+        Self {
+            environment,
+            examples,
+            sample: sample.clone(),
+            of_metadata: all.filter(|_| reads_metadata).collect(),
+        }
     }
 
-    /// The text of template `name`. Templates were tried at the start, so a failure here is one that only this very
-    /// context causes; it is logged and the text is empty.
-    pub(crate) fn text(&self, name: &str, context: Value) -> String {
-        let rendered = self
-            .environment
-            .get_template(name)
-            .and_then(|template| template.render(with(&self.examples, name, context)));
-        rendered.unwrap_or_else(|error| {
+    /// Whether the task has the metadata that templates read.
+    pub(crate) fn check(&self, task: &Task) -> Result<(), String> {
+        for name in &self.of_metadata {
+            self.render(name, task, self.sample.clone()).map_err(|error| {
+                format!(
+                    "the template {name} does not render with its metadata: {}",
+                    chain(&error)
+                )
+            })?;
+        }
+        Ok(())
+    }
+
+    fn render(&self, name: &str, task: &Task, context: Value) -> Result<String, minijinja::Error> {
+        let metadata = if self.of_metadata.is_empty() {
+            Value::UNDEFINED
+        } else {
+            Value::from_serialize(&task.metadata)
+        };
+        let variables = with(&self.examples, name, context, metadata);
+        self.environment.get_template(name)?.render(variables)
+    }
+
+    /// The text of template `name`, which has the task's metadata beside `context`. Templates were tried at the start, so a failure
+    /// here is one that only this very context causes; it is logged and the text is empty.
+    pub(crate) fn text(&self, name: &str, task: &Task, context: Value) -> String {
+        self.render(name, task, context).unwrap_or_else(|error| {
             tracing::error!(template = name, error = chain(&error), "a prompt template failed");
             String::new()
         })
     }
 }
 
-/// The variables of a template, its examples among them.
-fn with(examples: &BTreeMap<String, Value>, name: &str, variables: Value) -> Value {
+/// The variables of a template, its examples and the task's metadata among them.
+fn with(examples: &BTreeMap<String, Value>, name: &str, variables: Value, metadata: Value) -> Value {
     let examples = examples
         .get(name)
         .cloned()
         .unwrap_or_else(|| Value::from(Vec::<Value>::new()));
-    merge_maps([variables, context! { examples }])
+    merge_maps([variables, context! { examples, metadata }])
 }
 
 fn names_examples(environment: &Environment<'_>, name: &str) -> bool {
@@ -131,6 +194,7 @@ pub(crate) fn with_preamble(task: &Task, text: String) -> Vec<Message> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::task;
     use super::*;
 
     const TEMPLATES: [(&str, &str); 2] = [("solver", "{{ prompt }}"), ("verifier", "{{ prompt }}?")];
@@ -172,19 +236,20 @@ mod tests {
         let (_folder, template, lines) = shots();
         let over = format!("templates.solver = {template:?}\n");
         let question = || context! { prompt => "3+4" };
+        let any = task("3+4", 7.into());
         let told = prompts(&format!("{over}examples.solver = {lines:?}")).unwrap();
         // What an example says is text, and no template.
         let golden = "Q: 1+1\nA: 2\nQ: {{ 2 }}\nA: \u{e9}\nQ: 3+4\nA:";
-        assert_eq!(told.text("solver", question()), golden);
-        assert_eq!(told.text("verifier", question()), "3+4?");
+        assert_eq!(told.text("solver", &any, question()), golden);
+        assert_eq!(told.text("verifier", &any, question()), "3+4?");
         let listed = prompts(&format!(
             "{over}examples.solver = [{{ prompt = \"5+5\", answer = \"10\" }}]"
         ))
         .unwrap();
-        assert_eq!(listed.text("solver", question()), "Q: 5+5\nA: 10\nQ: 3+4\nA:");
+        assert_eq!(listed.text("solver", &any, question()), "Q: 5+5\nA: 10\nQ: 3+4\nA:");
         let none = prompts(&over).unwrap();
         assert_eq!(
-            none.text("solver", question()),
+            none.text("solver", &any, question()),
             "Q: 3+4\nA:",
             "without examples the list is empty"
         );
@@ -227,5 +292,35 @@ mod tests {
                 "{settings}: {problems:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_task_without_the_metadata_that_a_template_reads_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let laid = |text: &str| {
+            let path = folder.path().join("solver.jinja");
+            std::fs::write(&path, text).unwrap();
+            prompts(&format!("templates.solver = {:?}", path.display().to_string()))
+        };
+        let mut hinted = task("3+4", 7.into());
+        hinted.metadata.insert("hint".into(), "count".into());
+        hinted.metadata.insert("level".into(), 2.into());
+        let bare = task("3+4", 7.into());
+        let sum = laid("{{ prompt }} {{ metadata.hint }} {{ metadata.level + 1 }}").unwrap();
+        assert_eq!(sum.text("solver", &hinted, context! { prompt => "3+4" }), "3+4 count 3");
+        assert!(sum.check(&hinted).is_ok());
+        let error = sum.check(&bare).unwrap_err();
+        assert!(error.contains("the template solver"), "{error}");
+        // A pair of what stands in for any metadata cannot be taken apart; a task's can.
+        let pair = laid("{% set a, b = metadata.pair %}{{ prompt }} {{ a }}").unwrap();
+        hinted.metadata.insert("pair".into(), serde_json::json!([1, 2]));
+        assert!(pair.check(&hinted).is_ok() && pair.check(&bare).is_err());
+        // What may be missing is asked for first.
+        let optional = laid("{{ metadata.hint if metadata.hint is defined else 'none' }}").unwrap();
+        assert_eq!(optional.text("solver", &bare, context! { prompt => "3+4" }), "none");
+        assert!(optional.check(&bare).is_ok());
+        // Names that are no variables are still found before the run.
+        let faulty = laid("{{ metadata.hint }} {{ promt }}").unwrap_err();
+        assert!(faulty.len() == 1 && faulty[0].contains("does not render"), "{faulty:?}");
     }
 }

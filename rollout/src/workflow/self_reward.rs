@@ -180,13 +180,14 @@ impl Workflow for SelfReward {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         rubric(task).map(|_| ())
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let (events, prompt) = (Transcript(events), task.prompt.text());
         let Some(answer) = events.first(&self.answerer, 0) else {
-            let text = self.prompts.text("answerer", context! { prompt });
+            let text = self.prompts.text("answerer", task, context! { prompt });
             return Step::Ask(vec![ask(&self.answerer, 0, with_preamble(task, text))]);
         };
         // A task without a rubric was refused; it has nothing to be judged by.
@@ -195,7 +196,8 @@ impl Workflow for SelfReward {
         for (seat, item) in items.iter().enumerate() {
             let text = || {
                 let (answer, criterion) = (answer.text.as_str(), item.criterion.as_str());
-                self.prompts.text("grader", context! { prompt, answer, criterion })
+                self.prompts
+                    .text("grader", task, context! { prompt, answer, criterion })
             };
             match self.judged(events, seat as u16, text) {
                 Ok(met) => judged.push(met),

@@ -74,13 +74,13 @@ impl Sequential {
     /// The messages of the first answer.
     pub(crate) fn first_prompt(&self, task: &Task) -> Vec<Message> {
         let prompt = task.prompt.text();
-        with_preamble(task, self.prompts.text("first", context! { prompt }))
+        with_preamble(task, self.prompts.text("first", task, context! { prompt }))
     }
 
     /// The messages of the second answer, after the first's.
     pub(crate) fn second_prompt(&self, task: &Task, answer: &str) -> Vec<Message> {
         let prompt = task.prompt.text();
-        with_preamble(task, self.prompts.text("second", context! { prompt, answer }))
+        with_preamble(task, self.prompts.text("second", task, context! { prompt, answer }))
     }
 }
 
@@ -110,6 +110,7 @@ impl Workflow for Sequential {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         self.grader.check_label(&task.label)
     }
 

@@ -123,6 +123,7 @@ impl Workflow for Signal {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         match task.label.as_str() {
             Some(word) if !word.trim().is_empty() => Ok(()),
             Some(_) => Err("the label is empty; it is the word that the listener shall say".into()),
@@ -136,7 +137,9 @@ impl Workflow for Signal {
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let Some(spoken) = events.first(&self.speaker, 0) else {
-            let text = self.prompts.text("speaker", context! { prompt => task.prompt.text() });
+            let text = self
+                .prompts
+                .text("speaker", task, context! { prompt => task.prompt.text() });
             let mut ask = ask(&self.speaker, 0, with_preamble(task, text));
             ask.max_new_tokens = Some(self.message_tokens);
             return Step::Ask(vec![ask]);
@@ -144,7 +147,7 @@ impl Workflow for Signal {
         let Some(named) = events.first(&self.listener, 0) else {
             let text = self
                 .prompts
-                .text("listener", context! { message => self.heard(&spoken.text) });
+                .text("listener", task, context! { message => self.heard(&spoken.text) });
             let mut ask = ask(&self.listener, 0, vec![Message::user(text)]);
             ask.max_new_tokens = Some(self.answer_tokens);
             return Step::Ask(vec![ask]);

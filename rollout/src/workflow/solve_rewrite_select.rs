@@ -145,7 +145,7 @@ impl SolveRewriteSelect {
     }
 
     fn messages(&self, task: &Task, template: &str, context: Value) -> Vec<Message> {
-        with_preamble(task, self.prompts.text(template, context))
+        with_preamble(task, self.prompts.text(template, task, context))
     }
 
     fn done(&self, task: &Task, events: Transcript<'_>, stages: &Stages<'_>) -> Step {
@@ -261,6 +261,7 @@ impl Workflow for SolveRewriteSelect {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         self.grader.check_label(&task.label)
     }
 

@@ -129,7 +129,7 @@ impl SolveVerify {
         };
         let text = self
             .prompts
-            .text(template, context! { prompt => problem, solution, critique });
+            .text(template, task, context! { prompt => problem, solution, critique });
         if self.astraflow {
             vec![Message::user(text)]
         } else {
@@ -257,6 +257,7 @@ impl Workflow for SolveVerify {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         self.grader.check_label(&task.label)
     }
 

@@ -23,6 +23,8 @@ pub(crate) fn config(kind: &str, roles: &[&str], params: &str) -> WorkflowConfig
             .map(|r| (RoleName::new(r).unwrap(), agent.clone()))
             .collect(),
         reward: BTreeMap::new(),
+        shaping: BTreeMap::new(),
+        credit: BTreeMap::new(),
         sampling: BTreeMap::new(),
         retries: 3,
         params: params.parse().unwrap(),

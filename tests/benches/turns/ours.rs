@@ -193,6 +193,7 @@ impl Driver {
                 top_k: 0,
                 min_p: 0.0,
                 max_new_tokens: 1,
+                max_context: None,
                 stop: Vec::new(),
             },
             seed: nth as u64,

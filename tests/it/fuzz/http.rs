@@ -20,6 +20,7 @@ fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
                         bearable && sampling.top_p > 0.0 && sampling.max_new_tokens > 0 && ask.n > 0,
                         "{ask:?}"
                     );
+                    assert!(ask.top <= 20 && (ask.logprobs || ask.top == 0), "{ask:?}");
                     assert!(!ask.inputs.is_empty() && ask.stop.iter().all(|stop| !stop.is_empty()));
                 }
                 Err(refusal) => {
@@ -42,7 +43,7 @@ fn completions() {
         Kind::Completion,
         &[
             r#"{"model": "a", "prompt": "x", "max_tokens": 7, "temperature": 0.5, "top_p": 0.5, "n": 2, "stop": ["a", "b"]}"#,
-            r#"{"model": "a", "prompt": [[1, 2], [3]], "seed": -1, "logprobs": 0, "echo": false, "logit_bias": {}}"#,
+            r#"{"model": "a", "prompt": [[1, 2], [3]], "seed": -1, "logprobs": 3, "echo": false, "logit_bias": {}}"#,
             r#"{"model": "a", "prompt": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "user": "me"}"#,
         ],
     );
@@ -56,7 +57,7 @@ fn chats() {
         &[
             r#"{"model": "a", "messages": [{"role": "user", "content": "x"}], "max_completion_tokens": 5, "top_k": -1}"#,
             r#"{"model": "a", "messages": [{"role": "developer", "content": [{"type": "text", "text": "x"}]},
-                {"role": "assistant", "content": "y", "tool_calls": null}], "logprobs": true, "top_logprobs": 0}"#,
+                {"role": "assistant", "content": "y", "tool_calls": null}], "logprobs": true, "top_logprobs": 20}"#,
         ],
     );
 }

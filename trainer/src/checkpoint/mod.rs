@@ -4,14 +4,17 @@
 //! `state.json`, `reference/` where a reference policy is kept, and `manifest.json` with the digest of every file.
 
 mod error;
+mod export;
 mod folder;
 mod keep;
 mod manifest;
 pub(crate) mod moments;
 pub(crate) mod state;
 mod store;
+pub(crate) mod tokenizer;
 
 pub use error::CheckpointError;
+pub use export::{EXPORT, Export, ExportError, Exported, export};
 pub use folder::{Gate, NewFolder};
 pub use keep::keep_model;
 pub use manifest::{FileEntry, Manifest};

@@ -38,6 +38,9 @@ pub struct TrainerState {
     pub seq: u64,
     /// Version published last, as (lineage, step).
     pub version: Option<(u32, u64)>,
+    /// Whether the weights are those of `version`; unknown, so false, in states of earlier builds.
+    #[serde(default)]
+    pub published: bool,
     /// Whether `reference/` holds the reference policy.
     pub reference: bool,
     /// Whether `ema/` holds the average of the weights.
@@ -58,6 +61,7 @@ impl TrainerState {
             skipped_steps: 0,
             seq: 0,
             version: version.map(|version| (version.lineage, version.step)),
+            published: false,
             reference: false,
             average: false,
             dtype: dtype_name(Dtype::F32).into(),
@@ -122,6 +126,24 @@ fn deterministic_part(meta: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_state_without_the_fields_of_later_builds_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let version = WeightVersion { lineage: 1, step: 2 };
+        let mut state = TrainerState::new(Some(version), "d".into(), "");
+        state.published = true;
+        let path = folder.path().join(STATE);
+        state.write(&path).unwrap();
+        assert_eq!(TrainerState::read(folder.path()).unwrap(), state);
+        let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        for field in ["published", "average"] {
+            value.as_object_mut().unwrap().remove(field).unwrap();
+        }
+        fs::write(&path, value.to_string()).unwrap();
+        state.published = false;
+        assert_eq!(TrainerState::read(folder.path()).unwrap(), state);
+    }
 
     #[test]
     fn only_the_deterministic_part_of_the_meta_counts() {

@@ -3,11 +3,10 @@
 use tch::Tensor;
 
 use super::admission::{self, Admission, Room};
-use super::choose::{Draw, choose};
+use super::choose::{Chosen, Draw, choose};
 use super::row::Row;
 use super::{Engine, EngineError};
 use crate::model::{Prefilled, Prefixes, RowBatch, Shared};
-use crate::sampling::Choice;
 
 impl Engine {
     /// Begins waiting requests, and goes on with the prompts that are computed in pieces: what one step may compute of them.
@@ -54,7 +53,7 @@ impl Engine {
         }
     }
 
-    fn first_tokens(&self, admission: &Admission) -> Result<(Vec<Choice>, Prefilled), EngineError> {
+    fn first_tokens(&self, admission: &Admission) -> Result<(Vec<Chosen>, Prefilled), EngineError> {
         let keep = admission.members.iter().any(|(request, _)| request.max_new_tokens > 1);
         let batch = RowBatch::new(self.shape(), &admission.prompts, self.decoder.device())?;
         let (logits, kept) = self.decoder.prefill(&batch, keep)?;
@@ -70,7 +69,7 @@ impl Engine {
     }
 
     /// Gives first tokens to their requests; those that go on get slots behind the live rows.
-    fn seat(&mut self, admission: Admission, choices: Vec<Choice>, kept: &Prefilled) -> Result<(), EngineError> {
+    fn seat(&mut self, admission: Admission, choices: Vec<Chosen>, kept: &Prefilled) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.shape().max_context);
         let (live, mut begun) = (self.rows.len(), Vec::new());
         for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {

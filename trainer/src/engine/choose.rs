@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use broker::protocol::engine::TopLogprob;
 use tch::{Kind, Tensor};
 
 use super::GenRequest;
@@ -16,22 +17,37 @@ pub(super) struct Draw {
     pub(super) params: SamplingParams,
     pub(super) seed: u64,
     pub(super) position: u32,
+    /// Most likely tokens to keep beside the chosen one.
+    pub(super) top: u8,
 }
 
 impl Draw {
     /// The first token of a request.
     pub(super) fn first(row: usize, request: &GenRequest) -> Self {
+        Self::next(row, request, 0)
+    }
+
+    /// The token of a request that has made `position` tokens.
+    pub(super) fn next(row: usize, request: &GenRequest, position: u32) -> Self {
         Self {
             row,
             params: request.sampling,
             seed: request.seed,
-            position: 0,
+            position,
+            top: request.top,
         }
     }
 }
 
+/// A token, and the most likely ones in its place if they were asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Chosen {
+    pub(super) token: Choice,
+    pub(super) top: Vec<TopLogprob>,
+}
+
 /// Chooses a token for each draw, from logits `[rows, vocab]` in f32. `None` when logits are not finite.
-pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Option<Vec<Choice>>> {
+pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Option<Vec<Chosen>>> {
     let (rows, vocab) = logits.size2()?;
     // Rows as they are divided: draws of one row at different temperatures need one each.
     let mut tempered: Vec<(usize, f32)> = Vec::with_capacity(rows as usize);
@@ -49,12 +65,13 @@ pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Option<Vec<Choic
     let mut values = vec![0f32; tempered.len() * vocab];
     probs.f_copy_data(&mut values, tempered.len() * vocab)?;
     let pick = |(draw, place): (&Draw, &usize)| {
-        sampling::pick(
-            &values[place * vocab..(place + 1) * vocab],
-            &draw.params,
-            draw.seed,
-            draw.position,
-        )
+        let probs = &values[place * vocab..(place + 1) * vocab];
+        let token = sampling::pick(probs, &draw.params, draw.seed, draw.position)?;
+        let top = match draw.top {
+            0 => Vec::new(),
+            count => sampling::top(probs, count.into()),
+        };
+        Some(Chosen { token, top })
     };
     Ok(draws.iter().zip(&places).map(pick).collect())
 }
@@ -94,6 +111,7 @@ mod tests {
             },
             seed,
             position: 0,
+            top: 2,
         }
     }
 
@@ -112,12 +130,16 @@ mod tests {
         for (draw, choice) in draws.iter().zip(&together) {
             let row = logits.narrow(0, draw.row as i64, 1);
             let alone = choose(&row, &[Draw { row: 0, ..*draw }]).unwrap().unwrap();
-            assert_eq!(alone, [*choice]);
+            assert_eq!(alone, std::slice::from_ref(choice));
             let wanted = (row / f64::from(draw.params.divisor())).log_softmax(-1, Kind::Float);
-            let wanted = wanted.double_value(&[0, i64::from(choice.id)]);
-            assert!((f64::from(choice.logprob) - wanted).abs() < 1e-6);
+            for (id, logprob) in std::iter::once((choice.token.id, choice.token.logprob))
+                .chain(choice.top.iter().map(|one| (one.id, one.logprob)))
+            {
+                let wanted = wanted.double_value(&[0, i64::from(id)]);
+                assert!((f64::from(logprob) - wanted).abs() < 1e-6);
+            }
         }
-        assert_eq!(together[4].id, 0);
+        assert_eq!(together[4].token.id, 0);
     }
 
     #[test]

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use broker::ids::{RequestId, WeightVersion};
 use tch::Tensor;
 
-use super::choose::{Draw, choose};
+use super::choose::{Chosen, Draw, choose};
 use super::row::Row;
 use super::{Engine, EngineError, GenRequest};
 use crate::model::{Piece, Prefixes, RowKv};
-use crate::sampling::Choice;
 
 /// A prompt that is being computed, and who waits for it.
 #[derive(Debug)]
@@ -179,7 +178,7 @@ impl Engine {
         self.seat_filled(done, choices)
     }
 
-    fn first_choices(&self, logits: &Tensor, whole: usize) -> Result<Vec<Choice>, EngineError> {
+    fn first_choices(&self, logits: &Tensor, whole: usize) -> Result<Vec<Chosen>, EngineError> {
         let draws: Vec<Draw> = self
             .filling
             .iter()
@@ -193,7 +192,7 @@ impl Engine {
     }
 
     /// Gives first tokens to those who waited; those that go on get slots behind the live rows.
-    fn seat_filled(&mut self, whole: Vec<Filling>, choices: Vec<Choice>) -> Result<(), EngineError> {
+    fn seat_filled(&mut self, whole: Vec<Filling>, choices: Vec<Chosen>) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.decoder.shape().max_context);
         let mut choices = choices.into_iter();
         for Filling {

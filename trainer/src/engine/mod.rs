@@ -26,6 +26,8 @@ mod row;
 mod swap;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod top_tests;
 mod visit;
 #[cfg(test)]
 mod visit_tests;
@@ -195,38 +197,18 @@ impl Engine {
     /// # Errors
     /// [`RequestFault`].
     pub fn check(&self, request: &GenRequest) -> Result<(), RequestFault> {
-        let shape = self.shape();
-        let (len, max) = (request.prompt_ids.len(), shape.max_context);
-        if len == 0 {
-            return Err(RequestFault::EmptyPrompt);
-        }
-        if len >= max {
-            return Err(RequestFault::TooLong { len, max });
-        }
-        if request.max_new_tokens == 0 {
-            return Err(RequestFault::NothingToDo);
-        }
-        if let Some(fault) = request.sampling.fault() {
-            return Err(RequestFault::Sampling(fault));
-        }
-        match request
-            .prompt_ids
-            .iter()
-            .copied()
-            .find(|id| *id as usize >= shape.vocab)
-        {
-            Some(token) => Err(RequestFault::BadToken {
-                token,
-                vocab: shape.vocab,
-            }),
-            None => Ok(()),
-        }
+        request.check(self.shape())
     }
 
     /// What moves with each step, within a wave too.
     #[must_use]
     pub fn pulse(&self) -> Pulse {
         self.pulse.clone()
+    }
+
+    /// Its steps move this one.
+    pub(crate) fn mark_on(&mut self, pulse: Pulse) {
+        self.pulse = pulse;
     }
 
     /// Forgets a request; `false` if it is not here (any more).
@@ -294,12 +276,7 @@ impl Engine {
         } else {
             self.decoder.decode(&ids, &lengths, &shared, &self.cache)?
         };
-        let draw = |(row, r): (usize, &Row)| Draw {
-            row,
-            params: r.request.sampling,
-            seed: r.request.seed,
-            position: r.made(),
-        };
+        let draw = |(row, r): (usize, &Row)| Draw::next(row, &r.request, r.made());
         let draws: Vec<Draw> = self.rows.iter().enumerate().map(draw).collect();
         let version = self.version();
         let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite { version })?;

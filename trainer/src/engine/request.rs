@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
-use crate::model::ModelError;
+use crate::model::{ModelError, ModelShape};
 use crate::sampling::SamplingParams;
 
 /// Says whether a generation ends with the output ids so far: for stop texts, which only the caller can read.
@@ -29,6 +30,35 @@ pub struct GenRequest {
     pub seed: u64,
     /// Whether another request is likely to begin with its prompt and output: the next turn of its conversation.
     pub keep: bool,
+    /// How many of the most likely tokens are kept in each place; 0 costs nothing.
+    pub top: u8,
+}
+
+impl GenRequest {
+    /// Whether a model of this shape could answer at all: asking again does not change it.
+    ///
+    /// # Errors
+    /// [`RequestFault`].
+    pub fn check(&self, shape: &ModelShape) -> Result<(), RequestFault> {
+        let (len, max) = (self.prompt_ids.len(), shape.max_context);
+        if len == 0 {
+            return Err(RequestFault::EmptyPrompt);
+        }
+        if len >= max {
+            return Err(RequestFault::TooLong { len, max });
+        }
+        if self.max_new_tokens == 0 {
+            return Err(RequestFault::NothingToDo);
+        }
+        if let Some(fault) = self.sampling.fault() {
+            return Err(RequestFault::Sampling(fault));
+        }
+        let vocab = shape.vocab;
+        match self.prompt_ids.iter().find(|id| **id as usize >= vocab) {
+            Some(token) => Err(RequestFault::BadToken { token: *token, vocab }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Debug for GenRequest {
@@ -50,6 +80,9 @@ pub struct Finished {
     pub output_ids: Vec<u32>,
     /// f32 log-softmax(logits / temperature) over the full vocabulary (at temperature 1 for greedy), one per output id.
     pub logprobs: Vec<f32>,
+    /// The most likely tokens in the place of each output id, with log-probs of the same distribution, as
+    /// [`crate::sampling::top`] gives them; empty if the request asked for none.
+    pub top: Vec<Vec<TopLogprob>>,
     /// Which weights sampled which tokens; covers the output without gaps.
     pub spans: Vec<VersionSpan>,
     /// The oldest weights that computed any part of the cache that it was sampled from.

@@ -1,12 +1,13 @@
 //! One generation under way: its tokens so far, which weights made them, and when it ends.
 
 use broker::ids::WeightVersion;
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
+use super::choose::Chosen;
 use super::request::{Finished, GenRequest};
 use super::visit::UnderWay;
 use crate::model::Shared;
-use crate::sampling::Choice;
 
 /// A generation under way.
 #[derive(Debug)]
@@ -14,6 +15,8 @@ pub(super) struct Row {
     pub(super) request: GenRequest,
     output: Vec<u32>,
     logprobs: Vec<f32>,
+    /// Of each token, if they are asked for.
+    top: Vec<Vec<TopLogprob>>,
     spans: Vec<VersionSpan>,
     /// Version of the weights that computed its prompt, or all of its cache anew.
     pub(super) oldest_kv: WeightVersion,
@@ -31,6 +34,7 @@ impl Row {
             request,
             output,
             logprobs,
+            top: Vec::new(),
             spans: Vec::with_capacity(1),
             oldest_kv: version,
             shared: None,
@@ -65,9 +69,13 @@ impl Row {
     }
 
     /// Takes a sampled token; the reason if it is the last.
-    pub(super) fn push(&mut self, choice: Choice, version: WeightVersion, max_context: usize) -> Option<Finish> {
+    pub(super) fn push(&mut self, chosen: Chosen, version: WeightVersion, max_context: usize) -> Option<Finish> {
+        let choice = chosen.token;
         self.output.push(choice.id);
         self.logprobs.push(choice.logprob);
+        if self.request.top > 0 {
+            self.top.push(chosen.top);
+        }
         let end = self.made();
         match self.spans.last_mut() {
             Some(span) if span.version == version => span.end = end,
@@ -93,6 +101,7 @@ impl Row {
             id: self.request.id,
             output_ids: &self.output,
             logprobs: &self.logprobs,
+            top: &self.top,
             spans: &self.spans,
         }
     }
@@ -102,6 +111,7 @@ impl Row {
             id: self.request.id,
             output_ids: self.output,
             logprobs: self.logprobs,
+            top: self.top,
             spans: self.spans,
             oldest_kv: self.oldest_kv,
             reused: self.reused,

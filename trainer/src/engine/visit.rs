@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use broker::ids::RequestId;
+use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::VersionSpan;
 use configs::Swap;
 
@@ -19,6 +20,8 @@ pub struct UnderWay<'a> {
     pub output_ids: &'a [u32],
     /// One per output id.
     pub logprobs: &'a [f32],
+    /// As [`super::Finished::top`].
+    pub top: &'a [Vec<TopLogprob>],
     pub spans: &'a [VersionSpan],
 }
 

@@ -2,9 +2,10 @@
 
 use tch::Tensor;
 
-use super::decoder::{Decoder, Head, Parts};
+use super::decoder::{Decoder, Parts};
 use super::delta::{Delta, Part};
 use super::error::{ModelError, Result};
+use super::head::Head;
 use super::layer::{Layer, Linear};
 use super::lora::Module;
 use super::rope::RopeTable;
@@ -25,17 +26,32 @@ pub struct Leaf {
 pub(super) struct Binder<'a> {
     parts: Parts<'a>,
     leaves: Option<Vec<Leaf>>,
+    /// Of the same model, bound before.
+    head: Option<&'a Head>,
 }
 
 impl<'a> Binder<'a> {
     pub(super) fn inference(parts: Parts<'a>) -> Self {
-        Self { parts, leaves: None }
+        Self {
+            parts,
+            leaves: None,
+            head: None,
+        }
+    }
+
+    /// For inference, after a binding whose head was `head`.
+    pub(super) fn again(parts: Parts<'a>, head: &'a Head) -> Self {
+        Self {
+            head: Some(head),
+            ..Self::inference(parts)
+        }
     }
 
     pub(super) fn training(parts: Parts<'a>) -> Self {
         Self {
             parts,
             leaves: Some(Vec::new()),
+            head: None,
         }
     }
 
@@ -164,7 +180,7 @@ impl<'a> Binder<'a> {
             self.one("lm_head.weight")?
         };
         let delta = self.delta(shape, 0, &[Module::Head])?;
-        let head = Head::new(head, delta)?;
+        let head = Head::new(head, delta, self.parts.adapter.is_some(), self.head)?;
         Ok(Decoder {
             shape: shape.clone(),
             embedding,

@@ -5,8 +5,8 @@ use tch::{Device, Kind, Tensor};
 
 use super::batch::{FamilyHeads, RowBatch, Stretches};
 use super::bind::{Binder, Leaf};
-use super::delta::Delta;
 use super::error::Result;
+use super::head::Head;
 use super::layer::{Layer, rms_norm};
 use super::rope::{RopeRows, RopeTable};
 use super::shape::ModelShape;
@@ -52,65 +52,6 @@ pub struct Decoder {
     pub(super) rope: RopeTable,
 }
 
-/// The output matrix, and what an adapter adds to it.
-#[derive(Debug)]
-pub(super) struct Head {
-    pub(super) matrix: Tensor,
-    pub(super) delta: Option<Delta>,
-    /// The head in f32, where the model is not: logits and what follows them are computed in f32 always.
-    pub(super) wide: Option<WideHead>,
-}
-
-#[derive(Debug)]
-pub(super) struct WideHead {
-    matrix: Tensor,
-    delta: Option<Delta>,
-}
-
-impl Head {
-    pub(super) fn new(matrix: Tensor, delta: Option<Delta>) -> Result<Self> {
-        let mut head = Self {
-            matrix,
-            delta,
-            wide: None,
-        };
-        head.follow()?;
-        Ok(head)
-    }
-
-    /// Copies in f32 of what is of another kind.
-    fn follow(&mut self) -> Result<()> {
-        if self.matrix.kind() == Kind::Float {
-            return Ok(());
-        }
-        let matrix = self.matrix.f_detach()?;
-        let delta = self
-            .delta
-            .as_ref()
-            .map(|delta| delta.to_kind(Kind::Float))
-            .transpose()?;
-        if let Some(wide) = &mut self.wide {
-            // It is large, and goes on where it lies.
-            wide.matrix.f_copy_(&matrix)?;
-            wide.delta = delta;
-        } else {
-            let matrix = matrix.f_to_kind(Kind::Float)?;
-            self.wide = Some(WideHead { matrix, delta });
-        }
-        Ok(())
-    }
-
-    pub(super) fn matrix(&self) -> &Tensor {
-        self.wide.as_ref().map_or(&self.matrix, |wide| &wide.matrix)
-    }
-
-    pub(super) fn delta(&self) -> Option<&Delta> {
-        self.wide
-            .as_ref()
-            .map_or(self.delta.as_ref(), |wide| wide.delta.as_ref())
-    }
-}
-
 impl Decoder {
     /// Binds a model to weights, for inference. Call its methods without gradients (`tch::no_grad_guard`).
     ///
@@ -136,12 +77,13 @@ impl Decoder {
         Ok((decoder, binder.into_leaves()))
     }
 
-    /// The same model bound to other weights of the same shape, device and kind; cheap.
+    /// The same model bound to other weights of the same shape, device and kind; cheap. Over the same frozen base both have one f32
+    /// copy of its head between them.
     ///
     /// # Errors
     /// [`super::ModelError::Shape`] when the weights are not of this shape.
     pub fn rebound<'a>(&self, weights: impl Into<Parts<'a>>) -> Result<Self> {
-        Binder::inference(weights.into()).decoder(&self.shape, self.rope.shallow_clone())
+        Binder::again(weights.into(), &self.head).decoder(&self.shape, self.rope.shallow_clone())
     }
 
     #[must_use]

@@ -16,6 +16,7 @@ mod extend;
 mod fixed;
 mod folder;
 mod forest;
+mod head;
 mod layer;
 mod layout;
 mod lora;

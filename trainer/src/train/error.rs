@@ -2,6 +2,7 @@
 
 use super::rows::BatchError;
 use crate::checkpoint::CheckpointError;
+use crate::engine::RequestFault;
 
 /// Why a command had no reply.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,10 @@ pub enum Refusal {
     },
     #[error("the loss gave {given} shares for {wanted} tokens: give one for each")]
     Shares { given: usize, wanted: usize },
+    #[error("the sampling cannot be done: {source}")]
+    Sampling { source: RequestFault },
+    #[error("prompt {place} cannot be answered: {source}")]
+    Prompt { place: usize, source: RequestFault },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }

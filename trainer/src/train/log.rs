@@ -32,7 +32,8 @@ pub(crate) fn seq(command: &TrainCommand) -> u64 {
         | TrainCommand::Forward { seq, .. }
         | TrainCommand::SaveState { seq, .. }
         | TrainCommand::LoadState { seq, .. }
-        | TrainCommand::Publish { seq, .. } => *seq,
+        | TrainCommand::Publish { seq, .. }
+        | TrainCommand::Sample { seq, .. } => *seq,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a loss call measured, token by token.
 
-use broker::protocol::train::{LossStats, Span};
+use broker::protocol::train::{LossStats, RoleLoss, Span};
 
 use crate::loss::joint::Share;
 use crate::loss::m2po::Moment;
@@ -8,23 +8,40 @@ use crate::loss::{Token, k3, ratio};
 
 /// Adds one token. `sampled`: by a policy whose log-probs the batch holds, so that there are ratios.
 pub(super) fn measure(stats: &mut LossStats, span: &Span, token: &Token, share: &Share, sampled: bool) {
+    let one = of_token(span, token, share, sampled);
     stats.loss += share.value;
-    stats.tokens += 1.0;
-    stats.entropy += token.entropy;
-    if !sampled {
-        return;
-    }
-    stats.ratio += ratio(token.logprob, token.old);
-    stats.clipped += f64::from(u8::from(share.clipped));
-    stats.behaviour_kl += k3(token.logprob, token.behaviour).0;
-    stats.reference_kl += share.reference_kl;
-    let gap = (ratio(token.logprob, token.behaviour) - 1.0).abs();
-    let widest = if span.on_policy {
-        &mut stats.on_policy_gap
-    } else {
-        &mut stats.off_policy_gap
+    stats.tokens += one.tokens;
+    stats.ratio += one.ratio;
+    stats.clipped += one.clipped;
+    stats.entropy += one.entropy;
+    stats.behaviour_kl += one.behaviour_kl;
+    stats.reference_kl += one.reference_kl;
+    stats.on_policy_gap = stats.on_policy_gap.max(one.on_policy_gap);
+    stats.off_policy_gap = stats.off_policy_gap.max(one.off_policy_gap);
+    stats.role(span.role).add(&one);
+}
+
+fn of_token(span: &Span, token: &Token, share: &Share, sampled: bool) -> RoleLoss {
+    let mut one = RoleLoss {
+        tokens: 1.0,
+        entropy: token.entropy,
+        ..RoleLoss::default()
     };
-    *widest = widest.max(gap);
+    if !sampled {
+        return one;
+    }
+    one.ratio = ratio(token.logprob, token.old);
+    one.largest_ratio = one.ratio;
+    one.clipped = f64::from(u8::from(share.clipped));
+    one.behaviour_kl = k3(token.logprob, token.behaviour).0;
+    one.reference_kl = share.reference_kl;
+    let gap = (ratio(token.logprob, token.behaviour) - 1.0).abs();
+    if span.on_policy {
+        (one.on_policy_gap, one.on_policy_tokens) = (gap, 1.0);
+    } else {
+        (one.off_policy_gap, one.off_policy_tokens) = (gap, 1.0);
+    }
+    one
 }
 
 pub(super) fn add_moment(stats: &mut LossStats, moment: &Moment) {

@@ -10,6 +10,7 @@ mod measure;
 mod micro;
 mod recompute;
 mod rows;
+mod sample;
 mod state;
 mod trainer;
 mod warm;

@@ -1,6 +1,5 @@
 //! Saving and restoring a trainer.
 
-use std::fs;
 use std::path::Path;
 
 use broker::ids::WeightVersion;
@@ -9,7 +8,7 @@ use broker::protocol::train::TrainReply;
 use super::error::Refusal;
 use super::trainer::{Stop, Trainer};
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
-use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments};
+use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer};
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, peft};
 
 const MODEL_FILES: [&str; 2] = ["config.json", "model.safetensors"];
@@ -18,19 +17,6 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference";
 /// A whole Hugging Face or PEFT folder, to be loaded by itself.
 const AVERAGE: &str = "ema";
-/// What Hugging Face's tokenizers read, as far as a model's folder has it.
-const TOKENIZER_FILES: [&str; 9] = [
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "chat_template.jinja",
-    "generation_config.json",
-];
-
 impl Trainer {
     /// Writes `step-N` under the root `path`, N the step of the version published last.
     pub(super) fn save(&mut self, seq: u64, path: &str, meta: &str) -> Result<TrainReply, Stop> {
@@ -43,6 +29,7 @@ impl Trainer {
             optimizer_steps: self.optimizer.steps(),
             skipped_steps: self.skipped,
             seq,
+            published: self.published,
             reference: self.reference.is_some() && !self.follows_average(),
             average: self.ema.is_some(),
             dtype: dtype_name(self.options.dtype).into(),
@@ -84,17 +71,8 @@ impl Trainer {
         let Some(source) = &self.options.tokenizer_folder else {
             return Ok(());
         };
-        for name in TOKENIZER_FILES {
-            let source = source.join(name);
-            if source.is_file() {
-                folder.add(&below(under, name), |path| {
-                    fs::copy(&source, path)
-                        .map(drop)
-                        .map_err(CheckpointError::io("copying", &source))
-                })?;
-            }
-        }
-        Ok(())
+        tokenizer::files(source)
+            .try_for_each(|name| folder.add(&below(under, name), |path| tokenizer::copy(source, name, path)))
     }
 
     /// Takes over the checkpoint at `path` (its folder, or a root with `LATEST`). Nothing changes before all of it was
@@ -149,6 +127,7 @@ impl Trainer {
             }
             None => None,
         };
+        self.weights_move();
         self.weights.copy_from(weights)?;
         self.model.follow(&self.weights)?;
         self.optimizer.restore(moments[0], moments[1], state.optimizer_steps)?;
@@ -165,6 +144,7 @@ impl Trainer {
         self.pending = 0;
         self.skipped = state.skipped_steps;
         self.version = state.version.map(|(lineage, step)| WeightVersion { lineage, step });
+        self.published = state.published && self.version.is_some();
         Ok(())
     }
 

@@ -83,6 +83,8 @@ pub struct Trainer {
     pub(super) reference: Option<(Weights, Decoder)>,
     pub(super) ema: Option<Ema>,
     pub(super) version: Option<WeightVersion>,
+    /// Whether the weights are those of `version`: no step has moved them since.
+    pub(super) published: bool,
     /// Stops a save in the middle, in tests.
     pub(super) gate: Option<Gate>,
     sinks: Vec<Box<dyn WeightSink>>,
@@ -178,6 +180,7 @@ impl Trainer {
             reference: None,
             ema,
             version: None,
+            published: false,
             gate: None,
             sinks: Vec::new(),
             log: CommandLog::default(),
@@ -272,6 +275,7 @@ impl Trainer {
             TrainCommand::SaveState { seq, path, meta } => self.save(seq, &path, &meta),
             TrainCommand::LoadState { path, .. } => self.load(&path),
             TrainCommand::Publish { version, .. } => self.publish(version),
+            TrainCommand::Sample { prompts, params, .. } => self.sample(&prompts, &params),
         }
     }
 
@@ -309,6 +313,7 @@ impl Trainer {
             let outcome = optim::step(&mut trainer.optimizer, flat, trainer.model.grad(), params)?;
             trainer.skipped += u64::from(outcome.skipped);
             if !outcome.skipped {
+                trainer.weights_move();
                 trainer.move_average()?;
             }
             trainer.model.follow(&trainer.weights)?;
@@ -380,6 +385,7 @@ impl Trainer {
             self.reference = reference;
         }
         self.version = Some(version);
+        self.published = true;
         Ok(TrainReply::Published)
     }
 

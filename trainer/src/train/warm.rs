@@ -6,7 +6,7 @@ use super::error::TrainError;
 use super::trainer::TrainerClient;
 
 /// One optimizer step of a warm start.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct WarmStep {
     /// Counted from 0.
     pub step: u64,

@@ -160,7 +160,7 @@ impl Training {
 }
 
 /// What the optimizer steps of one batch came to.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone)]
 pub struct Outcome {
     pub stats: LossStats,
     pub steps: u64,
@@ -189,6 +189,9 @@ impl Outcome {
             (&mut sum.second_moment_kept, stats.second_moment_kept),
         ] {
             *sum += one;
+        }
+        for (number, one) in (0..).zip(&stats.by_role) {
+            sum.role(number).add(one);
         }
         sum.off_policy_gap = sum.off_policy_gap.max(stats.off_policy_gap);
         self.on_policy_gap = self.on_policy_gap.max(stats.on_policy_gap);

@@ -57,6 +57,9 @@ fn solo(team: &RunConfig, found: &Evaluation, trained: f64) -> anyhow::Result<Ru
     config.workflow.profile = "dyad".into();
     config.workflow.roles = [(role.clone(), agent.clone())].into();
     config.workflow.reward.retain(|name, _| *name == role);
+    config.workflow.shaping.retain(|name, _| *name == role);
+    // Alone there is nobody to share with.
+    config.workflow.credit.clear();
     config.workflow.tools.retain(|name, _| *name == role);
     let called = config.workflow.tools.get(&role).cloned().unwrap_or_default();
     config.tools.retain(|name, _| called.contains(name));

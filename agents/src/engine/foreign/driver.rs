@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use broker::ids::WeightVersion;
 use broker::protocol::turn::Finish;
+use broker::protocol::validate::ROUNDING;
 use tokio::sync::{Notify, RwLock, Semaphore, SemaphorePermit, watch};
 
 use super::Pace;
@@ -288,7 +289,32 @@ fn judge(reply: &Reply, ask: &Ask, vocab: usize) -> Result<(), Trouble> {
             ask.max_new_tokens
         )));
     }
-    if let Some(logprob) = reply.logprobs.iter().find(|logprob| **logprob > 1e-3) {
+    if ask.top > 0 && reply.top.len() != reply.ids.len() {
+        return Err(Trouble::Malformed(format!(
+            "it made {} tokens, and told the most likely ones of {} places",
+            reply.ids.len(),
+            reply.top.len()
+        )));
+    }
+    if reply.top.iter().any(Vec::is_empty) {
+        return Err(Trouble::Malformed(
+            "it told none of the most likely tokens of a place".into(),
+        ));
+    }
+    if let Some(id) = reply
+        .top
+        .iter()
+        .flatten()
+        .map(|(id, _)| id)
+        .find(|id| **id as usize >= vocab)
+    {
+        return Err(Trouble::Malformed(format!(
+            "it tells of the token {id}, and the model has {vocab}: it serves another model"
+        )));
+    }
+    let alternatives = reply.top.iter().flatten().map(|(_, logprob)| logprob);
+    let mut logprobs = reply.logprobs.iter().chain(alternatives);
+    if let Some(logprob) = logprobs.find(|logprob| **logprob > ROUNDING) {
         return Err(Trouble::Malformed(format!("{logprob} is no log-prob")));
     }
     Ok(())
@@ -315,5 +341,19 @@ mod tests {
         assert!(judge(reply(&[10], -1.0)).unwrap_err().contains("another model"));
         assert!(judge(reply(&[1; 4], -1.0)).unwrap_err().contains("3 were asked for"));
         assert!(judge(reply(&[1], 2.0)).unwrap_err().contains("no log-prob"));
+        let asked = Ask { top: 1, ..ask() };
+        let likely = |top: Vec<Vec<(u32, f32)>>| {
+            super::judge(
+                &Reply {
+                    top,
+                    ..reply(&[1], -1.0)
+                },
+                &asked,
+                10,
+            )
+        };
+        assert!(likely(vec![vec![(3, -0.5)]]).is_ok());
+        assert!(likely(vec![]).is_err() && likely(vec![vec![(10, -0.5)]]).is_err());
+        assert!(likely(vec![vec![]]).is_err() && likely(vec![vec![(3, -0.5), (4, 0.5)]]).is_err());
     }
 }

@@ -144,6 +144,7 @@ impl Desk {
         let output_ids = ChatLog::ids(&[message]);
         Made {
             logprobs: vec![0.0; output_ids.len()],
+            top: Vec::new(),
             spans: vec![VersionSpan {
                 version: self.version,
                 start: 0,

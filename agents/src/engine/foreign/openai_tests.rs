@@ -83,6 +83,7 @@ fn job() -> Job {
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: 7,
+            max_context: None,
             stop: vec!["!".into()],
         }),
         seed: u64::MAX,

@@ -63,6 +63,7 @@ fn ask(place: usize, prompt: &[u32], temperature: f32, stop_ids: &Arc<[u32]>) ->
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: 1,
+            max_context: None,
             stop: Vec::new(),
         }),
         max_new_tokens: 1,

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::ids::RequestId;
 use tokio::task::AbortHandle;
+use trainer::engine::UnderWay;
 
 use super::fleet::Desk;
 use super::progress::Progress;
@@ -86,23 +87,30 @@ async fn serve(desk: &Desk, visit: &Visit, home: usize) {
     let request = visit.job.request;
     let mut told = 0;
     let news = |progress: &Progress| {
-        let (ids, logprobs, spans) = progress.so_far();
-        if visit.watched && ids.len() > told {
+        let made = progress.so_far(request);
+        if visit.watched && made.output_ids.len() > told {
             // A visitor who is gone leaves in a moment.
-            let _ = visit.tell.send(Told::news(request, told, ids, logprobs, spans));
-            told = ids.len();
+            let _ = visit.tell.send(Told::news(told, made));
+            told = made.output_ids.len();
         }
     };
     let made = tokio::select! {
         biased;
         // What is finished is told, whatever has become of the servers since.
-        made = desk.work(&visit.job, home, Progress::in_pieces(PIECE), news) => made,
+        made = desk.work(&visit.job, home, Progress::in_pieces(PIECE, visit.top), news) => made,
         () = desk.until_deserted() => Err(away()),
         () = visit.tell.closed() => return,
     };
     match made {
         Ok(made) => {
-            let rest = Told::news(request, told, &made.output_ids, &made.logprobs, &made.spans);
+            let whole = UnderWay {
+                id: request,
+                output_ids: &made.output_ids,
+                logprobs: &made.logprobs,
+                top: &made.top,
+                spans: &made.spans,
+            };
+            let rest = Told::news(told, whole);
             let end = Some(Ok(made.finish));
             let _ = visit.tell.send(Told { end, ..rest });
         }

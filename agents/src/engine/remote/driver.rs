@@ -121,7 +121,7 @@ impl Driver {
             }
             Input::Visit(visits) if !self.ready() => visits.iter().for_each(|visit| visit.fail(away())),
             Input::Visit(visits) => {
-                let commands = wire::visits(visits.iter().map(|visit| (&visit.job, visit.watched)));
+                let commands = wire::visits(&visits);
                 self.send(commands);
                 visits.into_iter().for_each(|visit| self.open.begin(visit));
             }

@@ -174,7 +174,7 @@ impl Open {
         let Some(visitor) = self.visits.get_mut(&request) else {
             return true;
         };
-        if let Err(error) = news.validate(visitor.told) {
+        if let Err(error) = news.validate(visitor.told, visitor.visit.top) {
             self.end_visit(request, &wire::untrue(&error));
             return false;
         }

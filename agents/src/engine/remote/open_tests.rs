@@ -18,6 +18,7 @@ fn job(id: u8) -> Job {
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: 1,
+            max_context: None,
             stop: Vec::new(),
         }),
         seed: 0,
@@ -109,6 +110,7 @@ fn a_visitor_is_told_nothing_that_cannot_be_true() {
             start,
             end: start + logprobs.len() as u32,
         }],
+        top: vec![Vec::new(); logprobs.len()],
         logprobs,
         end: None,
     };
@@ -121,6 +123,7 @@ fn a_visitor_is_told_nothing_that_cannot_be_true() {
         open.begin(Visit {
             job: job(1),
             watched: true,
+            top: 2,
             tell,
         });
         assert!(open.tell(news(vec![-0.5, -0.25], 0)));

@@ -104,6 +104,7 @@ fn job(id: u8, tokens: u32) -> Job {
             top_k: 0,
             min_p: 0.0,
             max_new_tokens: tokens,
+            max_context: None,
             stop: Vec::new(),
         }),
         seed: id.into(),
@@ -320,6 +321,7 @@ async fn visits_are_told_as_they_come_and_end_with_the_engine() {
         let visit = Visit {
             job: job(id, tokens),
             watched: true,
+            top: 2,
             tell,
         };
         engine.visit(vec![visit]);
@@ -334,6 +336,12 @@ async fn visits_are_told_as_they_come_and_end_with_the_engine() {
     let (mut ids, mut end) = (Vec::new(), None);
     while end.is_none() {
         let news = told.recv().await.unwrap();
+        assert_eq!(news.top.len(), news.ids.len());
+        assert!(
+            news.top
+                .iter()
+                .all(|place| place.len() == 2 && place[0].logprob >= place[1].logprob)
+        );
         ids.extend(news.ids);
         end = news.end;
     }

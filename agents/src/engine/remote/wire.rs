@@ -10,7 +10,7 @@ use broker::protocol::engine::{
 };
 use broker::protocol::turn::Sampling;
 
-use crate::engine::{EngineFailure, Finished, Job, Made, Told};
+use crate::engine::{EngineFailure, Finished, Job, Made, Told, Visit};
 
 /// A frame is closed when it has so many bytes.
 const FULL: usize = 4 << 20;
@@ -100,13 +100,18 @@ pub(crate) fn jobs(frame: JobFrame) -> Option<Vec<Job>> {
 }
 
 /// Visits, each list in a frame of its own kind.
-pub(crate) fn visits<'a>(visits: impl IntoIterator<Item = (&'a Job, bool)>) -> Vec<EngineCommand> {
-    let (jobs, mut watched): (Vec<&Job>, Vec<bool>) = visits.into_iter().unzip();
+pub(crate) fn visits(visits: &[Visit]) -> Vec<EngineCommand> {
+    let mut rest = visits;
     let command = |frame: JobFrame| {
-        let rest = watched.split_off(frame.jobs.len().min(watched.len()));
-        let watched = std::mem::replace(&mut watched, rest);
-        EngineCommand::Visit { frame, watched }
+        let (these, others) = rest.split_at(frame.jobs.len().min(rest.len()));
+        rest = others;
+        EngineCommand::Visit {
+            frame,
+            watched: these.iter().map(|visit| visit.watched).collect(),
+            top: these.iter().map(|visit| visit.top).collect(),
+        }
     };
+    let jobs = visits.iter().map(|visit| &visit.job);
     frames(0, jobs, false).into_iter().map(command).collect()
 }
 
@@ -178,6 +183,7 @@ pub(crate) fn made(answer: EngineAnswer) -> Answer {
         Ok(()) => Ok(Made {
             output_ids: made.output_ids,
             logprobs: made.logprobs,
+            top: Vec::new(),
             spans: made.spans,
             oldest_kv: made.oldest_kv,
             reused: usize::try_from(made.reused).unwrap_or(0),
@@ -197,6 +203,7 @@ pub(crate) fn told_to_wire(told: Told) -> EngineTold {
         request: told.request,
         ids: told.ids,
         logprobs: told.logprobs,
+        top: told.top,
         spans: told.spans,
         end: told.end.map(|end| end.map_err(fault)),
     }
@@ -207,6 +214,7 @@ pub(crate) fn told_from_wire(told: EngineTold) -> Told {
         request: told.request,
         ids: told.ids,
         logprobs: told.logprobs,
+        top: told.top,
         spans: told.spans,
         end: told.end.map(|end| end.map_err(failure)),
     }

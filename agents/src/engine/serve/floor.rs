@@ -144,7 +144,7 @@ impl Floor {
                 }
                 EngineCommand::Leave(requests) => requests.into_iter().for_each(|request| desk.leave(request)),
                 EngineCommand::Generate(frame) => self.generate(&mut desk, frame)?,
-                EngineCommand::Visit { frame, watched } => self.visit(&mut desk, frame, watched)?,
+                EngineCommand::Visit { frame, watched, top } => self.visit(&mut desk, frame, &watched, &top)?,
             }
         }
         Ok(())
@@ -183,18 +183,22 @@ impl Floor {
         done
     }
 
-    fn visit(&self, desk: &mut Desk, frame: JobFrame, watched: Vec<bool>) -> Result<(), No> {
+    fn visit(&self, desk: &mut Desk, frame: JobFrame, watched: &[bool], top: &[u8]) -> Result<(), No> {
         let jobs = wire::jobs(frame).ok_or_else(broken)?;
+        if (watched.len(), top.len()) != (jobs.len(), jobs.len()) {
+            return Err(broken());
+        }
         let Some(engine) = desk.engine.clone() else {
             return Err((409, "the engine has no weights yet".to_owned()));
         };
         desk.visits.extend(jobs.iter().map(|job| job.request));
-        let visit = |(job, watched)| Visit {
+        let visit = |(job, (watched, top)): (Job, (&bool, &u8))| Visit {
             job,
-            watched,
+            watched: *watched,
+            top: *top,
             tell: self.told.clone(),
         };
-        engine.visit(jobs.into_iter().zip(watched).map(visit).collect());
+        engine.visit(jobs.into_iter().zip(watched.iter().zip(top)).map(visit).collect());
         Ok(())
     }
 
@@ -293,7 +297,7 @@ impl Desk {
 fn broken() -> No {
     (
         400,
-        "a frame names a prompt or a sampling that it does not hold".to_owned(),
+        "a frame names a prompt or a sampling that it does not hold, or does not say how each visit is told".to_owned(),
     )
 }
 

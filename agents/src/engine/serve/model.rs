@@ -54,7 +54,7 @@ pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
     };
     Ok(Arc::new(Parts {
         form: policy::form(&layout, settings.dtype, base.as_ref())?,
-        text: Arc::new(TextCodec::open(&path)?),
+        text: Arc::new(TextCodec::open_with_args(&path, &settings.template_args)?),
         shape,
         layout,
         base: base.map(Mutex::new),

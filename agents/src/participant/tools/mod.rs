@@ -16,12 +16,12 @@ use broker::protocol::turn::{Message, TurnOutcome};
 use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
 use rollout::workflow::program::{Place, Program};
 use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
+use rollout::workflow::unanswered::said;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 
-use super::host::said;
 use super::worker::{Job, Worker};
 use corpus::Corpus;
 use http::Server;

@@ -30,6 +30,55 @@ fn agents_that_train_sample_the_whole_distribution() {
 }
 
 #[test]
+fn a_cap_of_the_context_is_within_the_models_and_leaves_room_for_a_prompt() {
+    for (cap, says) in [(16, "no room"), (513, "more than model.random.max_context = 512")] {
+        let of_b = format!("[agents.b]\nsampling = {{ max_new_tokens = 16, max_context = {cap} }}");
+        expect(&[("[agents.b]", &of_b)], &[("agents.b.sampling.max_context", says)]);
+    }
+    // 0 is the model's own.
+    for cap in [17, 0] {
+        let of_b = format!("[agents.b]\nsampling = {{ max_new_tokens = 16, max_context = {cap} }}");
+        expect(&[("[agents.b]", &of_b)], &[]);
+    }
+}
+
+#[test]
+fn args_of_a_chat_template_take_no_name_that_is_given() {
+    let written =
+        |args: &str| format!("[agents.b]\n[agents.b.template_args]\n{args}\n[agents.b.train]\nbatch_groups = 32");
+    let args = |args: &str, expected: &[(&str, &str)]| {
+        expect(&[("[agents.b]\ntrain.batch_groups = 32", &written(args))], expected);
+    };
+    args("enable_thinking = false\nmood = { kinds = [1, 0.5, \"calm\"] }", &[]);
+    args(
+        "messages = []\neos_token = \"\"\nnamespace = 1\nrange = 1\ndict = 1\ndebug = 1\n\"en-able\" = 1\n\"1st\" = 1",
+        &[
+            ("agents.b.template_args.messages", "given to every"),
+            ("agents.b.template_args.eos_token", "given to every"),
+            ("agents.b.template_args.namespace", "given to every"),
+            ("agents.b.template_args.range", "given to every"),
+            ("agents.b.template_args.dict", "given to every"),
+            ("agents.b.template_args.debug", "given to every"),
+            ("agents.b.template_args.en-able", "no name"),
+            ("agents.b.template_args.1st", "no name"),
+        ],
+    );
+    let text = GOOD.replace(
+        "[defaults.agent]",
+        "[defaults.agent]\ntemplate_args.enable_thinking = false",
+    );
+    let text = text.replace("[agents.b]", "[agents.b]\ntemplate_args.mood = 1");
+    let config = check(&text).unwrap();
+    let told: Vec<Vec<&str>> = config
+        .agents
+        .values()
+        .map(|agent| agent.template_args.keys().map(String::as_str).collect())
+        .collect();
+    assert!(told.iter().all(|names| names.contains(&"enable_thinking")), "{told:?}");
+    assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2], "{told:?}");
+}
+
+#[test]
 fn models_must_have_a_shape() {
     expect(
         &[(

@@ -120,13 +120,14 @@ fn a_partner_behind_messages_is_not_trained_and_has_a_model_of_its_own() {
     engines(
         "model.served = \"m\"",
         &format!(
-            "{engine}\ntrain.enabled = false\nlora = {{}}\nhistory = \"strip_reasoning\"\nsampling = {{ top_k = 5 }}"
+            "{engine}\ntrain.enabled = false\nlora = {{}}\nhistory = \"strip_reasoning\"\ntemplate_args = {{ mood = 1 }}\nsampling = {{ top_k = 5 }}"
         ),
         &[
             ("agents.a.model.served", "engine.kind = \"openai\""),
             ("agents.b.engine.kind", "model.served"),
             ("agents.b.lora", "remove it"),
             ("agents.b.history", "\"keep\""),
+            ("agents.b.template_args", "remove it"),
             ("agents.b.sampling", "top_k"),
         ],
     );

@@ -67,7 +67,7 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
         "zero_advantage",
         "such groups push too",
     );
-    for aggregation in ["token", "sequence", "conversation", "constant"] {
+    for aggregation in ["token", "sequence", "conversation", "constant", "role"] {
         for kind in [gspo, m2po, &masked] {
             let train = format!(
                 "batch_groups = 32\n{kind}train.loss.agg = {aggregation:?}\ntrain.entropy = 0.01\ntrain.kl.coef = 0.1"

@@ -15,6 +15,7 @@ judge = { url = "https://host/v1", model = "m", scale = [0, 10] }
 [workflow.sampling.speaker]
 temperature = 0.7
 max_new_tokens = 8
+max_context = 9
 [defaults.agent]
 "#;
     let with = |from: &str, to: &str| {
@@ -59,6 +60,18 @@ max_new_tokens = 8
             "max_new_tokens = 9999",
             "workflow.sampling.speaker.max_new_tokens",
             "from 1 to",
+        ),
+        (
+            "max_context = 9",
+            "max_context = 8",
+            "workflow.sampling.speaker.max_context",
+            "no room for a prompt",
+        ),
+        (
+            "max_context = 9",
+            "max_context = 513",
+            "workflow.sampling.speaker.max_context",
+            "more than the 512",
         ),
         (
             "sampling.speaker",

@@ -52,6 +52,23 @@ fn the_prompt_of_a_role_stands_once() {
     );
 }
 
+#[test]
+fn spans_have_their_roles_numbers_in_every_step() {
+    let mut config = config(2);
+    config.minibatches = 2;
+    // A step of solvers alone counts roles as the batch does.
+    let batch = formed(&[mixed(0), solvers(1, 2, true)], &context(&config));
+    assert_eq!(batch.roles, ["retry", "solver"]);
+    let mut found: Vec<Vec<(usize, u16)>> = Vec::new();
+    for step in &batch.minibatches {
+        let trained = step.spans.iter().filter(|span| span.mask.contains(&true));
+        found.push(trained.map(|span| (span.ids.len(), span.role)).collect());
+    }
+    found.sort();
+    // Of the first group 4 tokens of the retry, which has its prompt before them, and 2 and 3 of solvers.
+    assert_eq!(found, [vec![(2, 1), (2, 1)], vec![(8, 0), (2, 1), (3, 1)]]);
+}
+
 /// Groups of conversations of 1 to 3 turns whose history is kept or cut, of several roles, ages and temperatures.
 fn groups() -> impl Strategy<Value = Vec<Bundle>> {
     let turn = (0u32..3, 1usize..4, 0u64..4, any::<bool>(), any::<bool>());

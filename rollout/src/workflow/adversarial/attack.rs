@@ -62,7 +62,7 @@ impl Attack {
     }
 
     fn messages(&self, task: &Task, template: &str, context: Value) -> Vec<Message> {
-        with_preamble(task, self.prompts.text(template, context))
+        with_preamble(task, self.prompts.text(template, task, context))
     }
 
     fn done(&self, task: &Task, events: Transcript<'_>, said: (&Event, &RoleName, &Event)) -> Step {
@@ -100,6 +100,7 @@ impl Workflow for Attack {
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)?;
         self.grader.check_label(&task.label)
     }
 

@@ -81,13 +81,13 @@ impl Propose {
         let Problems { least, most, signs } = &self.problems;
         let signs: Vec<String> = signs.iter().map(char::to_string).collect();
         let context = context! { prompt => task.prompt.text(), least, most, signs => signs.join(" ") };
-        with_preamble(task, self.prompts.text("proposer", context))
+        with_preamble(task, self.prompts.text("proposer", task, context))
     }
 
-    fn solver_prompt(&self, problem: Problem) -> Vec<Message> {
+    fn solver_prompt(&self, task: &Task, problem: Problem) -> Vec<Message> {
         let Problem { left, op, right } = problem;
         let context = context! { problem => problem.text(), left, sign => op.to_string(), right };
-        vec![Message::user(self.prompts.text("solver", context))]
+        vec![Message::user(self.prompts.text("solver", task, context))]
     }
 
     /// Who solves what this proposer proposes.
@@ -148,8 +148,13 @@ impl Workflow for Propose {
         roles
     }
 
-    fn check_task(&self, _task: &Task) -> Result<(), String> {
-        Ok(())
+    /// A proposal that is not valid is not tried.
+    fn most_turns(&self) -> Option<usize> {
+        Some(1 + usize::from(self.tries))
+    }
+
+    fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.prompts.check(task)
     }
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
@@ -162,7 +167,7 @@ impl Workflow for Propose {
         let Some(problem) = self.problems.read(&proposal.text) else {
             return Step::Done(self.invalid(proposer, solver));
         };
-        let tries = match events.stage(solver, self.tries, || self.solver_prompt(problem)) {
+        let tries = match events.stage(solver, self.tries, || self.solver_prompt(task, problem)) {
             Ok(tries) => tries,
             Err(missing) => return Step::Ask(missing),
         };

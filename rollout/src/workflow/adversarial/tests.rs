@@ -117,6 +117,7 @@ fn what_is_no_problem_earns_nothing_and_is_not_tried() {
         let outcome = done(game.step(&task, 0, &[event("proposer", 0, text)]));
         assert_eq!(earned(&outcome), nothing, "{text:?}");
     }
+    assert_eq!((game.most_turns(), attack().most_turns()), (Some(5), None));
     for (text, shown) in [
         ("9-0", "9 - 0 ="),
         (" 3 +4 =", "3 + 4 ="),

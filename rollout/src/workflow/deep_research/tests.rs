@@ -209,6 +209,28 @@ fn what_a_call_earns_is_settled_at_or_after_its_turns() {
 }
 
 #[test]
+fn a_conversation_that_uses_all_it_may_is_as_long_as_its_limits() {
+    let most = |roles: &[&str], turns: u16, calls: u16, profile: &str| {
+        let workflow = research_by(roles, |config| {
+            (config.tool_limits.turns, config.tool_limits.calls) = (turns, calls);
+            config.profile = profile.into();
+        });
+        workflow.most_turns()
+    };
+    // Two turns of main, and one call: two turns of sub, and one call of its own.
+    assert_eq!(most(&ROLES, 1, 1, "dyad"), Some(2 + 3));
+    let outcome = done(&plain(), &with_call("<result>amber</result>", "<answer>amber</answer>"));
+    assert!(outcome.metrics.contains(&("main_hurried", 0.0)));
+    assert_eq!(most(&ROLES, 3, 32, "dyad"), Some(4 + 32 * (4 + 32)));
+    assert_eq!(most(&ROLES, 3, 32, "mrlx"), Some(4 + 3 * (4 + 3)), "a call a turn");
+    assert_eq!(
+        most(&["main", "sub", "summariser"], 3, 2, "dyad"),
+        Some(4 + 2 * (4 + 2 + 1))
+    );
+    assert_eq!(most(&ROLES, 0, 32, "dyad"), Some(1));
+}
+
+#[test]
 fn calls_that_go_wrong_are_told() {
     let workflow = plain();
     for (text, says) in [

@@ -8,14 +8,12 @@ use broker::protocol::turn::{Finish, Message};
 use configs::ToolLimits;
 
 use super::call::{Call, calls};
+use crate::workflow::room::{Room, prompt_after, tokens_of};
 use crate::workflow::transcript::Transcript;
 use crate::workflow::{Ask, Event};
 
 /// What begins the text of a call that failed.
 pub const ERROR: &str = "error: ";
-
-/// Bytes of a text that make a token, at the least: so a text has no more tokens than this says.
-const BYTES_OF_TOKEN: usize = 1;
 
 /// A seat that may call.
 #[derive(Clone, Copy)]
@@ -138,10 +136,13 @@ impl Talk<'_> {
             hurry,
             ..
         } = self.limits;
-        let new: usize = results.iter().map(|result| result.len() / BYTES_OF_TOKEN + 16).sum();
-        let new = new + hurry.len() / BYTES_OF_TOKEN;
-        let used = u64::from(event.prompt) + u64::from(event.tokens) + new as u64 + u64::from(*reserve);
-        if *context > 0 && used > u64::from(*context) {
+        let results_and_hurry = results.iter().chain(std::iter::once(hurry));
+        let new: u64 = results_and_hurry.map(|text| tokens_of(text)).sum();
+        let room = Room {
+            most: *context,
+            reserve: *reserve,
+        };
+        if !room.is_left(prompt_after(event, new, results.len() as u64)) {
             return (vec![Message::user(hurry.clone())], true);
         }
         let mut messages: Vec<Message> = results.into_iter().map(Message::tool).collect();

@@ -8,6 +8,8 @@ mod parity_lora;
 mod parity_models;
 mod recompute;
 mod resume;
+mod roles;
+mod sample;
 mod step;
 mod warm;
 
@@ -87,6 +89,7 @@ fn batch(round: u32) -> TrainBatch {
                 advantage: member as f32 - 1.5,
                 advantages: Vec::new(),
                 answer: 4 * group + member,
+                role: (member % 2) as u16,
                 weight: 1.0 / 40.0,
                 temperature: if member == 2 { 0.8 } else { 1.0 },
                 on_policy: false,

@@ -117,6 +117,7 @@ impl Fixture {
             advantage: s.advantage,
             advantages: Vec::new(),
             answer: s.answer,
+            role: 0,
             weight: s.weight,
             temperature: s.temperature,
             on_policy: s.on_policy,

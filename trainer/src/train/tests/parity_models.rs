@@ -214,6 +214,7 @@ pub(super) fn request(n: u64, prompt: Vec<u32>, max_new_tokens: u32, temperature
         stop: None,
         seed: n,
         keep: false,
+        top: 0,
     }
 }
 

@@ -89,12 +89,14 @@ async fn completions(request: HttpRequest, shared: Data<Shared>, body: Json<Valu
         Some(Fault::Foreign) => ids[0] = json!(999_999),
         _ => {}
     }
-    let named = |place: &Vec<(u32, f32)>| {
-        let named = place
-            .iter()
-            .map(|(id, logprob)| (format!("token_id:{id}"), json!(logprob)));
-        Value::Object(named.collect::<Map<_, _>>())
-    };
+    let named = |(id, logprob): (u32, f32)| (format!("token_id:{id}"), json!(logprob));
+    let chosen = made.ids.iter().copied().zip(made.logprobs.iter().copied());
+    // The chosen one stands in its place, also if it is not among the likely ones.
+    let places = made.top.iter().zip(chosen).map(|(place, chosen)| {
+        let all = place.iter().copied().chain([chosen]);
+        Value::Object(all.map(named).collect::<Map<_, _>>())
+    });
+    let places: Vec<Value> = places.collect();
     let names: Vec<String> = made.ids.iter().map(|id| format!("token_id:{id}")).collect();
     let mut choice = json!({
         "index": 0,
@@ -102,7 +104,7 @@ async fn completions(request: HttpRequest, shared: Data<Shared>, body: Json<Valu
         "logprobs": {
             "tokens": names,
             "token_logprobs": logprobs,
-            "top_logprobs": made.top.iter().map(named).collect::<Vec<_>>(),
+            "top_logprobs": places,
         },
         "finish_reason": reason,
         "token_ids": ids,

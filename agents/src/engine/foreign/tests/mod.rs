@@ -1,6 +1,7 @@
 //! Both drivers against servers made from the documented shapes.
 
 mod answers;
+mod front;
 mod run;
 mod swaps;
 mod troubles;
@@ -54,6 +55,7 @@ fn sampling(max_new_tokens: u32) -> Sampling {
         top_k: 0,
         min_p: 0.0,
         max_new_tokens,
+        max_context: None,
         stop: Vec::new(),
     }
 }

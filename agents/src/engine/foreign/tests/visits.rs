@@ -6,10 +6,18 @@ use super::*;
 use crate::engine::{Told, Visit};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Most likely tokens that every visit asks for.
+const TOP: u8 = 3;
 
 fn visit(bench: &Bench, job: Job, watched: bool) -> UnboundedReceiver<Told> {
     let (tell, told) = unbounded_channel();
-    bench.fleet.visit(vec![Visit { job, watched, tell }]);
+    let top = TOP;
+    bench.fleet.visit(vec![Visit {
+        job,
+        watched,
+        top,
+        tell,
+    }]);
     told
 }
 
@@ -25,6 +33,7 @@ async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
     let mut made = Made {
         output_ids: Vec::new(),
         logprobs: Vec::new(),
+        top: Vec::new(),
         spans: Vec::new(),
         oldest_kv: WeightVersion::default(),
         reused: 0,
@@ -34,6 +43,7 @@ async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
         let news = next(&mut told).await;
         made.output_ids.extend(news.ids);
         made.logprobs.extend(news.logprobs);
+        made.top.extend(news.top);
         for span in news.spans {
             match made.spans.last_mut() {
                 Some(last) if last.version == span.version => last.end = span.end,
@@ -47,6 +57,24 @@ async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
         }
     }
     unreachable!()
+}
+
+/// Compares the most likely tokens of each place with what the weights of version 1 say of all.
+fn check_top(bench: &Bench, job: &Job, made: &Made) {
+    let model = Model::open(&bench.home.folder(1)).unwrap();
+    assert_eq!(made.top.len(), made.output_ids.len());
+    for (place, top) in made.top.iter().enumerate() {
+        let context = [&job.prompt_ids[..], &made.output_ids[..place]].concat();
+        let mut all: Vec<_> = model.logprobs(&context, 1.0).into_iter().zip(0u32..).collect();
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        assert_eq!(top.len(), usize::from(TOP));
+        for (one, (logprob, id)) in top.iter().zip(all) {
+            assert!(
+                one.id == id && (one.logprob - logprob).abs() < 1e-4,
+                "{one:?}, {id}, {logprob}"
+            );
+        }
+    }
 }
 
 /// What calls asked for, each in its shape.
@@ -69,6 +97,7 @@ async fn a_visit_is_served_in_pieces_with_true_logprobs() {
             let before = asked(&bench).len();
             let (made, pieces) = all(visit(&bench, job(1, 40), watched)).await;
             bench.check(&job(1, 40), &made);
+            check_top(&bench, &job(1, 40), &made);
             assert_eq!(spans(&made), [(1, 0, 40)]);
             assert_eq!(asked(&bench)[before..], [32, 8]);
             assert_eq!(pieces, if watched { 2 } else { 1 });

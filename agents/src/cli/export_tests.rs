@@ -1,0 +1,215 @@
+//! Exports of runs, read back by the agents' own loader.
+
+use super::*;
+use crate::cli::failure::{code, render};
+use crate::folder::tests::config_in;
+use broker::ids::WeightVersion;
+use broker::protocol::train::TrainCommand;
+use configs::LoraConfig;
+use trainer::model::{Decoder, ModelShape, Parts, RowBatch, Weights, peft};
+use trainer::train::{Trainer, TrainerClient, TrainerOptions};
+
+fn args(base: &Path, agent: &str, step: Step) -> ExportArgs {
+    ExportArgs {
+        agent: agent.into(),
+        run: RunArg {
+            run: "latest".into(),
+            runs: base.into(),
+        },
+        step,
+        out: base.join("out"),
+        merged: false,
+        dtype: Kind::F32,
+        force: false,
+    }
+}
+
+fn refusal(args: &ExportArgs) -> String {
+    let error = write(args).unwrap_err();
+    assert_eq!(code(&error), 2, "{error:?}");
+    render(&error)
+}
+
+/// What the agent's own loader makes of a folder.
+fn logits(shape: &ModelShape, base: &Weights, adapter: Option<&Weights>) -> Vec<f32> {
+    let parts = Parts { base, adapter };
+    let decoder = Decoder::new(shape, parts).unwrap();
+    let batch = RowBatch::new(shape, &[vec![3u32, 7, 1]], trainer::device::Device::Cpu).unwrap();
+    let logits = decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap();
+    logits.flatten(0, -1).try_into().unwrap()
+}
+
+#[test]
+fn a_run_as_it_began_is_exported_whole_and_as_an_adapter() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = config_in(base.path());
+    for (name, agent) in &mut config.agents {
+        agent.train.enabled = true;
+        agent.lora = (name.as_str() == "b").then(LoraConfig::default);
+    }
+    RunFolder::create(base.path(), &config, None).unwrap();
+    let of = |agent: &str, out: &str, merged: bool| {
+        let args = ExportArgs {
+            out: base.path().join(out),
+            merged,
+            ..args(base.path(), agent, Step::Initial)
+        };
+        write(&args).unwrap();
+        args.out
+    };
+    let whole = of("a", "whole", false);
+    assert!(whole.join("tokenizer.json").is_file() && whole.join("generation_config.json").is_file());
+    let shape = ModelShape::load(&whole).unwrap();
+    let weights = Weights::load(&shape, &whole).unwrap();
+    let agent = AgentName::new("a").unwrap();
+    let run_folder = RunFolder::find(base.path(), "latest").unwrap();
+    let model = Weights::load(&shape, &run_folder.model(&agent)).unwrap();
+    assert_eq!(logits(&shape, &weights, None), logits(&shape, &model, None));
+
+    let (alone, merged) = (of("b", "alone", false), of("b", "merged", true));
+    let text = std::fs::read_to_string(alone.join(peft::CONFIG)).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let below = PathBuf::from(config["base_model_name_or_path"].as_str().unwrap());
+    let shape = ModelShape::load(&below).unwrap();
+    let below = Weights::load(&shape, &below).unwrap();
+    let (_, adapter) = peft::load(&alone, &shape).unwrap();
+    let merged_shape = ModelShape::load(&merged).unwrap();
+    let whole = Weights::load(&merged_shape, &merged).unwrap();
+    // A fresh adapter is its base, so that both have the same bits.
+    let wanted = logits(&shape, &below, Some(&adapter));
+    assert_eq!(logits(&merged_shape, &whole, None), wanted);
+}
+
+/// Saves `weights` as the agent's checkpoint of a step.
+fn save(run: &RunFolder, agent: &AgentName, shape: &ModelShape, base: Option<&Weights>, weights: &Weights, step: u64) {
+    let weights = weights.copied_to(trainer::device::Device::Cpu, Dtype::F32).unwrap();
+    let options = TrainerOptions::default();
+    let mut trainer = match base {
+        Some(base) => Trainer::with_base(shape.clone(), base.share(), weights, options).unwrap(),
+        None => Trainer::new(shape.clone(), weights, options).unwrap(),
+    };
+    let version = WeightVersion { lineage: 1, step };
+    trainer.execute(TrainCommand::Publish { seq: 0, version }).unwrap();
+    let (path, meta) = (run.checkpoints(agent).display().to_string(), String::new());
+    trainer.execute(TrainCommand::SaveState { seq: 1, path, meta }).unwrap();
+}
+
+#[test]
+fn checkpoints_are_exported_without_their_training() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = config_in(base.path());
+    let b = AgentName::new("b").unwrap();
+    config.agents.get_mut(&b).unwrap().lora = Some(LoraConfig::default());
+    let run = RunFolder::create(base.path(), &config, None).unwrap();
+    for agent in [AgentName::new("a").unwrap(), b] {
+        let chosen = Chosen::initial(&run, &agent).unwrap();
+        let first = chosen.files(&config, &agent, base.path()).unwrap();
+        let shape = ModelShape::load(&first.model).unwrap();
+        let model = Weights::load(&shape, &first.model).unwrap();
+        let moved = first.adapter.as_ref().unwrap_or(&model);
+        let below = first.adapter.is_some().then_some(&model);
+        for step in [3, 4] {
+            let _ = moved.flat().shallow_clone().f_add_scalar_(0.01).unwrap();
+            save(&run, &agent, &shape, below, moved, step);
+        }
+        let wanted = logits(&shape, below.unwrap_or(moved), below.map(|_| moved));
+        let mut args = ExportArgs {
+            out: base.path().join(agent.as_str()),
+            merged: true,
+            ..args(base.path(), agent.as_str(), Step::Latest)
+        };
+        let said = write(&args).unwrap();
+        assert!(said.contains("step 4"), "{said}");
+        let names: Vec<_> = std::fs::read_dir(&args.out)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name())
+            .collect();
+        assert!(
+            !names
+                .iter()
+                .any(|name| name == "optimizer.safetensors" || name == "state.json")
+        );
+        let shape = ModelShape::load(&args.out).unwrap();
+        let found = logits(&shape, &Weights::load(&shape, &args.out).unwrap(), None);
+        let gaps = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs());
+        assert!(gaps.fold(0.0, f32::max) < if below.is_some() { 1e-4 } else { f32::MIN_POSITIVE });
+
+        args.force = true;
+        std::fs::write(run.checkpoints(&agent).join("step-4/state.json"), "{}").unwrap();
+        let said = refusal(&args);
+        assert!(said.contains("--step last-good"), "{said}");
+        args.step = Step::At(4);
+        let said = refusal(&args);
+        assert!(said.contains("--step last-good"), "{said}");
+        args.step = Step::At(9);
+        assert!(refusal(&args).contains("kept are: 3, 4"));
+        args.step = Step::LastGood;
+        assert!(write(&args).unwrap().contains("step 3"));
+        let told: serde_json::Value =
+            serde_json::from_str(&std::fs::read_to_string(args.out.join(EXPORT)).unwrap()).unwrap();
+        assert_eq!(
+            (&told["step"], &told["agent"]),
+            (&json!(3), &json!(agent.as_str())),
+            "{told}"
+        );
+        assert!(told["digest"].is_string(), "{told}");
+    }
+}
+
+#[test]
+fn what_is_not_there_says_what_is() {
+    let base = tempfile::tempdir().unwrap();
+    let error = write(&args(base.path(), "a", Step::Latest)).unwrap_err();
+    assert_eq!(code(&error), 2, "no run: {error:?}");
+    RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+    let said = refusal(&args(base.path(), "nobody", Step::Latest));
+    assert!(said.contains("nobody") && said.contains("it has a, b"), "{said}");
+    let said = refusal(&args(base.path(), "a", Step::At(7)));
+    assert!(said.contains("step 7") && said.contains("kept are: none"), "{said}");
+    let said = refusal(&args(base.path(), "a", Step::Latest));
+    assert!(said.contains("no checkpoint of agent a"), "{said}");
+    assert!("7".parse::<Step>() == Ok(Step::At(7)) && "newest".parse::<Step>().is_err());
+}
+
+#[test]
+fn a_folder_with_content_is_refused_and_only_an_export_is_replaced() {
+    let base = tempfile::tempdir().unwrap();
+    RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+    let mut args = args(base.path(), "a", Step::Initial);
+    std::fs::create_dir(&args.out).unwrap();
+    write(&args).unwrap();
+    assert!(refusal(&args).contains("not empty"));
+    args.force = true;
+    write(&args).unwrap();
+    // Somebody's own things, a checkpoint, and the very weights.
+    for name in ["notes/mine.txt", "manifest.json"] {
+        let path = args.out.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "kept").unwrap();
+        assert!(refusal(&args).contains("no earlier export"), "{name}");
+        std::fs::remove_file(&path).unwrap();
+        let _ = std::fs::remove_dir(args.out.join("notes"));
+    }
+    let run = RunFolder::find(base.path(), "latest").unwrap();
+    // A model that dyad did not export, and one that is exported now.
+    let model = run.model(&AgentName::new("a").unwrap());
+    let link = base.path().join("link");
+    std::os::unix::fs::symlink(&args.out, &link).unwrap();
+    let export = std::mem::replace(&mut args.out, model);
+    assert!(refusal(&args).contains("no earlier export"));
+    std::fs::write(args.out.join(EXPORT), "{}").unwrap();
+    assert!(refusal(&args).contains("read from there"));
+    assert!(args.out.join("config.json").is_file());
+    // Of a link, the folder that it leads to is replaced.
+    args.out = link;
+    std::fs::write(export.join("old"), "").unwrap();
+    write(&args).unwrap();
+    assert!(args.out.is_symlink() && export.join(EXPORT).is_file() && !export.join("old").exists());
+    std::fs::remove_dir_all(&export).unwrap();
+    assert!(refusal(&args).contains("a link to nothing"));
+    args.out = "/".into();
+    assert!(refusal(&args).contains("a folder below it"));
+    args.out = base.path().join("file");
+    std::fs::write(&args.out, "").unwrap();
+    assert!(refusal(&args).contains("a file of that name"));
+}

@@ -1,0 +1,91 @@
+//! Conversations whose answers are given beforehand: no model is needed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use broker::ids::WeightVersion;
+use broker::protocol::task::Task;
+use broker::protocol::turn::{Finish, Generation, TurnOutcome, VersionSpan};
+use configs::RunConfig;
+use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
+use rollout::workflow::Workflow;
+
+use crate::cli::conversation::prompt_text;
+use crate::participant::Host;
+
+/// What each role may say.
+pub(super) type Says = BTreeMap<String, Vec<String>>;
+
+pub(super) fn says(given: &[String]) -> anyhow::Result<Says> {
+    let mut says = Says::new();
+    for one in given {
+        let (role, text) = one
+            .split_once('=')
+            .with_context(|| format!("--say {one}: write ROLE=TEXT"))?;
+        says.entry(role.to_owned()).or_default().push(text.to_owned());
+    }
+    Ok(says)
+}
+
+/// Plays a group of `task` to its end: agents say what `says` has, drawn by each turn's seed; programs are asked for real.
+pub(super) async fn play(
+    config: &RunConfig,
+    (workflow, host): (&Arc<dyn Workflow>, &Host),
+    task: Arc<Task>,
+    members: u16,
+    seed: u64,
+    says: &Says,
+) -> anyhow::Result<Vec<MemberEnd>> {
+    workflow.check_task(&task).map_err(anyhow::Error::msg)?;
+    let mut run = GroupRun::new(RunSpec {
+        workflow: workflow.clone(),
+        task: task.clone(),
+        task_id: task.id.clone().unwrap_or_else(|| "test".into()),
+        run_seed: seed,
+        group_size: members,
+        retries: config.workflow.retries,
+        min_valid: 1,
+    });
+    while !run.is_done() {
+        for wanted in run.take_wanted() {
+            let outcome = if host.plays(&wanted.key.role) {
+                host.ask(&wanted.key.role, &wanted.ask.messages).await
+            } else {
+                TurnOutcome::Done(scripted(&wanted, &task, says))
+            };
+            match outcome {
+                TurnOutcome::Done(made) => run.on_result(wanted.key, made).map_err(anyhow::Error::new)?,
+                TurnOutcome::Failed { reason, retry } => {
+                    run.on_failure(&wanted.key, &reason, retry);
+                }
+            }
+        }
+    }
+    Ok(run.finish())
+}
+
+/// An answer without a model, a function of the turn's seed.
+fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
+    let usual = [prompt_text(&task.label), "approve".to_owned(), "reject".to_owned()];
+    let role = wanted.key.role.as_str();
+    let at_turn = says.get(&format!("{role}@{}", wanted.key.turn));
+    let choices = at_turn.or_else(|| says.get(role)).map_or(&usual[..], Vec::as_slice);
+    let choice = (wanted.seed % choices.len().max(1) as u64) as usize;
+    let version = WeightVersion::default();
+    Generation {
+        kept: 0,
+        prompt_ids: vec![0],
+        output_ids: vec![choice as u32],
+        logprobs: vec![-(choices.len().max(1) as f32).ln()],
+        spans: vec![VersionSpan {
+            version,
+            start: 0,
+            end: 1,
+        }],
+        oldest_kv: version,
+        temperature: 1.0,
+        finish: Finish::Stop,
+        text: choices.get(choice).cloned().unwrap_or_default(),
+    }
+}

@@ -1,0 +1,224 @@
+//! Shipped workflows and programs, played with scripted answers and with engines.
+
+use std::path::Path;
+
+use clap::Parser;
+
+use super::scripted::says;
+use super::*;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The shipped example; its program by its whole path, for tests run in the crate's own folder.
+fn example(kind: &str) -> RunConfig {
+    let text = std::fs::read_to_string(root().join("configs/programs.toml")).unwrap();
+    let text = text
+        .replace("process:configs/", &format!("process:{}/configs/", root().display()))
+        // A busy machine takes its time to start Python.
+        .replace("timeout = \"10s\"", "timeout = \"120s\"");
+    let mut config = RunConfig::parse(&text, Path::new("programs.toml")).unwrap();
+    if kind != "process" {
+        config.workflow.kind = kind.into();
+        config.workflow.params = "prompts = \"short\"".parse().unwrap();
+        let grader = serde_json::from_value(serde_json::json!({"kind": "integer"})).unwrap();
+        config.graders.insert("correct".into(), grader);
+    }
+    config
+}
+
+async fn played(
+    config: &RunConfig,
+    task: Task,
+    members: u16,
+    seed: u64,
+    says: &Says,
+) -> anyhow::Result<Vec<Transcript>> {
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let host = Host::start(workflow.clone(), None);
+    let task = Arc::new(task);
+    let ends = scripted::play(config, (&workflow, &host), task.clone(), members, seed, says).await?;
+    Ok(told(config, &host, &task, ends))
+}
+
+fn sum() -> Task {
+    Task::parse(br#"{"id": "sum", "prompt": "2+3=", "label": 5}"#, 1000).unwrap()
+}
+
+fn answers() -> Says {
+    says(
+        &[
+            "solver=5",
+            "solver=6",
+            "verifier=approve",
+            "verifier=reject",
+            "verifier=hm",
+            "retry=5",
+            "retry=7",
+        ]
+        .map(String::from),
+    )
+    .unwrap()
+}
+
+#[tokio::test]
+async fn the_workflow_in_python_plays_as_the_one_in_rust() {
+    let python = played(&example("process"), sum(), 16, 3, &answers()).await.unwrap();
+    let rust = played(&example("solve-verify"), sum(), 16, 3, &answers())
+        .await
+        .unwrap();
+    assert_eq!((python.len(), rust.len()), (16, 16));
+    let mut retries = 0;
+    for (python, rust) in python.iter().zip(&rust) {
+        assert_eq!(python.status, "completed");
+        let said = |transcript: &Transcript| {
+            let agents = transcript.turns.iter().filter(|turn| turn.agent != "program");
+            agents
+                .map(|turn| (turn.role.clone(), turn.text.clone()))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(said(python), said(rust));
+        assert_eq!(python.rewards, rust.rewards);
+        for (name, value) in &python.metrics {
+            assert_eq!(rust.metrics.get(name), Some(value), "{name}");
+        }
+        retries += usize::from(python.rewards.contains_key("retry"));
+    }
+    assert!(
+        (1..16).contains(&retries),
+        "{retries} of 16 retried: the answers reach too little of the workflow"
+    );
+}
+
+#[tokio::test]
+async fn the_reward_in_python_pays_for_the_number_and_takes_for_words() {
+    let mut config = example("solve-verify");
+    if let Some(grader) = config.graders.get_mut("correct") {
+        grader.kind = format!("process:{}/configs/programs/reward.py", root().display());
+        grader.timeout = configs::HumanDuration::from_secs(120);
+    }
+    let says = says(&["solver=it is 5", "verifier=approve"].map(String::from)).unwrap();
+    let played = played(&config, sum(), 1, 0, &says).await.unwrap();
+    assert!(
+        (played[0].rewards["solver"]["correct"] - 0.8).abs() < 1e-6,
+        "{:?}",
+        played[0].rewards
+    );
+    assert!(played[0].turns.iter().any(|turn| turn.role == "grade-solver"));
+}
+
+/// The whole path of a call: documents on disk, a sub agent's conversation, and what is printed of it.
+#[tokio::test]
+async fn tools_are_played_for_real_and_printed() {
+    let text = std::fs::read_to_string(root().join("configs/deep-research.toml")).unwrap();
+    let stones = format!("corpus:{}/configs/data/stones", root().display());
+    let text = text.replace("corpus:configs/data/stones", &stones);
+    let config = RunConfig::parse(&text, Path::new("deep-research.toml")).unwrap();
+    let call = |name: &str, argument: &str, value: &str| {
+        format!("<tool_call>{{\"name\":\"{name}\",\"arguments\":{{\"{argument}\":\"{value}\"}}}}</tool_call>")
+    };
+    let given = [
+        format!("main@0={}", call("research", "task", "amber")),
+        format!("sub@0={}", call("search", "query", "amber")),
+        format!("sub@1={}", call("visit", "id", "amber.md")),
+        "sub@2=<result>yellow</result>".into(),
+        "main@1=<answer>yellow</answer>".into(),
+    ];
+    let task = Task::parse(br#"{"id": "amber", "prompt": "amber", "label": "yellow"}"#, 1000).unwrap();
+    let played = played(&config, task, 1, 0, &says(&given).unwrap()).await.unwrap();
+    let spoke: Vec<(&str, &str)> = played[0]
+        .turns
+        .iter()
+        .map(|turn| (turn.role.as_str(), turn.agent.as_str()))
+        .collect();
+    let expected = [
+        ("main", "main"),
+        ("sub", "sub"),
+        ("sub-search", "tool"),
+        ("sub", "sub"),
+        ("sub-visit", "tool"),
+        ("sub", "sub"),
+        ("main", "main"),
+    ];
+    assert_eq!(spoke, expected);
+    assert!(
+        (played[0].rewards["sub"]["total"] - 1.5).abs() < 1e-6,
+        "{:?}",
+        played[0].rewards
+    );
+    let shown = render(&played[0]);
+    let found = "  sub-search, tool\n    1. [amber.md] amber\n    amber amber is yellow and light\n";
+    assert!(
+        shown.contains(found) && shown.contains("\"query\":\"amber\""),
+        "{shown}"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_fails_leaves_no_reward() {
+    let mut config = example("solve-verify");
+    if let Some(grader) = config.graders.get_mut("correct") {
+        grader.kind = format!("process:{}/configs/programs/reward.py", root().display());
+        grader.timeout = configs::HumanDuration::from_secs(120);
+    }
+    config.workflow.retries = 2;
+    // No label: the example's program raises.
+    let task = Task::parse(br#"{"id": "sum", "prompt": "2+3=", "label": "five"}"#, 1000).unwrap();
+    let says = says(&["solver=5", "verifier=approve"].map(String::from)).unwrap();
+    let played = played(&config, task, 1, 0, &says).await.unwrap();
+    let status = &played[0].status;
+    assert!(
+        status.starts_with("failed: ") && status.ends_with("(the last of 2 tries)"),
+        "{status}"
+    );
+    assert!(played[0].rewards.is_empty());
+}
+
+#[derive(Parser)]
+struct Typed {
+    #[command(flatten)]
+    args: TestArgs,
+}
+
+fn typed(rest: &[&str]) -> TestArgs {
+    let fixed = ["test", "c.toml", "--task", "t.jsonl"];
+    Typed::parse_from(fixed.into_iter().chain(rest.iter().copied())).args
+}
+
+#[tokio::test]
+async fn engines_answer_as_in_training_and_the_seed_draws() {
+    let text = std::fs::read_to_string(root().join("configs/signal.toml")).unwrap();
+    let mut config = RunConfig::parse(&text, Path::new("signal.toml")).unwrap();
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let table = Table::open(&typed(&["--engine"]), &config).unwrap().unwrap();
+    let mut source = rollout::tasks::TaskSource::open(&config.tasks, 0).unwrap().unwrap();
+    let task = Arc::new(source.rows().next().unwrap().unwrap());
+    let mut said = Vec::new();
+    for seed in [1, 1, 2] {
+        config.run.seed = seed;
+        let host = Host::start(workflow.clone(), None);
+        let player = table.player(&config, workflow.clone(), host);
+        let ends = served::play(&player, task.clone(), 8).await.unwrap();
+        let told = told(&config, player.host(), &task, ends);
+        assert!(
+            told.iter()
+                .all(|one| one.turns.len() == 2 && one.rewards.contains_key("speaker"))
+        );
+        said.push(told);
+    }
+    assert_eq!(said[0], said[1]);
+    assert_ne!(said[0], said[2]);
+    let words: std::collections::BTreeSet<_> = said[0].iter().map(|one| one.turns[0].text.clone()).collect();
+    assert!(words.len() > 1, "sampled, so that members differ: {words:?}");
+}
+
+#[test]
+fn scripted_answers_beside_engines_are_refused() {
+    let config = example("process");
+    assert!(Table::open(&typed(&["--say", "solver=5"]), &config).unwrap().is_none());
+    let error = Table::open(&typed(&["--say", "solver=5", "--engine"]), &config)
+        .err()
+        .unwrap();
+    assert!(error.to_string().contains("--say"), "{error}");
+}

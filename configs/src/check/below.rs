@@ -1,0 +1,43 @@
+//! Reports on keys that stand below one path.
+
+use super::rules::Report;
+
+/// A report on the keys below one path.
+pub(super) struct Below<'a> {
+    pub(super) report: &'a mut Report,
+    pub(super) path: String,
+}
+
+impl Below<'_> {
+    pub(super) fn when(&mut self, wrong: bool, key: &str, message: impl Into<String>) {
+        self.compared(wrong, key, &[], message);
+    }
+
+    /// `others` are keys below the same path.
+    pub(super) fn compared(&mut self, wrong: bool, key: &str, others: &[&str], message: impl Into<String>) {
+        let others: Vec<String> = others.iter().map(|other| format!("{}.{other}", self.path)).collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        self.report
+            .when(wrong, format!("{}.{key}", self.path), &others, message);
+    }
+
+    pub(super) fn at_least_one(&mut self, value: usize, key: &str) {
+        self.when(value == 0, key, "is 0: write 1 or more");
+    }
+
+    pub(super) fn positive(&mut self, value: f64, key: &str) {
+        self.when(
+            !(value.is_finite() && value > 0.0),
+            key,
+            format!("is {value}: write a number above 0"),
+        );
+    }
+
+    pub(super) fn not_negative(&mut self, value: f64, key: &str) {
+        self.when(
+            !(value.is_finite() && value >= 0.0),
+            key,
+            format!("is {value}: write 0 or more"),
+        );
+    }
+}

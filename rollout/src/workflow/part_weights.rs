@@ -1,0 +1,35 @@
+//! What a seat's parts come to: sum of weight x part.
+
+use std::collections::BTreeMap;
+
+use broker::RoleName;
+use configs::WorkflowConfig;
+
+use super::{RoleSpec, SeatReward};
+
+/// Weight of each reward part, by role.
+pub(crate) type Weights = BTreeMap<RoleName, BTreeMap<String, f64>>;
+
+/// The config's, else the workflow's own: a part that the config does not name keeps the weight of its spec.
+pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
+    let mut weights = Weights::new();
+    for spec in specs {
+        let own = spec.parts.iter().map(|(name, weight)| ((*name).to_owned(), *weight));
+        weights.entry(spec.name.clone()).or_default().extend(own);
+    }
+    for (role, given) in &config.reward {
+        let given = given.iter().map(|(name, weight)| (name.clone(), *weight));
+        weights.entry(role.clone()).or_default().extend(given);
+    }
+    weights
+}
+
+/// In f64 and in the order of the parts. A part without a weight counts fully.
+pub(crate) fn total(weights: &Weights, seat: &SeatReward) -> f64 {
+    let weights = weights.get(&seat.role);
+    let weight = |name: &str| weights.and_then(|w| w.get(name)).copied().unwrap_or(1.0);
+    seat.parts
+        .iter()
+        .map(|part| weight(part.name) * f64::from(part.value))
+        .sum()
+}

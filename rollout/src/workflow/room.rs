@@ -1,0 +1,73 @@
+//! Room in a context: whether what a seat would read and say next still fits, from the counts of what it said before.
+
+use super::Event;
+
+/// Tokens that a chat template lays around a message, at the most.
+pub(crate) const AROUND: u64 = 16;
+
+/// Bytes of a text that make a token, at the least: so a text has no more tokens than [`tokens_of`] says.
+const BYTES_OF_TOKEN: usize = 1;
+
+/// A bound on the tokens of a seat's turn: its prompt and what it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Tokens in all. 0: they are not watched.
+    pub(crate) most: u32,
+    /// Tokens that the last turn is to have.
+    pub(crate) reserve: u32,
+}
+
+impl Room {
+    /// Whether `used` tokens are within the bound.
+    pub(crate) fn holds(self, used: u64) -> bool {
+        self.most == 0 || used <= u64::from(self.most)
+    }
+
+    /// Whether a last turn on a prompt of `used` tokens has what it is to have.
+    pub(crate) fn is_left(self, used: u64) -> bool {
+        self.holds(used.saturating_add(u64::from(self.reserve)))
+    }
+
+    /// Tokens that may be said on a prompt of `used` tokens. `None`: nobody watches.
+    pub(crate) fn rest(self, used: u64) -> Option<u32> {
+        let rest = u64::from(self.most).saturating_sub(used);
+        (self.most > 0).then(|| u32::try_from(rest).unwrap_or(u32::MAX))
+    }
+}
+
+/// Tokens of the prompt of a seat's next turn, if since `last` it is told `new` tokens in so many messages.
+pub(crate) fn prompt_after(last: &Event, new: u64, messages: u64) -> u64 {
+    u64::from(last.prompt) + u64::from(last.tokens) + new + AROUND * messages
+}
+
+/// As [`prompt_after`] one message, for a seat that may not have spoken yet.
+pub(crate) fn prompt_of(last: Option<&Event>, new: u64) -> u64 {
+    last.map_or(new + AROUND, |last| prompt_after(last, new, 1))
+}
+
+/// Tokens of a text, at the most.
+pub(crate) fn tokens_of(text: &str) -> u64 {
+    (text.len() / BYTES_OF_TOKEN) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::event;
+    use super::*;
+
+    #[test]
+    fn what_is_used_and_kept_is_within_the_bound() {
+        let room = Room { most: 100, reserve: 30 };
+        assert!(room.holds(100) && !room.holds(101));
+        assert!(room.is_left(70) && !room.is_left(71) && !room.is_left(u64::MAX));
+        assert_eq!((room.rest(70), room.rest(101)), (Some(30), Some(0)));
+        let open = Room { most: 0, reserve: 30 };
+        assert!(open.is_left(u64::MAX));
+        assert_eq!(open.rest(5), None);
+        // A prompt of 5, 7 sampled.
+        let last = event("solver", 0, "x");
+        assert_eq!(prompt_after(&last, 20, 2), 5 + 7 + 20 + 32);
+        assert_eq!((prompt_of(Some(&last), 20), prompt_of(None, 20)), (48, 36));
+        assert_eq!(tokens_of("é!"), 3);
+    }
+}

@@ -1,0 +1,430 @@
+//! Lengths and credit over any workflow: parts beside those that it gives itself.
+//!
+//! | part | who has it | weight |
+//! |---|---|---|
+//! | `overlong`, `length` | roles of `[workflow.shaping]` | 1 |
+//! | `own` | roles of `[workflow.credit]`: what the workflow's own parts come to | 0 |
+//! | `credit` | the same: what the operator makes of it, in the place of the workflow's own parts | 1 |
+//!
+//! Operators act on the workflow's own parts, so that nobody pays for the length of what a partner said. What is compared over a group
+//! (`length_penalty`) is added where the group is assembled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use configs::{CreditConfig, Problem, ShapingConfig, WorkflowConfig};
+
+use super::part_weights::{self, Weights};
+use super::program::{Program, Question};
+use super::tools::ToolProgram;
+use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use crate::grade::Grader;
+use crate::{credit_operator, shaping};
+
+const OVERLONG: &str = "overlong";
+const LENGTH: &str = "length";
+const OWN: &str = "own";
+const CREDIT: &str = "credit";
+/// The part that says whether a seat's own answer is right.
+pub(crate) const CORRECT: &str = "correct";
+/// The part that a comparison within the group gives.
+pub(crate) const LENGTH_PENALTY: &str = "length_penalty";
+
+struct Shaped {
+    inner: Arc<dyn Workflow>,
+    shaping: BTreeMap<RoleName, ShapingConfig>,
+    /// Without `own`, which changes nothing.
+    credit: BTreeMap<RoleName, CreditConfig>,
+    /// Of the workflow's own parts.
+    weights: Weights,
+}
+
+/// `workflow` with what the configuration asks for, itself if that is nothing.
+pub(super) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+    if config.shaping.is_empty() && config.credit.is_empty() {
+        return Ok(workflow);
+    }
+    let specs = workflow.roles();
+    let shaped = Shaped {
+        weights: part_weights::given(config, &specs),
+        shaping: config.shaping.clone(),
+        credit: operators(config)
+            .map(|(role, operator)| (role.clone(), operator.clone()))
+            .collect(),
+        inner: workflow,
+    };
+    let mut problems = shaped.clashes(&specs);
+    problems.extend(shaped.unfair(config, &specs));
+    if problems.is_empty() {
+        Ok(Arc::new(shaped))
+    } else {
+        Err(problems)
+    }
+}
+
+/// Operators that change something.
+fn operators(config: &WorkflowConfig) -> impl Iterator<Item = (&RoleName, &CreditConfig)> {
+    config
+        .credit
+        .iter()
+        .filter(|(_, operator)| **operator != CreditConfig::Own)
+}
+
+/// The weights by which a run counts: where a role has an operator, its own parts count by that alone.
+pub(crate) fn counted(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
+    let mut counted = part_weights::given(config, specs);
+    for (role, _) in operators(config) {
+        let shaping = config.shaping.get(role);
+        let stays = |name: &str| match name {
+            CREDIT => true,
+            OVERLONG => shaping.is_some_and(|shaping| shaping.overlong.is_some()),
+            LENGTH => shaping.is_some_and(|shaping| shaping.length.is_some()),
+            _ => false,
+        };
+        for (name, weight) in counted.entry(role.clone()).or_default() {
+            if !stays(name) {
+                *weight = 0.0;
+            }
+        }
+    }
+    for (role, shaping) in &config.shaping {
+        if let Some(weight) = shaping.length_penalty {
+            counted
+                .entry(role.clone())
+                .or_default()
+                .insert(LENGTH_PENALTY.into(), weight);
+        }
+    }
+    counted
+}
+
+fn problem(path: String, message: String) -> Problem {
+    Problem { path, message }
+}
+
+impl Shaped {
+    /// Names and weights of the parts that a role has beside the workflow's own, in their order.
+    fn added(&self, role: &RoleName) -> Vec<(&'static str, f64)> {
+        let shaping = self.shaping.get(role);
+        let has = |on: bool, name, weight| on.then_some((name, weight));
+        let credit = self.credit.contains_key(role);
+        [
+            has(shaping.is_some_and(|shaping| shaping.overlong.is_some()), OVERLONG, 1.0),
+            has(shaping.is_some_and(|shaping| shaping.length.is_some()), LENGTH, 1.0),
+            has(credit, OWN, 0.0),
+            has(credit, CREDIT, 1.0),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+
+    /// Roles that the workflow does not have or that earn nothing, and names of parts that it gives already.
+    fn clashes(&self, specs: &[RoleSpec]) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        let shaped = self.shaping.keys().map(|role| ("shaping", role));
+        for (table, role) in shaped.chain(self.credit.keys().map(|role| ("credit", role))) {
+            let path = format!("workflow.{table}.{role}");
+            let spec = specs.iter().find(|spec| spec.name == *role);
+            let Some(spec) = spec.filter(|spec| !spec.parts.is_empty()) else {
+                problems.push(problem(
+                    path,
+                    "this role earns nothing in this workflow: leave it out".into(),
+                ));
+                continue;
+            };
+            let penalty = self.shaping.get(role).and_then(|shaping| shaping.length_penalty);
+            let mut names: Vec<&str> = self.added(role).into_iter().map(|(name, _)| name).collect();
+            names.extend(penalty.map(|_| LENGTH_PENALTY));
+            let judged = self.inner.kind() != "adversarial" || spec.parts.iter().any(|(name, _)| *name == CORRECT);
+            if penalty.is_some() && !judged {
+                let message = format!(
+                    "compares the lengths of right answers, and {role} has none: `success` is its opponent's; leave it out"
+                );
+                problems.push(problem(format!("{path}.length_penalty"), message));
+            }
+            if let Some((name, _)) = spec.parts.iter().find(|(name, _)| names.contains(name)) {
+                let message =
+                    format!("{role} earns a part {name} already: give that one a weight under workflow.reward");
+                problems.push(problem(path, message));
+            }
+        }
+        problems
+    }
+
+    fn unfair(&self, config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
+        let of = |name: &str| self.weights.iter().find(|(role, _)| role.as_str() == name);
+        let weight = |name: &str, part: &str| of(name).and_then(|(_, parts)| parts.get(part)).copied().unwrap_or(0.0);
+        let mut problems = Vec::new();
+        for (role, operator) in &self.credit {
+            let path = format!("workflow.credit.{role}");
+            if let CreditConfig::Difference(other) = operator
+                && (other == role || !specs.iter().any(|spec| spec.name == *other && !spec.parts.is_empty()))
+            {
+                let message = format!("{other} is no other role that earns something in this workflow");
+                problems.push(problem(path, message));
+            } else if let Some(why) = credit_operator::refusal(config, role, operator, weight) {
+                problems.push(problem(path, why));
+            }
+        }
+        problems
+    }
+
+    /// The mean total of each role that earned something.
+    fn totals(&self, seats: &[SeatReward]) -> BTreeMap<RoleName, f64> {
+        let mut sums: BTreeMap<RoleName, (f64, f64)> = BTreeMap::new();
+        for seat in seats.iter().filter(|seat| !seat.parts.is_empty()) {
+            let (sum, count) = sums.entry(seat.role.clone()).or_default();
+            *sum += part_weights::total(&self.weights, seat);
+            *count += 1.0;
+        }
+        sums.into_iter()
+            .map(|(role, (sum, count))| (role, sum / count))
+            .collect()
+    }
+
+    fn shape(&self, mut outcome: Outcome, events: &[Event]) -> Outcome {
+        let totals = self.totals(&outcome.rewards);
+        // A seat without any part has no reward, and none is made for it.
+        for seat in outcome.rewards.iter_mut().filter(|seat| !seat.parts.is_empty()) {
+            let own = part_weights::total(&self.weights, seat);
+            let mut more: Vec<(&'static str, f64)> = Vec::new();
+            if let Some(rules) = self.shaping.get(&seat.role) {
+                let tokens = sampled(events, &seat.role, seat.seat);
+                more.extend(rules.overlong.map(|rule| (OVERLONG, shaping::overlong(tokens, &rule))));
+                more.extend(rules.length.map(|rule| (LENGTH, shaping::length(tokens, &rule))));
+            }
+            if let Some(operator) = self.credit.get(&seat.role) {
+                let credit = credit_operator::credited(operator, &seat.role, own, &totals);
+                more.extend([(OWN, own), (CREDIT, credit)]);
+            }
+            let part = |(name, value): (&'static str, f64)| Part {
+                name,
+                value: value as f32,
+            };
+            seat.parts.extend(more.into_iter().map(part));
+        }
+        outcome
+    }
+}
+
+/// Tokens that a seat sampled, over all its turns. The first event of a turn counts.
+fn sampled(events: &[Event], role: &RoleName, seat: u16) -> u64 {
+    let mut turns = BTreeSet::new();
+    events
+        .iter()
+        .filter(|event| event.role == *role && event.seat == seat)
+        .filter(|event| turns.insert(event.turn))
+        .map(|event| u64::from(event.tokens))
+        .sum()
+}
+
+impl Workflow for Shaped {
+    fn kind(&self) -> &'static str {
+        self.inner.kind()
+    }
+
+    fn roles(&self) -> Vec<RoleSpec> {
+        let mut specs = self.inner.roles();
+        for spec in &mut specs {
+            let added = self.added(&spec.name);
+            spec.parts.extend(added);
+        }
+        specs
+    }
+
+    fn check_task(&self, task: &Task) -> Result<(), String> {
+        self.inner.check_task(task)
+    }
+
+    fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step {
+        match self.inner.step(task, seed, events) {
+            Step::Done(outcome) => Step::Done(self.shape(outcome, events)),
+            other => other,
+        }
+    }
+
+    fn most_turns(&self) -> Option<usize> {
+        self.inner.most_turns()
+    }
+
+    fn answer(&self, task: &Task, events: &[Event]) -> Option<(Grader, String)> {
+        self.inner.answer(task, events)
+    }
+
+    fn programs(&self) -> Vec<Program> {
+        self.inner.programs()
+    }
+
+    fn tools(&self) -> Vec<ToolProgram> {
+        self.inner.tools()
+    }
+
+    fn check_answer(&self, question: &Question, answer: &str) -> Result<(), String> {
+        self.inner.check_answer(question, answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::build;
+    use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
+    use super::*;
+    use proptest::prelude::*;
+
+    const SOLVE: [&str; 3] = ["solver", "verifier", "retry"];
+
+    fn role(name: &str) -> RoleName {
+        RoleName::new(name).unwrap()
+    }
+
+    fn solve_verify(shaping: &str, credit: &str) -> WorkflowConfig {
+        let mut config = config("solve-verify", &SOLVE, "prompts = \"short\"");
+        config.shaping = toml::from_str(shaping).unwrap();
+        config.credit = toml::from_str(credit).unwrap();
+        config
+    }
+
+    fn built(config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+        build(config, &graders("integer"), &BTreeMap::new())
+    }
+
+    /// s1 = 0, a right rejection, s2 = 1; the solver sampled 7 tokens, as all do here.
+    fn rescued(config: &WorkflowConfig) -> Vec<SeatReward> {
+        let events = [
+            event("solver", 0, "6"),
+            event("verifier", 0, "reject"),
+            event("retry", 0, "5"),
+        ];
+        match built(config).unwrap().step(&task("2+3=", 5.into()), 0, &events) {
+            Step::Done(outcome) => outcome.rewards,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn parts(seat: &SeatReward) -> Vec<(&'static str, f32)> {
+        seat.parts.iter().map(|part| (part.name, part.value)).collect()
+    }
+
+    #[test]
+    fn lengths_are_parts_beside_the_workflows_own() {
+        let config = solve_verify(
+            "solver = { overlong = { from = 6, to = 8, penalty = 2.0 }, length = { target = 14, weight = 0.5 } }",
+            "",
+        );
+        let rewards = rescued(&config);
+        // n = 7: -(7 - 6) / (8 - 6) x 2; -0.5 x 7 / 14.
+        assert_eq!(
+            parts(&rewards[0]),
+            [("correct", 0.0), ("overlong", -1.0), ("length", -0.25)]
+        );
+        assert_eq!(parts(&rewards[1]), [("verdict", 1.0), ("gain", 1.0)]);
+        let counted = counted(&config, &built(&config).unwrap().roles());
+        assert_eq!(part_weights::total(&counted, &rewards[0]), -1.25);
+    }
+
+    #[test]
+    fn an_operator_stands_in_the_place_of_the_workflows_parts() {
+        let mut config = solve_verify(
+            "retry = { overlong = { from = 1, to = 2 } }",
+            "solver = \"shared\"\nverifier = \"own\"\nretry = { difference = \"solver\" }",
+        );
+        assert_eq!(
+            problems(built(&config).map(|_| ())),
+            ["workflow.credit.solver"],
+            "gains count"
+        );
+        let no_gain = BTreeMap::from([("gain".to_owned(), 0.0)]);
+        config.reward = BTreeMap::from(["verifier", "retry"].map(|name| (role(name), no_gain.clone())));
+        let rewards = rescued(&config);
+        // Totals: solver 0, verifier 1, retry 1.
+        let mean = (2.0f64 / 3.0) as f32;
+        assert_eq!(parts(&rewards[0]), [("correct", 0.0), ("own", 0.0), ("credit", mean)]);
+        assert_eq!(parts(&rewards[1]), [("verdict", 1.0), ("gain", 1.0)]);
+        let retry = [
+            ("correct", 1.0),
+            ("gain", 1.0),
+            ("overlong", -1.0),
+            ("own", 1.0),
+            ("credit", 1.0),
+        ];
+        assert_eq!(parts(&rewards[2]), retry);
+        let counted = counted(&config, &built(&config).unwrap().roles());
+        let totals: Vec<f64> = rewards.iter().map(|seat| part_weights::total(&counted, seat)).collect();
+        // The retry: 1 - 0 for its answer, less 1 for its length.
+        assert_eq!(totals, [f64::from(mean), 1.0, 0.0]);
+    }
+
+    #[test]
+    fn what_clashes_or_would_be_unfair_is_named() {
+        let found = |config: &WorkflowConfig| problems(built(config).map(|_| ()));
+        let unfair = solve_verify(
+            "",
+            "solver = { difference = \"verifier\" }\nretry = { difference = \"retry\" }",
+        );
+        assert_eq!(found(&unfair), ["workflow.credit.retry", "workflow.credit.solver"]);
+        let mut signal = config("signal", &["speaker", "listener"], "");
+        let length = "speaker = { length = { target = 3, weight = 1.0 } }\nsomeone = { length_penalty = 1.0 }";
+        signal.shaping = toml::from_str(length).unwrap();
+        signal.credit = BTreeMap::from([(role("listener"), CreditConfig::Shared)]);
+        assert_eq!(found(&signal), ["workflow.shaping.someone", "workflow.shaping.speaker"]);
+    }
+
+    #[test]
+    fn who_has_no_right_answer_is_not_compared_by_length() {
+        let mut game = config("adversarial", &["proposer", "solver"], "");
+        game.shaping =
+            toml::from_str("proposer = { length_penalty = 1.0 }\nsolver = { length_penalty = 1.0 }").unwrap();
+        let found = problems(built(&game).map(|_| ()));
+        assert_eq!(found, ["workflow.shaping.proposer.length_penalty"]);
+    }
+
+    #[test]
+    fn a_part_of_the_workflow_that_is_called_length_counts_by_the_operator_alone() {
+        let mut signal = config("signal", &["speaker", "listener"], "lambda = 0.5");
+        signal.credit = BTreeMap::from([(role("speaker"), CreditConfig::Shared)]);
+        let counted = counted(&signal, &built(&signal).unwrap().roles());
+        let weight = |part: &str| counted[&role("speaker")][part];
+        assert_eq!(["success", "length", "own", "credit"].map(weight), [0.0, 0.0, 0.0, 1.0]);
+        assert_eq!(counted[&role("listener")]["success"], 1.0);
+    }
+
+    #[test]
+    fn a_seat_without_a_reward_gets_none() {
+        let config = solve_verify(
+            "solver = { length = { target = 1, weight = 1.0 } }",
+            "solver = \"shared\"",
+        );
+        let workflow = Shaped {
+            inner: built(&solve_verify("", "")).unwrap(),
+            shaping: config.shaping.clone(),
+            credit: config.credit.clone(),
+            weights: Weights::new(),
+        };
+        let seat = |name: &str, parts| SeatReward {
+            role: role(name),
+            seat: 0,
+            subkey: String::new(),
+            target: None,
+            parts,
+        };
+        let outcome = Outcome {
+            rewards: vec![seat("solver", Vec::new())],
+            metrics: Vec::new(),
+        };
+        assert!(workflow.shape(outcome, &[]).rewards[0].parts.is_empty());
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_of_events_is_answered(events in any_events()) {
+            let config = solve_verify(
+                "solver = { length = { target = 5, weight = 1.0 } }\nretry = { overlong = { from = 1, to = 9 } }",
+                "retry = \"shared\"",
+            );
+            check_total(built(&config).unwrap().as_ref(), &task("2+3=", 5.into()), &events)?;
+        }
+    }
+}

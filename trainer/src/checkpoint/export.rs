@@ -1,0 +1,196 @@
+//! A policy as a folder that others load: a model in Hugging Face's form or an adapter in PEFT's, without what only training needs.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+
+use configs::Dtype;
+use serde_json::json;
+use tch::Device;
+
+use super::error::CheckpointError;
+use super::folder::{sync_folder, write_synced};
+use super::tokenizer;
+use crate::model::{ModelError, ModelShape, Weights, peft};
+
+const GENERATION: &str = "generation_config.json";
+/// What every export has and nothing else: where it came from. Written last.
+pub const EXPORT: &str = "dyad_export.json";
+
+/// What is exported.
+pub struct Export<'a> {
+    /// Folder of the whole model, or of the base of `adapter`.
+    pub model: &'a Path,
+    pub adapter: Option<&'a Weights>,
+    /// Base and adapter in one, as a whole model. Nothing else for a policy without an adapter.
+    pub merged: bool,
+    /// Folder of the tokenizer's files.
+    pub tokenizer: &'a Path,
+    /// Of the weights as they are written; they are read and merged in f32.
+    pub dtype: Dtype,
+    /// Where the weights came from, for [`EXPORT`]: a JSON object of the caller's.
+    pub provenance: serde_json::Value,
+}
+
+/// What was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exported {
+    /// Whether it is an adapter, which needs its base.
+    pub adapter: bool,
+    /// A tied base became a model with a head of its own.
+    pub untied: bool,
+    pub parameters: usize,
+    /// In the order of their names.
+    pub files: Vec<String>,
+}
+
+/// Why nothing was exported.
+#[derive(Debug, thiserror::Error)]
+pub enum ExportError {
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Files(#[from] CheckpointError),
+    #[error("{} has no name to write a folder under: name a folder that may be made", .0.display())]
+    NoName(PathBuf),
+}
+
+/// Writes the folder `out`, whole or not at all: its files are synced in a hidden folder beside it, which is then renamed. An empty
+/// folder is replaced, one with content only with `replace`: whether it may be is for the caller to judge.
+///
+/// # Errors
+/// [`ExportError`]; `out` is as it was, or under the name that the error has.
+pub fn export(what: &Export<'_>, out: &Path, replace: bool) -> Result<Exported, ExportError> {
+    let hidden = beside(out, "new")?;
+    let above = parent(out);
+    fs::create_dir_all(above).map_err(CheckpointError::io("making", above))?;
+    make(&hidden)?;
+    let written = fill(what, &hidden).and_then(|exported| put(&hidden, out, replace).map(|()| exported));
+    if written.is_err() {
+        // What cannot be removed either is hidden.
+        let _ = fs::remove_dir_all(&hidden);
+    }
+    written
+}
+
+/// A hidden name beside `out` that nobody else has.
+fn beside(out: &Path, suffix: &str) -> Result<PathBuf, ExportError> {
+    let name = out.file_name().ok_or_else(|| ExportError::NoName(out.to_owned()))?;
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    let random = RandomState::new().hash_one(std::process::id());
+    hidden.push(format!(".{suffix}-{random:016x}"));
+    Ok(out.with_file_name(hidden))
+}
+
+/// Makes a folder that is not there yet: what another export left in it would be part of this one.
+fn make(hidden: &Path) -> Result<(), CheckpointError> {
+    fs::create_dir(hidden).map_err(CheckpointError::io("making", hidden))
+}
+
+fn fill(what: &Export<'_>, folder: &Path) -> Result<Exported, ExportError> {
+    let base = ModelShape::load(what.model)?;
+    let (shape, parameters) = match what.adapter {
+        Some(adapter) if !what.merged => {
+            // Whoever loads it stands elsewhere.
+            let base_name = what.model.canonicalize().unwrap_or_else(|_| what.model.to_owned());
+            let written = adapter.copied_to(Device::Cpu, what.dtype)?;
+            peft::save(folder, &written, &base_name.display().to_string())?;
+            (base.clone(), adapter.layout().numel())
+        }
+        adapter => {
+            let (shape, mut weights) = whole(&base, what.model, adapter)?;
+            if what.dtype != Dtype::F32 {
+                weights = weights.copied_to(Device::Cpu, what.dtype)?;
+            }
+            weights.save(&shape, folder)?;
+            (shape, weights.layout().numel())
+        }
+    };
+    for name in tokenizer::files(what.tokenizer) {
+        let target = folder.join(name);
+        tokenizer::copy(what.tokenizer, name, &target)?;
+        File::open(&target)
+            .and_then(|file| file.sync_all())
+            .map_err(CheckpointError::io("syncing", &target))?;
+    }
+    let adapter = what.adapter.is_some() && !what.merged;
+    let generation = folder.join(GENERATION);
+    if !adapter && !generation.exists() {
+        let text = format!("{:#}\n", generation_config(&shape));
+        write_synced(&generation, text.as_bytes())?;
+    }
+    let provenance = format!("{:#}\n", what.provenance);
+    write_synced(&folder.join(EXPORT), provenance.as_bytes())?;
+    sync_folder(folder)?;
+    Ok(Exported {
+        adapter,
+        untied: base.tied && !shape.tied,
+        parameters,
+        files: names(folder)?,
+    })
+}
+
+/// The whole model in f32.
+fn whole(base: &ModelShape, folder: &Path, adapter: Option<&Weights>) -> Result<(ModelShape, Weights), ModelError> {
+    let weights = Weights::load(base, folder)?;
+    match adapter {
+        Some(adapter) => peft::merged(base, &weights, adapter),
+        None => Ok((base.clone(), weights)),
+    }
+}
+
+/// The ids that end and fill a text, as transformers' `GenerationConfig` has them.
+fn generation_config(shape: &ModelShape) -> serde_json::Value {
+    json!({"bos_token_id": shape.bos, "eos_token_id": shape.eos, "pad_token_id": shape.pad})
+}
+
+fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
+    let read = || -> std::io::Result<Vec<String>> {
+        let names = fs::read_dir(folder)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.collect()
+    };
+    let mut names = read().map_err(CheckpointError::io("listing", folder))?;
+    names.sort();
+    Ok(names)
+}
+
+/// Gives the folder its name. With `replace`, a folder that has it goes aside first and is removed last.
+fn put(hidden: &Path, out: &Path, replace: bool) -> Result<(), ExportError> {
+    let old = if replace && out.is_dir() {
+        let old = beside(out, "old")?;
+        fs::rename(out, &old).map_err(CheckpointError::io("moving aside", out))?;
+        Some(old)
+    } else {
+        None
+    };
+    // It takes the place of nothing and of an empty folder, and fails where there is content.
+    if let Err(error) = fs::rename(hidden, out) {
+        if let Some(old) = &old {
+            fs::rename(old, out).map_err(CheckpointError::io("moving back", old))?;
+        }
+        return Err(CheckpointError::io("naming", out)(error).into());
+    }
+    // The export is there whatever happens from here on.
+    if let Err(error) = sync_folder(parent(out)) {
+        tracing::warn!(%error, "the export is whole, and its name may not outlive a crash of the machine");
+    }
+    if let Some(old) = &old
+        && let Err(error) = fs::remove_dir_all(old)
+    {
+        tracing::warn!(%error, path = %old.display(), "what was there before could not be removed: remove it yourself");
+    }
+    Ok(())
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+#[cfg(test)]
+#[path = "export_tests.rs"]
+mod tests;

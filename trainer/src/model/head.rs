@@ -1,0 +1,149 @@
+//! The output matrix and what an adapter adds to it, in f32 whatever the model is in.
+
+use tch::{Kind, Tensor};
+
+use super::delta::Delta;
+use super::error::Result;
+
+/// The output matrix, and what an adapter adds to it.
+#[derive(Debug)]
+pub(super) struct Head {
+    pub(super) matrix: Tensor,
+    pub(super) delta: Option<Delta>,
+    /// The matrix is a base's, which nobody changes.
+    frozen: bool,
+    /// The head in f32, where the model is not: logits and what follows them are computed in f32 always.
+    pub(super) wide: Option<WideHead>,
+}
+
+#[derive(Debug)]
+pub(super) struct WideHead {
+    matrix: Tensor,
+    delta: Option<Delta>,
+}
+
+impl Head {
+    /// `before`: a head whose f32 copy is taken over, if it is of this very matrix and that is frozen.
+    pub(super) fn new(matrix: Tensor, delta: Option<Delta>, frozen: bool, before: Option<&Self>) -> Result<Self> {
+        let mut head = Self {
+            matrix,
+            delta,
+            frozen,
+            wide: None,
+        };
+        if let Some(matrix) = before.and_then(|before| before.wide_of(&head)) {
+            head.wide = Some(WideHead { matrix, delta: None });
+        }
+        head.follow()?;
+        Ok(head)
+    }
+
+    /// The f32 copy, if it is that of another head's matrix too; both share its memory.
+    fn wide_of(&self, other: &Self) -> Option<Tensor> {
+        let same = self.matrix.data_ptr() == other.matrix.data_ptr() && self.matrix.size() == other.matrix.size();
+        let wide = self.wide.as_ref().filter(|_| same && self.frozen && other.frozen)?;
+        Some(wide.matrix.shallow_clone())
+    }
+
+    /// Copies in f32 of what is of another kind.
+    pub(super) fn follow(&mut self) -> Result<()> {
+        if self.matrix.kind() == Kind::Float {
+            return Ok(());
+        }
+        let matrix = self.matrix.f_detach()?;
+        let delta = self
+            .delta
+            .as_ref()
+            .map(|delta| delta.to_kind(Kind::Float))
+            .transpose()?;
+        if let Some(wide) = &mut self.wide {
+            // It is large, and goes on where it lies.
+            if !self.frozen {
+                wide.matrix.f_copy_(&matrix)?;
+            }
+            wide.delta = delta;
+        } else {
+            let matrix = matrix.f_to_kind(Kind::Float)?;
+            self.wide = Some(WideHead { matrix, delta });
+        }
+        Ok(())
+    }
+
+    pub(super) fn matrix(&self) -> &Tensor {
+        self.wide.as_ref().map_or(&self.matrix, |wide| &wide.matrix)
+    }
+
+    pub(super) fn delta(&self) -> Option<&Delta> {
+        self.wide
+            .as_ref()
+            .map_or(self.delta.as_ref(), |wide| wide.delta.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::super::batch::RowBatch;
+    use super::super::decoder::{Decoder, Parts};
+    use super::super::lora::{LoraShape, Module};
+    use super::super::shape::tests::tiny;
+    use super::super::weights::{Init, Weights};
+    use super::*;
+
+    fn distance(a: &Tensor, b: &Tensor) -> f64 {
+        (a - b).abs().max().double_value(&[])
+    }
+
+    #[test]
+    fn adapters_of_a_narrow_base_share_the_wide_copy_of_its_head() {
+        let shape = tiny();
+        let weights = Weights::random(
+            &shape,
+            Init {
+                embedding_std: 1.0,
+                matrix_std: 0.2,
+            },
+            3,
+        )
+        .unwrap();
+        let lora = LoraShape {
+            rank: 2,
+            alpha: 4.0,
+            targets: Module::ALL.into_iter().collect(),
+        };
+        let narrow = |weights: &Weights| weights.copied(Device::Cpu, Kind::BFloat16).unwrap();
+        let base = narrow(&weights);
+        let adapter = |by: f64| {
+            let adapter = Weights::adapter(&shape, &lora, 5).unwrap();
+            let _ = adapter.flat().shallow_clone().f_add_scalar_(by).unwrap();
+            narrow(&adapter)
+        };
+        let (first, second) = (adapter(0.01), adapter(0.02));
+        let over = |base, adapter| Parts::over(Some(base), adapter);
+        let mut decoder = Decoder::new(&shape, over(&base, &first)).unwrap();
+        decoder.follow().unwrap();
+        let next = decoder.rebound(over(&base, &second)).unwrap();
+        let place = |decoder: &Decoder| decoder.head_weight().data_ptr();
+        assert_eq!(place(&next), place(&decoder));
+        let batch = RowBatch::sharing(&shape, &[vec![3u32, 9, 22]], Device::Cpu, Kind::BFloat16).unwrap();
+        let _guard = tch::no_grad_guard();
+        let logits = |decoder: &Decoder| decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap();
+        let anew = Decoder::new(&shape, over(&base, &second)).unwrap();
+        assert_eq!(
+            distance(&logits(&next), &logits(&anew)),
+            0.0,
+            "with an adapter of its own"
+        );
+        assert_ne!(distance(&logits(&next), &logits(&decoder)), 0.0);
+        let other = narrow(&weights);
+        assert_ne!(place(&decoder.rebound(over(&other, &second)).unwrap()), place(&decoder));
+        // A whole model moves: its copy is its own and follows.
+        let mut whole = Decoder::new(&shape, &base).unwrap();
+        assert_ne!(place(&whole.rebound(&base).unwrap()), place(&whole));
+        let _ = base.view("lm_head.weight").unwrap().f_add_scalar_(1.0).unwrap();
+        whole.follow().unwrap();
+        let again = Decoder::new(&shape, &base).unwrap();
+        assert_eq!(distance(whole.head_weight(), again.head_weight()), 0.0);
+    }
+}

@@ -1,0 +1,118 @@
+//! Generations with the weights as they are, between two commands: a look at the policy, not a rollout.
+
+use std::sync::Arc;
+
+use broker::ids::RequestId;
+use broker::protocol::train::{Drawn, SampleParams, TrainReply};
+use configs::Swap;
+
+use super::error::Refusal;
+use super::trainer::{Stop, Trainer};
+use crate::engine::{Engine, EngineError, EngineOptions, Finished, GenRequest, RequestFault};
+use crate::model::ModelShape;
+use crate::sampling::SamplingParams;
+use crate::weights::Published;
+
+/// Few prompts at a time, each computed from its first token.
+const OPTIONS: EngineOptions = EngineOptions {
+    slots: 32,
+    prefill_tokens: 4096,
+    prefix_cache: 0,
+    swap: Swap::Drain,
+    deterministic: false,
+};
+
+impl Trainer {
+    /// An answer to each prompt, by an engine over a copy of the weights. A wave: its bits are a function of the command and the
+    /// weights.
+    pub(super) fn sample(&mut self, prompts: &[Vec<u32>], params: &SampleParams) -> Result<TrainReply, Stop> {
+        let failed = |error: EngineError| Stop::Failed(error.to_string());
+        judge(&self.shape, params)?;
+        let requests = requests(prompts, params);
+        answerable(&self.shape, &requests)?;
+        let answers = if requests.is_empty() {
+            Vec::new()
+        } else {
+            // Weights and cache are gone with the engine: training needs the memory.
+            let answers = self.engine().and_then(|mut engine| engine.run_wave(requests));
+            answers.map_err(failed)?
+        };
+        Ok(TrainReply::Samples {
+            version: self.version.filter(|_| self.published),
+            answers: answers.into_iter().map(drawn).collect(),
+        })
+    }
+
+    /// To be called where the weights change: they are no version's until they are published.
+    pub(super) fn weights_move(&mut self) {
+        self.published = false;
+    }
+
+    fn engine(&self) -> Result<Engine, EngineError> {
+        let copy = self.weights.copied_to(self.weights.device(), self.options.dtype)?;
+        let weights = Published::new(copy, self.version.unwrap_or_default());
+        let mut engine = match &self.base {
+            Some(base) => Engine::with_base(&self.shape, base.share(), weights, OPTIONS)?,
+            None => Engine::new(&self.shape, weights, OPTIONS)?,
+        };
+        engine.mark_on(self.pulse());
+        Ok(engine)
+    }
+}
+
+fn requests(prompts: &[Vec<u32>], params: &SampleParams) -> Vec<GenRequest> {
+    let stop_ids: Arc<[u32]> = params.stop_ids.as_slice().into();
+    let request = |(place, prompt): (u64, &Vec<u32>)| GenRequest {
+        id: RequestId(u128::from(place).to_le_bytes()),
+        prompt_ids: prompt.as_slice().into(),
+        max_new_tokens: params.max_new_tokens,
+        sampling: sampling(params),
+        stop_ids: Arc::clone(&stop_ids),
+        stop: None,
+        seed: params.seed.wrapping_add(place),
+        keep: false,
+        top: 0,
+    };
+    (0..).zip(prompts).map(request).collect()
+}
+
+fn sampling(params: &SampleParams) -> SamplingParams {
+    SamplingParams {
+        temperature: params.temperature,
+        top_p: params.top_p,
+        top_k: params.top_k,
+        min_p: params.min_p,
+    }
+}
+
+/// Refuses what no prompt can be answered with.
+fn judge(shape: &ModelShape, params: &SampleParams) -> Result<(), Refusal> {
+    let vocab = shape.vocab;
+    let unknown = params.stop_ids.iter().find(|id| **id as usize >= vocab);
+    let fault = if let Some(fault) = sampling(params).fault() {
+        Some(RequestFault::Sampling(fault))
+    } else if params.max_new_tokens == 0 {
+        Some(RequestFault::NothingToDo)
+    } else {
+        unknown.map(|token| RequestFault::BadToken { token: *token, vocab })
+    };
+    fault.map_or(Ok(()), |source| Err(Refusal::Sampling { source }))
+}
+
+/// Refuses the first prompt that can never be answered.
+fn answerable(shape: &ModelShape, requests: &[GenRequest]) -> Result<(), Refusal> {
+    for (place, request) in requests.iter().enumerate() {
+        request
+            .check(shape)
+            .map_err(|source| Refusal::Prompt { place, source })?;
+    }
+    Ok(())
+}
+
+fn drawn(finished: Finished) -> Drawn {
+    Drawn {
+        ids: finished.output_ids,
+        logprobs: finished.logprobs,
+        finish: finished.finish,
+    }
+}
