@@ -1,5 +1,6 @@
 //! The ledger for async code: one writer thread, and one commit for all calls that wait.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,6 +157,11 @@ impl LedgerHandle {
     /// [`Ledger::recorded_batches`]
     pub async fn recorded_batches(&self, after: u64) -> Result<Vec<RecordedBatch>, LedgerError> {
         self.call(move |ledger| ledger.recorded_batches(after)).await
+    }
+
+    /// [`Ledger::retraced`]
+    pub async fn retraced(&self) -> Result<BTreeMap<u32, u64>, LedgerError> {
+        self.call(|ledger| ledger.retraced()).await
     }
 
     /// [`Ledger::consumed`]

@@ -1,5 +1,7 @@
 //! What was done, read back: batches to replay, consumed sets, and payloads that nothing asks for any more.
 
+use std::collections::BTreeMap;
+
 use broker::ids::{Digest, GroupId, WeightVersion};
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -34,6 +36,28 @@ impl Ledger {
             });
         }
         Ok(batches)
+    }
+
+    /// For each lineage, the last of its batches that the newest lineage has too or, by [`Ledger::recorded_batches`], trains again
+    /// first: up to it the two have the same weights. Digests of batches are chained, so equal ones have equal histories.
+    pub fn retraced(&self) -> Result<BTreeMap<u32, u64>, LedgerError> {
+        set_chain(&self.connection, &self.cache.lineages.surviving())?;
+        let mut statement = self
+            .connection
+            .prepare_cached(
+                "WITH own AS (SELECT b.step, b.digest FROM batches b
+                              JOIN temp.chain c ON b.lineage = c.lineage AND b.step <= c.step),
+                      again AS (SELECT step, digest, max(lineage) FROM batches
+                                WHERE step > coalesce((SELECT max(step) FROM own), 0) GROUP BY step),
+                      history AS (SELECT step, digest FROM own UNION ALL SELECT step, digest FROM again)
+                 SELECT b.lineage, max(b.step) FROM batches b
+                 JOIN history h ON b.step = h.step AND b.digest = h.digest GROUP BY b.lineage",
+            )
+            .doing("read")?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get(0)?, unsigned(row.get(1)?))))
+            .doing("read")?;
+        rows.collect::<Result<_, _>>().doing("read")
     }
 
     fn verdicts_at(&self, lineage: u32, step: u64) -> Result<Vec<SampleVerdict>, LedgerError> {

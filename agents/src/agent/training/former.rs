@@ -1,7 +1,7 @@
 //! What is trained next: first the batches that a restart cut off, in their order, then what the ledger has ready.
 
 use std::borrow::Cow;
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
@@ -26,8 +26,8 @@ pub(super) struct Former {
     lineages: Lineages,
     /// Recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
-    /// The last step that was, or is to be, trained again.
-    replayed_to: u64,
+    /// For each lineage, the last of its steps whose weights are, or are about to be, this lineage's own.
+    retraced: BTreeMap<u32, u64>,
     /// Groups that refilling has discarded for the batch being formed, and the verdicts on their samples.
     discarded: HashSet<GroupId>,
     zero: Vec<BatchVerdict>,
@@ -65,7 +65,7 @@ impl Former {
             imitates: (settings.train.loss.kind == LossKind::CrossEntropy).then(imitates),
             lineages: Lineages::default(),
             replay: VecDeque::new(),
-            replayed_to: 0,
+            retraced: BTreeMap::new(),
             discarded: HashSet::new(),
             zero: Vec::new(),
         }
@@ -75,7 +75,7 @@ impl Former {
     pub(super) async fn resume(&mut self, ledger: &LedgerHandle, version: WeightVersion) -> anyhow::Result<()> {
         self.lineages = ledger.lineages().await?;
         self.replay = ledger.recorded_batches(version.step).await?.into();
-        self.replayed_to = self.replay.back().map_or(0, |batch| batch.step);
+        self.retraced = ledger.retraced().await?;
         if !self.replay.is_empty() {
             tracing::info!(batches = self.replay.len(), "training recorded batches again first");
         }
@@ -204,12 +204,12 @@ impl Former {
     }
 
     /// Trained again in the same order, the batches of a dead branch lead to its very weights: up to the last of them its
-    /// steps are ours.
+    /// steps are ours, whichever of our forerunners it was that trained them again.
     fn staleness(&self, step: u64, version: WeightVersion) -> u64 {
-        let known = self.lineages.position(version);
-        known.map_or(u64::MAX, |position| {
-            step.saturating_sub(position.max(version.step.min(self.replayed_to)))
-        })
+        let chain = self.lineages.chain(version).into_iter();
+        let retraced = chain.filter_map(|at| Some(at.step.min(*self.retraced.get(&at.lineage)?)));
+        let position = self.lineages.position(version).max(retraced.max());
+        position.map_or(u64::MAX, |position| step.saturating_sub(position))
     }
 }
 

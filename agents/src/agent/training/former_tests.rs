@@ -18,7 +18,7 @@ fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> Former {
         imitates: None,
         lineages: Lineages::default(),
         replay: VecDeque::new(),
-        replayed_to: 0,
+        retraced: BTreeMap::new(),
         discarded: HashSet::new(),
         zero: Vec::new(),
     }
@@ -142,6 +142,41 @@ async fn a_restart_trains_the_recorded_batches_first() {
         ledger.record_batch(again.lineage, step + 1, verdicts).await.unwrap();
     }
     assert_eq!(trained, [group(0), group(1), group(2), group(3)]);
+}
+
+/// A second lineage trains the batches of the first again and writes its checkpoint; a third begins there, with nothing to train
+/// again. What the first sampled is as young as if nothing had happened.
+#[tokio::test]
+async fn weights_that_a_forerunner_came_to_again_are_ours() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, first) = ledger(&folder, &[DIFFERENT; 4]).await;
+    let mut begin = first;
+    for _ in 0..2 {
+        let mut former = former(1, ZeroAdvantage::Keep);
+        former.resume(&ledger, begin).await.unwrap();
+        for step in 0..2 {
+            let at = WeightVersion { step, ..begin };
+            let (_, batch) = former.next(&ledger, at).await.unwrap().expect("a batch");
+            let verdicts = former.verdicts(&batch);
+            ledger.record_batch(begin.lineage, step + 1, verdicts).await.unwrap();
+        }
+        begin.lineage = ledger.begin_lineage(Some(begin)).await.unwrap();
+    }
+    let second = WeightVersion { step: 2, lineage: 2 };
+    let third = WeightVersion {
+        lineage: ledger.begin_lineage(Some(second)).await.unwrap(),
+        step: 2,
+    };
+    let mut former = former(1, ZeroAdvantage::Keep);
+    former.resume(&ledger, third).await.unwrap();
+    assert!(!former.replays());
+    for lineage in 1..=2 {
+        let of = |step| WeightVersion { lineage, step };
+        assert_eq!(former.staleness(2, of(2)), 0, "{lineage}");
+        assert_eq!(former.staleness(3, of(1)), 2, "{lineage}");
+    }
+    let beyond = WeightVersion { step: 3, ..first };
+    assert_eq!(former.staleness(3, beyond), 1, "weights that no batch is recorded for");
 }
 
 /// The trainer would refuse the row, and the agent stop for good: its batch is recorded by then.
