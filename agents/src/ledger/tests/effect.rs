@@ -87,14 +87,22 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
         [(2, 3), (1, 4)]
     );
     let retraced = [(one, 4), (two, 3)].into();
-    assert_eq!(ledger.retraced().unwrap(), retraced, "what is to be trained again counts");
+    assert_eq!(
+        ledger.retraced().unwrap(),
+        retraced,
+        "what is to be trained again counts"
+    );
     for batch in &replay {
         assert_eq!(ledger.payloads(&batch.groups()).unwrap().len(), 1);
         ledger.record_batch(three, batch.step, &batch.verdicts).unwrap();
     }
     let four = ledger.begin_lineage(Some(v(three, 4))).unwrap();
     let retraced = [(one, 4), (two, 3), (three, 4)].into();
-    assert_eq!(ledger.retraced().unwrap(), retraced, "nothing is left to train again for {four}");
+    assert_eq!(
+        ledger.retraced().unwrap(),
+        retraced,
+        "nothing is left to train again for {four}"
+    );
     let after = ledger.consumed(v(three, 4)).unwrap();
     assert_eq!(
         after.digest, before.digest,
