@@ -93,7 +93,7 @@ lint: setup ## formatting, clippy with warnings as errors, cargo-deny where inst
 
 # Python with the torch, transformers, peft and trl that the fixtures were made with.
 PARITY := trainer/fixtures/.venv/bin/python
-parity: build ## models, adapters, losses (TRL), AdamW and chat templates made anew by Python, compared with what is committed and with us (5 GB once)
+parity: build ## models, adapters, losses, AdamW, chat templates: made anew by transformers, peft and trl, and compared (Python, 5 GB once)
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "models and adapters" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity/models
 	$(phase) "loss and optimizer steps" "seconds" $(PARITY) trainer/fixtures/make.py target/parity
