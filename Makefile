@@ -97,8 +97,8 @@ parity: build ## models, adapters, losses, AdamW, chat templates: made anew by t
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "models and adapters" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity/models
 	$(phase) "loss and optimizer steps" "seconds" $(PARITY) trainer/fixtures/make.py target/parity
-	$(phase) "losses of TRL" "half a minute" $(PARITY) trainer/fixtures/losses.py target/parity/losses.json
-	$(phase) "chat templates, advantages" "half a minute" $(PARITY) rollout/golden/make.py target/parity/golden
+	$(phase) "losses and advantages of TRL" "half a minute" $(PARITY) trainer/fixtures/losses.py target/parity/losses.json
+	$(phase) "chat templates" "half a minute" $(PARITY) rollout/golden/make.py target/parity/golden
 	$(phase) "fixtures as committed" "a second" $(PARITY) trainer/fixtures/compare.py trainer/fixtures target/parity
 	$(phase) "golden files as committed" "a second" $(PARITY) trainer/fixtures/compare.py rollout/golden target/parity/golden
 	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
