@@ -91,12 +91,16 @@ lint: setup ## formatting, clippy with warnings as errors, cargo-deny where inst
 	$(phase) "clippy" "first time about 3 minutes, then seconds" cargo clippy --workspace --all-targets -- -D warnings
 	$(phase) "licences and advisories" "seconds" tests/setup/deny.sh
 
-# Python with the torch, transformers and peft that the fixtures were made with.
+# Python with the torch, transformers, peft and trl that the fixtures were made with.
 PARITY := trainer/fixtures/.venv/bin/python
-parity: build ## models, gradients and adapters against transformers and peft, fixtures made anew (Python, 5 GB once)
+parity: build ## models, adapters, losses, AdamW, chat templates: made anew by transformers, peft and trl, and compared (Python, 5 GB once)
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
-	$(phase) "fixtures" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity
-	$(phase) "fixtures as committed" "a second" $(PARITY) trainer/fixtures/compare.py trainer/fixtures/models target/parity
+	$(phase) "models and adapters" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity/models
+	$(phase) "loss and optimizer steps" "seconds" $(PARITY) trainer/fixtures/make.py target/parity
+	$(phase) "losses and advantages of TRL" "half a minute" $(PARITY) trainer/fixtures/losses.py target/parity/losses.json
+	$(phase) "chat templates" "half a minute" $(PARITY) rollout/golden/make.py target/parity/golden
+	$(phase) "fixtures as committed" "a second" $(PARITY) trainer/fixtures/compare.py trainer/fixtures target/parity
+	$(phase) "golden files as committed" "a second" $(PARITY) trainer/fixtures/compare.py rollout/golden target/parity/golden
 	$(phase) "parity" "first time about a minute, then seconds" env DYAD_PARITY_FIXTURES=$(CURDIR)/target/parity \
 		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test --workspace --lib parity $(ARGS)
 

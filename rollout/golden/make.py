@@ -1,7 +1,7 @@
 """Writes the golden renderings of chat templates: what transformers' apply_chat_template makes of templates/*.jinja.
 
     python -m venv venv && venv/bin/pip install transformers==5.23.0 jinja2==3.1.6
-    venv/bin/python rollout/golden/make.py
+    venv/bin/python rollout/golden/make.py [FOLDER]        # FOLDER instead of the one that this file is in
 
 The templates are ours, in the forms of three families. Each has one file of cases {name, messages, generation, text}, with
 `tools` and `args` (further variables) where there are any, and `error` in the place of `text` where the template refuses.
@@ -13,6 +13,7 @@ transformers.json has the ids of the two tokenizers that src/text/make.rs makes,
 import datetime
 import json
 import pathlib
+import sys
 import tempfile
 
 import jinja2
@@ -198,7 +199,9 @@ def tiny_cases():
 
 def write(name, cases):
     lines = [json.dumps(case, ensure_ascii=False) for case in cases]
-    (HERE / f"{name}.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text("[\n" + ",\n".join(lines) + "\n]\n")
 
 
 def main():

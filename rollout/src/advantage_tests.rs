@@ -55,6 +55,38 @@ fn by_hand() {
     close(&of_group(Advantage::Grpo, &group).values, &[z, -z, -z, z]);
 }
 
+/// What the trainers of TRL make of groups of rewards (`trainer/fixtures/losses.py`).
+#[derive(serde::Deserialize)]
+struct Theirs {
+    ours: Advantage,
+    rewards: Vec<Vec<f32>>,
+    values: Vec<Vec<f64>>,
+}
+
+/// With one seat per conversation; REINFORCE++'s baseline before its z-score.
+#[test]
+fn parity_with_trl() {
+    let whole: serde_json::Value = serde_json::from_str(include_str!("../../trainer/fixtures/losses.json")).unwrap();
+    let cases: Vec<Theirs> = serde_json::from_value(whole["advantages"].clone()).unwrap();
+    let kinds: Vec<Advantage> = cases.iter().map(|case| case.ours).collect();
+    assert_eq!(
+        kinds,
+        [Advantage::Grpo, Advantage::ReinforcePlusPlusBaseline, Advantage::Loo]
+    );
+    for case in &cases {
+        for (rewards, want) in case.rewards.iter().zip(&case.values) {
+            let group = solvers(rewards);
+            // TRL divides by std + 1e-4, the paper by std alone.
+            let other = match case.ours {
+                Advantage::Grpo => spread(case.ours, &group) / (spread(case.ours, &group) - 1e-6 + 1e-4),
+                _ => 1.0,
+            };
+            let got: Vec<f64> = of_group(case.ours, &group).values.iter().map(|a| a * other).collect();
+            close(&got, want);
+        }
+    }
+}
+
 #[test]
 fn siblings_are_averaged_and_never_compared() {
     // Conversation 0 has two seats with 1 and 3, conversation 1 has one with 5, conversation 2 two with 0 and 2.

@@ -160,7 +160,8 @@ pub enum Kl {
     K1,
     /// `d^2 / 2`: never negative, biased, and with the right gradient in expectation.
     K2,
-    /// `exp(d) - d - 1`: never negative and unbiased.
+    /// `exp(d) - d - 1`: never negative and unbiased. As a term of the loss its gradient is in expectation that of
+    /// KL(other || policy).
     K3,
 }
 

@@ -5,6 +5,7 @@ mod joint;
 mod learn;
 mod parity;
 mod parity_lora;
+mod parity_losses;
 mod parity_models;
 mod recompute;
 mod resume;

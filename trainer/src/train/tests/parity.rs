@@ -1,7 +1,7 @@
 //! Loss, gradients and optimizer steps equal those of PyTorch, on the fixtures that `fixtures/make.py` made.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use broker::protocol::train::{
     self, Loss, M2poMode, M2poScope, OptimStep, Span, Surrogate, TrainBatch, TrainCommand, TrainReply, Whose,
@@ -10,6 +10,7 @@ use safetensors::SafeTensors;
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
+use super::parity_models::fixtures;
 use super::{Trainer, TrainerClient, TrainerOptions, loss_of};
 use crate::model::{ModelShape, Weights};
 
@@ -92,7 +93,7 @@ struct Fixture {
 
 impl Fixture {
     fn read(variant: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(variant);
+        let folder = fixtures().join(variant);
         Self {
             case: serde_json::from_str(&std::fs::read_to_string(folder.join("case.json")).unwrap()).unwrap(),
             expected: std::fs::read(folder.join("expected.safetensors")).unwrap(),

@@ -111,11 +111,13 @@ impl Variant {
 }
 
 /// Where the fixtures are: those of the repository, or those that `make parity` has just made anew.
+pub(super) fn fixtures() -> PathBuf {
+    std::env::var_os("DYAD_PARITY_FIXTURES")
+        .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures"), PathBuf::from)
+}
+
 pub(super) fn root() -> PathBuf {
-    std::env::var_os("DYAD_PARITY_FIXTURES").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/models"),
-        PathBuf::from,
-    )
+    fixtures().join("models")
 }
 
 fn variants() -> Vec<Variant> {
