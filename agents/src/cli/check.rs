@@ -11,6 +11,7 @@ use rollout::workflow::tools::ToolProgram;
 
 use super::failure::Usage;
 use crate::clients::{self, Lack, Processes};
+use crate::models::Cache;
 use crate::participant;
 
 /// Check a configuration and print it with every default filled in
@@ -34,9 +35,20 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.quiet {
         println!("{}: good", args.config.display());
     } else {
-        print!("{}{}", stock(&config)?, toml::to_string_pretty(&config)?);
+        print!(
+            "{}{}{}",
+            models(&config),
+            stock(&config)?,
+            toml::to_string_pretty(&config)?
+        );
     }
     Ok(())
+}
+
+/// Where the models are, as comments. One that is not here is no mistake of the configuration: another machine may have it.
+fn models(config: &RunConfig) -> String {
+    let lines = crate::models::found(config, &Cache::of_environment());
+    lines.iter().map(|line| format!("# {line}\n")).collect()
 }
 
 /// How many tasks each source of the run has, as comments of the configuration that follows.
