@@ -22,7 +22,7 @@ fn cache() -> (tempfile::TempDir, Cache) {
         }
         put(&repository, commit, WEIGHTS, "weights");
     }
-    let cache = Cache(folder.path().to_owned());
+    let cache = Cache::at(folder.path().to_owned());
     (folder, cache)
 }
 
@@ -35,7 +35,7 @@ fn put(repository: &Path, commit: &str, name: &str, text: &str) {
 }
 
 fn at(cache: &Cache, name: &str) -> Result<PathBuf, String> {
-    cache.locate(Path::new(name)).map_err(|why| why.to_string())
+    locate_in(Path::new(name), cache).map_err(|why| why.to_string())
 }
 
 #[test]
@@ -106,28 +106,6 @@ fn a_download_that_was_broken_off_is_told() {
     assert_eq!(at(&cache, "Qwen/Qwen3-8B"), Ok(snapshot.clone()));
     std::fs::remove_file(snapshot.join("tokenizer.json")).unwrap();
     lacks("tokenizer.json");
-}
-
-#[test]
-fn the_cache_is_where_the_hubs_own_library_has_it() {
-    let by = |variables: &'static [(&'static str, &'static str)]| {
-        let found = move |name: &str| variables.iter().find(|(given, _)| *given == name);
-        Cache::by(move |name| Some(found(name)?.1.into())).0
-    };
-    let cases: [(&'static [(&'static str, &'static str)], &str); 6] = [
-        (&[("HOME", "/home/x")], "/home/x/.cache/huggingface/hub"),
-        (&[("HOME", "/home/x"), ("XDG_CACHE_HOME", "/c")], "/c/huggingface/hub"),
-        (
-            &[("HOME", "/home/x"), ("XDG_CACHE_HOME", "/c"), ("HF_HOME", "/h")],
-            "/h/hub",
-        ),
-        (&[("HOME", "/home/x"), ("HF_HOME", "~/hf")], "/home/x/hf/hub"),
-        (&[("HF_HOME", "/h"), ("HF_HUB_CACHE", "/hub")], "/hub"),
-        (&[("HF_HOME", "/h"), ("HF_HUB_CACHE", "")], "/h/hub"),
-    ];
-    for (variables, expected) in cases {
-        assert_eq!(by(variables), Path::new(expected), "{variables:?}");
-    }
 }
 
 #[test]
