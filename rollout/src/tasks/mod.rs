@@ -30,6 +30,7 @@ use broker::protocol::task::Task;
 use configs::{EvalConfig, TasksConfig};
 use serde::{Deserialize, Serialize};
 
+use crate::hub_cache::Cache;
 pub use arithmetic::{Arithmetic, Problem, Split};
 pub use curriculum::{PassRate, task_key};
 use lane::Lane;
