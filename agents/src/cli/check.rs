@@ -279,6 +279,30 @@ mod tests {
     }
 
     #[test]
+    fn tools_of_a_task_that_the_run_does_not_offer_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let tasks = folder.path().join("t.jsonl");
+        let source = format!("jsonl:{}\"\ntools = \"tools", tasks.display());
+        let text = CONFIG
+            .replace("generator:signal", &source)
+            .replace("kind = \"signal\"", "kind = \"solo\"")
+            .replace("speaker = \"a\", listener = \"b\"", "solver = \"a\"")
+            .replace("[agents.b]", "")
+            .replace("[defaults.", "[graders.correct]\nkind = \"integer\"\n[defaults.");
+        let check = |tools: &str| {
+            let row = format!("{{\"prompt\": \"1+1=\", \"label\": 2, \"tools\": {tools}}}\n");
+            std::fs::write(&tasks, row).unwrap();
+            check_text(&text)
+        };
+        check("[]").unwrap();
+        let error = render(&check("[\"search\"]").unwrap_err());
+        assert!(
+            error.contains("tasks.source: ") && error.contains("its tools name \"search\""),
+            "{error}"
+        );
+    }
+
+    #[test]
     fn data_sets_of_the_hub_that_are_not_here_are_told_and_are_no_mistake() {
         let text = include_str!("../../../configs/actor-verifier-astraflow.toml");
         let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
