@@ -134,7 +134,7 @@ fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64>
 
 fn shape(model: &ModelConfig) -> Option<ModelShape> {
     match model {
-        ModelConfig::Path(path) => ModelShape::load(models::locate(path).ok()?).ok(),
+        ModelConfig::Path(path) => ModelShape::load(&models::locate(path).ok()?).ok(),
         ModelConfig::Random(random) => {
             let words = match &random.tokenizer {
                 TokenizerConfig::Bytes => 256,
