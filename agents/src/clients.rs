@@ -8,6 +8,7 @@ use configs::{AgentConfig, AgentName, ByteSize, DeviceName, Dtype, ModelConfig, 
 use trainer::model::{Layout, ModelShape};
 
 use crate::agent::policy::lora_shape;
+use crate::models;
 
 /// Numbers kept for each trained one: the weights, their served copy, the gradient, and two moments of AdamW.
 const KEPT: u64 = 5;
@@ -133,7 +134,7 @@ fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64>
 
 fn shape(model: &ModelConfig) -> Option<ModelShape> {
     match model {
-        ModelConfig::Path(folder) => ModelShape::load(folder).ok(),
+        ModelConfig::Path(path) => ModelShape::load(&models::locate(path).ok()?).ok(),
         ModelConfig::Random(random) => {
             let words = match &random.tokenizer {
                 TokenizerConfig::Bytes => 256,

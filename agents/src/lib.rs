@@ -16,6 +16,7 @@ pub mod ids;
 pub mod ledger;
 pub mod logs;
 pub mod metrics;
+pub mod models;
 pub mod participant;
 pub mod pins;
 pub mod progress;

@@ -82,6 +82,19 @@ fn what_is_no_task_is_none_by_the_schema_either() {
             true,
         ),
         (&image("data:image/png;base64,iVBOR"), true),
+        (r#"{"prompt":"x","tools":[]}"#, true),
+        (r#"{"prompt":"x","tools":null}"#, true),
+        (
+            r#"{"prompt":"x","tools":["search",{"name":"visit"},{"name":"look","bind":{"corpus":"a","n":[1]}}]}"#,
+            true,
+        ),
+        (r#"{"prompt":"x","tools":"search"}"#, false),
+        (r#"{"prompt":"x","tools":[{"bind":{}}]}"#, false),
+        (
+            r#"{"prompt":"x","tools":[{"name":"search","kind":"process:x.py"}]}"#,
+            false,
+        ),
+        (r#"{"prompt":"x","tools":[{"name":"search","bind":["a"]}]}"#, false),
         (r"{}", false),
         (r#"["x"]"#, false),
         (r#"{"prompt":7}"#, false),
@@ -133,16 +146,24 @@ fn any_task() -> impl Strategy<Value = Value> {
     let role = prop_oneof![4 => Just(json!("user")), 1 => Just(json!("tools")), 1 => odd()];
     let message = (role, content).prop_map(|(role, content)| json!({"role": role, "content": content}));
     let prompt = prop_oneof![2 => text(), 4 => prop::collection::vec(message, 0..3).prop_map(Value::from), 1 => odd()];
+    let tool = prop_oneof![
+        3 => text(),
+        3 => Just(json!({"name": "search", "bind": {"corpus": 1}})),
+        1 => Just(json!({"name": "search", "kind": "http://x"})),
+        1 => odd(),
+    ];
+    let tools = prop::collection::vec(tool, 0..3).prop_map(Value::from);
     let field = |key: &'static str, value: BoxedStrategy<Value>| prop::option::of(value.prop_map(move |v| (key, v)));
     let fields = (
         prop::option::weighted(0.9, prompt.prop_map(|value| ("prompt", value))),
         field("id", prop_oneof![3 => text(), 1 => odd()].boxed()),
         field("label", prop_oneof![text(), odd()].boxed()),
         field("metadata", odd().boxed()),
+        field("tools", prop_oneof![3 => tools, 1 => odd()].boxed()),
         prop::option::weighted(0.1, Just(("more", json!(1)))),
     );
-    fields.prop_map(|(a, b, c, d, e)| {
-        let given = [a, b, c, d, e].into_iter().flatten();
+    fields.prop_map(|(a, b, c, d, e, f)| {
+        let given = [a, b, c, d, e, f].into_iter().flatten();
         given.map(|(key, value)| (key.to_owned(), value)).collect()
     })
 }

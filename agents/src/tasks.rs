@@ -89,9 +89,7 @@ pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'stati
         if let Some(mut source) = source.map_err(|error| (key, error))? {
             source
                 .check(|task| {
-                    workflow
-                        .check_task(task)
-                        .and_then(|()| crate::sight::check(config, task))
+                    rollout::workflow::check_task(workflow, task).and_then(|()| crate::sight::check(config, task))
                 })
                 .map_err(|error| (key, error))?;
         }

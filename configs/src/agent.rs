@@ -96,7 +96,7 @@ pub enum LoraTarget {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum ModelConfig {
-    /// A Hugging Face folder.
+    /// A Hugging Face folder, or a name of the Hub (`ORG/NAME`, `ORG/NAME@REVISION`) that this machine's cache has.
     Path(PathBuf),
     /// A Qwen3-shaped decoder of random weights, for demos and tests.
     Random(RandomModel),

@@ -125,6 +125,12 @@ pub struct EvalConfig {
     /// Where its tasks come from, as `tasks.source`; the workflow's generator decides what `generator:` means here.
     #[serde(default)]
     pub source: Option<String>,
+    /// The key of the prompt in each row of `source`; that of `[tasks]` if not given, and so is the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<String>,
+    /// The key of the label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Which rows of `source`, as `tasks.slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,

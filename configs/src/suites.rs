@@ -59,11 +59,12 @@ struct Preset {
 /// Temperature at which AstraFlow's evaluations sample.
 const TEMPERATURE: f64 = 0.6;
 
-/// Columns of HuggingFaceH4/aime_2024, math-ai/aime25, math-ai/amc23, math-ai/minervamath and HuggingFaceH4/MATH-500, with 32
-/// tries of the small sets (30, 30 and 40 tasks) and 4 of the larger ones.
-const PRESETS: [Preset; 5] = [
+/// Columns of HuggingFaceH4/aime_2024, math-ai/aime25, rawsh/2024_AMC12 (AstraFlow's `amc`), math-ai/amc23, math-ai/minervamath and
+/// HuggingFaceH4/MATH-500, with 32 tries of the small sets (30, 30, 45 and 40 tasks) and 4 of the larger ones.
+const PRESETS: [Preset; 6] = [
     preset("aime24", "problem", "answer", 32),
     preset("aime25", "problem", "answer", 32),
+    preset("amc", "problem", "answer", 32),
     preset("amc23", "question", "answer", 32),
     preset("minerva", "question", "answer", 4),
     preset("math500", "problem", "answer", 4),

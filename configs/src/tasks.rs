@@ -24,6 +24,9 @@ pub struct TasksConfig {
     /// The key of the row's images, one or a list; they stand before the prompt's text, or where it says `<image>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<String>,
+    /// The key of the row's tools, a list as tasks have it; all tools of the run if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<String>,
     /// Which rows of the source: `"100:2000"`, `"-500:"`, `":10%"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,
@@ -82,7 +85,7 @@ pub struct MixConfig {
     /// Its part of the tasks, relative to the others'; above 0.
     #[serde(default = "one")]
     pub weight: f64,
-    /// As `tasks.prompt`, and what stands there if not given; so are the next five.
+    /// As `tasks.prompt`, and what stands there if not given; so are the next six.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,6 +94,8 @@ pub struct MixConfig {
     pub id: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +157,7 @@ impl TasksConfig {
             label: own.label.clone().unwrap_or_else(|| self.label.clone()),
             id: own.id.clone().or_else(|| self.id.clone()),
             images: own.images.clone().or_else(|| self.images.clone()),
+            tools: own.tools.clone().or_else(|| self.tools.clone()),
             slice: own.slice.clone().or_else(|| self.slice.clone().filter(|_| rows)),
             filter: own.filter.clone().or_else(|| self.filter.clone().filter(|_| rows)),
             limit: own.limit,

@@ -1,6 +1,6 @@
 //! Pure logic of conversations and learning: workflows, credit, graders, text, buffer rules, router policy.
 //!
-//! Nothing here does IO (but reading task and template files that the caller names), and clock and randomness are
+//! Nothing here does IO (but reading task and template files that the caller names, and looking names up in the Hub's cache), and clock and randomness are
 //! arguments.
 
 pub mod advantage;
@@ -9,6 +9,7 @@ pub mod credit;
 pub mod credit_operator;
 pub mod grade;
 pub mod group;
+pub mod hub_cache;
 pub mod judge;
 pub mod router;
 pub mod sample;

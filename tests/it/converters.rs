@@ -107,3 +107,84 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
     assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 0));
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it has no self report"));
 }
+
+/// Tasks and corpus are played together: `dyad check` reads both.
+#[test]
+fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
+    let told = "Answer the given question. You must think first. Question: When was it?\n";
+    let given = [
+        json!({"question": "What is the capital of France?", "answer": "Paris"}),
+        json!({"id": "q7", "question": "Who wrote it?", "golden_answers": ["Ada", "Ada Lovelace"]}),
+        json!({"question": "Which stone?", "answer": "amber", "answer_aliases": ["burmite", "amber"],
+               "paragraphs": [{"idx": 0, "title": "Amber", "paragraph_text": "Amber floats."}]}),
+        json!({"prompt": [{"role": "user", "content": told}], "reward_model": {"ground_truth": {"target": ["1843"]}}}),
+        json!({"question": "Which floats?", "answer": "amber",
+               "context": {"title": ["Amber", "Jade", "Amber"],
+                           "sentences": [["Amber floats."], ["Jade ", "sinks."], ["Another amber."]]}}),
+        json!({"question": "Which sinks?", "answer": "jade", "context": [["Jade", ["Jade ", "sinks."]]]}),
+        json!({"id": "0", "contents": "\"Ruby\"\nRuby is red."}),
+        json!({"question": "Which floats?", "answer": "jade"}),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let corpus = folder.path().join("corpus");
+    std::fs::create_dir(&corpus).unwrap();
+    let file = corpus.join("documents.jsonl");
+    let args = ["--corpus", file.to_str().unwrap()];
+    let output = convert("deep_research.py", &args, &lines(&given));
+    assert!(output.status.success(), "{output:?}");
+    let expected = [
+        json!({"prompt": "What is the capital of France?", "label": "Paris"}),
+        json!({"id": "q7", "prompt": "Who wrote it?", "label": ["Ada", "Ada Lovelace"]}),
+        json!({"prompt": "Which stone?", "label": ["amber", "burmite"]}),
+        json!({"prompt": "When was it?", "label": "1843"}),
+        json!({"prompt": "Which floats?", "label": "amber"}),
+        json!({"prompt": "Which sinks?", "label": "jade"}),
+    ];
+    assert_eq!(tasks(&output), expected);
+    let written = std::fs::read_to_string(&file).unwrap();
+    let documents: Vec<Value> = written
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let document = |id: &str, title: &str, text: &str| json!({"id": id, "title": title, "text": text});
+    assert_eq!(
+        documents,
+        [
+            document("Amber", "Amber", "Amber floats."),
+            document("Jade", "Jade", "Jade sinks."),
+            document("Amber (2)", "Amber", "Another amber."),
+            document("Ruby", "Ruby", "Ruby is red."),
+        ]
+    );
+    let again = convert("deep_research.py", &args, &lines(&given));
+    assert!(!again.status.success(), "a corpus is not written over");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
+
+    let (source, config) = (folder.path().join("questions.jsonl"), folder.path().join("config.toml"));
+    std::fs::write(&source, &output.stdout).unwrap();
+    let tiny = std::fs::read_to_string(Program::root().join("configs/deep-research.toml")).unwrap();
+    let text = tiny
+        .replace(
+            "jsonl:configs/data/stones-tiny.jsonl",
+            &format!("jsonl:{}", source.display()),
+        )
+        .replace("corpus:configs/data/stones", &format!("corpus:{}", corpus.display()));
+    assert_eq!(text.matches(&folder.path().display().to_string()).count(), 4, "{text}");
+    std::fs::write(&config, text).unwrap();
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let said = program.output(&["check", config.to_str().unwrap()]);
+    assert!(said.status.success(), "{said:?}");
+    assert!(
+        String::from_utf8_lossy(&said.stdout).contains("questions has 6 tasks"),
+        "{said:?}"
+    );
+
+    let bad = [json!({"question": "Why?"}), json!([1]), given[0].clone()];
+    let bad = convert("deep_research.py", &[], &lines(&bad));
+    assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 1));
+    let said = String::from_utf8_lossy(&bad.stderr);
+    assert!(
+        said.contains("line 1: it has no answer") && said.contains("line 2: it is no JSON object"),
+        "{said}"
+    );
+}

@@ -4,7 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use tests::program::{Program, metrics};
+use serde_json::{Value, json};
+use tests::program::{Program, json_lines, metrics};
 use tests::trace::successes;
 
 use crate::recipes::nothing_lost;
@@ -63,5 +64,99 @@ fn pictures_reach_the_one_who_sees_and_the_other_learns_from_what_is_said() {
     let found = successes(&folder);
     let (first, last) = (found.first().unwrap().1, found.last().unwrap().1);
     assert!(last > 0.9 && last > first + 0.3, "{found:?}");
+    nothing_lost(&folder, "a");
+}
+
+/// `count` tasks with a picture in the prompt and a second one in the metadata; the label names the colours of both.
+fn pairs_of_pictures(count: usize) -> String {
+    let text = std::fs::read_to_string(Program::root().join("configs/data/colours.jsonl")).unwrap();
+    let pictures: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let colour = |task: &Value| task["label"].as_str().unwrap().to_owned();
+    let pair = |at: usize| {
+        let first = &pictures[at];
+        let second = pictures
+            .iter()
+            .rev()
+            .find(|other| colour(other) != colour(first))
+            .unwrap();
+        let url = &second["prompt"][0]["content"][0]["image_url"]["url"];
+        assert!(url.is_string());
+        let label = format!("{} {}", colour(first), colour(second));
+        format!(
+            "{}\n",
+            json!({"prompt": first["prompt"], "label": label, "metadata": {"second": url}})
+        )
+    };
+    (0..count).map(pair).collect()
+}
+
+#[test]
+fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
+    let (_server, url) = Server::start();
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let runs = program.runs();
+    std::fs::create_dir_all(&runs).unwrap();
+    let tasks = runs.join("pairs.jsonl");
+    std::fs::write(&tasks, pairs_of_pictures(4)).unwrap();
+    let config = runs.join("pairs.toml");
+    let text = format!(
+        r#"
+        [run]
+        name = "pairs"
+        mode = "async"
+        train_steps = 2
+        lead = "a"
+        transcripts = "all"
+        [tasks]
+        source = "jsonl:{}"
+        [workflow]
+        kind = "process:configs/programs/image_turns.py"
+        group_size = 2
+        process = {{ timeout = "120s" }}
+        roles = {{ eye = "eye", reader = "a" }}
+        [agents.eye]
+        model.served = "colours"
+        engine = {{ kind = "openai", urls = ["{url}"] }}
+        train.enabled = false
+        sampling = {{ temperature = 0.0, max_new_tokens = 16 }}
+        [agents.a]
+        sampling = {{ temperature = 1.0, max_new_tokens = 2 }}
+        train.batch_groups = 2
+        [agents.a.model.random]
+        layers = 1
+        hidden = 32
+        heads = 2
+        max_context = 64
+        tokenizer = "bytes"
+        "#,
+        tasks.display()
+    );
+    std::fs::write(&config, text).unwrap();
+    program.succeed(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
+    let folder = program.run_folder();
+    let files = std::fs::read_dir(folder.join("transcripts")).unwrap();
+    let ended = files.flat_map(|file| json_lines(&file.unwrap().path()));
+    let transcripts: Vec<Value> = ended.filter(|one| one["status"] != "failed").collect();
+    assert!(
+        transcripts.len() >= 8,
+        "two steps of two groups of two: {}",
+        transcripts.len()
+    );
+    for transcript in transcripts {
+        let turns = transcript["turns"].as_array().unwrap();
+        let said = |turn: u64| {
+            let own = |one: &&Value| one["role"] == "eye" && one["turn"] == turn;
+            turns.iter().find(own).unwrap_or_else(|| panic!("{transcript}"))["text"]
+                .as_str()
+                .unwrap()
+        };
+        let label = transcript["label"].as_str().unwrap();
+        // In its second turn the server has the whole chat, and so both pictures.
+        assert_eq!(
+            (said(0), said(1)),
+            (label.split(' ').next().unwrap(), label),
+            "{transcript}"
+        );
+    }
     nothing_lost(&folder, "a");
 }

@@ -29,6 +29,7 @@ mod published;
 mod recipes;
 mod recipes_pairs;
 mod recipes_tools;
+mod reference;
 mod remote;
 mod resume;
 mod stop;

@@ -17,6 +17,7 @@ use trainer::weights::Published;
 
 use super::{Env, bases};
 use crate::engine::embedded::EmbeddedEngine;
+use crate::models;
 
 /// A policy ready to serve and to train.
 pub struct Prepared {
@@ -104,7 +105,7 @@ fn folder_in(
     seed: u64,
 ) -> anyhow::Result<PathBuf> {
     match &settings.model {
-        ModelConfig::Path(path) => Ok(path.clone()),
+        ModelConfig::Path(path) => models::locate(path).with_context(|| format!("finding the model of agent {name}")),
         ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's: there is no policy to open"),
         ModelConfig::Random(random) => {
             let model = model_name(settings, name)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use broker::RoleName;
 use clap::Args;
 use configs::{ConfigError, Problem, RunConfig};
+use rollout::hub_cache::Cache;
 use rollout::tasks::{TaskSource, TasksError};
 use rollout::workflow::program::Place;
 use rollout::workflow::tools::ToolProgram;
@@ -34,9 +35,44 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if args.quiet {
         println!("{}: good", args.config.display());
     } else {
-        print!("{}{}", stock(&config)?, toml::to_string_pretty(&config)?);
+        let (here, absent) = without_absent(&config, &Cache::of_environment());
+        let absent: String = absent.iter().map(|line| format!("# {line}\n")).collect();
+        print!(
+            "{}{absent}{}{}",
+            models(&config),
+            stock(&here)?,
+            toml::to_string_pretty(&config)?
+        );
     }
     Ok(())
+}
+
+/// Where the models are, as comments. One that is not here is no mistake of the configuration: another machine may have it.
+fn models(config: &RunConfig) -> String {
+    let lines = crate::models::found(config, &Cache::of_environment());
+    lines.iter().map(|line| format!("# {line}\n")).collect()
+}
+
+/// The configuration without data sets that it names as the Hub does and this machine's cache has not, and a line for each of them.
+fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, Vec<String>) {
+    let (mut here, mut lines) = (config.clone(), Vec::new());
+    let mut is_absent = |path: &str, source: &str| {
+        let why = rollout::tasks::absent(source, cache);
+        lines.extend(why.iter().map(|why| format!("{path}: NOT HERE: {why}")));
+        why.is_some()
+    };
+    here.eval
+        .suites
+        .retain(|name, suite| !is_absent(&format!("eval.suites.{name}.source"), &suite.source));
+    here.eval.source = here.eval.source.filter(|source| !is_absent("eval.source", source));
+    let mut lacks = is_absent("tasks.source", &here.tasks.source);
+    for (index, one) in here.tasks.mix.iter().enumerate() {
+        lacks |= is_absent(&format!("tasks.mix.{index}.source"), &one.source);
+    }
+    if lacks {
+        here.tasks = here.tasks.on("queue".into());
+    }
+    (here, lines)
 }
 
 /// How many tasks each source of the run has, as comments of the configuration that follows.
@@ -71,15 +107,17 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
         Err(ConfigError::Invalid { path, problems }) => return Err(report(&path, &problems)),
         Err(error) => return Err(error.into()),
     };
-    let mut problems = sources(&config);
+    // What is not here cannot be read, and is no mistake of the file.
+    let (here, _) = without_absent(&config, &Cache::of_environment());
+    let mut problems = sources(&here);
     match rollout::workflow::build(&config.workflow, &config.graders, &config.tools) {
         Err(more) => problems.extend(more),
         Ok(workflow) => {
             problems.extend(tools(&workflow.tools()));
             if problems.is_empty() {
-                problems.extend(unplayable(&config, workflow.as_ref()));
-                problems.extend(ungradable(&config, workflow.as_ref()));
-                problems.extend(crate::eval::suites::problems(&config));
+                problems.extend(unplayable(&here, workflow.as_ref()));
+                problems.extend(ungradable(&here, workflow.as_ref()));
+                problems.extend(crate::eval::suites::problems(&here));
             }
         }
     }
@@ -238,6 +276,65 @@ mod tests {
             render(&error).contains("tasks.source: not/here.jsonl is not a file"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn tools_of_a_task_that_the_run_does_not_offer_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let tasks = folder.path().join("t.jsonl");
+        let source = format!("jsonl:{}\"\ntools = \"tools", tasks.display());
+        let text = CONFIG
+            .replace("generator:signal", &source)
+            .replace("kind = \"signal\"", "kind = \"solo\"")
+            .replace("speaker = \"a\", listener = \"b\"", "solver = \"a\"")
+            .replace("[agents.b]", "")
+            .replace("[defaults.", "[graders.correct]\nkind = \"integer\"\n[defaults.");
+        let check = |tools: &str| {
+            let row = format!("{{\"prompt\": \"1+1=\", \"label\": 2, \"tools\": {tools}}}\n");
+            std::fs::write(&tasks, row).unwrap();
+            check_text(&text)
+        };
+        check("[]").unwrap();
+        let error = render(&check("[\"search\"]").unwrap_err());
+        assert!(
+            error.contains("tasks.source: ") && error.contains("its tools name \"search\""),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn data_sets_of_the_hub_that_are_not_here_are_told_and_are_no_mistake() {
+        let text = include_str!("../../../configs/actor-verifier-astraflow.toml");
+        let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let (here, lines) = without_absent(&config, &cache);
+        assert!(here.eval.suites.is_empty() && here.eval.source.is_none(), "{lines:?}");
+        assert_eq!(lines.len(), 6, "{lines:?}");
+        let aime = "eval.suites.aime25.source: NOT HERE: math-ai/aime25 is neither";
+        let command = "`hf download --repo-type dataset math-ai/aime25`";
+        assert!(
+            lines
+                .iter()
+                .any(|line| line.starts_with(aime) && line.contains(command)),
+            "{lines:?}"
+        );
+
+        let snapshot = folder.path().join("datasets--math-ai--aime25/snapshots/abc1");
+        std::fs::create_dir_all(&snapshot).unwrap();
+        std::fs::create_dir_all(folder.path().join("datasets--math-ai--aime25/refs")).unwrap();
+        std::fs::write(folder.path().join("datasets--math-ai--aime25/refs/main"), "abc1").unwrap();
+        let (here, lines) = without_absent(&config, &cache);
+        assert_eq!(
+            (here.eval.suites.len(), lines.len()),
+            (1, 5),
+            "what is here is looked at: {lines:?}"
+        );
+        // A path below a folder that is here was meant as one.
+        let mut config = config;
+        config.tasks = config.tasks.on("hf:src/nothing".into());
+        let (here, _) = without_absent(&config, &cache);
+        assert_eq!(here.tasks.source, "hf:src/nothing");
     }
 
     #[test]

@@ -106,7 +106,7 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
         return Err(format!("it asks for workflow {asked:?} and this run plays {plays:?}"));
     }
     if let Some(workflow) = &rules.workflow {
-        workflow.check_task(&task)?;
+        rollout::workflow::check_task(workflow.as_ref(), &task)?;
     }
     if let Some(config) = &rules.config {
         crate::sight::check(config, &task)?;
@@ -133,6 +133,31 @@ impl Rules {
 mod tests {
     use super::*;
     use crate::cli::failure::{code, render};
+
+    #[test]
+    fn tools_that_the_run_does_not_offer_are_named() {
+        let config = include_str!("../../../configs/deep-research.toml");
+        let config: configs::RunConfig = configs::RunConfig::parse(config, std::path::Path::new("x.toml")).unwrap();
+        let declared = std::collections::BTreeMap::new();
+        let plain = configs::WorkflowConfig {
+            tools: declared,
+            ..config.workflow
+        };
+        let workflow = rollout::workflow::build(&plain, &config.graders, &Default::default()).ok();
+        let rules = Rules {
+            workflow,
+            ..Rules::default()
+        };
+        let line = br#"{"prompt": "Which stone?", "label": "amber", "tools": ["fly"]}"#;
+        let error = render(&validate(line, &rules).unwrap_err());
+        assert!(error.contains("line 1: its tools name \"fly\""), "{error}");
+        assert_eq!(
+            validate(br#"{"prompt": "Which stone?", "label": "amber"}"#, &rules)
+                .unwrap()
+                .len(),
+            1
+        );
+    }
 
     #[test]
     fn every_wrong_line_is_named_and_none_is_sent() {

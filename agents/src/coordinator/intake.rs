@@ -184,9 +184,7 @@ pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
             asked: asked.clone(),
             plays: plays.into(),
         }),
-        _ => env
-            .workflow
-            .check_task(&task)
+        _ => rollout::workflow::check_task(env.workflow.as_ref(), &task)
             .and_then(|()| sight::check(&env.config, &task))
             .map(|()| task)
             .map_err(TaskError::Content),

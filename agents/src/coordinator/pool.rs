@@ -97,6 +97,7 @@ mod tests {
             prompt: Prompt::Text(format!("{i}+1=")),
             label: (i + 1).into(),
             metadata: serde_json::Map::new(),
+            tools: None,
         };
         (0..20)
             .map(|i| (task(i), (if i < wrong { i } else { i + 1 }).to_string()))

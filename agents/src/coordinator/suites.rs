@@ -52,8 +52,7 @@ impl Suite {
         let open = |(name, suite, every): (&String, &configs::SuiteConfig, u64)| {
             let set = suites::of_suite(config, name, suite, None, None)?;
             for (id, task) in &set.tasks {
-                set.workflow
-                    .check_task(task)
+                rollout::workflow::check_task(set.workflow.as_ref(), task)
                     .map_err(|why| anyhow::anyhow!("task {id} cannot be played: {why}"))
                     .with_context(|| format!("playing suite {name}"))?;
             }

@@ -146,8 +146,7 @@ impl<'a> Player<'a> {
     /// A task that the workflow cannot use, a role that nobody plays, an engine that is gone. A conversation that fails is in the result.
     pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<Played>> {
         for (id, task) in tasks {
-            self.workflow
-                .check_task(task)
+            rollout::workflow::check_task(self.workflow.as_ref(), task)
                 .map_err(|reason| anyhow::anyhow!("task {id} cannot be played: {reason}"))?;
         }
         let mut runs: Vec<GroupRun> = tasks

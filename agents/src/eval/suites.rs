@@ -189,10 +189,8 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
         return Some(("source", "has no task".into()));
     }
     let refused = set.tasks.iter().find_map(|(id, task)| {
-        let judged = set
-            .workflow
-            .check_task(task)
-            .and_then(|()| crate::sight::check(config, task));
+        let judged =
+            rollout::workflow::check_task(set.workflow.as_ref(), task).and_then(|()| crate::sight::check(config, task));
         Some(format!("task {id} cannot be played: {}", judged.err()?))
     });
     refused.map(|message| ("source", message))

@@ -49,6 +49,46 @@ impl Prompt {
     }
 }
 
+/// Of the run's tools, one that a task's conversations may call. A task chooses among what the run has: it brings neither a
+/// program nor an address of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged, expecting = "a tool of a task must be its name, or {name, bind}")]
+pub enum TaskTool {
+    Name(String),
+    Bound(BoundTool),
+}
+
+/// A tool with arguments that the task fixes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BoundTool {
+    /// As `[tools.NAME]` names it.
+    pub name: String,
+    /// Arguments that every call has; agents neither see nor write them.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub bind: Map<String, Value>,
+}
+
+impl TaskTool {
+    /// As `[tools.NAME]` names it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        match self {
+            TaskTool::Name(name) => name,
+            TaskTool::Bound(tool) => &tool.name,
+        }
+    }
+
+    /// The arguments that the task fixes, if it fixes any.
+    #[must_use]
+    pub fn bound(&self) -> Option<&Map<String, Value>> {
+        match self {
+            TaskTool::Name(_) => None,
+            TaskTool::Bound(tool) => Some(&tool.bind),
+        }
+    }
+}
+
 /// One unit of input.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -69,6 +109,9 @@ pub struct Task {
     /// What prompts, tools and rewards read beside: facts, rubrics, references. It reaches programs as it is.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
+    /// Which of the run's tools its conversations may call: all of them if not given, none if empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<TaskTool>>,
 }
 
 /// Why a task was refused, in words for the person who published it.
@@ -113,6 +156,20 @@ impl Task {
             Some(id) if id.is_empty() || id.chars().any(char::is_control) => Err(TaskError::BadId),
             _ => Ok(task),
         }
+    }
+
+    /// Whether its conversations may call this tool of the run.
+    #[must_use]
+    pub fn offers(&self, tool: &str) -> bool {
+        let list = self.tools.as_ref();
+        list.is_none_or(|list| list.iter().any(|one| one.name() == tool))
+    }
+
+    /// The arguments of this tool that the task fixes, if it fixes any.
+    #[must_use]
+    pub fn bound(&self, tool: &str) -> Option<&Map<String, Value>> {
+        let list = self.tools.as_ref()?;
+        list.iter().find(|one| one.name() == tool)?.bound()
     }
 
     /// The task's id: its own, or the message's, or the hash of its body.

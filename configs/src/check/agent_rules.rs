@@ -23,7 +23,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
             below.when(
                 path.as_os_str().is_empty(),
                 "model.path",
-                "is empty: write the folder of a Hugging Face model",
+                "is empty: write the folder of a Hugging Face model, or its name such as \"Qwen/Qwen3-8B\"",
             );
         }
         ModelConfig::Random(model) => {

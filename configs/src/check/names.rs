@@ -226,7 +226,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "pretrain",
             "model_path",
         ],
-        "agents.NAME.model.path (a Hugging Face folder)",
+        "agents.NAME.model.path (a Hugging Face folder, or a name of the Hub)",
     ),
     (
         &["apply_chat_template_kwargs", "chat_template_kwargs", "enable_thinking"],

@@ -215,7 +215,9 @@ fn example(path: &[String]) -> String {
         ["workflow", "group_size"] => "group_size = 8",
         ["workflow", "roles"] => "[workflow.roles] with lines such as solver = \"a\"",
         ["agents"] => "[agents.a] and what it needs",
-        ["agents", _, "model"] => "model.path = \"FOLDER\", or [agents.NAME.model.random]",
+        ["agents", _, "model"] => {
+            "model.path = \"FOLDER\" (or \"ORG/NAME\" of the Hub's cache), or [agents.NAME.model.random]"
+        }
         [.., "lease" | "timeout"] => "\"15s\"",
         [.., "listen"] => "listen = \"127.0.0.1:8001\"",
         [.., "message_cap"] => "\"1 MiB\"",

@@ -84,6 +84,7 @@ fn spec(group_size: u16, min_valid: usize) -> RunSpec {
         prompt: Prompt::Text("go".into()),
         label: serde_json::Value::Null,
         metadata: serde_json::Map::new(),
+        tools: None,
     };
     RunSpec {
         workflow: Arc::new(Panel),

@@ -61,6 +61,7 @@ impl Problem {
             prompt,
             label,
             metadata: Map::new(),
+            tools: None,
         }
     }
 

@@ -63,10 +63,7 @@ impl Files {
 
     /// `hf:FOLDER[:SPLIT]`.
     pub(super) fn hub(text: &str) -> Result<Self, String> {
-        let (folder, part) = match text.rsplit_once(':') {
-            Some((folder, part)) if !Path::new(text).exists() => (Path::new(folder), Some(part)),
-            _ => (Path::new(text), None),
-        };
+        let (folder, part) = folder_and_split(text);
         let found = hub::files(folder, part)?;
         let stem = name_of(Path::new(folder));
         let stem = stem.rsplit("--").next().unwrap_or_default();
@@ -74,6 +71,14 @@ impl Files {
             name: part.map_or_else(|| stem.to_owned(), |part| format!("{stem}-{}", part.replace('/', "-"))),
             shards: found.into_iter().map(Shard::of).collect::<Result<_, _>>()?,
         })
+    }
+}
+
+/// `FOLDER` or `FOLDER:SPLIT`, as it stands behind `hf:`.
+pub(super) fn folder_and_split(text: &str) -> (&Path, Option<&str>) {
+    match text.rsplit_once(':') {
+        Some((folder, part)) if !Path::new(text).exists() => (Path::new(folder), Some(part)),
+        _ => (Path::new(text), None),
     }
 }
 

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::matching;
+use crate::hub_cache::{Cache, Kind, Name};
 
 /// Words in names of files and folders that say which split they are of.
 const WORDS: [(&str, &[&str]); 3] = [
@@ -46,10 +47,26 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
     }
 }
 
-/// The folder itself, or of a folder of Hugging Face's cache the snapshot of `main`.
+/// What is said of a name on the Hub that neither a folder nor this machine's cache has; `None` of anything else, and of a path below a
+/// folder that is here.
+pub(super) fn absent(folder: &Path, cache: &Cache) -> Option<String> {
+    if folder.exists() || folder.parent().is_some_and(Path::is_dir) {
+        return None;
+    }
+    let name = Name::read(folder.to_str()?)?;
+    let found = cache.snapshot(Kind::DataSet, &name);
+    found.is_none().then(|| name.absent(Kind::DataSet, cache))
+}
+
+/// The folder itself, or of a folder of Hugging Face's cache the snapshot of `main`; of a name on the Hub what the cache has of it.
 fn snapshot(folder: &Path) -> Result<PathBuf, String> {
     let shown = folder.display();
     if !folder.is_dir() {
+        if let Some(name) = folder.to_str().and_then(Name::read) {
+            let cache = Cache::of_environment();
+            let found = cache.snapshot(Kind::DataSet, &name);
+            return found.ok_or_else(|| name.absent(Kind::DataSet, &cache));
+        }
         let here = std::env::current_dir().unwrap_or_default();
         return Err(format!(
             "{shown} is not a folder here: paths count from the working directory, {}; nothing is downloaded",

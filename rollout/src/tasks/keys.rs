@@ -1,7 +1,7 @@
-//! A row of a data set becomes a task: its prompt, label, id and images stand under keys of the user's choice. An object under
+//! A row of a data set becomes a task: its prompt, label, id, images and tools stand under keys of the user's choice. An object under
 //! `metadata` goes with the task.
 
-use broker::protocol::task::{MAX_TASK_ID, Prompt, Task};
+use broker::protocol::task::{MAX_TASK_ID, Prompt, Task, TaskTool};
 use broker::protocol::turn::Message;
 use configs::TasksConfig;
 use serde_json::{Map, Value, json};
@@ -18,6 +18,7 @@ pub(super) struct Keys {
     label: String,
     id: Option<String>,
     images: Option<String>,
+    tools: Option<String>,
     /// Bytes that will stand before an id.
     before: usize,
 }
@@ -29,6 +30,7 @@ impl Keys {
             label: config.label.clone(),
             id: config.id.clone(),
             images: config.images.clone(),
+            tools: config.tools.clone(),
             before: 0,
         }
     }
@@ -65,8 +67,33 @@ impl Keys {
             prompt,
             label,
             metadata: metadata(row),
+            tools: self.tools(row)?,
         })
     }
+
+    /// A row without a list has all tools of the run.
+    fn tools(&self, row: &Value) -> Result<Option<Vec<TaskTool>>, String> {
+        let Some((key, found)) = self.tools.as_ref().and_then(|key| Some((key, lookup(row, key)?))) else {
+            return Ok(None);
+        };
+        let list = found
+            .as_array()
+            .ok_or_else(|| format!("{key} is no list of the run's tools"))?;
+        let tools: Result<Vec<TaskTool>, _> = list.iter().map(|one| serde_json::from_value(unpadded(one))).collect();
+        tools.map(Some).map_err(|error| format!("{key}: {error}"))
+    }
+}
+
+/// Without what tables put where nothing is: a struct of Parquet has every key, null where a row has none.
+fn unpadded(tool: &Value) -> Value {
+    let mut tool = tool.clone();
+    if let Some(fields) = tool.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+        if let Some(bound) = fields.get_mut("bind").and_then(Value::as_object_mut) {
+            bound.retain(|_, value| !value.is_null());
+        }
+    }
+    tool
 }
 
 /// What only some of the roles may know, or a grader needs.

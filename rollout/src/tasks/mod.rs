@@ -30,6 +30,7 @@ use broker::protocol::task::Task;
 use configs::{EvalConfig, TasksConfig};
 use serde::{Deserialize, Serialize};
 
+use crate::hub_cache::Cache;
 pub use arithmetic::{Arithmetic, Problem, Split};
 pub use curriculum::{PassRate, task_key};
 use lane::Lane;
@@ -85,6 +86,14 @@ fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
 /// Whether the files of a source are there; it is not read. The error says which are not. Sources without files are.
 pub fn locate(source: &str) -> Result<(), String> {
     files::Files::of(source).map_or(Ok(()), |found| found.map(drop))
+}
+
+/// What is said of a source that is a name on the Hub which this machine's cache has not: another machine may have it. `None` of
+/// every other source.
+#[must_use]
+pub fn absent(source: &str, cache: &Cache) -> Option<String> {
+    let (folder, _) = files::folder_and_split(source.strip_prefix("hf:")?);
+    hub::absent(folder, cache)
 }
 
 /// What gives the tasks of one pass.
@@ -153,6 +162,12 @@ impl TaskSource {
                 config
             }
         };
+        if let Some(prompt) = &eval.prompt {
+            config.prompt.clone_from(prompt);
+        }
+        if let Some(label) = &eval.label {
+            config.label.clone_from(label);
+        }
         config.slice.clone_from(&eval.slice);
         config.filter.clone_from(&eval.filter);
         (config.epochs, config.limit) = (1, eval.tasks);

@@ -43,6 +43,7 @@ impl Pool for Objects {
             prompt,
             label,
             metadata: Map::new(),
+            tools: None,
         })
     }
 }

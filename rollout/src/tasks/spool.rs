@@ -76,6 +76,7 @@ mod tests {
             prompt: Prompt::Text("é".repeat(n as usize)),
             label: serde_json::json!({ "n": n, "none": null }),
             metadata: serde_json::Map::new(),
+            tools: None,
         };
         let mut writer = Writer::new().unwrap();
         (0..50).for_each(|n| writer.push(&task(n)).unwrap());

@@ -104,6 +104,40 @@ fn a_dapo_style_line_loads_as_it_is() {
 }
 
 #[test]
+fn a_row_lists_its_tools_under_a_key_of_ones_choice() {
+    let row = |tools: serde_json::Value| json!({"prompt": "x", "label": 1, "can": {"use": tools}});
+    let bound = json!([{"name": "search", "bind": {"corpus": "case-17", "top": null}}, {"name": "visit", "bind": null}, "look"]);
+    let lines = format!(
+        "{}\n{}\n{}\n",
+        row(bound),
+        row(json!([])),
+        json!({"prompt": "x", "label": 1})
+    );
+    let (_folder, source) = file(&lines);
+    let tasks = take(&mut open(&format!("{source}tools = \"can.use\"\nepochs = 1"), 0), 100);
+    let first = &tasks[0].1;
+    assert!(first.offers("search") && first.offers("visit") && first.offers("look") && !first.offers("fly"));
+    assert_eq!(
+        (first.bound("search"), first.bound("look")),
+        (json!({"corpus": "case-17"}).as_object(), None),
+        "a column of structs has null where a row has nothing"
+    );
+    assert_eq!(tasks[1].1.tools.as_deref(), Some(&[][..]));
+    assert!(tasks[2].1.tools.is_none() && tasks[2].1.offers("fly"));
+    // Without the key, a column of that name is another program's.
+    let other = format!(
+        "{}\n",
+        json!({"prompt": "x", "label": 1, "tools": [{"type": "function"}]})
+    );
+    let (_folder, source) = file(&other);
+    assert!(take(&mut open(&source, 0), 1)[0].1.tools.is_none());
+    let refused = TaskSource::open(&config(&format!("{source}tools = \"tools\"")), 0)
+        .map(|_| ())
+        .unwrap_err();
+    assert!(format!("{refused:?}").contains("{name, bind}"), "{refused:?}");
+}
+
+#[test]
 fn text_prompts_limits_and_shuffles() {
     let lines: String = (0..20)
         .map(|i| format!("{{\"q.x\": \"{i}?\", \"a\": [{i}]}}\n"))

@@ -110,8 +110,12 @@ impl DeepResearch {
     }
 
     /// The messages of a seat's first turn: its tools, and what it is told.
-    fn first(&self, role: &RoleName, more: &[&Spec], messages: Vec<Message>) -> Vec<Message> {
-        self.tools.message(role, more).into_iter().chain(messages).collect()
+    fn first(&self, task: &Task, role: &RoleName, more: &[&Spec], messages: Vec<Message>) -> Vec<Message> {
+        self.tools
+            .message(role, task, more)
+            .into_iter()
+            .chain(messages)
+            .collect()
     }
 
     /// What main's call comes back with.
@@ -146,7 +150,11 @@ impl DeepResearch {
         let first = || {
             let (wanted, context) = (text(arguments, "task"), text(arguments, "context"));
             let prompt = self.prompts.text("sub", task, context! { task => wanted, context });
-            ask(&self.sub, seat, self.first(&self.sub, &[], vec![Message::user(prompt)]))
+            ask(
+                &self.sub,
+                seat,
+                self.first(task, &self.sub, &[], vec![Message::user(prompt)]),
+            )
         };
         let mut answer = |count, call: &_| self.tools.answer(task, events, (&self.sub, seat), (count, call), &[]);
         match self
@@ -321,7 +329,7 @@ impl Workflow for DeepResearch {
             _ => limits.calls,
         };
         let calls = usize::from(calls);
-        let has_tools = self.tools.message(&self.sub, &[]).is_some();
+        let has_tools = self.tools.has_any(&self.sub);
         let of_tools = if has_tools { calls } else { 0 };
         let child = turns + of_tools + usize::from(self.summariser.is_some());
         Some(turns + calls * child)
@@ -332,13 +340,17 @@ impl Workflow for DeepResearch {
         self.grader.check_label(&task.label)
     }
 
+    fn check_tools(&self, task: &Task) -> Result<(), String> {
+        self.tools.check(task)
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let first = || {
             let prompt = self
                 .prompts
                 .text("main", task, context! { prompt => task.prompt.text() });
-            let messages = self.first(&self.main, &[&self.research], with_preamble(task, prompt));
+            let messages = self.first(task, &self.main, &[&self.research], with_preamble(task, prompt));
             ask(&self.main, 0, messages)
         };
         let mut children = Vec::new();

@@ -36,6 +36,7 @@ pub fn secret_task(secret: u64, high: u64) -> Task {
         prompt: Prompt::Text(format!("0 to {high}")),
         label: secret.into(),
         metadata,
+        tools: None,
     }
 }
 

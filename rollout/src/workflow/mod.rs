@@ -33,7 +33,7 @@ mod transcript;
 pub mod unanswered;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use broker::ids::TurnKey;
@@ -156,6 +156,10 @@ pub trait Workflow: Send + Sync {
     fn roles(&self) -> Vec<RoleSpec>;
     /// Whether this task can be played; the error is for the person who published it.
     fn check_task(&self, task: &Task) -> Result<(), String>;
+    /// Whether the tools that the task lists are among those that this workflow's roles may call.
+    fn check_tools(&self, task: &Task) -> Result<(), String> {
+        tools::known(task, &BTreeSet::new())
+    }
     /// Total: any list of events gets an answer, and nothing panics. `seed` is the conversation's own.
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step;
     /// Generations of a conversation that uses all it may, where one may end with fewer.
@@ -180,6 +184,15 @@ pub trait Workflow: Send + Sync {
     fn check_answer(&self, _question: &Question, _answer: &str) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// Whether this task can be played, with the tools that it lists.
+///
+/// # Errors
+/// What is wrong with it, for the person who published it.
+pub fn check_task(workflow: &dyn Workflow, task: &Task) -> Result<(), String> {
+    workflow.check_task(task)?;
+    workflow.check_tools(task)
 }
 
 /// The agent that plays a role of `workflow`: by `[workflow.roles]`, or as the judge of its answers.

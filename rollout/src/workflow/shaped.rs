@@ -239,6 +239,10 @@ impl Workflow for Shaped {
         self.inner.check_task(task)
     }
 
+    fn check_tools(&self, task: &Task) -> Result<(), String> {
+        self.inner.check_tools(task)
+    }
+
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step {
         match self.inner.step(task, seed, events) {
             Step::Done(outcome) => Step::Done(self.shape(outcome, events)),

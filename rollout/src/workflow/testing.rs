@@ -57,6 +57,7 @@ pub(crate) fn task(prompt: &str, label: serde_json::Value) -> Task {
         prompt,
         label,
         metadata: serde_json::Map::new(),
+        tools: None,
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn play(
     seed: u64,
     says: &Says,
 ) -> anyhow::Result<Vec<MemberEnd>> {
-    workflow.check_task(&task).map_err(anyhow::Error::msg)?;
+    rollout::workflow::check_task(workflow.as_ref(), &task).map_err(anyhow::Error::msg)?;
     let mut run = GroupRun::new(RunSpec {
         workflow: workflow.clone(),
         task: task.clone(),

@@ -108,16 +108,57 @@ async fn the_reward_in_python_pays_for_the_number_and_takes_for_words() {
     assert!(played[0].turns.iter().any(|turn| turn.role == "grade-solver"));
 }
 
-/// The whole path of a call: documents on disk, a sub agent's conversation, and what is printed of it.
-#[tokio::test]
-async fn tools_are_played_for_real_and_printed() {
+/// The recipe with its documents, wherever the test runs.
+fn research() -> RunConfig {
     let text = std::fs::read_to_string(root().join("configs/deep-research.toml")).unwrap();
     let stones = format!("corpus:{}/configs/data/stones", root().display());
     let text = text.replace("corpus:configs/data/stones", &stones);
-    let config = RunConfig::parse(&text, Path::new("deep-research.toml")).unwrap();
-    let call = |name: &str, argument: &str, value: &str| {
-        format!("<tool_call>{{\"name\":\"{name}\",\"arguments\":{{\"{argument}\":\"{value}\"}}}}</tool_call>")
-    };
+    RunConfig::parse(&text, Path::new("deep-research.toml")).unwrap()
+}
+
+fn call(name: &str, argument: &str, value: &str) -> String {
+    format!("<tool_call>{{\"name\":\"{name}\",\"arguments\":{{\"{argument}\":\"{value}\"}}}}</tool_call>")
+}
+
+/// Who was asked when sub searches for stones and reads one, and how many stones its search named.
+async fn searched(tools: &str) -> (Vec<String>, usize) {
+    let given = [
+        format!("main@0={}", call("research", "task", "hard")),
+        format!("sub@0={}", call("search", "query", "hard")),
+        format!("sub@1={}", call("visit", "id", "amber.md")),
+        "sub@2=<result>red</result>".into(),
+        "main@1=<answer>red</answer>".into(),
+    ];
+    let line = format!("{{\"id\": \"hard\", \"prompt\": \"hard\", \"label\": \"red\"{tools}}}");
+    let task = Task::parse(line.as_bytes(), 1000).unwrap();
+    let mut config = research();
+    // The tiny models' context would have no room for all that is found.
+    config.workflow.tool_limits.context = 0;
+    let played = played(&config, task, 1, 0, &says(&given).unwrap()).await.unwrap();
+    let turns = &played[0].turns;
+    let found = turns.iter().find(|turn| turn.role == "sub-search").unwrap();
+    let named = found.text.lines().filter(|line| line.contains(". [")).count();
+    (turns.iter().map(|turn| turn.role.clone()).collect(), named)
+}
+
+#[tokio::test]
+async fn a_task_narrows_what_is_called_and_binds_an_argument() {
+    let (asked, named) = searched("").await;
+    assert_eq!(asked, ["main", "sub", "sub-search", "sub", "sub-visit", "sub", "main"]);
+    assert!(named > 1, "{named}");
+    let (asked, named) = searched(", \"tools\": [{\"name\": \"search\", \"bind\": {\"top\": 1}}]").await;
+    assert_eq!(
+        asked,
+        ["main", "sub", "sub-search", "sub", "sub", "main"],
+        "visit is not offered"
+    );
+    assert_eq!(named, 1);
+}
+
+/// The whole path of a call: documents on disk, a sub agent's conversation, and what is printed of it.
+#[tokio::test]
+async fn tools_are_played_for_real_and_printed() {
+    let config = research();
     let given = [
         format!("main@0={}", call("research", "task", "amber")),
         format!("sub@0={}", call("search", "query", "amber")),

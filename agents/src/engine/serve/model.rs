@@ -17,6 +17,7 @@ use trainer::weights::Published;
 use super::Scratch;
 use crate::agent::policy;
 use crate::engine::embedded::EmbeddedEngine;
+use crate::models;
 
 pub(super) struct Parts {
     shape: ModelShape,
@@ -32,7 +33,10 @@ pub(super) struct Parts {
 /// Opens the agent's model folder, but for the weights. A random model is made anew below `folder`, for as long as it takes to open it.
 pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &Path) -> anyhow::Result<super::Parts> {
     let (path, _scratch) = match &settings.model {
-        ModelConfig::Path(path) => (path.clone(), None),
+        ModelConfig::Path(path) => {
+            let path = models::locate(path).with_context(|| format!("finding the model of agent {name}"))?;
+            (path, None)
+        }
         ModelConfig::Random(random) => {
             let scratch = Scratch::below(folder)?;
             let model = policy::model_name(&settings, name)?;

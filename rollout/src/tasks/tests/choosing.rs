@@ -146,6 +146,27 @@ fn images_of_rows_come_with_their_prompts() {
     assert_eq!(tasks[1].1.prompt, Prompt::Text("No picture.".into()));
 }
 
+/// Geometry3K as the Hub has it (`images`, `problem`, `answer`, one shard a split), by the keys of the recipe that reads it.
+#[test]
+fn geometry3k_is_read_as_the_hub_has_it() {
+    let recipe: toml::Table = include_str!("../../../../configs/image-turns-7b.toml").parse().unwrap();
+    let mut keys: TasksConfig = recipe["tasks"].clone().try_into().unwrap();
+    assert!(keys.source.starts_with("hf:hiyouga/geometry3k"));
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("data")).unwrap();
+    for split in ["train", "test"] {
+        let shard = folder.path().join(format!("data/{split}-00000-of-00001.parquet"));
+        std::fs::copy(fixture("images.parquet"), shard).unwrap();
+    }
+    (keys.source, keys.shuffle) = (format!("hf:{}:train", folder.path().display()), false);
+    let tasks = take(&mut TaskSource::open(&keys, 0).unwrap().unwrap(), 2);
+    assert_eq!(
+        (tasks[0].1.prompt.images().len(), tasks[0].1.label.as_str()),
+        (1, Some("red"))
+    );
+    assert_eq!(tasks[0].1.prompt.text(), "Which colour?");
+}
+
 fn rates(folder: &tempfile::TempDir, of: impl Fn(u64) -> Option<f64>) -> String {
     let mut source = open(&verl(""), 0);
     let mut text = String::new();

@@ -10,11 +10,11 @@ mod spec;
 pub(crate) mod talk;
 mod wrap;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use broker::RoleName;
-use broker::protocol::task::Task;
+use broker::protocol::task::{Task, TaskTool};
 use broker::protocol::turn::Message;
 use configs::{PROCESS, Problem, ToolConfig, ToolLimits, WorkflowConfig};
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ impl Tools {
                 Err((key, message)) => problem(format!("tools.{name}.{key}"), message),
             }
         }
-        let mut owned = std::collections::BTreeSet::new();
+        let mut owned = BTreeSet::new();
         for (role, names) in &config.tools {
             let path = || format!("workflow.tools.{role}");
             for name in names {
@@ -146,10 +146,30 @@ impl Tools {
         names.iter().filter_map(|name| self.tools.get(name))
     }
 
-    /// What a role's chat template lists: its tools, and `more`.
-    pub(crate) fn message(&self, role: &RoleName, more: &[&Spec]) -> Option<Message> {
-        let specs = more.iter().copied().chain(self.of(role).map(|tool| &tool.spec));
-        let list: Vec<Value> = specs.map(Spec::listed).collect();
+    /// Whether a role may call anything, if its task offers it.
+    pub(crate) fn has_any(&self, role: &RoleName) -> bool {
+        self.of(role).next().is_some()
+    }
+
+    /// Whether each tool that the task lists is one that somebody here may call, with arguments that it takes.
+    pub(crate) fn check(&self, task: &Task) -> Result<(), String> {
+        let offered: BTreeSet<&str> = self.users.values().flatten().map(String::as_str).collect();
+        known(task, &offered)?;
+        let refused = task.tools.iter().flatten().find_map(|one| {
+            let tool = self.tools.get(one.name())?;
+            tool.spec.refuse_bound(one.bound()?)
+        });
+        refused.map_or(Ok(()), |why| Err(format!("its tools are not good: {why}")))
+    }
+
+    /// What a role's chat template lists: `more`, and those of its tools that the task offers.
+    pub(crate) fn message(&self, role: &RoleName, task: &Task, more: &[&Spec]) -> Option<Message> {
+        let own = self
+            .of(role)
+            .map(|tool| &tool.spec)
+            .filter(|spec| task.offers(&spec.name));
+        let own = own.map(|spec| spec.listed(task.bound(&spec.name)));
+        let list: Vec<Value> = more.iter().map(|spec| spec.listed(None)).chain(own).collect();
         (!list.is_empty()).then(|| Message::new(Message::TOOLS, Value::Array(list).to_string()))
     }
 
@@ -162,18 +182,14 @@ impl Tools {
         (number, call): (u16, &Call),
         more: &[&Spec],
     ) -> Answer {
-        let Some(tool) = self.of(role).find(|tool| tool.spec.name == call.name) else {
-            let own = self.of(role).map(|tool| tool.spec.name.as_str());
-            let known: Vec<&str> = more.iter().map(|spec| spec.name.as_str()).chain(own).collect();
-            let called: String = call.name.chars().take(64).collect();
-            return Ok(format!(
-                "{ERROR}there is no tool {called:?}; there are: {}",
-                known.join(", ")
-            ));
+        let named = self.of(role).find(|tool| tool.spec.name == call.name);
+        let Some(tool) = named.filter(|_| task.offers(&call.name)) else {
+            return Ok(self.not_offered(role, task, call, more));
         };
-        if let Some(why) = tool.spec.refuse(&call.arguments) {
-            return Ok(format!("{ERROR}{why}"));
-        }
+        let arguments = match tool.spec.arguments(&call.arguments, task.bound(&call.name)) {
+            Ok(arguments) => arguments,
+            Err(why) => return Ok(format!("{ERROR}{why}")),
+        };
         let place = seat.checked_mul(CALLS).and_then(|first| first.checked_add(number));
         let (Some(own), Some(place)) = (own_role(role, &call.name), place.filter(|_| number < CALLS)) else {
             return Ok(format!("{ERROR}no more calls can be made"));
@@ -183,12 +199,29 @@ impl Tools {
         }
         let question = ToolQuestion {
             tool: call.name.clone(),
-            arguments: call.arguments.clone(),
+            arguments,
             metadata: task.metadata.clone(),
         };
         // A question is made of texts and numbers: it is always JSON.
         let line = serde_json::to_string(&question).unwrap_or_default();
         Err(vec![ask(&own, place, vec![Message::user(line)])])
+    }
+
+    /// What is said to who calls a tool that there is not, or that this task does not offer.
+    fn not_offered(&self, role: &RoleName, task: &Task, call: &Call, more: &[&Spec]) -> String {
+        let own = self.of(role).map(|tool| tool.spec.name.as_str());
+        let (offered, withheld): (Vec<&str>, Vec<&str>) = own.partition(|name| task.offers(name));
+        let known: Vec<&str> = more.iter().map(|spec| spec.name.as_str()).chain(offered).collect();
+        let there = match known.as_slice() {
+            [] => "there are none".to_owned(),
+            known => format!("there are: {}", known.join(", ")),
+        };
+        let called: String = call.name.chars().take(64).collect();
+        if withheld.contains(&call.name.as_str()) {
+            format!("{ERROR}the tool {called:?} is not offered in this task; {there}")
+        } else {
+            format!("{ERROR}there is no tool {called:?}; {there}")
+        }
     }
 
     /// Each tool with the roles of its answers.
@@ -227,6 +260,26 @@ impl Tool {
             config: config.clone(),
         })
     }
+}
+
+/// Whether each tool that the task lists is among those `offered`, and listed once.
+pub(super) fn known(task: &Task, offered: &BTreeSet<&str>) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for name in task.tools.iter().flatten().map(TaskTool::name) {
+        if !offered.contains(name) {
+            let there = match offered.len() {
+                0 => "its agents may call nothing: see [workflow.tools]".to_owned(),
+                _ => format!("there are {}", offered.iter().copied().collect::<Vec<_>>().join(", ")),
+            };
+            return Err(format!(
+                "its tools name {name:?}, which this run does not offer; {there}"
+            ));
+        }
+        if !seen.insert(name) {
+            return Err(format!("its tools name {name:?} twice"));
+        }
+    }
+    Ok(())
 }
 
 fn place(kind: &str) -> Result<ToolPlace, String> {

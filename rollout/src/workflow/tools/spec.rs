@@ -1,7 +1,7 @@
 //! What a tool is to a model: a name, a description and the arguments that it takes.
 
 use jsonschema::Validator;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Faults of one call's arguments that are told, and how long each is at most.
 const FAULTS: usize = 3;
@@ -14,38 +14,86 @@ pub(crate) struct Spec {
     description: String,
     parameters: Value,
     validator: Validator,
+    /// Of some of the arguments: whatever is there must fit, and nothing must be there.
+    partial: Validator,
 }
 
 impl Spec {
     /// `parameters` is a JSON Schema of an object. An error says what is wrong with it.
     pub(crate) fn new(name: &str, description: &str, parameters: Value) -> Result<Self, String> {
-        let validator = jsonschema::validator_for(&parameters)
-            .map_err(|error| format!("is no JSON Schema: {}", short(&error.to_string())))?;
+        let mut some = parameters.clone();
+        if let Some(fields) = some.as_object_mut() {
+            fields.retain(|key, _| !["required", "minProperties"].contains(&key.as_str()));
+        }
+        let made = |schema: &Value| {
+            jsonschema::validator_for(schema)
+                .map_err(|error| format!("is no JSON Schema: {}", short(&error.to_string())))
+        };
+        let (validator, partial) = (made(&parameters)?, made(&some)?);
         Ok(Self {
             name: name.to_owned(),
             description: description.to_owned(),
             parameters,
             validator,
+            partial,
         })
     }
 
-    /// As chat templates take it: Hugging Face's convention, which is OpenAI's.
-    pub(crate) fn listed(&self) -> Value {
+    /// As chat templates take it: Hugging Face's convention, which is OpenAI's. Arguments that a task has `bound` are not in it.
+    pub(crate) fn listed(&self, bound: Option<&Map<String, Value>>) -> Value {
+        let is_open = |key: &str| !bound.is_some_and(|bound| bound.contains_key(key));
+        let mut parameters = self.parameters.clone();
+        if let Some(Value::Object(properties)) = parameters.get_mut("properties") {
+            properties.retain(|key, _| is_open(key));
+        }
+        if let Some(Value::Array(required)) = parameters.get_mut("required") {
+            required.retain(|key| key.as_str().is_none_or(is_open));
+        }
         json!({"type": "function", "function": {
-            "name": self.name, "description": self.description, "parameters": self.parameters,
+            "name": self.name, "description": self.description, "parameters": parameters,
         }})
     }
 
     /// Why these arguments are not what it takes.
     pub(crate) fn refuse(&self, arguments: &Value) -> Option<String> {
-        let faults: Vec<String> = self
-            .validator
-            .iter_errors(arguments)
-            .take(FAULTS)
-            .map(|error| short(&error.to_string()))
-            .collect();
-        (!faults.is_empty()).then(|| format!("{} does not take these arguments: {}", self.name, faults.join("; ")))
+        let faults = faults(&self.validator, arguments)?;
+        Some(format!("{} does not take these arguments: {faults}", self.name))
     }
+
+    /// What it is called with: what the agent `said` and what the task has `bound`, or why it is not called.
+    pub(crate) fn arguments(&self, said: &Value, bound: Option<&Map<String, Value>>) -> Result<Value, String> {
+        let mut arguments = said.clone();
+        if let (Some(fields), Some(bound)) = (arguments.as_object_mut(), bound) {
+            if let Some(key) = bound.keys().find(|key| fields.contains_key(*key)) {
+                return Err(format!("the task has set {key:?} of {}: leave it out", self.name));
+            }
+            fields.extend(bound.clone());
+        }
+        self.refuse(&arguments).map_or(Ok(arguments), Err)
+    }
+
+    /// Why a task cannot bind these arguments.
+    pub(crate) fn refuse_bound(&self, bound: &Map<String, Value>) -> Option<String> {
+        let known = self.parameters.get("properties").and_then(Value::as_object);
+        let names: Vec<&str> = known.into_iter().flat_map(Map::keys).map(String::as_str).collect();
+        if let Some(key) = bound.keys().find(|key| !names.contains(&key.as_str())) {
+            let has = if names.is_empty() {
+                "none".to_owned()
+            } else {
+                names.join(", ")
+            };
+            return Some(format!("{} has no argument {key:?}; it has {has}", self.name));
+        }
+        let faults = faults(&self.partial, &Value::Object(bound.clone()))?;
+        Some(format!("{} does not take what is bound: {faults}", self.name))
+    }
+}
+
+/// The first of what is wrong with a value.
+fn faults(validator: &Validator, value: &Value) -> Option<String> {
+    let errors = validator.iter_errors(value).take(FAULTS);
+    let faults: Vec<String> = errors.map(|error| short(&error.to_string())).collect();
+    (!faults.is_empty()).then(|| faults.join("; "))
 }
 
 fn short(text: &str) -> String {
@@ -76,7 +124,49 @@ mod tests {
             let said = spec.refuse(&bad).unwrap();
             assert!(said.contains(says) && said.len() < 1000, "{said}");
         }
-        assert_eq!(spec.listed()["function"]["parameters"], schema);
+        assert_eq!(spec.listed(None)["function"]["parameters"], schema);
+    }
+
+    #[test]
+    fn what_a_task_binds_is_neither_listed_nor_said_and_is_held_to_the_schema() {
+        let schema = json!({"type": "object", "required": ["query", "corpus"], "additionalProperties": false, "properties": {
+            "query": {"type": "string"}, "corpus": {"$ref": "#/$defs/corpus"}}, "$defs": {"corpus": {"type": "string", "maxLength": 8}}});
+        let spec = Spec::new("search", "Finds.", schema).unwrap();
+        let bound = |value: Value| value.as_object().unwrap().clone();
+        let case = bound(json!({"corpus": "case-17"}));
+        assert_eq!(spec.refuse_bound(&case), None);
+        for (bad, says) in [
+            (
+                json!({"corpsu": "case-17"}),
+                "no argument \"corpsu\"; it has query, corpus",
+            ),
+            (json!({"corpus": 17}), "string"),
+            (json!({"corpus": "far too long"}), "8"),
+        ] {
+            let said = spec.refuse_bound(&bound(bad)).unwrap();
+            assert!(said.contains(says), "{said}");
+        }
+        let listed = &spec.listed(Some(&case))["function"]["parameters"];
+        assert_eq!(listed["properties"], json!({"query": {"type": "string"}}));
+        assert_eq!(listed["required"], json!(["query"]));
+
+        let call = |said: Value| spec.arguments(&said, Some(&case));
+        assert_eq!(
+            call(json!({"query": "x"})),
+            Ok(json!({"query": "x", "corpus": "case-17"}))
+        );
+        let other = call(json!({"query": "x", "corpus": "case-18"})).unwrap_err();
+        assert!(
+            other.contains("set \"corpus\" of search") && !other.contains("case-17"),
+            "{other}"
+        );
+        assert!(call(json!({})).unwrap_err().contains("query"));
+        assert!(call(json!("x")).unwrap_err().contains("object"));
+        assert!(
+            spec.arguments(&json!({"query": "x"}), None)
+                .unwrap_err()
+                .contains("corpus")
+        );
     }
 
     #[test]

@@ -212,6 +212,108 @@ fn what_is_wrong_is_named() {
     assert_eq!(found(long, good).len(), 2);
 }
 
+fn offering(tools: Value) -> Task {
+    let tools = serde_json::from_value(tools).unwrap();
+    Task {
+        tools: Some(tools),
+        ..task("2+3=", 5.into())
+    }
+}
+
+fn asks_of(workflow: &dyn Workflow, task: &Task, events: &[Event]) -> Vec<Ask> {
+    match workflow.step(task, 0, events) {
+        Step::Ask(asks) => asks,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_task_chooses_among_the_tools_of_the_run() {
+    let solo = solo(|_| {});
+    let none = offering(json!([]));
+    let first = &asks_of(&*solo, &none, &[])[0];
+    assert!(first.messages.iter().all(|message| message.role != Message::TOOLS));
+    let next = &asks_of(&*solo, &none, &[said(0, &look("sum"))])[0];
+    assert_eq!(next.role.as_str(), "solver", "no tool is asked");
+    assert_eq!(
+        told(next),
+        [(
+            "tool",
+            "error: the tool \"search\" is not offered in this task; there are none"
+        )]
+    );
+    let all = offering(json!(["search"]));
+    assert_eq!(asks_of(&*solo, &all, &[]), asks(&*solo, &[]));
+    for task in [&none, &all, &task("2+3=", 5.into())] {
+        assert_eq!(crate::workflow::check_task(&*solo, task), Ok(()));
+    }
+    for (tools, says) in [
+        (
+            json!(["fly"]),
+            "name \"fly\", which this run does not offer; there are search",
+        ),
+        (json!(["search", {"name": "search"}]), "\"search\" twice"),
+        (
+            json!([{"name": "search", "bind": {"corpus": "x"}}]),
+            "no argument \"corpus\"; it has query",
+        ),
+        (
+            json!([{"name": "search", "bind": {"query": 5}}]),
+            "does not take what is bound",
+        ),
+    ] {
+        let refused = crate::workflow::check_task(&*solo, &offering(tools)).unwrap_err();
+        assert!(refused.contains(says), "{refused}");
+    }
+}
+
+#[test]
+fn what_a_task_binds_is_what_the_tool_is_asked() {
+    let solo = solo(|_| {});
+    let bound = offering(json!([{"name": "search", "bind": {"query": "amber"}}]));
+    assert_eq!(crate::workflow::check_task(&*solo, &bound), Ok(()));
+    let first = &asks_of(&*solo, &bound, &[])[0];
+    let listed: Value = serde_json::from_str(&first.messages[0].content).unwrap();
+    assert_eq!(listed[0]["function"]["parameters"]["properties"], json!({}));
+    let call = &asks_of(
+        &*solo,
+        &bound,
+        &[said(0, "<tool_call>{\"name\": \"search\"}</tool_call>")],
+    )[0];
+    let question: ToolQuestion = serde_json::from_str(&call.messages[0].content).unwrap();
+    assert_eq!(question.arguments, json!({"query": "amber"}));
+    let other = &asks_of(&*solo, &bound, &[said(0, &look("jade"))])[0];
+    assert!(told(other)[0].1.contains("the task has set \"query\""), "{other:?}");
+}
+
+#[test]
+fn a_task_that_lists_tools_needs_a_run_that_has_them() {
+    let plain = build(
+        &config("solo", &["solver"], "prompts = \"short\""),
+        &graders("integer"),
+        &BTreeMap::new(),
+    );
+    let plain = plain.unwrap_or_else(|problems| panic!("{problems:?}"));
+    let refused = crate::workflow::check_task(&*plain, &offering(json!(["search"]))).unwrap_err();
+    assert!(
+        refused.contains("\"search\"") && refused.contains("[workflow.tools]"),
+        "{refused}"
+    );
+    assert_eq!(crate::workflow::check_task(&*plain, &offering(json!([]))), Ok(()));
+}
+
+#[test]
+fn a_task_cannot_bring_tools_of_its_own() {
+    for tools in [
+        r#"[{"name": "search", "kind": "http://evil"}]"#,
+        r#"[{"type": "function", "function": {"name": "search"}}]"#,
+        r#""search""#,
+    ] {
+        let line = format!(r#"{{"prompt": "2+3=", "tools": {tools}}}"#);
+        assert!(Task::parse(line.as_bytes(), 1000).is_err(), "{line}");
+    }
+}
+
 #[test]
 fn a_task_cannot_say_what_may_be_called() {
     let task = br#"{"prompt": [{"role": "tools", "content": "[]"}, {"role": "user", "content": "2+3="}], "label": 5}"#;

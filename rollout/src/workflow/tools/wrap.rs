@@ -110,7 +110,7 @@ impl WithTools {
         let first = || {
             let mut first = wanted.clone();
             if answers == 0
-                && let Some(list) = self.tools.message(&role, &[])
+                && let Some(list) = self.tools.message(&role, task, &[])
             {
                 first.messages.insert(0, list);
             }
@@ -144,6 +144,10 @@ impl Workflow for WithTools {
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.inner.check_task(task)
+    }
+
+    fn check_tools(&self, task: &Task) -> Result<(), String> {
+        self.tools.check(task)
     }
 
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step {

@@ -1,0 +1,129 @@
+//! Models by name, in a cache as `huggingface_hub` makes it: blobs, and snapshots of links to them.
+
+use std::os::unix::fs::symlink;
+
+use super::*;
+
+const COMMIT: &str = "b968826d9c46dd6066d109eabc6255188de91218";
+const OLDER: &str = "0123456789abcdef0123456789abcdef01234567";
+
+/// A cache with `Qwen/Qwen3-8B`: `main` is COMMIT, and OLDER is there without a branch.
+fn cache() -> (tempfile::TempDir, Cache) {
+    let folder = tempfile::tempdir().unwrap();
+    let repository = folder.path().join("models--Qwen--Qwen3-8B");
+    std::fs::create_dir_all(repository.join("blobs")).unwrap();
+    std::fs::create_dir_all(repository.join("refs/refs/pr")).unwrap();
+    std::fs::write(repository.join("refs/main"), COMMIT).unwrap();
+    std::fs::write(repository.join("refs/refs/pr/1"), OLDER).unwrap();
+    for commit in [COMMIT, OLDER] {
+        std::fs::create_dir_all(repository.join("snapshots").join(commit)).unwrap();
+        for name in NEEDED {
+            put(&repository, commit, name, "{}");
+        }
+        put(&repository, commit, WEIGHTS, "weights");
+    }
+    let cache = Cache::at(folder.path().to_owned());
+    (folder, cache)
+}
+
+/// A file of a snapshot, as a link to its blob.
+fn put(repository: &Path, commit: &str, name: &str, text: &str) {
+    let blob = format!("{commit}-{name}");
+    std::fs::write(repository.join("blobs").join(&blob), text).unwrap();
+    let link = repository.join("snapshots").join(commit).join(name);
+    symlink(Path::new("../../blobs").join(blob), link).unwrap();
+}
+
+fn at(cache: &Cache, name: &str) -> Result<PathBuf, String> {
+    locate_in(Path::new(name), cache).map_err(|why| why.to_string())
+}
+
+#[test]
+fn a_name_is_its_snapshot_and_a_folder_itself() {
+    let (folder, cache) = cache();
+    let snapshots = folder.path().join("models--Qwen--Qwen3-8B/snapshots");
+    for (name, commit) in [
+        ("Qwen/Qwen3-8B", COMMIT),
+        ("Qwen/Qwen3-8B@main", COMMIT),
+        ("Qwen/Qwen3-8B@refs/pr/1", OLDER),
+        (&format!("Qwen/Qwen3-8B@{OLDER}"), OLDER),
+    ] {
+        assert_eq!(at(&cache, name), Ok(snapshots.join(commit)), "{name}");
+        assert_eq!(std::fs::read(snapshots.join(commit).join(WEIGHTS)).unwrap(), b"weights");
+    }
+    // A folder is taken as it is, whatever it holds: who reads it says what it lacks.
+    let own = folder.path().display().to_string();
+    assert_eq!(at(&cache, &own), Ok(folder.path().to_owned()));
+}
+
+#[test]
+fn what_is_not_here_is_told_with_the_command_that_brings_it() {
+    let (folder, cache) = cache();
+    for (name, command) in [
+        ("Qwen/Qwen3-4B", "`hf download Qwen/Qwen3-4B`"),
+        ("Qwen/Qwen3-8B@v2", "`hf download Qwen/Qwen3-8B --revision v2`"),
+        (
+            "Qwen/Qwen3-8B@0000000000000000000000000000000000000000",
+            "--revision 0000000000000000000000000000000000000000`",
+        ),
+    ] {
+        let said = at(&cache, name).unwrap_err();
+        let root = folder.path().display().to_string();
+        assert!(said.contains(command) && said.contains(&root), "{said}");
+    }
+    for path in [
+        "models/mine/step-3",
+        "nowhere",
+        "/nowhere/model",
+        "../a",
+        "a/../b",
+        "Qwen/Qwen3-8B@../main",
+    ] {
+        let said = at(&cache, path).unwrap_err();
+        assert!(said.starts_with(&format!("there is no folder {path}: ")), "{said}");
+    }
+}
+
+#[test]
+fn a_download_that_was_broken_off_is_told() {
+    let (folder, cache) = cache();
+    let repository = folder.path().join("models--Qwen--Qwen3-8B");
+    let snapshot = repository.join("snapshots").join(COMMIT);
+    let lacks = |what: &str| {
+        let said = at(&cache, "Qwen/Qwen3-8B").unwrap_err();
+        assert!(
+            said.contains(&format!("lacks {what} ")) && said.contains("`hf download Qwen/Qwen3-8B`"),
+            "{said}"
+        );
+    };
+    std::fs::remove_file(repository.join("blobs").join(format!("{COMMIT}-{WEIGHTS}"))).unwrap();
+    lacks(WEIGHTS);
+    let map = r#"{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}"#;
+    put(&repository, COMMIT, SHARDS, map);
+    put(&repository, COMMIT, "model-00001-of-00002.safetensors", "1");
+    lacks("model-00002-of-00002.safetensors");
+    put(&repository, COMMIT, "model-00002-of-00002.safetensors", "2");
+    assert_eq!(at(&cache, "Qwen/Qwen3-8B"), Ok(snapshot.clone()));
+    std::fs::remove_file(snapshot.join("tokenizer.json")).unwrap();
+    lacks("tokenizer.json");
+}
+
+#[test]
+fn a_configuration_tells_where_its_models_are() {
+    let (_folder, cache) = cache();
+    let text = include_str!("../../configs/actor-verifier.toml");
+    let parse = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
+    let lines = found(&parse(text), &cache);
+    assert_eq!(lines.len(), 2);
+    assert!(
+        lines[0].starts_with("agents.solver.model: Qwen/Qwen3-8B is ") && lines[0].ends_with(COMMIT),
+        "{lines:?}"
+    );
+    let lines = found(&parse(&text.replace("Qwen/Qwen3-8B\"", "Qwen/Qwen3-4B\"")), &cache);
+    assert!(
+        lines[1].contains("agents.verifier.model: NOT HERE: ") && lines[1].contains("hf download Qwen/Qwen3-4B"),
+        "{lines:?}"
+    );
+    let random = include_str!("../../configs/signal.toml");
+    assert!(found(&parse(random), &cache).is_empty());
+}

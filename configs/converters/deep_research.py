@@ -1,0 +1,140 @@
+#!/usr/bin/env python3
+"""Turns lines with questions and answers into tasks for the workflow deep-research, and what they stand beside into a corpus.
+
+    python3 configs/converters/deep_research.py < questions.jsonl > tasks.jsonl
+    python3 configs/converters/deep_research.py --corpus corpus/documents.jsonl < hotpot_train.jsonl > tasks.jsonl
+
+Reads JSON objects, one a line, of any of these shapes, on stdin, and writes tasks to stdout, {"prompt": question, "label": answer}, where
+a list of answers means that each of them is right:
+
+    {"question": "..", "answer": ".."}                                              MrlX DeepResearch, HotpotQA
+    {"id": "..", "question": "..", "golden_answers": [".."]}                         FlashRAG
+    {"question": "..", "answer": "..", "answer_aliases": [".."]}                     MuSiQue
+    {"prompt": [..], "reward_model": {"ground_truth": {"target": [".."]}}}           Search-R1, as verl has it
+
+--corpus FILE writes the documents of the lines for `tools.search` and `tools.visit` of `kind = "corpus:FOLDER"`, each {"id", "title", "text"}:
+HotpotQA's `context` (of the Hub, or pairs of title and sentences), MuSiQue's `paragraphs`, and FlashRAG's corpus, lines of {"id", "contents"} that have no
+question. A document that comes again is written once. The file must not be there yet.
+
+A question that comes again is taken once. A line that cannot be used is named on stderr and left out; with any, the exit code is 1.
+Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
+"""
+import argparse
+import json
+import re
+import sys
+
+# What Search-R1 says before its questions.
+BEFORE = re.compile(r"\AAnswer the given question\..*?\bQuestion:\s*", re.S)
+
+
+def text_of(value):
+    """A text that is not empty, or None."""
+    return value.strip() if isinstance(value, str) and value.strip() else None
+
+
+def question_of(line):
+    """The question: a text of its own, else the user's last message in prompt."""
+    found = text_of(line.get("question"))
+    prompt = line.get("prompt")
+    if found is None and isinstance(prompt, list):
+        said = [message.get("content") for message in prompt if isinstance(message, dict) and message.get("role") == "user"]
+        prompt = said[-1] if said else None
+    if found is None and text_of(prompt):
+        found = text_of(BEFORE.sub("", prompt.strip()))
+    return found
+
+
+def answers_of(line):
+    """Every answer that is right, each once, in their order."""
+    judged = line.get("reward_model")
+    truth = judged.get("ground_truth") if isinstance(judged, dict) else None
+    truth = truth.get("target") if isinstance(truth, dict) else truth
+    found = []
+    for given in (line.get("answer"), line.get("answer_aliases"), line.get("golden_answers"), truth):
+        for answer in given if isinstance(given, list) else [given]:
+            if isinstance(answer, (int, float)) and not isinstance(answer, bool):
+                answer = str(answer)
+            if text_of(answer) and text_of(answer) not in found:
+                found.append(text_of(answer))
+    return found
+
+
+def task(line):
+    """The task of a line; a ValueError says what is missing."""
+    question, answers = question_of(line), answers_of(line)
+    if question is None:
+        raise ValueError("it has no text under question or prompt")
+    if not answers:
+        raise ValueError("it has no answer under answer, golden_answers or reward_model.ground_truth")
+    made = {"prompt": question, "label": answers[0] if len(answers) == 1 else answers}
+    name = line.get("id")
+    if isinstance(name, (str, int)) and not isinstance(name, bool) and str(name):
+        made = {"id": str(name), **made}
+    return made
+
+
+def documents(line):
+    """(title, text) of what stands beside a question, and of a line of a corpus."""
+    context, contents = line.get("context"), text_of(line.get("contents"))
+    if isinstance(context, dict):
+        context = list(zip(context.get("title", []), context.get("sentences", [])))
+    for pair in context if isinstance(context, list) else []:
+        if isinstance(pair, (list, tuple)) and len(pair) == 2 and isinstance(pair[1], list):
+            yield str(pair[0]), "".join(str(sentence) for sentence in pair[1])
+    for one in line.get("paragraphs") or []:
+        yield str(one.get("title", "")), str(one.get("paragraph_text", ""))
+    if contents is not None:
+        title, _, text = contents.partition("\n")
+        yield title.strip().strip('"'), text or title
+
+
+class Corpus:
+    """Documents by title, each text once."""
+
+    def __init__(self, path):
+        self.file = open(path, "x", encoding="utf-8")
+        self.names, self.texts = set(), set()
+
+    def add(self, title, text):
+        title, text = title.strip() or "untitled", text.strip()
+        if not text or (title, text) in self.texts:
+            return
+        self.texts.add((title, text))
+        # Another text of the same title is another document.
+        name, number = title, 1
+        while name in self.names:
+            number += 1
+            name = f"{title} ({number})"
+        self.names.add(name)
+        print(json.dumps({"id": name, "title": title, "text": text}, ensure_ascii=False), file=self.file)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="questions and answers to tasks for dyad, from stdin to stdout")
+    parser.add_argument("--corpus", metavar="FILE", help="write the documents of the lines there, for kind = \"corpus:FOLDER\"")
+    path = parser.parse_args().corpus
+    corpus, seen, bad = Corpus(path) if path else None, set(), 0
+    for number, text in enumerate(sys.stdin, 1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+            if not isinstance(line, dict):
+                raise ValueError("it is no JSON object")
+            of_corpus = "contents" in line and "question" not in line and "prompt" not in line
+            made = None if of_corpus else task(line)
+            for title, document in documents(line) if corpus else []:
+                corpus.add(title, document)
+        except (ValueError, AttributeError) as error:
+            bad += 1
+            print(f"line {number}: {error}", file=sys.stderr)
+            continue
+        if made is not None and made["prompt"] not in seen:
+            seen.add(made["prompt"])
+            print(json.dumps(made, ensure_ascii=False))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

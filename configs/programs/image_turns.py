@@ -1,0 +1,28 @@
+"""Pictures over several turns, as a workflow of your own. `eye`, played by an agent that sees, is shown the task's picture and, in its second
+turn, the one under metadata.second; its server then has both in the chat. `reader`, who reads text only, is told what it said last.
+In and out as in solve_verify.py; what is said to a role may be messages with images in the place of a prompt."""
+import json
+import sys
+
+
+def picture(url, text):
+    return {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": text}]}
+
+
+def step(task, events):
+    said = lambda role: [event["text"].strip() for event in events if event["role"] == role]
+    eye, reader = said("eye"), said("reader")
+    if not eye:
+        return {"ask": [{"role": "eye", "messages": task["prompt"]}]}
+    if len(eye) == 1:
+        return {"ask": [{"role": "eye", "messages": [picture(task["metadata"]["second"], "and with this one?")]}]}
+    if not reader:
+        return {"ask": [{"role": "reader", "prompt": eye[1]}]}
+    right = float(reader[0] == task["label"])
+    metrics = {"success": right, "seen": float(eye[1] == task["label"])}
+    return {"done": {"rewards": [{"role": "reader", "parts": {"reward": right}}], "metrics": metrics}}
+
+
+for line in sys.stdin:
+    asked = json.loads(line)
+    print(json.dumps({"id": asked["id"], **step(asked["task"], asked["events"])}), flush=True)

@@ -1,0 +1,216 @@
+//! The Hugging Face Hub's cache on this machine, as `huggingface_hub` lays it out: names of models and data sets (`ORG/NAME`, `ORG/NAME@REVISION`)
+//! are looked up there, and nothing is downloaded.
+//!
+//! `models--ORG--NAME/refs/REVISION` has a commit, and `models--ORG--NAME/snapshots/COMMIT` the files, as links into `blobs`;
+//! of data sets the same below `datasets--ORG--NAME`.
+
+use std::ffi::OsString;
+use std::path::{Component, Path, PathBuf};
+
+/// The revision that a name without one means.
+const MAIN: &str = "main";
+
+/// The folder of all that was downloaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache(PathBuf);
+
+/// What a name is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Model,
+    DataSet,
+}
+
+/// A name on the Hub; of a revision, which is a branch, a tag or a commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Name<'a> {
+    org: &'a str,
+    name: &'a str,
+    revision: Option<&'a str>,
+}
+
+impl Cache {
+    #[must_use]
+    pub fn at(folder: PathBuf) -> Self {
+        Self(folder)
+    }
+
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
+    /// By the environment, as `huggingface_hub` reads it.
+    #[must_use]
+    pub fn of_environment() -> Self {
+        Self::by(|name| std::env::var_os(name))
+    }
+
+    /// `HF_HUB_CACHE`, else `hub` below `HF_HOME`, else below `huggingface` of `XDG_CACHE_HOME`, else of `~/.cache`.
+    fn by(variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let given = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let home = given("HOME").map(PathBuf::from).unwrap_or_default();
+        let folder = |name: &str| {
+            let path = PathBuf::from(given(name)?);
+            Some(path.strip_prefix("~").map_or(path.clone(), |rest| home.join(rest)))
+        };
+        let own = ["HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"].into_iter().find_map(folder);
+        let below_home = || Some(folder("HF_HOME")?.join("hub"));
+        let by_default = || {
+            let caches = folder("XDG_CACHE_HOME").unwrap_or_else(|| home.join(".cache"));
+            caches.join("huggingface/hub")
+        };
+        Self(own.or_else(below_home).unwrap_or_else(by_default))
+    }
+
+    /// The files of a name, if they were downloaded; perhaps not all of them.
+    #[must_use]
+    pub fn snapshot(&self, kind: Kind, name: &Name<'_>) -> Option<PathBuf> {
+        let plural = match kind {
+            Kind::Model => "models",
+            Kind::DataSet => "datasets",
+        };
+        let repository = self.0.join(format!("{plural}--{}--{}", name.org, name.name));
+        let revision = name.revision.unwrap_or(MAIN);
+        let branch = std::fs::read_to_string(repository.join("refs").join(revision));
+        let commit = branch.as_deref().map_or(revision, str::trim);
+        // What is no commit is no folder of `snapshots` either.
+        let is_hash = !commit.is_empty() && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let folder = repository.join("snapshots").join(commit);
+        (is_hash && folder.is_dir()).then_some(folder)
+    }
+}
+
+impl<'a> Name<'a> {
+    /// `None` if it is no name on the Hub.
+    #[must_use]
+    pub fn read(text: &'a str) -> Option<Self> {
+        let (repository, revision) = match text.split_once('@') {
+            Some((repository, revision)) => (repository, Some(revision)),
+            None => (text, None),
+        };
+        let (org, name) = repository.split_once('/')?;
+        let legal = |part: &str| {
+            let first = part.chars().next();
+            first.is_some_and(|first| first.is_ascii_alphanumeric() || first == '_')
+                && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        };
+        // A revision is a path below `refs`, and must stay there.
+        let inside = |revision: &str| {
+            let mut parts = Path::new(revision).components();
+            !revision.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
+        };
+        (legal(org) && legal(name) && revision.is_none_or(inside)).then_some(Self { org, name, revision })
+    }
+
+    /// The command that brings it into the cache.
+    #[must_use]
+    pub fn download(&self, kind: Kind) -> String {
+        let option = match kind {
+            Kind::Model => "",
+            Kind::DataSet => "--repo-type dataset ",
+        };
+        let revision = self.revision.map(|revision| format!(" --revision {revision}"));
+        format!(
+            "hf download {option}{}/{}{}",
+            self.org,
+            self.name,
+            revision.unwrap_or_default()
+        )
+    }
+
+    /// What is said of a name that is neither a folder nor in the cache.
+    #[must_use]
+    pub fn absent(&self, kind: Kind, cache: &Cache) -> String {
+        format!(
+            "{self} is neither a folder here nor in the Hugging Face cache {}; dyad downloads nothing: `{}` does (older \
+             installations: huggingface-cli download)",
+            cache.0.display(),
+            self.download(kind)
+        )
+    }
+}
+
+impl std::fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.org, self.name)?;
+        self.revision.map_or(Ok(()), |revision| write!(f, "@{revision}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_where_the_hubs_own_library_has_it() {
+        let by = |variables: &'static [(&'static str, &'static str)]| {
+            let found = move |name: &str| variables.iter().find(|(given, _)| *given == name);
+            Cache::by(move |name| Some(found(name)?.1.into()))
+        };
+        let cases: [(&'static [(&'static str, &'static str)], &str); 6] = [
+            (&[("HOME", "/home/x")], "/home/x/.cache/huggingface/hub"),
+            (&[("HOME", "/home/x"), ("XDG_CACHE_HOME", "/c")], "/c/huggingface/hub"),
+            (
+                &[("HOME", "/home/x"), ("XDG_CACHE_HOME", "/c"), ("HF_HOME", "/h")],
+                "/h/hub",
+            ),
+            (&[("HOME", "/home/x"), ("HF_HOME", "~/hf")], "/home/x/hf/hub"),
+            (&[("HF_HOME", "/h"), ("HF_HUB_CACHE", "/hub")], "/hub"),
+            (&[("HF_HOME", "/h"), ("HF_HUB_CACHE", "")], "/h/hub"),
+        ];
+        for (variables, expected) in cases {
+            assert_eq!(by(variables).folder(), Path::new(expected), "{variables:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_those_of_the_hub_and_lead_nowhere_else() {
+        for (text, command) in [
+            ("Qwen/Qwen3-8B", "hf download --repo-type dataset Qwen/Qwen3-8B"),
+            (
+                "a/b_c.d@v1.0",
+                "hf download --repo-type dataset a/b_c.d --revision v1.0",
+            ),
+            (
+                "a/b@refs/pr/1",
+                "hf download --repo-type dataset a/b --revision refs/pr/1",
+            ),
+        ] {
+            let name = Name::read(text).unwrap();
+            assert_eq!(
+                (name.to_string().as_str(), name.download(Kind::DataSet).as_str()),
+                (text, command)
+            );
+        }
+        for text in [
+            "", "a", "a/", "/a", "a/b/c", "../a", "a/..", "a/b@", "a/b@../c", "a/b@/c", "a b/c", "~/a",
+        ] {
+            assert_eq!(Name::read(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_snapshot_is_that_of_its_kind_and_revision() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let repository = folder.path().join("datasets--a--b");
+        std::fs::create_dir_all(repository.join("refs")).unwrap();
+        std::fs::create_dir_all(repository.join("snapshots/abc1")).unwrap();
+        std::fs::write(repository.join("refs/main"), "abc1\n").unwrap();
+        std::fs::write(repository.join("refs/bad"), "../../..").unwrap();
+        let at = |kind, text: &str| cache.snapshot(kind, &Name::read(text).unwrap());
+        let found = Some(repository.join("snapshots/abc1"));
+        assert_eq!(at(Kind::DataSet, "a/b"), found);
+        assert_eq!(at(Kind::DataSet, "a/b@abc1"), found);
+        for (kind, text) in [
+            (Kind::Model, "a/b"),
+            (Kind::DataSet, "a/c"),
+            (Kind::DataSet, "a/b@v2"),
+            (Kind::DataSet, "a/b@abc2"),
+            (Kind::DataSet, "a/b@bad"),
+        ] {
+            assert_eq!(at(kind, text), None, "{text}");
+        }
+    }
+}
