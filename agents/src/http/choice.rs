@@ -6,6 +6,7 @@ use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::{TextCodec, TextStream};
 
+use super::ask::Stopping;
 use super::stops::Stops;
 use crate::engine::{EngineFailure, Told};
 
@@ -13,6 +14,10 @@ use crate::engine::{EngineFailure, Told};
 pub struct Choice {
     stream: TextStream<Arc<TextCodec>>,
     stops: Stops,
+    /// Tokens that end it.
+    stop_ids: Vec<u32>,
+    /// Whether such a token's text is told.
+    kept: bool,
     /// Characters that the tokens so far stand for, stop texts included.
     characters: usize,
     /// Tokens so far.
@@ -36,10 +41,12 @@ pub struct Piece {
 
 impl Choice {
     #[must_use]
-    pub fn new(codec: Arc<TextCodec>, stops: Vec<String>) -> Self {
+    pub fn new(codec: Arc<TextCodec>, stop: Stopping) -> Self {
         Self {
             stream: TextStream::new(codec),
-            stops: Stops::new(stops),
+            stops: Stops::new(stop.texts, stop.kept),
+            stop_ids: stop.ids,
+            kept: stop.kept,
             characters: 0,
             tokens: 0,
             spans: Vec::new(),
@@ -47,7 +54,8 @@ impl Choice {
         }
     }
 
-    /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text is dropped: the choice has ended with it.
+    /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text or a stop token is dropped: the
+    /// choice has ended with it. A stop token is among the tokens, and its text is told only where stop texts are.
     pub fn take(&mut self, told: Told) -> Result<Piece, EngineFailure> {
         let mut piece = Piece::default();
         if self.end.is_some() {
@@ -61,8 +69,12 @@ impl Choice {
             piece.top.extend(top.next());
             piece.offsets.push(self.characters);
             self.tokens += 1;
-            let new = self.stream.push(*id);
-            if self.tell(&new, &mut piece) {
+            let stops = self.stop_ids.contains(id);
+            if (self.kept || !stops) && self.hear(*id, &mut piece) {
+                break;
+            }
+            if stops {
+                self.finish(Finish::Stop, &mut piece);
                 break;
             }
         }
@@ -74,6 +86,12 @@ impl Choice {
         }
         piece.end = self.end;
         Ok(piece)
+    }
+
+    /// Tells what this id completes; whether a stop text has come with it.
+    fn hear(&mut self, id: u32, piece: &mut Piece) -> bool {
+        let new = self.stream.push(id);
+        self.tell(&new, piece)
     }
 
     /// Whether a stop text has come.
@@ -121,6 +139,14 @@ mod tests {
         Arc::new(TextCodec::open(folder.path()).unwrap())
     }
 
+    fn stop(texts: &[&str], bytes: &[u8], kept: bool) -> Stopping {
+        Stopping {
+            texts: texts.iter().map(ToString::to_string).collect(),
+            ids: bytes.iter().map(|byte| u32::from(*byte)).collect(),
+            kept,
+        }
+    }
+
     fn likely(byte: u8) -> TopLogprob {
         TopLogprob {
             id: u32::from(byte),
@@ -146,7 +172,7 @@ mod tests {
 
     #[test]
     fn half_a_character_waits_and_the_end_tells_all() {
-        let mut choice = Choice::new(codec(), Vec::new());
+        let mut choice = Choice::new(codec(), Stopping::default());
         let piece = choice.take(told(&[b'a', 0xE2, 0x98], 0, 1, None)).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.len(), piece.end), ("a", 3, None));
         let piece = choice
@@ -163,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_comes_behind_a_stop_text_never_was() {
-        let mut choice = Choice::new(codec(), vec!["\n\n".into()]);
+        let mut choice = Choice::new(codec(), stop(&["\n\n"], &[], false));
         assert_eq!(choice.take(told(b"ab\n", 0, 1, None)).unwrap().text, "ab");
         let piece = choice.take(told(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.as_slice()), ("", [10].as_slice()));
@@ -175,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_end_without_tokens_and_a_failure_are_passed_on() {
-        let mut choice = Choice::new(codec(), vec!["xy".into()]);
+        let mut choice = Choice::new(codec(), stop(&["xy"], &[], false));
         assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
         assert_eq!(choice.take(told(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
         let failure = EngineFailure {
@@ -186,6 +212,27 @@ mod tests {
             end: Some(Err(failure.clone())),
             ..told(b"", 0, 1, None)
         };
-        assert_eq!(Choice::new(codec(), Vec::new()).take(failed), Err(failure));
+        assert_eq!(Choice::new(codec(), Stopping::default()).take(failed), Err(failure));
+    }
+
+    #[test]
+    fn a_stop_token_ends_a_choice_and_its_text_is_told_if_it_is_kept() {
+        for (kept, text) in [(false, "ax"), (true, "ax.")] {
+            // What could become the stop text is told when the token ends the choice.
+            let mut choice = Choice::new(codec(), stop(&["xy"], b".!", kept));
+            assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
+            let piece = choice.take(told(b".bc", 2, 1, Some(Finish::Length))).unwrap();
+            assert_eq!("a".to_owned() + &piece.text, text);
+            assert_eq!((piece.ids.as_slice(), piece.end), ([46].as_slice(), Some(Finish::Stop)));
+            assert_eq!((choice.tokens, choice.spans.last().unwrap().end), (3, 3));
+            assert_eq!(choice.take(told(b"ef", 5, 1, None)).unwrap(), Piece::default());
+        }
+    }
+
+    #[test]
+    fn half_a_character_before_a_stop_token_is_told_as_such() {
+        let mut choice = Choice::new(codec(), stop(&[], b".", false));
+        let piece = choice.take(told(&[b'a', 0xE2, b'.'], 0, 1, None)).unwrap();
+        assert_eq!((piece.text.as_str(), piece.end), ("a\u{FFFD}", Some(Finish::Stop)));
     }
 }
