@@ -10,6 +10,7 @@ pub mod credit_operator;
 pub mod grade;
 pub mod group;
 pub mod judge;
+pub mod own;
 pub mod router;
 pub mod sample;
 pub mod shaping;
