@@ -2,7 +2,7 @@
 
 use super::rules::Report;
 use super::tasks_rules::{is_task_source, not_understood, rows};
-use crate::RunConfig;
+use crate::{OwnKinds, RunConfig};
 
 /// What the figures of an evaluation begin with: a suite's stand beside them, under its name.
 const FIGURES: [&str; 6] = ["collapse", "conversations", "reward", "summary", "time", "tokens"];

@@ -14,8 +14,7 @@ mod own;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use own::Own;
-pub use own::OwnGrader;
+pub use own::{Own, OwnGrader};
 
 /// Longest answer that is read, in bytes from its end: graders are linear, and this bounds them.
 const LONGEST: usize = 1 << 16;
