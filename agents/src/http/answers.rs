@@ -138,6 +138,7 @@ impl Paper {
         let mut choice = Map::new();
         choice.insert("index".into(), json!(index));
         choice.insert("finish_reason".into(), finish(piece.end));
+        choice.insert("stop_reason".into(), json!(piece.reason));
         choice.insert(
             "logprobs".into(),
             if self.logprobs {

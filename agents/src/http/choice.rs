@@ -5,6 +5,7 @@ use std::sync::Arc;
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::{TextCodec, TextStream};
+use serde::Serialize;
 
 use super::ask::Stopping;
 use super::stops::Stops;
@@ -24,6 +25,15 @@ pub struct Choice {
     pub tokens: usize,
     pub spans: Vec<VersionSpan>,
     pub end: Option<Finish>,
+    reason: Option<StopReason>,
+}
+
+/// What of a client's ended a choice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum StopReason {
+    Text(String),
+    Token(u32),
 }
 
 /// What has come to a choice.
@@ -37,6 +47,8 @@ pub struct Piece {
     /// In characters, where each id's text begins.
     pub offsets: Vec<usize>,
     pub end: Option<Finish>,
+    /// With the end: the stop text or the stop token that it came with, if it did.
+    pub reason: Option<StopReason>,
 }
 
 impl Choice {
@@ -51,6 +63,7 @@ impl Choice {
             tokens: 0,
             spans: Vec::new(),
             end: None,
+            reason: None,
         }
     }
 
@@ -75,6 +88,7 @@ impl Choice {
             }
             if stops {
                 self.finish(Finish::Stop, &mut piece);
+                self.reason.get_or_insert(StopReason::Token(*id));
                 break;
             }
         }
@@ -84,7 +98,7 @@ impl Choice {
             Some(Ok(finish)) if self.end.is_none() => self.finish(finish, &mut piece),
             _ => {}
         }
-        piece.end = self.end;
+        (piece.end, piece.reason) = (self.end, self.reason.clone());
         Ok(piece)
     }
 
@@ -101,6 +115,7 @@ impl Choice {
         piece.text.push_str(&text);
         if stopped {
             self.end = Some(Finish::Stop);
+            self.reason = self.stops.found().map(|text| StopReason::Text(text.to_owned()));
         }
         stopped
     }
@@ -194,6 +209,7 @@ mod tests {
         let piece = choice.take(told(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.as_slice()), ("", [10].as_slice()));
         assert_eq!(piece.top, [vec![likely(b'\n')]]);
+        assert_eq!(piece.reason, Some(StopReason::Text("\n\n".into())));
         assert_eq!((piece.end, choice.tokens), (Some(Finish::Stop), 4));
         assert_eq!(choice.spans.last().unwrap().end, 4);
         assert_eq!(choice.take(told(b"ef", 6, 2, None)).unwrap(), Piece::default());
@@ -224,6 +240,7 @@ mod tests {
             let piece = choice.take(told(b".bc", 2, 1, Some(Finish::Length))).unwrap();
             assert_eq!("a".to_owned() + &piece.text, text);
             assert_eq!((piece.ids.as_slice(), piece.end), ([46].as_slice(), Some(Finish::Stop)));
+            assert_eq!(piece.reason, Some(StopReason::Token(46)));
             assert_eq!((choice.tokens, choice.spans.last().unwrap().end), (3, 3));
             assert_eq!(choice.take(told(b"ef", 5, 1, None)).unwrap(), Piece::default());
         }

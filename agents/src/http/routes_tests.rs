@@ -356,5 +356,6 @@ async fn a_stop_token_ends_an_answer_with_and_without_its_text() {
             (&choice["finish_reason"], &choice["token_ids"]),
             (&"stop".into(), &serde_json::json!([65]))
         );
+        assert_eq!(choice["stop_reason"], 65);
     }
 }

@@ -6,6 +6,8 @@ pub struct Stops {
     texts: Vec<String>,
     /// Whether the stop text itself is told.
     kept: bool,
+    /// Which of them has come.
+    found: Option<usize>,
     /// Not told yet: it may be the beginning of a stop text.
     held: String,
 }
@@ -16,6 +18,7 @@ impl Stops {
         Self {
             texts,
             kept,
+            found: None,
             held: String::new(),
         }
     }
@@ -23,15 +26,22 @@ impl Stops {
     /// What may be told now, and whether a stop text has come: nothing follows then.
     pub fn push(&mut self, new: &str) -> (String, bool) {
         self.held.push_str(new);
-        let found = |stop: &String| self.held.find(stop.as_str()).map(|at| (at, stop.len()));
-        let first = self.texts.iter().filter_map(found).min();
-        if let Some((at, length)) = first {
+        let found = |(which, stop): (usize, &String)| Some((self.held.find(stop.as_str())?, stop.len(), which));
+        let first = self.texts.iter().enumerate().filter_map(found).min();
+        if let Some((at, length, which)) = first {
+            self.found = Some(which);
             let told = self.held[..at + if self.kept { length } else { 0 }].to_owned();
             self.held.clear();
             return (told, true);
         }
         let kept = self.held.split_off(self.held.len() - self.open_end());
         (std::mem::replace(&mut self.held, kept), false)
+    }
+
+    /// The stop text that has come.
+    #[must_use]
+    pub fn found(&self) -> Option<&str> {
+        self.texts.get(self.found?).map(String::as_str)
     }
 
     /// What is held back, when nothing more comes.
@@ -95,8 +105,9 @@ mod tests {
     #[test]
     fn a_stop_text_that_is_kept_is_told_and_nothing_behind_it() {
         let mut held = Stops::new(vec!["END".into(), "EN".into()], true);
-        assert_eq!(held.push("aE"), ("a".into(), false));
+        assert_eq!((held.push("aE"), held.found()), (("a".into(), false), None));
         assert_eq!(held.push("NDb"), ("EN".into(), true), "the shorter one has come first");
+        assert_eq!(held.found(), Some("EN"));
         let mut held = Stops::new(vec!["bc".into()], true);
         assert_eq!(held.push("ab"), ("a".into(), false));
         assert_eq!(held.push("cd"), ("bc".into(), true));
