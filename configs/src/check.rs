@@ -25,6 +25,8 @@ mod tool_rules;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use rules::{GRADERS, WORKFLOWS};
+
 use crate::RunConfig;
 use crate::run::Problem;
 

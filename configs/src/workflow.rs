@@ -22,7 +22,7 @@ pub const JUDGE_KEY: &str = "DYAD_JUDGE_KEY";
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowConfig {
-    /// A shipped workflow, such as `signal` or `solve-verify`, `process:FILE` or `remote:NAME`.
+    /// A shipped workflow, such as `signal` or `solve-verify`, `process:FILE`, `remote:NAME`, or one of the program's own.
     pub kind: String,
     /// A named variant of the workflow; `dyad` is ours, others are exact copies of a reference.
     #[serde(default = "default_profile")]
@@ -122,7 +122,8 @@ fn default_retries() -> u32 {
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GraderConfig {
-    /// `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, `judge`, `process:FILE` or `remote:NAME`.
+    /// `exact`, `match`, `integer`, `gsm8k`, `math`, `choice`, `f1`, `format`, `judge`, `process:FILE`, `remote:NAME`, or one of the
+    /// program's own.
     pub kind: String,
     /// For one answer.
     #[serde(default = "default_timeout")]

@@ -11,6 +11,7 @@ pub mod grade;
 pub mod group;
 pub mod hub_cache;
 pub mod judge;
+pub mod own;
 pub mod router;
 pub mod sample;
 pub mod shaping;

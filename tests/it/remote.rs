@@ -1,6 +1,6 @@
 //! Participants over RabbitMQ: the same conversations as a Rust type and a program play, and nothing lost when one dies.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use broker::protocol::Kind;
 use broker::topology::Topology;
 use configs::ParticipantName;
 use serde_json::Value;
+use tests::kit::{configuration, essence, played};
 use tests::letters::connect;
 use tests::program::{Program, json_lines, wait_for};
 use tests::servers::Servers;
@@ -18,17 +19,6 @@ use tests::trace::audit;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const NAME: &str = "referee";
-/// What roles say: right and wrong answers, verdicts of both kinds and none.
-const SAYS: [&str; 7] = [
-    "solver=5",
-    "solver=6",
-    "verifier=approve",
-    "verifier=reject",
-    "verifier=hm",
-    "retry=5",
-    "retry=7",
-];
-
 fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
@@ -67,59 +57,6 @@ impl Drop for Participant {
     }
 }
 
-/// `configs/programs.toml` with a workflow of this kind; time limits are long, for a busy machine takes its time.
-fn configuration(kind: &str) -> Small {
-    let config = Small::of("configs/programs.toml")
-        .set("workflow.kind", kind)
-        .set("workflow.process.timeout", "120s");
-    if kind == "solve-verify" {
-        config
-            .set("workflow.params.prompts", "short")
-            .set("graders.correct.kind", "integer")
-    } else {
-        config
-    }
-}
-
-/// The contract kit: sixteen conversations of each task with scripted answers, as `dyad workflow test` prints them.
-fn played(program: &Program, config: &Path, more: &[&str]) -> Vec<Value> {
-    let tasks = program.runs().parent().unwrap().join("tasks.jsonl");
-    let lines = "{\"id\": \"sum\", \"prompt\": \"2+3=\", \"label\": 5}\n{\"id\": \"other\", \"prompt\": \"3+4=\", \"label\": 7}\n";
-    std::fs::write(&tasks, lines).unwrap();
-    let (config, tasks) = (config.to_str().unwrap(), tasks.to_str().unwrap());
-    let mut args = vec![
-        "workflow",
-        "test",
-        config,
-        "--task",
-        tasks,
-        "--members",
-        "16",
-        "--seed",
-        "3",
-        "--json",
-    ];
-    args.extend(SAYS.iter().flat_map(|say| ["--say", say]));
-    args.extend(more);
-    let output = program.output(&args);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let printed = String::from_utf8(output.stdout).unwrap();
-    printed
-        .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
-        .collect()
-}
-
-/// What agents said and earned: what must be the same whoever decides it.
-fn essence(transcript: &Value) -> (Vec<(String, String)>, Value) {
-    let turns = transcript["turns"].as_array().unwrap().iter();
-    let text = |value: &Value| value.as_str().unwrap().to_owned();
-    let said = turns
-        .filter(|turn| turn["agent"] != "program")
-        .map(|turn| (text(&turn["role"]), text(&turn["text"])));
-    (said.collect(), transcript["rewards"].clone())
-}
-
 #[test]
 fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
     let Some(python) = python() else { return };
@@ -131,17 +68,20 @@ fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
     let broker = servers.rabbit.url();
     let _participant = Participant::start(&python, &broker, "contract");
     let rust = played(&program, &file("solve-verify"), &[]);
+    let own = Program::exactly(env!("CARGO_BIN_EXE_own-workflow"));
+    let own = played(&own, &file("double-check"), &[]);
     let process = played(&program, &file("process:configs/programs/solve_verify.py"), &[]);
     let over = ["--broker", &broker, "--run", "contract"];
     let remote = played(&program, &file("remote:referee"), &over);
-    assert_eq!((rust.len(), process.len(), remote.len()), (32, 32, 32));
+    assert_eq!((rust.len(), own.len(), process.len(), remote.len()), (32, 32, 32, 32));
     let retries = rust.iter().filter(|one| one["rewards"].get("retry").is_some()).count();
     assert!(
         (1..32).contains(&retries),
         "{retries} of 32 retried: the answers reach too little"
     );
-    for ((rust, process), remote) in rust.iter().zip(&process).zip(&remote) {
+    for (((rust, own), process), remote) in rust.iter().zip(&own).zip(&process).zip(&remote) {
         assert_eq!(rust["status"], "completed");
+        assert_eq!(essence(rust), essence(own), "a Rust type of another crate");
         assert_eq!(essence(rust), essence(process));
         assert_eq!(process, remote, "the same decisions in the same words");
     }

@@ -61,6 +61,8 @@ def training(trained, frozen):
     ids_in_and_out(other, b)
     choices(other, b)
     stops(other, b)
+    stop_tokens(other, b)
+    echoes(other, b)
     refusals(other, b)
 
 
@@ -125,6 +127,8 @@ def likely(api, model, ids):
     assert chat and all(len(token.top_logprobs) == 4 and token.top_logprobs[0].logprob == token.logprob for token in chat)
     plain = api.completions.create(model=model, prompt=ids, max_tokens=3, temperature=0, logprobs=4).choices[0].logprobs
     assert plain.tokens
+    for token in chat:
+        assert bytes(token.bytes).decode() == token.token, token
     for token, logprob, top in zip(plain.tokens, plain.token_logprobs, plain.top_logprobs, strict=True):
         assert top[token] == logprob == max(top.values()) and len(top) <= 5, top
 
@@ -163,6 +167,36 @@ def stops(api, model):
     pieces = list(made(seed, stop=stop, stream=True))
     assert "".join(piece.choices[0].text for piece in pieces) == wanted
     assert len(pieces) > 1
+
+
+def stop_tokens(api, model):
+    """A token ends the text and is the last of the ids, as vLLM has it; its own text is told if it is asked for."""
+    def made(seed, **more):
+        more = {"return_token_ids": True, **more}
+        return api.completions.create(model=model, prompt="o1", max_tokens=60, seed=seed, extra_body=more).choices[0]
+
+    whole, seed = max(((made(seed), seed) for seed in range(20)), key=lambda one: len(set(one[0].token_ids)))
+    ids = whole.token_ids
+    # The one that comes last for the first time.
+    stop = max(set(ids), key=ids.index)
+    at = ids.index(stop)
+    assert at > 5, ids
+    cut = made(seed, stop_token_ids=[999_999, stop])
+    assert (cut.token_ids, cut.finish_reason) == (ids[: at + 1], "stop"), (cut, ids)
+    kept = made(seed, stop_token_ids=[stop], include_stop_str_in_output=True)
+    assert kept.token_ids == cut.token_ids
+    assert whole.text.startswith(kept.text) and kept.text.startswith(cut.text), (whole.text, kept.text, cut.text)
+
+
+def echoes(api, model):
+    """The prompt comes back before each of its answers, and its log-probs are refused by name."""
+    def made(echo, **more):
+        return api.completions.create(model=model, prompt=["o1 o2", "o3"], n=2, seed=3, max_tokens=4, echo=echo, **more)
+
+    plain, echoed = (list(made(echo).choices) for echo in (False, True))
+    prompts = ["o1 o2", "o1 o2", "o3", "o3"]
+    assert [one.text for one in echoed] == [prompt + one.text for prompt, one in zip(prompts, plain, strict=True)]
+    assert fails(400, made, echo=True, logprobs=1)["param"] == "echo"
 
 
 def refusals(api, model):

@@ -27,6 +27,15 @@ impl Program {
         }
     }
 
+    /// This very program, whatever stands for `dyad`.
+    #[must_use]
+    pub fn exactly(binary: &str) -> Self {
+        Self {
+            binary: binary.into(),
+            home: tempfile::tempdir().unwrap(),
+        }
+    }
+
     /// Where run folders are made.
     #[must_use]
     pub fn runs(&self) -> PathBuf {

@@ -34,6 +34,7 @@ pub mod workflow;
 use std::io::Write;
 
 use clap::{Parser, Subcommand};
+use rollout::own::Registry;
 
 pub use failure::problems_error;
 
@@ -122,6 +123,15 @@ enum Command {
 
 /// Reads the command line and does what it says.
 pub fn main() -> ! {
+    main_with(Registry::new())
+}
+
+/// As [`main`], for a program with workflows and graders of its own: every command knows them as it knows those that are shipped, and so do
+/// the processes that a command starts, which are this program too.
+pub fn main_with(own: Registry) -> ! {
+    if let Err(error) = own.install() {
+        leave(failure::tell(&failure::Usage::new(error.to_string()).into()).into());
+    }
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
         Command::Learn(args) => learn::run(&args),

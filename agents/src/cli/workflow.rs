@@ -10,9 +10,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::protocol::task::Task;
 use clap::{Args, Subcommand};
-use configs::RunConfig;
+use configs::{OwnKinds, RunConfig};
 use rollout::group::{MemberEnd, Rules, compare_lengths};
-use rollout::workflow::Workflow;
+use rollout::workflow::{Workflow, contract};
 
 use line::Remote;
 use scripted::Says;
@@ -137,6 +137,8 @@ async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &An
         let task = Task::parse(line.as_bytes(), config.run.message_cap.0 as usize)
             .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
         let task = Arc::new(task);
+        keeps_contract(config, answers.host().workflow(), &task)
+            .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
         let ends = answers.play(config, task.clone(), members).await?;
         for transcript in told(config, answers.host(), &task, ends) {
             if args.json {
@@ -145,6 +147,20 @@ async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &An
                 println!("{}", render(&transcript));
             }
         }
+    }
+    Ok(())
+}
+
+/// A workflow of the program's own is tried with conversations that are made up, before any that is printed.
+fn keeps_contract(config: &RunConfig, workflow: &dyn Workflow, task: &Task) -> anyhow::Result<()> {
+    let kind = &config.workflow.kind;
+    if OwnKinds::installed().has_workflow(kind) {
+        contract::check(workflow, task)
+            .map_err(|broken| anyhow::anyhow!("workflow {kind} does not keep its contract: {broken}"))?;
+        eprintln!(
+            "{kind} keeps its contract in {} made-up conversations",
+            contract::CONVERSATIONS
+        );
     }
     Ok(())
 }

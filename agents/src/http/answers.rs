@@ -10,7 +10,7 @@ use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::TextCodec;
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, Kind};
+use super::ask::{Ask, Input, Kind};
 use super::choice::Piece;
 
 /// What all parts of one answer have in common.
@@ -27,6 +27,8 @@ pub struct Paper {
     pub token_ids: bool,
     pub include_usage: bool,
     pub prompts: Vec<Arc<[u32]>>,
+    /// The text that each prompt's choices begin with; empty where none is asked for.
+    pub echoes: Vec<String>,
     pub codec: Arc<TextCodec>,
 }
 
@@ -46,6 +48,7 @@ impl Paper {
             top: ask.top > 0,
             token_ids: ask.token_ids,
             include_usage: ask.include_usage,
+            echoes: echoes(ask, &codec),
             prompts,
             codec,
         }
@@ -59,7 +62,7 @@ impl Paper {
             let mut choice = self.choice(index, piece);
             match self.kind {
                 Kind::Chat => choice.insert("message".into(), json!({"role": "assistant", "content": piece.text})),
-                Kind::Completion => choice.insert("text".into(), json!(piece.text)),
+                Kind::Completion => choice.insert("text".into(), json!(self.echo(index) + &piece.text)),
             };
             self.prompt_ids(index, &mut choice);
             choice.insert("dyad".into(), dyad(spans));
@@ -78,7 +81,10 @@ impl Paper {
     pub fn chunk(&self, index: usize, piece: &Piece, first: bool, spans: &[VersionSpan]) -> Value {
         let mut choice = self.choice(index, piece);
         match self.kind {
-            Kind::Completion => drop(choice.insert("text".into(), json!(piece.text))),
+            Kind::Completion => {
+                let echo = if first { self.echo(index) } else { String::new() };
+                choice.insert("text".into(), json!(echo + &piece.text));
+            }
             Kind::Chat => {
                 let mut delta = Map::new();
                 if first {
@@ -132,6 +138,7 @@ impl Paper {
         let mut choice = Map::new();
         choice.insert("index".into(), json!(index));
         choice.insert("finish_reason".into(), finish(piece.end));
+        choice.insert("stop_reason".into(), json!(piece.reason));
         choice.insert(
             "logprobs".into(),
             if self.logprobs {
@@ -144,6 +151,12 @@ impl Paper {
             choice.insert("token_ids".into(), json!(piece.ids));
         }
         choice
+    }
+
+    /// What a choice's text begins with.
+    fn echo(&self, index: usize) -> String {
+        let prompt = index / self.n.max(1);
+        self.echoes.get(prompt).cloned().unwrap_or_default()
     }
 
     fn prompt_ids(&self, index: usize, choice: &mut Map<String, Value>) {
@@ -187,23 +200,17 @@ impl Paper {
 
     /// As chats have a token and its log-prob.
     fn token(&self, TopLogprob { id, logprob }: TopLogprob) -> Map<String, Value> {
-        let text = self.own_text(id);
-        let bytes = json!(text.as_deref().map(str::as_bytes));
         let mut token = Map::new();
-        token.insert("token".into(), json!(text.unwrap_or_else(|| by_id(id))));
+        token.insert("token".into(), json!(self.name(id)));
         token.insert("logprob".into(), json!(logprob));
-        token.insert("bytes".into(), bytes);
+        token.insert("bytes".into(), json!(self.codec.bytes(id)));
         token
     }
 
-    /// What a token says alone. Half a character says nothing.
-    fn own_text(&self, id: u32) -> Option<String> {
-        let text = self.codec.spelled(&[id]);
-        (!text.is_empty() && !text.contains('\u{FFFD}')).then_some(text)
-    }
-
+    /// What a token says alone. Half a character says nothing, and goes by its id.
     fn name(&self, id: u32) -> String {
-        self.own_text(id).unwrap_or_else(|| by_id(id))
+        let text = self.codec.bytes(id).and_then(|bytes| String::from_utf8(bytes).ok());
+        text.filter(|text| !text.is_empty()).unwrap_or_else(|| by_id(id))
     }
 
     /// As completions have the most likely tokens, by their names: with the chosen one, also if it is not among them. Of tokens that
@@ -223,6 +230,17 @@ impl Paper {
         let prompt: usize = self.prompts.iter().map(|prompt| prompt.len()).sum();
         json!({"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made})
     }
+}
+
+/// The texts of the prompts, if they are to come back: as they were sent, or what their ids stand for.
+fn echoes(ask: &Ask, codec: &TextCodec) -> Vec<String> {
+    let text = |input: &Input| match input {
+        Input::Text(text) => text.clone(),
+        Input::Ids(ids) => codec.spelled(ids),
+        Input::Chat { .. } => String::new(),
+    };
+    let inputs = ask.inputs.iter().filter(|_| ask.echo);
+    inputs.map(text).collect()
 }
 
 /// As vLLM names tokens by their ids.

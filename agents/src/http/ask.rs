@@ -29,6 +29,23 @@ pub enum Input {
     },
 }
 
+/// What ends a choice, beside the model's own end and its limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Stopping {
+    pub texts: Vec<String>,
+    /// Ids of tokens; their own text is not told.
+    pub ids: Vec<u32>,
+    /// Whether the text that ended a choice is told too.
+    pub kept: bool,
+}
+
+impl Stopping {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.texts.is_empty() && self.ids.is_empty()
+    }
+}
+
 /// A request as it was understood.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ask {
@@ -39,7 +56,9 @@ pub struct Ask {
     pub n: usize,
     /// Without stop texts.
     pub sampling: Sampling,
-    pub stop: Vec<String>,
+    pub stop: Stopping,
+    /// Whether each choice's text begins with its prompt's.
+    pub echo: bool,
     pub seed: Option<u64>,
     pub stream: bool,
     pub include_usage: bool,
@@ -59,6 +78,7 @@ pub(super) const MOST_LIKELY: i64 = 20;
 const MOST_TOLD: usize = 1 << 18;
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
+const MOST_STOP_IDS: usize = 1024;
 /// Fields that name somebody or something, and have no effect.
 const LABELS: [&str; 4] = ["user", "metadata", "safety_identifier", "prompt_cache_key"];
 const LEAVE: &str = "leave it out";
@@ -85,13 +105,18 @@ impl Ask {
             Kind::Completion => completions::logprobs(&mut fields)?,
             Kind::Chat => chat::logprobs(&mut fields)?,
         };
+        let echo = match kind {
+            Kind::Completion => completions::echo(&mut fields, logprobs)?,
+            Kind::Chat => false,
+        };
         let ask = Self {
             kind,
             model,
             inputs,
             n: fields.whole("n", 1, MOST_CHOICES)?.unwrap_or(1) as usize,
             sampling: sampling(&mut fields, kind, usual)?,
-            stop: stop(&mut fields)?,
+            stop: stopping(&mut fields)?,
+            echo,
             seed: fields.whole("seed", i64::MIN, i64::MAX)?.map(|seed| seed as u64),
             stream,
             include_usage,
@@ -187,6 +212,33 @@ fn max_tokens(fields: &mut Fields, kind: Kind) -> Result<Option<u32>, Refusal> {
     }
 }
 
+fn stopping(fields: &mut Fields) -> Result<Stopping, Refusal> {
+    Ok(Stopping {
+        texts: stop(fields)?,
+        ids: stop_ids(fields)?,
+        kept: fields.flag("include_stop_str_in_output")?,
+    })
+}
+
+fn stop_ids(fields: &mut Fields) -> Result<Vec<u32>, Refusal> {
+    let wrong = |what: String| Refusal::wrong("stop_token_ids", format!("{what}: write a list of token ids"));
+    let list = match fields.take("stop_token_ids") {
+        None => return Ok(Vec::new()),
+        Some(Value::Array(list)) if list.len() <= MOST_STOP_IDS => list,
+        Some(Value::Array(list)) => {
+            return Err(Refusal::wrong(
+                "stop_token_ids",
+                format!("has {} ids: {MOST_STOP_IDS} are the most", list.len()),
+            ));
+        }
+        Some(other) => return Err(wrong(format!("is {}", kind(&other)))),
+    };
+    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    list.iter()
+        .map(|value| id(value).ok_or_else(|| wrong(format!("has {}", kind(value)))))
+        .collect()
+}
+
 fn stop(fields: &mut Fields) -> Result<Vec<String>, Refusal> {
     let texts = match fields.take("stop") {
         None => return Ok(Vec::new()),
@@ -225,7 +277,7 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
     let zero = [json!(0)];
     let off = [json!(false)];
     let none = [json!([])];
-    let idle: [(&str, &[Value], &str); 29] = [
+    let idle: [(&str, &[Value], &str); 33] = [
         (
             "frequency_penalty",
             &zero,
@@ -247,10 +299,11 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
             "sampling keeps to the model's own distribution; leave it out",
         ),
         ("best_of", &[json!(1)], "ask for n choices and choose among them"),
+        // Completions have taken it by now.
         (
             "echo",
             &off,
-            "the prompt's tokens come back with return_token_ids; their log-probs are not kept",
+            "it is for /v1/completions; the prompt's tokens come back with return_token_ids",
         ),
         ("suffix", &[json!("")], LEAVE),
         ("tools", &none, "agents call no tools; leave it out"),
@@ -277,15 +330,27 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
         ("store", &off, "nothing is stored; leave it out"),
         ("ignore_eos", &off, LEAVE),
         ("min_tokens", &zero, LEAVE),
-        ("stop_token_ids", &none, "give stop texts"),
         (
             "skip_special_tokens",
             &[json!(true)],
             "control tokens come back with return_token_ids",
         ),
-        ("include_stop_str_in_output", &off, LEAVE),
         ("prompt_logprobs", &off, "the engine keeps none of the prompt"),
         ("continue_final_message", &off, "send its ids to /v1/completions"),
+        ("spaces_between_special_tokens", &[json!(true)], LEAVE),
+        (
+            "chat_template_kwargs",
+            &[json!({})],
+            "the agent's template_args are for everybody; leave it out",
+        ),
+        (
+            "bad_words",
+            &none,
+            "sampling keeps to the model's own distribution; leave it out",
+        ),
+        ("use_beam_search", &off, "answers are sampled; leave it out"),
+        ("length_penalty", &[json!(1)], "answers are sampled; leave it out"),
+        ("priority", &zero, "who comes first is served first; leave it out"),
         // Chats have taken it by now.
         (
             "top_logprobs",

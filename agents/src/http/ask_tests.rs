@@ -45,7 +45,7 @@ fn what_is_not_said_is_as_the_agent_samples() {
 fn every_field_that_is_done_is_understood() {
     let said = json!({
         "max_tokens": 7, "temperature": 0, "top_p": 0.5, "top_k": -1, "min_p": 0.1, "n": 3, "stop": ["a", "b"],
-        "seed": -1, "stream": true, "stream_options": {"include_usage": true}, "return_token_ids": true, "user": "me",
+        "stop_token_ids": [7, 0], "include_stop_str_in_output": true, "seed": -1, "stream": true, "stream_options": {"include_usage": true}, "return_token_ids": true, "user": "me",
     });
     for kind in [Kind::Completion, Kind::Chat] {
         let ask = with(kind, said.clone()).unwrap();
@@ -60,7 +60,12 @@ fn every_field_that_is_done_is_understood() {
         };
         assert_eq!(ask.sampling, sampling);
         assert_eq!((ask.n, ask.seed), (3, Some(u64::MAX)));
-        assert_eq!(ask.stop, ["a", "b"]);
+        let stop = Stopping {
+            texts: vec!["a".into(), "b".into()],
+            ids: vec![7, 0],
+            kept: true,
+        };
+        assert_eq!(ask.stop, stop);
         assert!(ask.stream && ask.include_usage && ask.token_ids);
     }
     let told = |kind, changes| with(kind, changes).map(|ask| (ask.logprobs, ask.top)).unwrap();
@@ -163,7 +168,7 @@ fn what_is_not_done_is_refused_by_name_and_never_ignored() {
         ("logit_bias", json!({"5": 1})),
         ("frequency_penalty", json!(0.1)),
         ("response_format", json!({"type": "json_object"})),
-        ("echo", json!(true)),
+        ("bad_words", json!(["x"])),
         ("best_of", json!(2)),
         ("ignore_eos", json!(true)),
     ] {
@@ -217,6 +222,12 @@ fn numbers_that_would_hurt_the_engine_are_refused() {
         ("stop", json!("")),
         ("stop", json!([1])),
         ("stop", json!(vec!["a"; 17])),
+        ("stop_token_ids", json!(5)),
+        ("stop_token_ids", json!(["a"])),
+        ("stop_token_ids", json!([-1])),
+        ("stop_token_ids", json!([4_294_967_296_u64])),
+        ("stop_token_ids", json!(vec![0; 1025])),
+        ("include_stop_str_in_output", json!(1)),
         ("stream", json!("yes")),
     ] {
         assert_eq!(refused(Kind::Completion, json!({field: value})).0, field, "{value}");
@@ -253,4 +264,32 @@ fn more_logprobs_than_fit_in_one_answer_are_refused_unless_it_is_streamed() {
     }
     let plain = with(chat, json!({"logprobs": true, "max_tokens": 1_000_000})).unwrap();
     assert!(plain.fits(128).is_ok(), "the chosen tokens' are what they cost");
+}
+
+#[test]
+fn the_prompt_is_echoed_in_completions_and_not_with_logprobs_that_nobody_has() {
+    let (completion, chat) = (Kind::Completion, Kind::Chat);
+    assert!(with(completion, json!({"echo": true})).unwrap().echo);
+    assert!(!with(completion, json!({"echo": false, "logprobs": 1})).unwrap().echo);
+    let unsupported = ("echo".to_owned(), Some("unsupported_parameter"));
+    for logprobs in [0, 1] {
+        assert_eq!(
+            refused(completion, json!({"echo": true, "logprobs": logprobs})),
+            unsupported
+        );
+    }
+    assert_eq!(refused(chat, json!({"echo": true})), unsupported);
+    assert_eq!(refused(completion, json!({"echo": "yes"})).0, "echo");
+}
+
+#[test]
+fn what_clients_send_as_their_defaults_changes_nothing() {
+    let idle = json!({
+        "stop": null, "stop_token_ids": [], "include_stop_str_in_output": false, "skip_special_tokens": true,
+        "spaces_between_special_tokens": true, "chat_template_kwargs": {}, "bad_words": [], "use_beam_search": false,
+        "length_penalty": 1.0, "priority": 0, "repetition_penalty": 1.0, "min_tokens": 0, "ignore_eos": false, "echo": false,
+    });
+    for kind in [Kind::Completion, Kind::Chat] {
+        assert_eq!(with(kind, idle.clone()).unwrap(), with(kind, json!({})).unwrap());
+    }
 }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::{TextCodec, TextStream};
+use serde::Serialize;
 
+use super::ask::Stopping;
 use super::stops::Stops;
 use crate::engine::{EngineFailure, Told};
 
@@ -13,12 +15,25 @@ use crate::engine::{EngineFailure, Told};
 pub struct Choice {
     stream: TextStream<Arc<TextCodec>>,
     stops: Stops,
+    /// Tokens that end it.
+    stop_ids: Vec<u32>,
+    /// Whether such a token's text is told.
+    kept: bool,
     /// Characters that the tokens so far stand for, stop texts included.
     characters: usize,
     /// Tokens so far.
     pub tokens: usize,
     pub spans: Vec<VersionSpan>,
     pub end: Option<Finish>,
+    reason: Option<StopReason>,
+}
+
+/// What of a client's ended a choice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum StopReason {
+    Text(String),
+    Token(u32),
 }
 
 /// What has come to a choice.
@@ -32,22 +47,28 @@ pub struct Piece {
     /// In characters, where each id's text begins.
     pub offsets: Vec<usize>,
     pub end: Option<Finish>,
+    /// With the end: the stop text or the stop token that it came with, if it did.
+    pub reason: Option<StopReason>,
 }
 
 impl Choice {
     #[must_use]
-    pub fn new(codec: Arc<TextCodec>, stops: Vec<String>) -> Self {
+    pub fn new(codec: Arc<TextCodec>, stop: Stopping) -> Self {
         Self {
             stream: TextStream::new(codec),
-            stops: Stops::new(stops),
+            stops: Stops::new(stop.texts, stop.kept),
+            stop_ids: stop.ids,
+            kept: stop.kept,
             characters: 0,
             tokens: 0,
             spans: Vec::new(),
             end: None,
+            reason: None,
         }
     }
 
-    /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text is dropped: the choice has ended with it.
+    /// Takes what was told, in which `top` is empty or as long as `ids`. What comes behind a stop text or a stop token is dropped: the
+    /// choice has ended with it. A stop token is among the tokens, and its text is told only where stop texts are.
     pub fn take(&mut self, told: Told) -> Result<Piece, EngineFailure> {
         let mut piece = Piece::default();
         if self.end.is_some() {
@@ -61,8 +82,13 @@ impl Choice {
             piece.top.extend(top.next());
             piece.offsets.push(self.characters);
             self.tokens += 1;
-            let new = self.stream.push(*id);
-            if self.tell(&new, &mut piece) {
+            let stops = self.stop_ids.contains(id);
+            if (self.kept || !stops) && self.hear(*id, &mut piece) {
+                break;
+            }
+            if stops {
+                self.finish(Finish::Stop, &mut piece);
+                self.reason.get_or_insert(StopReason::Token(*id));
                 break;
             }
         }
@@ -72,8 +98,14 @@ impl Choice {
             Some(Ok(finish)) if self.end.is_none() => self.finish(finish, &mut piece),
             _ => {}
         }
-        piece.end = self.end;
+        (piece.end, piece.reason) = (self.end, self.reason.clone());
         Ok(piece)
+    }
+
+    /// Tells what this id completes; whether a stop text has come with it.
+    fn hear(&mut self, id: u32, piece: &mut Piece) -> bool {
+        let new = self.stream.push(id);
+        self.tell(&new, piece)
     }
 
     /// Whether a stop text has come.
@@ -83,6 +115,7 @@ impl Choice {
         piece.text.push_str(&text);
         if stopped {
             self.end = Some(Finish::Stop);
+            self.reason = self.stops.found().map(|text| StopReason::Text(text.to_owned()));
         }
         stopped
     }
@@ -121,6 +154,14 @@ mod tests {
         Arc::new(TextCodec::open(folder.path()).unwrap())
     }
 
+    fn stop(texts: &[&str], bytes: &[u8], kept: bool) -> Stopping {
+        Stopping {
+            texts: texts.iter().map(ToString::to_string).collect(),
+            ids: bytes.iter().map(|byte| u32::from(*byte)).collect(),
+            kept,
+        }
+    }
+
     fn likely(byte: u8) -> TopLogprob {
         TopLogprob {
             id: u32::from(byte),
@@ -146,7 +187,7 @@ mod tests {
 
     #[test]
     fn half_a_character_waits_and_the_end_tells_all() {
-        let mut choice = Choice::new(codec(), Vec::new());
+        let mut choice = Choice::new(codec(), Stopping::default());
         let piece = choice.take(told(&[b'a', 0xE2, 0x98], 0, 1, None)).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.len(), piece.end), ("a", 3, None));
         let piece = choice
@@ -163,11 +204,12 @@ mod tests {
 
     #[test]
     fn what_comes_behind_a_stop_text_never_was() {
-        let mut choice = Choice::new(codec(), vec!["\n\n".into()]);
+        let mut choice = Choice::new(codec(), stop(&["\n\n"], &[], false));
         assert_eq!(choice.take(told(b"ab\n", 0, 1, None)).unwrap().text, "ab");
         let piece = choice.take(told(b"\ncd", 3, 2, Some(Finish::Length))).unwrap();
         assert_eq!((piece.text.as_str(), piece.ids.as_slice()), ("", [10].as_slice()));
         assert_eq!(piece.top, [vec![likely(b'\n')]]);
+        assert_eq!(piece.reason, Some(StopReason::Text("\n\n".into())));
         assert_eq!((piece.end, choice.tokens), (Some(Finish::Stop), 4));
         assert_eq!(choice.spans.last().unwrap().end, 4);
         assert_eq!(choice.take(told(b"ef", 6, 2, None)).unwrap(), Piece::default());
@@ -175,7 +217,7 @@ mod tests {
 
     #[test]
     fn an_end_without_tokens_and_a_failure_are_passed_on() {
-        let mut choice = Choice::new(codec(), vec!["xy".into()]);
+        let mut choice = Choice::new(codec(), stop(&["xy"], &[], false));
         assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
         assert_eq!(choice.take(told(b"", 2, 1, Some(Finish::Stop))).unwrap().text, "x");
         let failure = EngineFailure {
@@ -186,6 +228,28 @@ mod tests {
             end: Some(Err(failure.clone())),
             ..told(b"", 0, 1, None)
         };
-        assert_eq!(Choice::new(codec(), Vec::new()).take(failed), Err(failure));
+        assert_eq!(Choice::new(codec(), Stopping::default()).take(failed), Err(failure));
+    }
+
+    #[test]
+    fn a_stop_token_ends_a_choice_and_its_text_is_told_if_it_is_kept() {
+        for (kept, text) in [(false, "ax"), (true, "ax.")] {
+            // What could become the stop text is told when the token ends the choice.
+            let mut choice = Choice::new(codec(), stop(&["xy"], b".!", kept));
+            assert_eq!(choice.take(told(b"ax", 0, 1, None)).unwrap().text, "a");
+            let piece = choice.take(told(b".bc", 2, 1, Some(Finish::Length))).unwrap();
+            assert_eq!("a".to_owned() + &piece.text, text);
+            assert_eq!((piece.ids.as_slice(), piece.end), ([46].as_slice(), Some(Finish::Stop)));
+            assert_eq!(piece.reason, Some(StopReason::Token(46)));
+            assert_eq!((choice.tokens, choice.spans.last().unwrap().end), (3, 3));
+            assert_eq!(choice.take(told(b"ef", 5, 1, None)).unwrap(), Piece::default());
+        }
+    }
+
+    #[test]
+    fn half_a_character_before_a_stop_token_is_told_as_such() {
+        let mut choice = Choice::new(codec(), stop(&[], b".", false));
+        let piece = choice.take(told(&[b'a', 0xE2, b'.'], 0, 1, None)).unwrap();
+        assert_eq!((piece.text.as_str(), piece.end), ("a\u{FFFD}", Some(Finish::Stop)));
     }
 }

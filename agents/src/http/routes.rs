@@ -205,7 +205,7 @@ async fn gather(open: &mut Open, choices: &mut [Choice], first: (usize, Told)) -
         whole.logprobs.extend(piece.logprobs);
         whole.top.extend(piece.top);
         whole.offsets.extend(piece.offsets);
-        whole.end = piece.end;
+        (whole.end, whole.reason) = (piece.end, piece.reason);
         if choice.end.is_some() {
             open.leave(index);
         }

@@ -256,7 +256,7 @@ async fn the_most_likely_tokens_come_in_openais_two_shapes() {
             serde_json::json!([
                 {"token": "A", "logprob": logprob, "bytes": [65]},
                 {"token": "B", "logprob": logprob, "bytes": [66]},
-                {"token": "token_id:195", "logprob": logprob, "bytes": null},
+                {"token": "token_id:195", "logprob": logprob, "bytes": [195]},
             ])
         );
         body["stream"] = true.into();
@@ -310,4 +310,52 @@ async fn an_answer_with_too_many_logprobs_is_refused_before_it_is_generated() {
     );
     let few = r#"{"model": "a", "prompt": "x", "logprobs": 2, "max_tokens": 20000}"#;
     assert_eq!(ask(&long, post("/v1/completions", few)).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_prompt_comes_back_before_each_of_its_choices() {
+    let front = front(None);
+    // Ids: x and the end of a turn.
+    for (prompt, echo) in [
+        (serde_json::json!("x<|end|>"), "x<|end|>"),
+        (serde_json::json!([120, 257]), "x<|end|>"),
+    ] {
+        let mut body =
+            serde_json::json!({"model": "a", "prompt": prompt, "echo": true, "n": 2, "return_token_ids": true});
+        let (status, answer) = ask(&front, post("/v1/completions", &body.to_string())).await;
+        assert_eq!(status, 200, "{answer}");
+        for choice in answer["choices"].as_array().unwrap() {
+            assert_eq!(choice["text"], format!("{echo}A"));
+            assert_eq!(choice["token_ids"], serde_json::json!([65]));
+        }
+        body["stream"] = true.into();
+        let app = init_service(App::new().app_data(front.clone()).configure(routes)).await;
+        let bytes =
+            test::read_body(call_service(&app, post("/v1/completions", &body.to_string()).to_request()).await).await;
+        let events = std::str::from_utf8(&bytes).unwrap().split_terminator("\n\n");
+        let events = events.filter_map(|event| serde_json::from_str::<Value>(event.strip_prefix("data: ")?).ok());
+        let mut texts = [String::new(), String::new()];
+        for event in events {
+            let choice = &event["choices"][0];
+            texts[choice["index"].as_u64().unwrap() as usize] += choice["text"].as_str().unwrap();
+        }
+        assert_eq!(texts, [format!("{echo}A"), format!("{echo}A")]);
+    }
+}
+
+#[tokio::test]
+async fn a_stop_token_ends_an_answer_with_and_without_its_text() {
+    let front = front(None);
+    for (kept, text) in [(false, ""), (true, "A")] {
+        let body = serde_json::json!({"model": "a", "prompt": "x", "stop_token_ids": [9, 65],
+            "include_stop_str_in_output": kept, "return_token_ids": true, "max_tokens": 5});
+        let (status, answer) = ask(&front, post("/v1/completions", &body.to_string())).await;
+        let choice = &answer["choices"][0];
+        assert_eq!((status, &choice["text"]), (200, &text.into()), "{answer}");
+        assert_eq!(
+            (&choice["finish_reason"], &choice["token_ids"]),
+            (&"stop".into(), &serde_json::json!([65]))
+        );
+        assert_eq!(choice["stop_reason"], 65);
+    }
 }

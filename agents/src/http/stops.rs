@@ -1,18 +1,24 @@
-//! Stop texts: what is told ends before the first of them, and nothing that may become one is told too early.
+//! Stop texts: what is told ends before the first of them (behind it, if it is kept), and nothing that may become one is told too early.
 
 /// Text on its way to a client.
 #[derive(Debug, Clone, Default)]
 pub struct Stops {
     texts: Vec<String>,
+    /// Whether the stop text itself is told.
+    kept: bool,
+    /// Which of them has come.
+    found: Option<usize>,
     /// Not told yet: it may be the beginning of a stop text.
     held: String,
 }
 
 impl Stops {
     #[must_use]
-    pub fn new(texts: Vec<String>) -> Self {
+    pub fn new(texts: Vec<String>, kept: bool) -> Self {
         Self {
             texts,
+            kept,
+            found: None,
             held: String::new(),
         }
     }
@@ -20,14 +26,22 @@ impl Stops {
     /// What may be told now, and whether a stop text has come: nothing follows then.
     pub fn push(&mut self, new: &str) -> (String, bool) {
         self.held.push_str(new);
-        let first = self.texts.iter().filter_map(|stop| self.held.find(stop.as_str())).min();
-        if let Some(at) = first {
-            let told = self.held[..at].to_owned();
+        let found = |(which, stop): (usize, &String)| Some((self.held.find(stop.as_str())?, stop.len(), which));
+        let first = self.texts.iter().enumerate().filter_map(found).min();
+        if let Some((at, length, which)) = first {
+            self.found = Some(which);
+            let told = self.held[..at + if self.kept { length } else { 0 }].to_owned();
             self.held.clear();
             return (told, true);
         }
         let kept = self.held.split_off(self.held.len() - self.open_end());
         (std::mem::replace(&mut self.held, kept), false)
+    }
+
+    /// The stop text that has come.
+    #[must_use]
+    pub fn found(&self) -> Option<&str> {
+        self.texts.get(self.found?).map(String::as_str)
     }
 
     /// What is held back, when nothing more comes.
@@ -53,7 +67,7 @@ mod tests {
     use super::*;
 
     fn told(stops: &[&str], pieces: &[&str]) -> (Vec<String>, bool) {
-        let mut held = Stops::new(stops.iter().map(ToString::to_string).collect());
+        let mut held = Stops::new(stops.iter().map(ToString::to_string).collect(), false);
         let mut all = Vec::new();
         for piece in pieces {
             let (told, stopped) = held.push(piece);
@@ -86,6 +100,17 @@ mod tests {
             told(&[], &["a", "b"]),
             (vec!["a".into(), "b".into(), String::new()], false)
         );
+    }
+
+    #[test]
+    fn a_stop_text_that_is_kept_is_told_and_nothing_behind_it() {
+        let mut held = Stops::new(vec!["END".into(), "EN".into()], true);
+        assert_eq!((held.push("aE"), held.found()), (("a".into(), false), None));
+        assert_eq!(held.push("NDb"), ("EN".into(), true), "the shorter one has come first");
+        assert_eq!(held.found(), Some("EN"));
+        let mut held = Stops::new(vec!["bc".into()], true);
+        assert_eq!(held.push("ab"), ("a".into(), false));
+        assert_eq!(held.push("cd"), ("bc".into(), true));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
 //! What `[eval]` may say wrongly.
 
-use super::rules::{GRADERS, Report};
+use super::rules::Report;
 use super::tasks_rules::{is_task_source, not_understood, rows};
-use crate::RunConfig;
+use crate::{OwnKinds, RunConfig};
 
 /// What the figures of an evaluation begin with: a suite's stand beside them, under its name.
 const FIGURES: [&str; 6] = ["collapse", "conversations", "reward", "summary", "time", "tokens"];
@@ -133,14 +133,15 @@ fn suites(config: &RunConfig, report: &mut Report) {
             "is not above 0: samples at temperature 0 are all the same; write for example 0.6, or samples = 0 for the greedy conversation alone",
         );
         let grader = suite.grader.as_deref().unwrap_or("exact");
-        let known = GRADERS.contains(&grader) || grader.starts_with("process:") || config.graders.contains_key(grader);
+        let kinds = OwnKinds::installed().known_graders();
+        let known = kinds.contains(&grader) || grader.starts_with("process:") || config.graders.contains_key(grader);
         report.when(
             !known,
             key("grader"),
             &["graders"],
             format!(
                 "{grader:?} is neither a kind of grader ({}, process:FILE) nor the name of one in [graders]",
-                GRADERS.join(", ")
+                kinds.join(", ")
             ),
         );
     }

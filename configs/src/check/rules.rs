@@ -6,11 +6,11 @@ use std::fmt::Display;
 use super::names::nearest;
 use crate::run::Problem;
 use crate::{
-    Advantage, JUDGE, LossKind, Mode, PROCESS, ParticipantName, REMOTE, RunConfig, TrainConfig, ZeroAdvantage,
+    Advantage, JUDGE, LossKind, Mode, OwnKinds, PROCESS, ParticipantName, REMOTE, RunConfig, TrainConfig, ZeroAdvantage,
 };
 
 /// Workflows that are shipped.
-pub(super) const WORKFLOWS: [&str; 10] = [
+pub(crate) const WORKFLOWS: [&str; 10] = [
     "signal",
     "guess-number",
     "doctor-patient",
@@ -27,7 +27,7 @@ const TELLING: [&str; 1] = ["sequential"];
 /// Less than this is not enough for a program to start.
 pub(super) const LEAST_MEMORY: u64 = 16 << 20;
 /// Graders that are shipped.
-pub(super) const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
+pub(crate) const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
 /// The run id is the name, a hyphen and eight characters, 48 in all.
 const LONGEST_NAME: usize = 39;
 
@@ -177,11 +177,12 @@ pub(super) fn is_source(source: &str) -> bool {
 fn workflow(config: &RunConfig, report: &mut Report) {
     let workflow = &config.workflow;
     let kind = &workflow.kind;
+    let known = OwnKinds::installed().known_workflows();
     report.when(
-        !WORKFLOWS.contains(&kind.as_str()) && !is_theirs(kind),
+        !known.contains(&kind.as_str()) && !is_theirs(kind),
         "workflow.kind",
         &[],
-        unknown(kind, &WORKFLOWS),
+        unknown(kind, &known),
     );
     remote(kind, "workflow.kind", report);
     report.when(
@@ -282,13 +283,14 @@ fn remote(kind: &str, path: &str, report: &mut Report) {
 }
 
 fn graders(config: &RunConfig, report: &mut Report) {
+    let known = OwnKinds::installed().known_graders();
     for (name, grader) in &config.graders {
         let kind = &grader.kind;
         report.when(
-            !GRADERS.contains(&kind.as_str()) && !is_theirs(kind) && kind != JUDGE,
+            !known.contains(&kind.as_str()) && !is_theirs(kind) && kind != JUDGE,
             format!("graders.{name}.kind"),
             &[],
-            unknown(kind, &GRADERS),
+            unknown(kind, &known),
         );
         remote(kind, &format!("graders.{name}.kind"), report);
         super::judge_rules::judge(config, name, grader, report);
@@ -366,7 +368,7 @@ fn agents(config: &RunConfig, report: &mut Report) {
 /// Known answers come from workflows that tell them.
 fn imitators(config: &RunConfig, report: &mut Report) {
     let kind = &config.workflow.kind;
-    let tells = TELLING.contains(&kind.as_str()) || is_theirs(kind);
+    let tells = TELLING.contains(&kind.as_str()) || is_theirs(kind) || OwnKinds::installed().has_workflow(kind);
     for (name, agent) in config.agents.iter().filter(|(_, agent)| agent.train.enabled) {
         report.when(
             agent.train.loss.kind == LossKind::CrossEntropy && !tells,

@@ -10,8 +10,11 @@ mod format;
 mod integer;
 mod math;
 mod overlap;
+mod own;
 #[cfg(test)]
 mod tests;
+
+pub use own::{Own, OwnGrader};
 
 /// Longest answer that is read, in bytes from its end: graders are linear, and this bounds them.
 const LONGEST: usize = 1 << 16;
@@ -38,6 +41,8 @@ pub enum Grader {
     F1,
     /// Whether the text is `<answer>..</answer>`, after a reasoning or without one. The label is not read.
     Format,
+    /// One of the program's own.
+    Own(Own),
 }
 
 impl Grader {
@@ -52,7 +57,8 @@ impl Grader {
             "choice" => Ok(Self::Choice),
             "f1" => Ok(Self::F1),
             "format" => Ok(Self::Format),
-            other => Err(format!("there is no grader {other:?}: use one of {}", KINDS.join(", "))),
+            other => crate::own::own_grader(other)
+                .ok_or_else(|| format!("there is no grader {other:?}: use one of {}", KINDS.join(", "))),
         }
     }
 
@@ -69,6 +75,7 @@ impl Grader {
             Self::Choice => choice::answer(text).is_some_and(|found| Some(found) == choice_label(label)),
             Self::F1 => return overlap::f1(text, label),
             Self::Format => format::is_well_formed(text),
+            Self::Own(own) => return own.grade(text, label),
         };
         f32::from(u8::from(right))
     }
@@ -87,6 +94,7 @@ impl Grader {
             Self::Math => Some(math::same_answer(a, b)),
             Self::Choice => Some(choice::answer(a).is_some_and(|found| Some(found) == choice::answer(b))),
             Self::F1 | Self::Format => None,
+            Self::Own(own) => own.same(a, b),
         }
     }
 
@@ -106,6 +114,7 @@ impl Grader {
             ),
             Self::Choice => (choice_label(label).is_some(), "a letter from A to J"),
             Self::Format => (true, "nothing"),
+            Self::Own(own) => return own.check_label(label),
         };
         if usable {
             Ok(())

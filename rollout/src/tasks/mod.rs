@@ -15,7 +15,7 @@ mod mix;
 mod opening;
 mod pictures;
 mod pool;
-mod random;
+pub(crate) mod random;
 mod rows;
 mod secrets;
 mod signal;

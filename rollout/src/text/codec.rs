@@ -8,6 +8,7 @@ use configs::History;
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
+use super::bytes::Alphabet;
 use super::folder::Folder;
 use super::frames::{Frame, Frames};
 use super::guard::{Guard, free_marks};
@@ -25,6 +26,10 @@ pub struct TextCodec {
     stop: Vec<u32>,
     end_of_turn: Option<u32>,
     vocab: usize,
+    /// How its pieces spell bytes.
+    alphabet: Alphabet,
+    /// Added tokens, sorted: they are written as they are.
+    added: Vec<u32>,
     /// Every added token: none of them may come out of a system, user or tool message.
     all: Guard,
     /// Control tokens only: an assistant's message may have others, such as `<think>`.
@@ -62,7 +67,9 @@ impl TextCodec {
             message,
         };
         // What is no JSON at all, the library answers with a panic in places.
-        serde_json::from_slice::<serde_json::Value>(&bytes).map_err(|e| unreadable(e.to_string()))?;
+        let json = serde_json::from_slice::<Value>(&bytes).map_err(|e| unreadable(e.to_string()))?;
+        let alphabet = Alphabet::of(&json);
+        drop(json);
         let tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| unreadable(e.to_string()))?;
         let Folder { template, texts, eos } = Folder::read(folder)?;
         let named: Vec<u32> = texts
@@ -90,6 +97,8 @@ impl TextCodec {
             .max()
             .map_or(0, |id| *id as usize + 1);
         let reasoning = Marks::new(|text| spell(&tokenizer, text));
+        let mut added: Vec<u32> = added.keys().copied().collect();
+        added.sort_unstable();
         let mut codec = Self {
             tokenizer,
             template,
@@ -97,6 +106,8 @@ impl TextCodec {
             stop: Vec::new(),
             end_of_turn: None,
             vocab,
+            alphabet,
+            added,
             all,
             special,
             reasoning,
@@ -167,6 +178,18 @@ impl TextCodec {
     #[must_use]
     pub fn spelled(&self, ids: &[u32]) -> String {
         self.tokenizer.decode(ids, false).unwrap_or_default()
+    }
+
+    /// The bytes that one token stands for, control tokens as they are written: of byte-level tokenizers and of SentencePiece's its own,
+    /// also where they are part of a character; of others those of its text alone. `None` where it has none.
+    #[must_use]
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let piece = self.tokenizer.id_to_token(id)?;
+        if self.added.binary_search(&id).is_ok() {
+            return Some(piece.into_bytes());
+        }
+        let alone = || Some(self.spelled(&[id])).filter(|text| !text.contains('\u{FFFD}'));
+        self.alphabet.bytes(&piece).or_else(|| alone().map(String::into_bytes))
     }
 
     /// The ids that a generation starts from: what is held, then what [`TextCodec::render_new`] made.

@@ -97,7 +97,7 @@ fn byte_model() -> Value {
 }
 
 /// The printable character that stands for a byte in byte-level tokenizers (GPT-2's table).
-fn byte_char(byte: u8) -> char {
+pub(super) fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, b'!'..=b'~' | 0xA1..=0xAC | 0xAE..=0xFF);
     if printable(byte) {
         return char::from(byte);

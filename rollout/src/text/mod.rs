@@ -4,6 +4,7 @@
 //! end-of-turn token if it is missing, and the template's rendering of the new messages. Held ids are never decoded and
 //! encoded again. What stands in a message can never become a control token.
 
+mod bytes;
 mod chat_log;
 mod clock;
 mod codec;

@@ -485,3 +485,32 @@ proptest! {
         prop_assert_eq!(trained, sampled);
     }
 }
+
+#[test]
+fn a_token_has_bytes_of_its_own_whatever_its_text() {
+    let codec = chatml();
+    for byte in 0..=255u8 {
+        assert_eq!(codec.bytes(u32::from(byte)), Some(vec![byte]));
+    }
+    let end = codec.plain("<|im_end|>").unwrap();
+    assert_eq!(
+        end.iter().flat_map(|id| codec.bytes(*id).unwrap()).collect::<Vec<u8>>(),
+        b"<|im_end|>",
+        "written out, for a text has no control tokens"
+    );
+    let control = codec.stop_ids()[0];
+    assert_eq!(codec.bytes(control), Some(b"<|im_end|>".to_vec()));
+    assert_eq!(codec.bytes(codec.vocab_size() as u32), None);
+    let words = words();
+    assert_eq!(words.bytes(2), Some(b"s0".to_vec()));
+}
+
+proptest! {
+    #[test]
+    fn the_bytes_of_tokens_together_are_those_of_the_text(text in "\\PC{0,40}") {
+        let codec = bytes();
+        let ids = codec.plain(&text).unwrap();
+        let together: Vec<u8> = ids.iter().flat_map(|id| codec.bytes(*id).unwrap()).collect();
+        prop_assert_eq!(together, text.into_bytes());
+    }
+}

@@ -16,7 +16,7 @@ use crate::judge::Judge;
 
 /// How answers are graded.
 #[derive(Debug, Clone)]
-pub(crate) enum Grading {
+pub enum Grading {
     Rule(Grader),
     /// A program, and the roles whose answers it grades.
     Program(Box<Program>),
@@ -31,7 +31,10 @@ fn grader_of(role: &RoleName) -> RoleName {
 
 impl Grading {
     /// By the kind that `[graders.NAME]` gives.
-    pub(crate) fn new(grader: &GraderConfig) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// A kind that there is not, or a judge that cannot be asked.
+    pub fn new(grader: &GraderConfig) -> Result<Self, String> {
         let place = match &grader.judge {
             Some(config) if grader.kind == JUDGE => {
                 let judge = Arc::new(Judge::new(config)?);
@@ -56,7 +59,8 @@ impl Grading {
     }
 
     /// With the roles whose answers are graded.
-    pub(crate) fn of_roles(self, roles: &[&RoleName]) -> Self {
+    #[must_use]
+    pub fn of_roles(self, roles: &[&RoleName]) -> Self {
         match self {
             Self::Program(mut program) => {
                 program.roles = roles.iter().map(|role| grader_of(role)).collect();
@@ -67,18 +71,25 @@ impl Grading {
     }
 
     /// The grader, if it is one of ours.
-    pub(crate) fn rule(&self) -> Option<Grader> {
+    #[must_use]
+    pub fn rule(&self) -> Option<Grader> {
         match self {
             Self::Rule(grader) => Some(*grader),
             Self::Program(_) => None,
         }
     }
 
-    pub(crate) fn check_label(&self, label: &serde_json::Value) -> Result<(), String> {
+    /// Whether this label can be compared with; a program sees for itself.
+    ///
+    /// # Errors
+    /// What a grader of ours cannot read, for who published the task.
+    pub fn check_label(&self, label: &serde_json::Value) -> Result<(), String> {
         self.rule().map_or(Ok(()), |grader| grader.check_label(label))
     }
 
-    pub(crate) fn programs(&self) -> Vec<Program> {
+    /// The programs that are asked, for [`super::Workflow::programs`].
+    #[must_use]
+    pub fn programs(&self) -> Vec<Program> {
         match self {
             Self::Rule(_) => Vec::new(),
             Self::Program(program) => vec![(**program).clone()],
@@ -96,7 +107,8 @@ impl Grading {
     }
 
     /// The grades of a conversation whose generations are all there.
-    pub(crate) fn grades<'a>(&'a self, task: &'a Task, events: Transcript<'a>) -> Grades<'a> {
+    #[must_use]
+    pub fn grades<'a>(&'a self, task: &'a Task, events: Transcript<'a>) -> Grades<'a> {
         Grades {
             grading: self,
             task,
@@ -112,7 +124,7 @@ impl Grading {
 ///
 /// An outcome is worked out in one go and thrown away if a grade was missing. So grade only when no generation is
 /// outstanding, and let no grade decide which others are wanted.
-pub(crate) struct Grades<'a> {
+pub struct Grades<'a> {
     grading: &'a Grading,
     task: &'a Task,
     events: Transcript<'a>,
@@ -125,12 +137,14 @@ pub(crate) struct Grades<'a> {
 
 impl Grades<'_> {
     /// What a seat's answer is worth. One answer of a seat is graded by a program.
-    pub(crate) fn of(&self, event: &Event) -> f32 {
+    #[must_use]
+    pub fn of(&self, event: &Event) -> f32 {
         self.of_text(&event.role, event.seat, &event.text)
     }
 
     /// What a text of a seat is worth: its answer, or more of the conversation.
-    pub(crate) fn of_text(&self, role: &RoleName, seat: u16, text: &str) -> f32 {
+    #[must_use]
+    pub fn of_text(&self, role: &RoleName, seat: u16, text: &str) -> f32 {
         let own = grader_of(role);
         let program = match self.grading {
             Grading::Rule(grader) => return grader.grade(text, &self.task.label),
@@ -224,7 +238,8 @@ impl Grades<'_> {
     }
 
     /// The outcome, or first what programs have yet to say.
-    pub(crate) fn settle(self, outcome: Outcome) -> Step {
+    #[must_use]
+    pub fn settle(self, outcome: Outcome) -> Step {
         let missing = self.missing.into_inner();
         if !missing.is_empty() {
             return Step::Ask(missing);

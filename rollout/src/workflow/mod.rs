@@ -5,6 +5,7 @@
 //! same with the same events and gets the same answer.
 
 mod adversarial;
+pub mod contract;
 mod deep_research;
 mod doctor_patient;
 mod examples;
@@ -42,10 +43,14 @@ use broker::protocol::turn::{Finish, Generation, Message};
 use broker::{AgentName, RoleName};
 use configs::{GraderConfig, Missing, PROCESS, Problem, REMOTE, ToolConfig, WorkflowConfig};
 
+pub use grading::{Grades, Grading};
+pub use params::{Params, check_roles, grader};
+pub use transcript::{Transcript, ask};
+
 use crate::grade::Grader;
+use crate::own;
 use program::{Place, Program, Question};
 use tools::{ToolProgram, Tools, WithTools};
-use transcript::{Transcript, ask};
 
 /// A committed generation, as everyone in the conversation may see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -271,7 +276,7 @@ fn without_tools(
             config, graders,
         )?)),
         kind if kind.starts_with(PROCESS) || kind.starts_with(REMOTE) => Ok(Arc::new(process::Process::new(config)?)),
-        other => {
+        other => own::workflow(config, graders).unwrap_or_else(|| {
             let message = format!(
                 "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select, adversarial, deep-research, process:FILE or remote:NAME"
             );
@@ -279,6 +284,6 @@ fn without_tools(
                 path: "workflow.kind".into(),
                 message,
             }])
-        }
+        }),
     }
 }

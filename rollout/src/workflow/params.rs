@@ -9,16 +9,19 @@ use super::grading::Grading;
 use crate::grade::{Grader, KINDS};
 
 /// Takes settings out of a table and remembers what is wrong with them; what is left over at the end is unknown.
-pub(crate) struct Params<'a> {
+#[derive(Debug)]
+pub struct Params<'a> {
     table: &'a toml::Table,
     path: String,
     known: Vec<&'static str>,
-    pub(crate) problems: Vec<Problem>,
+    /// What is wrong so far, each with its key path.
+    pub problems: Vec<Problem>,
 }
 
 impl<'a> Params<'a> {
     /// `path` is the table's key path, such as `workflow.params`.
-    pub(crate) fn new(table: &'a toml::Table, path: &str) -> Self {
+    #[must_use]
+    pub fn new(table: &'a toml::Table, path: &str) -> Self {
         Self {
             table,
             path: path.to_owned(),
@@ -27,7 +30,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    pub(crate) fn problem(&mut self, key: &str, message: impl Into<String>) {
+    /// Notes that `key` is wrong.
+    pub fn problem(&mut self, key: &str, message: impl Into<String>) {
         self.problems.push(Problem {
             path: format!("{}.{key}", self.path),
             message: message.into(),
@@ -40,7 +44,7 @@ impl<'a> Params<'a> {
     }
 
     /// A whole number within `range`, or `default` if not given.
-    pub(crate) fn integer(&mut self, key: &'static str, default: i64, range: std::ops::RangeInclusive<i64>) -> i64 {
+    pub fn integer(&mut self, key: &'static str, default: i64, range: std::ops::RangeInclusive<i64>) -> i64 {
         match self.get(key) {
             None => default,
             Some(toml::Value::Integer(value)) if range.contains(value) => *value,
@@ -53,7 +57,7 @@ impl<'a> Params<'a> {
     }
 
     /// A finite number within `range`, or `default` if not given.
-    pub(crate) fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
+    pub fn number(&mut self, key: &'static str, default: f64, range: std::ops::RangeInclusive<f64>) -> f64 {
         let value = match self.get(key) {
             None => return default,
             Some(toml::Value::Integer(value)) => *value as f64,
@@ -69,7 +73,7 @@ impl<'a> Params<'a> {
     }
 
     /// One of `choices`, or the first if not given.
-    pub(crate) fn choice(&mut self, key: &'static str, choices: &[&'static str]) -> &'static str {
+    pub fn choice(&mut self, key: &'static str, choices: &[&'static str]) -> &'static str {
         let default = choices.first().copied().unwrap_or_default();
         let Some(value) = self.get(key) else { return default };
         match choices.iter().find(|choice| value.as_str() == Some(choice)) {
@@ -82,7 +86,7 @@ impl<'a> Params<'a> {
     }
 
     /// A text, or `default` if not given.
-    pub(crate) fn text(&mut self, key: &'static str, default: &str) -> String {
+    pub fn text(&mut self, key: &'static str, default: &str) -> String {
         match self.get(key) {
             None => default.to_owned(),
             Some(toml::Value::String(text)) => text.clone(),
@@ -94,7 +98,7 @@ impl<'a> Params<'a> {
     }
 
     /// A table of anything; empty if not given.
-    pub(crate) fn any_table(&mut self, key: &'static str) -> Vec<(&'a String, &'a toml::Value)> {
+    pub fn any_table(&mut self, key: &'static str) -> Vec<(&'a String, &'a toml::Value)> {
         match self.get(key) {
             None => Vec::new(),
             Some(toml::Value::Table(table)) => table.iter().collect(),
@@ -106,7 +110,7 @@ impl<'a> Params<'a> {
     }
 
     /// A table of texts; empty if not given.
-    pub(crate) fn text_table(&mut self, key: &'static str) -> BTreeMap<String, String> {
+    pub fn text_table(&mut self, key: &'static str) -> BTreeMap<String, String> {
         let Some(value) = self.get(key) else {
             return BTreeMap::new();
         };
@@ -125,7 +129,7 @@ impl<'a> Params<'a> {
     }
 
     /// A table of lists of texts; empty if not given.
-    pub(crate) fn lists(&mut self, key: &'static str) -> BTreeMap<String, Vec<String>> {
+    pub fn lists(&mut self, key: &'static str) -> BTreeMap<String, Vec<String>> {
         let Some(value) = self.get(key) else {
             return BTreeMap::new();
         };
@@ -148,7 +152,8 @@ impl<'a> Params<'a> {
     }
 
     /// Names every key that was not asked for.
-    pub(crate) fn finish(mut self) -> Vec<Problem> {
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Problem> {
         let unknown: Vec<&String> = self
             .table
             .keys()
@@ -174,7 +179,8 @@ pub(crate) fn cut_ends(params: &mut Params<'_>, short: bool) -> bool {
 }
 
 /// Checks that every role of the workflow has an agent and that roles and reward parts are known ones.
-pub(crate) fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
+#[must_use]
+pub fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
     let names = || specs.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut problems = Vec::new();
     let mut problem = |path: String, message: String| problems.push(Problem { path, message });
@@ -216,7 +222,7 @@ pub(crate) fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Pr
 }
 
 /// The grader that `workflow.params.grader` names (`correct` if not given), from `[graders]`.
-pub(crate) fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grading {
+pub fn grader(params: &mut Params<'_>, graders: &BTreeMap<String, GraderConfig>) -> Grading {
     let name = params.text("grader", "correct");
     let Some(config) = graders.get(&name) else {
         let message = format!(

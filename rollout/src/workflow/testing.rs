@@ -8,7 +8,7 @@ use broker::{AgentName, RoleName};
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use proptest::prelude::*;
 
-use super::{Event, Step, Workflow};
+use super::{Event, Workflow, contract};
 
 pub(crate) fn config(kind: &str, roles: &[&str], params: &str) -> WorkflowConfig {
     let agent = AgentName::new("a").unwrap();
@@ -140,72 +140,7 @@ pub(crate) fn any_events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 0..30)
 }
 
-/// Holds for every workflow and every list of events:
-/// - there is an answer, and asking again gives the same one;
-/// - nothing that is answered is asked again, nothing is asked twice, and an ask has messages;
-/// - what a prefix asked for is asked for still, or answered, or the conversation is done;
-/// - answering the asks reaches the end, with finite rewards for seats that spoke, one entry each, all parts known.
+/// What holds for every workflow and every list of events ([`contract::check_events`]).
 pub(crate) fn check_total(workflow: &dyn Workflow, task: &Task, events: &[Event]) -> Result<(), TestCaseError> {
-    let key = |e: &Event| (e.role.clone(), e.seat, e.turn);
-    let mut wanted: Vec<(RoleName, u16, u16)> = Vec::new();
-    for end in 0..=events.len() {
-        let step = workflow.step(task, 1, &events[..end]);
-        prop_assert_eq!(&step, &workflow.step(task, 1, &events[..end]));
-        let Step::Ask(asks) = step else { break };
-        prop_assert!(!asks.is_empty());
-        let asked: Vec<_> = asks.iter().map(|a| (a.role.clone(), a.seat, a.turn)).collect();
-        for (i, a) in asked.iter().enumerate() {
-            prop_assert!(!asked[..i].contains(a), "{:?} asked twice", a);
-            prop_assert!(!events[..end].iter().any(|e| &key(e) == a), "{:?} is answered", a);
-            prop_assert!(!asks[i].messages.is_empty());
-        }
-        for w in &wanted {
-            prop_assert!(
-                asked.contains(w) || events[..end].iter().any(|e| &key(e) == w),
-                "{:?} forgotten",
-                w
-            );
-        }
-        wanted = asked;
-    }
-    check_reaches_the_end(workflow, task, events.to_vec())
-}
-
-fn check_reaches_the_end(workflow: &dyn Workflow, task: &Task, mut events: Vec<Event>) -> Result<(), TestCaseError> {
-    for round in 0..10 {
-        let asks = match workflow.step(task, 1, &events) {
-            Step::Ask(asks) => asks,
-            Step::Done(outcome) => return check_outcome(workflow, &outcome, &events),
-            Step::Fail(reason) => return Err(TestCaseError::fail(reason)),
-        };
-        let text = ["5", "reject", "Judgment: 1", "{\"criteria_met\": true}"][round % 4];
-        events.extend(asks.into_iter().map(|ask| Event {
-            turn: ask.turn,
-            ..event(ask.role.as_str(), ask.seat, text)
-        }));
-    }
-    Err(TestCaseError::fail("the conversation does not end"))
-}
-
-fn check_outcome(workflow: &dyn Workflow, outcome: &super::Outcome, events: &[Event]) -> Result<(), TestCaseError> {
-    let roles = workflow.roles();
-    prop_assert!(
-        outcome
-            .metrics
-            .iter()
-            .any(|(name, value)| *name == "success" && value.is_finite())
-    );
-    for (i, reward) in outcome.rewards.iter().enumerate() {
-        prop_assert!(events.iter().any(|e| e.role == reward.role && e.seat == reward.seat));
-        let same = |other: &super::SeatReward| other.role == reward.role && other.seat == reward.seat;
-        prop_assert!(!outcome.rewards[..i].iter().any(same));
-        let Some(spec) = roles.iter().find(|s| s.name == reward.role) else {
-            return Err(TestCaseError::fail("an unknown role earns"));
-        };
-        let known: Vec<_> = spec.parts.iter().map(|(name, _)| *name).collect();
-        let earned: Vec<_> = reward.parts.iter().map(|p| p.name).collect();
-        prop_assert_eq!(known, earned);
-        prop_assert!(reward.parts.iter().all(|p| p.value.is_finite()));
-    }
-    Ok(())
+    contract::check_events(workflow, task, events).map_err(TestCaseError::fail)
 }

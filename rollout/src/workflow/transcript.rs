@@ -6,24 +6,26 @@ use broker::protocol::turn::Message;
 use super::{Ask, Event};
 
 /// A view of the events so far.
-#[derive(Clone, Copy)]
-pub(crate) struct Transcript<'a>(pub(crate) &'a [Event]);
+#[derive(Debug, Clone, Copy)]
+pub struct Transcript<'a>(pub &'a [Event]);
 
 impl<'a> Transcript<'a> {
     /// The seat's first generation.
-    pub(crate) fn first(self, role: &RoleName, seat: u16) -> Option<&'a Event> {
+    #[must_use]
+    pub fn first(self, role: &RoleName, seat: u16) -> Option<&'a Event> {
         self.turn(role, seat, 0)
     }
 
     /// The seat's generation of this turn, counted from 0.
-    pub(crate) fn turn(self, role: &RoleName, seat: u16, turn: u16) -> Option<&'a Event> {
+    #[must_use]
+    pub fn turn(self, role: &RoleName, seat: u16, turn: u16) -> Option<&'a Event> {
         self.0
             .iter()
             .find(|event| event.turn == turn && event.seat == seat && &event.role == role)
     }
 
     /// The first generations of seats `0..seats` once all are there, else an ask for each that is not.
-    pub(crate) fn stage(
+    pub fn stage(
         self,
         role: &RoleName,
         seats: u16,
@@ -40,7 +42,8 @@ impl<'a> Transcript<'a> {
 }
 
 /// An ask for a seat's first generation, within the agent's own limits.
-pub(crate) fn ask(role: &RoleName, seat: u16, messages: Vec<Message>) -> Ask {
+#[must_use]
+pub fn ask(role: &RoleName, seat: u16, messages: Vec<Message>) -> Ask {
     Ask {
         role: role.clone(),
         seat,

@@ -21,7 +21,8 @@ fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
                         "{ask:?}"
                     );
                     assert!(ask.top <= 20 && (ask.logprobs || ask.top == 0), "{ask:?}");
-                    assert!(!ask.inputs.is_empty() && ask.stop.iter().all(|stop| !stop.is_empty()));
+                    assert!(!ask.inputs.is_empty() && ask.stop.texts.iter().all(|stop| !stop.is_empty()));
+                    assert!(!(ask.echo && ask.logprobs), "{ask:?}");
                 }
                 Err(refusal) => {
                     assert!(refusal.status == 400 && !refusal.message.is_empty());
@@ -44,6 +45,7 @@ fn completions() {
         &[
             r#"{"model": "a", "prompt": "x", "max_tokens": 7, "temperature": 0.5, "top_p": 0.5, "n": 2, "stop": ["a", "b"]}"#,
             r#"{"model": "a", "prompt": [[1, 2], [3]], "seed": -1, "logprobs": 3, "echo": false, "logit_bias": {}}"#,
+            r#"{"model": "a", "prompt": "x", "echo": true, "stop_token_ids": [3, 7], "include_stop_str_in_output": true}"#,
             r#"{"model": "a", "prompt": ["x", "y"], "stream": true, "stream_options": {"include_usage": true}, "user": "me"}"#,
         ],
     );

@@ -1,0 +1,118 @@
+//! Graders of the user's own, as Rust types: `[graders.NAME] kind` names them as it names ours.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A way of comparing an answer with a label. Pure: the same text and label give the same grade, whenever and wherever they are asked.
+pub trait OwnGrader: Send + Sync {
+    /// What the answer in `text` (its last 64 KiB) is worth, 0 to 1. What lies beyond is cut to that; no number is 0.
+    fn grade(&self, text: &str, label: &Value) -> f32;
+
+    /// Whether the answers in two texts are the same, for a vote among several conversations of a task; `None` if it does not compare answers
+    /// with each other.
+    fn same(&self, _a: &str, _b: &str) -> Option<bool> {
+        None
+    }
+
+    /// Whether the label is one that it can compare with.
+    ///
+    /// # Errors
+    /// What is wrong with it, for who published the task.
+    fn check_label(&self, _label: &Value) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// A grader of the user's own, with its kind. It lives as long as the process, as all that a program registers does.
+#[derive(Clone, Copy)]
+pub struct Own {
+    kind: &'static str,
+    grader: &'static dyn OwnGrader,
+}
+
+impl Own {
+    /// Keeps a grader until the process ends.
+    pub(crate) fn keep(kind: &'static str, grader: impl OwnGrader + 'static) -> Self {
+        let grader = Box::leak(Box::new(grader));
+        Self { kind, grader }
+    }
+
+    pub(crate) fn kind(self) -> &'static str {
+        self.kind
+    }
+
+    pub(super) fn grade(self, text: &str, label: &Value) -> f32 {
+        let worth = self.grader.grade(text, label);
+        if worth.is_nan() { 0.0 } else { worth.clamp(0.0, 1.0) }
+    }
+
+    pub(super) fn same(self, a: &str, b: &str) -> Option<bool> {
+        self.grader.same(a, b)
+    }
+
+    pub(super) fn check_label(self, label: &Value) -> Result<(), String> {
+        self.grader.check_label(label)
+    }
+}
+
+impl fmt::Debug for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Own").field(&self.kind).finish()
+    }
+}
+
+/// A kind is registered once, so it says which grader it is.
+impl PartialEq for Own {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl Eq for Own {}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::grade::Grader;
+
+    /// Worth what the label says.
+    struct AsTold;
+
+    impl OwnGrader for AsTold {
+        fn grade(&self, text: &str, label: &Value) -> f32 {
+            match text {
+                "nothing" => f32::NAN,
+                _ => label.as_f64().map_or(f32::INFINITY, |worth| worth as f32),
+            }
+        }
+
+        fn check_label(&self, label: &Value) -> Result<(), String> {
+            label
+                .as_f64()
+                .map(drop)
+                .ok_or_else(|| format!("the label is {label}, and no number"))
+        }
+    }
+
+    #[test]
+    fn what_it_says_is_a_grade_from_0_to_1() {
+        let grader = Grader::Own(Own::keep("as-told", AsTold));
+        for (text, label, worth) in [
+            ("x", json!(0.25), 0.25),
+            ("x", json!(-3), 0.0),
+            ("x", json!(7), 1.0),
+            ("x", json!("a"), 1.0),
+            ("nothing", json!(1), 0.0),
+        ] {
+            assert!((grader.grade(text, &label) - worth).abs() < 1e-9, "{text} {label}");
+        }
+        assert_eq!(grader.same("a", "a"), None);
+        assert!(grader.check_label(&json!(1)).is_ok());
+        assert!(grader.check_label(&json!("a")).unwrap_err().contains("no number"));
+        assert_eq!(grader, Grader::Own(Own::keep("as-told", AsTold)));
+        assert_ne!(grader, Grader::Exact);
+    }
+}

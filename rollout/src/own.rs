@@ -1,0 +1,263 @@
+//! Workflows and graders of the user's own, as Rust types of another crate: one `use rollout::own::*` has what they are made of.
+//!
+//! A program puts them into a [`Registry`] and hands it to `agents::cli::main_with`. There it is installed once, before any
+//! configuration is read, and from then on its kinds are as good as those that are shipped: configurations name them, and
+//! [`crate::workflow::build`] makes them. They are process-wide because they belong to the program: every place that reads a
+//! configuration, and every process that a command starts, must know the same kinds.
+//!
+//! ```
+//! use rollout::own::*;
+//!
+//! /// One turn; a long answer earns more.
+//! struct Chatty(RoleName);
+//!
+//! impl Workflow for Chatty {
+//!     fn kind(&self) -> &'static str {
+//!         "chatty"
+//!     }
+//!     fn roles(&self) -> Vec<RoleSpec> {
+//!         vec![RoleSpec { name: self.0.clone(), parts: vec![("length", 1.0)] }]
+//!     }
+//!     fn check_task(&self, _: &Task) -> Result<(), String> {
+//!         Ok(())
+//!     }
+//!     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
+//!         let Some(said) = Transcript(events).first(&self.0, 0) else {
+//!             return Step::Ask(vec![ask(&self.0, 0, vec![Message::user(task.prompt.text())])]);
+//!         };
+//!         let length = said.text.len() as f32 / 100.0;
+//!         Step::Done(Outcome {
+//!             rewards: vec![reward(&self.0, 0, &[("length", length)])],
+//!             metrics: vec![("success", length.into())],
+//!         })
+//!     }
+//! }
+//!
+//! let registry = Registry::new().workflow("chatty", |_, _| Ok(std::sync::Arc::new(Chatty(role("speaker")?))));
+//! registry.install()?; // agents::cli::main_with(registry) does this, and all that `dyad` does
+//!
+//! let task = Task::parse(br#"{"prompt": "Tell me more."}"#, 1000)?;
+//! contract::check(&Chatty(role("speaker").unwrap()), &task)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+pub use broker::RoleName;
+pub use broker::protocol::task::{Prompt, Task};
+pub use broker::protocol::turn::{Finish, Message};
+pub use configs::{GraderConfig, OwnKindError, Problem, WorkflowConfig};
+pub use serde_json::Value;
+
+pub use crate::grade::{Grader, OwnGrader};
+pub use crate::workflow::program::Program;
+pub use crate::workflow::{
+    Ask, Event, Grades, Grading, Outcome, Params, Part, RoleSpec, SeatReward, Step, Transcript, Workflow, ask,
+    contract, grader,
+};
+
+use crate::grade::Own;
+use crate::workflow::check_roles;
+
+/// `[graders]` of a configuration.
+pub type Graders = BTreeMap<String, GraderConfig>;
+
+/// A workflow as `[workflow]` describes it, or everything that is wrong with that.
+pub type Made = Result<Arc<dyn Workflow>, Vec<Problem>>;
+
+type Make = Box<dyn Fn(&WorkflowConfig, &Graders) -> Made + Send + Sync>;
+
+/// The workflows and graders of one program.
+#[derive(Default)]
+pub struct Registry {
+    workflows: Vec<(&'static str, Make)>,
+    graders: Vec<Own>,
+}
+
+static INSTALLED: OnceLock<Registry> = OnceLock::new();
+
+impl Registry {
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With a workflow: `workflow.kind = "KIND"` has `make` make it. That its roles are played and that `[workflow.reward]` names parts
+    /// of theirs is checked for it; tools, shaping and credit are laid over it as over any other.
+    #[must_use]
+    pub fn workflow(
+        mut self,
+        kind: &'static str,
+        make: impl Fn(&WorkflowConfig, &Graders) -> Made + Send + Sync + 'static,
+    ) -> Self {
+        self.workflows.push((kind, Box::new(make)));
+        self
+    }
+
+    /// With a grader: `graders.NAME.kind = "KIND"`, for shipped workflows too.
+    #[must_use]
+    pub fn grader(mut self, kind: &'static str, grader: impl OwnGrader + 'static) -> Self {
+        self.graders.push(Own::keep(kind, grader));
+        self
+    }
+
+    /// Makes its kinds known to this process, once, before a configuration is read.
+    ///
+    /// # Errors
+    /// A kind that is no name, is shipped, or is there twice; a second registry.
+    pub fn install(self) -> Result<(), OwnKindError> {
+        let kinds = configs::OwnKinds {
+            workflows: self.workflows.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
+            graders: self.graders.iter().map(|own| own.kind().to_owned()).collect(),
+        };
+        kinds.install()?;
+        INSTALLED.set(self).map_err(|_| OwnKindError::Installed)
+    }
+
+    /// The workflow of this configuration, if it is one of these.
+    fn made(&self, config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
+        let (_, make) = self.workflows.iter().find(|(kind, _)| *kind == config.kind)?;
+        Some(make(config, graders).and_then(|workflow| {
+            let problems = check_roles(config, &workflow.roles());
+            if problems.is_empty() {
+                Ok(workflow)
+            } else {
+                Err(problems)
+            }
+        }))
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workflows: Vec<&str> = self.workflows.iter().map(|(kind, _)| *kind).collect();
+        f.debug_struct("Registry")
+            .field("workflows", &workflows)
+            .field("graders", &self.graders)
+            .finish()
+    }
+}
+
+/// The workflow of this configuration, if this program has it of its own.
+pub(crate) fn workflow(config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
+    INSTALLED.get()?.made(config, graders)
+}
+
+/// The grader of this kind, if this program has it of its own.
+pub(crate) fn own_grader(kind: &str) -> Option<Grader> {
+    let found = INSTALLED.get()?.graders.iter().find(|own| own.kind() == kind)?;
+    Some(Grader::Own(*found))
+}
+
+/// The name of a role.
+///
+/// # Errors
+/// One that is no name, as the problem of a configuration.
+pub fn role(name: &str) -> Result<RoleName, Vec<Problem>> {
+    RoleName::new(name).map_err(|error| {
+        vec![Problem {
+            path: "workflow.kind".into(),
+            message: error.to_string(),
+        }]
+    })
+}
+
+/// What a seat earned: all parts of its role, in their order.
+#[must_use]
+pub fn reward(role: &RoleName, seat: u16, parts: &[(&'static str, f32)]) -> SeatReward {
+    SeatReward {
+        role: role.clone(),
+        seat,
+        subkey: String::new(),
+        target: None,
+        parts: parts.iter().map(|&(name, value)| Part { name, value }).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workflow::testing::{config, problems};
+
+    /// A speaker that says one word.
+    struct Word(RoleName);
+
+    impl Workflow for Word {
+        fn kind(&self) -> &'static str {
+            "word"
+        }
+        fn roles(&self) -> Vec<RoleSpec> {
+            vec![RoleSpec {
+                name: self.0.clone(),
+                parts: vec![("said", 1.0)],
+            }]
+        }
+        fn check_task(&self, _: &Task) -> Result<(), String> {
+            Ok(())
+        }
+        fn step(&self, _: &Task, _: u64, events: &[Event]) -> Step {
+            match Transcript(events).first(&self.0, 0) {
+                None => Step::Ask(vec![ask(&self.0, 0, vec![Message::user("go")])]),
+                Some(_) => Step::Done(Outcome {
+                    rewards: vec![reward(&self.0, 0, &[("said", 1.0)])],
+                    metrics: vec![("success", 1.0)],
+                }),
+            }
+        }
+    }
+
+    fn registry() -> Registry {
+        Registry::new().workflow("word", |config, _| {
+            let mut params = Params::new(&config.params, "workflow.params");
+            params.integer("letters", 3, 1..=9);
+            let problems = params.finish();
+            if problems.is_empty() {
+                Ok(Arc::new(Word(role("speaker")?)))
+            } else {
+                Err(problems)
+            }
+        })
+    }
+
+    fn made(roles: &[&str], params: &str) -> Made {
+        registry()
+            .made(&config("word", roles, params), &Graders::new())
+            .expect("it is registered")
+    }
+
+    #[test]
+    fn a_registered_kind_is_made_of_its_configuration_and_others_are_not() {
+        assert_eq!(made(&["speaker"], "letters = 4").unwrap().kind(), "word");
+        assert!(
+            registry()
+                .made(&config("signal", &["speaker"], ""), &Graders::new())
+                .is_none()
+        );
+        assert_eq!(
+            problems(made(&["speaker"], "letters = 40\nwords = 1").map(drop)),
+            ["workflow.params.letters", "workflow.params.words"]
+        );
+    }
+
+    #[test]
+    fn its_roles_are_checked_for_it() {
+        assert_eq!(
+            problems(made(&["listener"], "").map(drop)),
+            ["workflow.roles.listener", "workflow.roles.speaker"]
+        );
+    }
+
+    /// Alone in asking for what is installed: the process has one registry.
+    #[test]
+    fn what_is_installed_is_built_and_a_second_registry_is_refused() {
+        let shipped = Registry::new().workflow("signal", |_, _| Ok(Arc::new(Word(role("speaker")?))));
+        assert!(matches!(shipped.install(), Err(OwnKindError::Shipped { .. })));
+        registry().install().unwrap();
+        let (config, none) = (config("word", &["speaker"], ""), BTreeMap::new());
+        let built = crate::workflow::build(&config, &none, &BTreeMap::new()).unwrap();
+        assert_eq!(built.kind(), "word");
+        assert_eq!(Registry::new().install(), Err(OwnKindError::Installed));
+    }
+}
