@@ -191,6 +191,7 @@ mod tests {
             next_order: 0,
             run: broker::protocol::control::RunState::default(),
             saved: None,
+            holding: Vec::new(),
             reward: None,
             pid: 0,
         }
