@@ -462,7 +462,7 @@ async fn a_new_coordinator_learns_the_runs_state_from_the_agents() {
         beat.run = run;
         bench.coordinator.on_beat(Beat::Agent(beat), &mut bench.ctx);
     }
-    bench.coordinator.advance_phase(&mut bench.ctx);
+    bench.coordinator.advance_phase();
     assert_eq!(bench.coordinator.run, paused);
     bench.coordinator.on_command(Command::Resume);
     assert_eq!(

@@ -121,7 +121,7 @@ pub struct CoordinatorBeat {
 }
 
 /// An evaluation that a coordinator has made, which the others need not make again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Evaluated {
     /// Step of the lead agent.
     pub step: u64,
