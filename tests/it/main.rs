@@ -21,6 +21,7 @@ mod judge;
 mod login;
 mod malformed;
 mod orders;
+mod pinned;
 mod poison;
 mod privilege;
 mod processes;
