@@ -25,7 +25,7 @@ fn evaluated(config: Small) -> Small {
         .set("eval.tasks", 8)
         .set("eval.suites.more.source", "generator:signal")
         .set("eval.suites.more.tasks", 16)
-        .set("eval.suites.more.samples", 100)
+        .set("eval.suites.more.samples", 40)
         .set("eval.suites.more.every", 1)
 }
 
@@ -61,11 +61,10 @@ fn trained_to_the_end(run: &Path) {
 fn all_pinned(run: &Path) {
     let lines = evaluations(run);
     assert!(
-        lines.len() >= 4,
-        "at 0, 4, 8, 12 and 16, or a little later: {}",
+        lines.len() >= 3,
+        "at 4, 8, 12 and 16, or a little later: {}",
         lines.len()
     );
-    assert_eq!(lines[0]["step"], 0);
     assert_eq!(lines[lines.len() - 1]["last"], true);
     for line in &lines {
         let told = (&line["step"], &line["pinned"], &line["versions"]);
@@ -74,10 +73,8 @@ fn all_pinned(run: &Path) {
         assert_eq!(line["versions"]["a"][0]["step"], line["step"], "{told:?}");
     }
     for line in metrics(run, "eval") {
-        assert_eq!(
-            (&line["weights/pinned"], &line["weights/step/a"]),
-            (&1.into(), &line["step"])
-        );
+        assert_eq!(line["weights/pinned"], 1);
+        assert_eq!(line["weights/step/a"], line["step"]);
         assert!(line["time/held_s"].is_number());
     }
 }
@@ -88,6 +85,7 @@ fn every_evaluation_is_of_one_version_and_training_goes_on() {
         let program = program();
         let folder = run(&program, &evaluated(config), &[]);
         all_pinned(&folder);
+        assert_eq!(evaluations(&folder)[0]["step"], 0, "before the first batch");
         trained_to_the_end(&folder);
     }
 }
