@@ -290,12 +290,8 @@ impl Coordinator {
         };
         current.stage = Stage::Pool;
         let Some(pool) = self.evals.pool.as_mut() else { return };
-        if !pool.is_chosen()
-            && let Err(error) = pool.choose(
-                &self.env.config,
-                std::mem::take(&mut current.solutions).into_values().collect(),
-            )
-        {
+        let solutions = std::mem::take(&mut current.solutions).into_values().collect();
+        if let Err(error) = chosen(pool, &self.env.config, solutions) {
             tracing::warn!(error = format!("{error:#}"), "the verifier is not measured on a pool");
             return;
         }
@@ -358,6 +354,15 @@ impl Coordinator {
         }
         self.release();
     }
+}
+
+/// Has a pool chosen, unless it is: by us or by a coordinator beside us.
+fn chosen(pool: &mut Pool, config: &RunConfig, solutions: Vec<(Task, String)>) -> anyhow::Result<()> {
+    pool.look()?;
+    if pool.is_chosen() {
+        return Ok(());
+    }
+    pool.choose(config, solutions)
 }
 
 /// The weights that an evaluation is of, for people.

@@ -86,7 +86,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         "is for run.mode = \"async\": synchronous rounds do not begin while an evaluation is played; remove it",
     );
     report.when(
-        eval.hold && eval.hold_at_most < config.run.lease,
+        eval.hold && config.run.mode == Mode::Async && eval.hold_at_most < config.run.lease,
         "eval.hold_at_most",
         &["run.lease"],
         format!(
