@@ -1,7 +1,9 @@
 //! How much a run improved: the first evaluation against the last, task by task, with 95% intervals.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use broker::AgentName;
+use broker::ids::WeightVersion;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::RunFolder;
@@ -20,6 +22,13 @@ pub struct Evaluation {
     /// The one after the last step.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
+    /// Whether all that each agent said is of one version of its weights, the keys and values of its prompts included, and of the
+    /// version that it held, if it was asked to. Not known of runs of earlier builds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<bool>,
+    /// The versions that have a part in it, by agent.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub versions: BTreeMap<AgentName, BTreeSet<WeightVersion>>,
     pub values: BTreeMap<String, BTreeMap<String, f64>>,
 }
 
@@ -137,11 +146,11 @@ mod tests {
         let values = |list: &[(&str, f64)]| list.iter().map(|(task, value)| ((*task).to_owned(), *value)).collect();
         Evaluation {
             step,
-            last: false,
             values: metrics
                 .iter()
                 .map(|(name, list)| ((*name).to_owned(), values(list)))
                 .collect(),
+            ..Evaluation::default()
         }
     }
 

@@ -116,7 +116,7 @@ fn default_lease() -> HumanDuration {
 }
 
 /// `[eval]`: greedy conversations on held-out tasks, never trained on.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EvalConfig {
     /// Lead steps between evaluations; 0 means never. One is made before the first and after the last step as well.
@@ -159,6 +159,40 @@ pub struct EvalConfig {
     /// Sets of tasks that `dyad eval` measures on, and the run too where they say so, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub suites: BTreeMap<String, SuiteConfig>,
+    /// In asynchronous runs agents that train hold their weights while an evaluation is played, so that it is of one version of each.
+    /// Without it they train on, and the evaluation may mix versions; which ones is told in any case.
+    #[serde(default = "default_hold")]
+    pub hold: bool,
+    /// How long they hold at most for one evaluation, the time until all do included.
+    #[serde(default = "default_hold_at_most")]
+    pub hold_at_most: HumanDuration,
+}
+
+impl Default for EvalConfig {
+    fn default() -> Self {
+        Self {
+            every: 0,
+            source: None,
+            slice: None,
+            filter: None,
+            tasks: None,
+            floors: BTreeMap::new(),
+            stop_at: None,
+            pool: None,
+            votes: None,
+            params: toml::Table::new(),
+            suites: BTreeMap::new(),
+            hold: default_hold(),
+            hold_at_most: default_hold_at_most(),
+        }
+    }
+}
+
+fn default_hold() -> bool {
+    true
+}
+fn default_hold_at_most() -> HumanDuration {
+    HumanDuration::from_secs(3600)
 }
 
 /// One thing wrong in a configuration.

@@ -31,7 +31,7 @@ fn quiet_port() -> u16 {
 }
 
 /// A short run with an engine process for each agent.
-fn apart(config: Small) -> Small {
+pub(crate) fn apart(config: Small) -> Small {
     let url = |port: u16| toml::Value::from(vec![format!("http://127.0.0.1:{port}")]);
     config
         .set("defaults.agent.engine.kind", "dyad")
@@ -45,7 +45,7 @@ fn short() -> Small {
         .set("workflow.group_size", 16)
 }
 
-fn start(program: &Program, command: &str, config: &Small) -> Running {
+pub(crate) fn start(program: &Program, command: &str, config: &Small) -> Running {
     let config = config.write(&program.runs().with_extension("toml"));
     let runs = program.runs();
     program.start(&[command, config.to_str().unwrap(), "--folder", runs.to_str().unwrap()])
@@ -59,7 +59,7 @@ fn embedded() -> Vec<(String, u64, String)> {
 }
 
 /// Process ids of a label, in the order of their starts, as the supervisor told them.
-fn pids(log: &str, label: &str) -> Vec<u32> {
+pub(crate) fn pids(log: &str, label: &str) -> Vec<u32> {
     log.lines()
         .filter_map(|line| line.split_once('|'))
         .filter(|(who, _)| who.trim() == label)
@@ -72,7 +72,7 @@ fn trained(run: &Path, agent: &str) -> usize {
     lines.iter().filter(|line| line["kind"] == "train").count()
 }
 
-fn kill(pid: u32) {
+pub(crate) fn kill(pid: u32) {
     let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
     assert!(status.unwrap().success());
 }

@@ -22,6 +22,7 @@ mod login;
 mod malformed;
 mod orders;
 mod own_workflow;
+mod pinned;
 mod poison;
 mod privilege;
 mod processes;

@@ -59,6 +59,7 @@ async fn beat(agent: &Agent, engine: &dyn EngineClient, seq: u64) -> anyhow::Res
         next_order,
         run: status.run,
         saved: status.saved,
+        holding: status.holding,
         reward: status.reward,
         pid: std::process::id(),
     });

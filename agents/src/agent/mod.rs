@@ -10,6 +10,7 @@ mod bases;
 mod desk;
 pub mod figures;
 pub mod heart;
+pub(crate) mod holds;
 pub mod inbox;
 pub mod orders;
 pub mod policy;
@@ -39,6 +40,8 @@ use configs::{AgentConfig, ModelConfig, RunConfig, TrainConfig, ZeroAdvantage};
 use rollout::batch::REFILL_CAP;
 use rollout::text::Speech;
 use tokio::sync::{Notify, watch};
+
+use holds::Holds;
 
 use crate::ended;
 use crate::engine::EngineClient;
@@ -71,6 +74,8 @@ pub struct Status {
     pub run: RunState,
     /// Our part of the newest joint snapshot.
     pub saved: Option<Saved>,
+    /// The holds that training keeps. Said before anything is made of it, and taken back before the next batch.
+    pub holding: Vec<String>,
 }
 
 /// An agent at work.
@@ -93,6 +98,8 @@ pub struct Agent {
     pub closing: Notify,
     /// The newest joint snapshot that a coordinator wants our checkpoint for.
     pub wanted: watch::Sender<Option<String>>,
+    /// What coordinators ask training to hold for.
+    pub(crate) holds: watch::Sender<Holds>,
     others: Mutex<BTreeMap<AgentName, Heartbeat>>,
 }
 
@@ -106,6 +113,7 @@ impl Agent {
     ) -> anyhow::Result<Arc<Self>> {
         let (changed, _) = watch::channel(0);
         let run = ledger.state().await?;
+        let holds = Holds::new(env.config.run.lease.0, env.config.eval.hold_at_most.0);
         let (status, _) = watch::channel(Status {
             run,
             ..Status::default()
@@ -125,6 +133,7 @@ impl Agent {
             status,
             closing: Notify::new(),
             wanted: watch::Sender::new(None),
+            holds: watch::Sender::new(holds),
             others: Mutex::new(BTreeMap::new()),
         }))
     }

@@ -1,6 +1,8 @@
-//! What a coordinator's heartbeat asks of an agent: to know the run's state, and to write its part of a joint snapshot.
+//! What a coordinator's heartbeat asks of an agent: to know the run's state, to write its part of a joint snapshot, and to hold its
+//! weights.
 
 use broker::protocol::control::{CoordinatorBeat, RunPhase};
+use tokio::time::Instant;
 
 use super::Agent;
 
@@ -16,6 +18,9 @@ pub async fn hear(agent: &Agent, beat: &CoordinatorBeat) {
     if agent.status.borrow().run.phase == RunPhase::Closed {
         agent.closing.notify_one();
     }
+    agent
+        .holds
+        .send_if_modified(|holds| holds.hear(&beat.incarnation, beat.seq, beat.hold.as_deref(), Instant::now()));
     if beat.snapshot.is_some() {
         agent.wanted.send_if_modified(|wanted| {
             let new = *wanted != beat.snapshot;

@@ -263,6 +263,7 @@ impl Status {
                 .unwrap_or(0);
             let of_beat = |value: fn(&Heartbeat) -> String| beat.map_or_else(|| "-".to_owned(), value);
             let phase = match beat {
+                Some(beat) if !beat.holding.is_empty() => "holding".into(),
                 Some(beat) => format!("{:?}", beat.phase).to_lowercase(),
                 None if self.live.is_some() => "silent".into(),
                 None => "-".into(),
@@ -351,6 +352,7 @@ mod tests {
             next_order: 0,
             run: RunState::default(),
             saved: None,
+            holding: Vec::new(),
             reward: Some(0.5),
             pid: 1,
         }
@@ -389,6 +391,8 @@ mod tests {
                 drained: false,
                 snapshot: None,
                 snapshot_done: None,
+                hold: None,
+                evaluated: None,
                 pid: 2,
             })
         };

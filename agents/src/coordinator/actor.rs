@@ -293,7 +293,7 @@ impl Coordinator {
         if self.stopping {
             return;
         }
-        self.advance_phase(ctx);
+        self.advance_phase();
         self.advance_snapshot(ctx);
         self.admit(ctx);
         self.flush(ctx);

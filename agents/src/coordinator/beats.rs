@@ -34,6 +34,8 @@ impl Coordinator {
             drained: self.drained(),
             snapshot: self.asked_snapshot(),
             snapshot_done: self.snapshot_done.clone(),
+            hold: self.asked_hold(),
+            evaluated: self.evals.newest(),
             pid: std::process::id(),
         });
         let message = Outgoing {
@@ -88,6 +90,9 @@ impl Coordinator {
             );
             let usage = Usage::new(message).hint("stop that one first, or set run.mode = \"async\"");
             return self.end(Err(usage.into()));
+        }
+        if let Some(made) = beat.evaluated {
+            self.evals.made_elsewhere(made);
         }
         self.others.retain(|_, (_, heard)| heard.elapsed() < SILENT * 20);
         self.others.insert(beat.incarnation.clone(), (beat, Instant::now()));

@@ -1,20 +1,23 @@
 //! Evaluations: greedy conversations on held-out tasks, in no ledger, of no effect but on metrics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use actix::Context;
-use broker::ids::{Attempt, GroupId, TurnKey};
-use broker::protocol::control::RunPhase;
+use broker::AgentName;
+use broker::ids::{Attempt, GroupId, TurnKey, WeightVersion};
+use broker::protocol::control::{Evaluated, RunPhase};
 use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, Rules, RunSpec};
+use rollout::workflow::player;
 use tokio::time::Instant;
 
 use super::actor::{Coordinator, Open, Purpose};
+use super::hold::Hold;
 use super::pool::Pool;
 use super::suites::{Program, Suite};
+use super::versions::{self, Seen, Versions};
 use crate::eval::figures;
 use crate::folder::RunFolder;
 use crate::logs::Appender;
@@ -36,9 +39,13 @@ pub struct Evals {
     lines: Appender,
     next: u64,
     last_done: bool,
+    newest: Option<Evaluated>,
     /// An evaluation has reached `eval.stop_at`.
     pub reached: bool,
     pub(super) current: Option<Current>,
+    /// What agents are asked to hold for, and how many holds were asked for so far.
+    pub(super) hold: Option<Hold>,
+    pub(super) holds: u64,
 }
 
 /// What an evaluation does, in this order.
@@ -56,6 +63,7 @@ pub(super) enum Stage {
 
 pub(super) struct Current {
     pub(super) found: Evaluation,
+    versions: Versions,
     pub(super) stage: Stage,
     pub(super) left: usize,
     failed: u64,
@@ -79,8 +87,11 @@ impl Evals {
             lines: Appender::open(&folder.evals(process))?,
             next: 0,
             last_done: false,
+            newest: None,
             reached: false,
             current: None,
+            hold: None,
+            holds: 0,
         };
         for earlier in crate::summary::evaluations(folder)?.values() {
             evals.made(earlier, config.eval.stop_at);
@@ -90,12 +101,26 @@ impl Evals {
 
     /// This evaluation is done, by us or by a coordinator before us: it is not made again.
     fn made(&mut self, evaluation: &Evaluation, goal: Option<f64>) {
-        // The next multiple of `every` after its step.
-        let next = evaluation.step.checked_div(self.every);
-        self.next = next.map_or(u64::MAX, |done| (done + 1) * self.every);
-        self.last_done |= evaluation.last;
+        self.made_elsewhere(Evaluated {
+            step: evaluation.step,
+            last: evaluation.last,
+        });
         let success = evaluation.mean("success");
         self.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
+    }
+
+    /// A coordinator beside us says that it has made this one: it is not made again, nor are those before it.
+    pub(super) fn made_elsewhere(&mut self, made: Evaluated) {
+        // The next multiple of `every` after its step.
+        let next = made.step.checked_div(self.every);
+        self.next = self.next.max(next.map_or(u64::MAX, |done| (done + 1) * self.every));
+        self.last_done |= made.last;
+        self.newest = self.newest.max(Some(made));
+    }
+
+    /// The newest that is known to be made.
+    pub(super) fn newest(&self) -> Option<Evaluated> {
+        self.newest
     }
 
     /// Which evaluation one at this step is, counted in multiples of `every`, and which one was made last.
@@ -138,7 +163,8 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn start_eval(&mut self, _: &mut Context<Self>) {
+    /// `held`: the weights that agents hold for it.
+    pub(super) fn start_eval(&mut self, held: BTreeMap<AgentName, WeightVersion>) {
         let step = self.lead_step();
         let last = self.run.phase == RunPhase::Draining;
         let tasks = self.evals.tasks.clone();
@@ -148,8 +174,9 @@ impl Coordinator {
             found: Evaluation {
                 step,
                 last,
-                values: BTreeMap::new(),
+                ..Evaluation::default()
             },
+            versions: Versions::new(held),
             stage: Stage::Conversations,
             left: tasks.len(),
             failed: 0,
@@ -188,9 +215,11 @@ impl Coordinator {
     pub(super) fn close_eval(&mut self, group: GroupId) {
         let members = self.take_members(group);
         let Some(open) = self.open.remove(&group) else { return };
+        let seen = self.seen(open.purpose, &members);
         let Some(current) = self.evals.current.as_mut() else {
             return;
         };
+        current.versions.add(seen);
         let (step, stage) = (current.found.step, current.stage);
         if stage == Stage::Suites {
             current.left = current.left.saturating_sub(1);
@@ -221,6 +250,20 @@ impl Coordinator {
         }
     }
 
+    /// The weights that have a part in what agents said.
+    fn seen(&self, purpose: Purpose, members: &[MemberEnd]) -> Seen {
+        let mut seen = Seen::new();
+        for (key, made) in members.iter().flat_map(turns) {
+            let player = player(&self.env.config.workflow, self.workflow_of(purpose), &key.role);
+            if let Some(player) = player {
+                seen.entry(player.agent).or_default().extend(versions::of(made));
+            }
+        }
+        // Who was asked and said nothing has no part.
+        seen.retain(|_, versions| !versions.is_empty());
+        seen
+    }
+
     fn start_votes(&mut self) {
         let Some(current) = self.evals.current.as_mut() else {
             return;
@@ -247,12 +290,8 @@ impl Coordinator {
         };
         current.stage = Stage::Pool;
         let Some(pool) = self.evals.pool.as_mut() else { return };
-        if !pool.is_chosen()
-            && let Err(error) = pool.choose(
-                &self.env.config,
-                std::mem::take(&mut current.solutions).into_values().collect(),
-            )
-        {
+        let solutions = std::mem::take(&mut current.solutions).into_values().collect();
+        if let Err(error) = chosen(pool, &self.env.config, solutions) {
             tracing::warn!(error = format!("{error:#}"), "the verifier is not measured on a pool");
             return;
         }
@@ -292,15 +331,48 @@ impl Coordinator {
             );
         }
         line.set("collapse/alarms", low.len());
+        let pinned = current.versions.pinned();
+        line.set("weights/pinned", u64::from(pinned));
+        for (agent, step) in current.versions.steps() {
+            line.set(&format!("weights/step/{agent}"), step);
+        }
+        if let Some(hold) = &self.evals.hold {
+            line.set("time/held_s", hold.since.elapsed().as_secs_f64());
+        }
+        (found.pinned, found.versions) = (Some(pinned), current.versions.seen);
+        if !pinned && self.env.config.eval.hold {
+            let (step, versions) = (found.step, told(&found));
+            tracing::warn!(step, versions, "an evaluation is of several versions of weights");
+        }
         let success = found.mean("success");
         self.evals.made(&found, self.env.config.eval.stop_at);
-        tracing::info!(step = found.step, success, "evaluated");
+        tracing::info!(step = found.step, success, pinned, "evaluated");
         self.metrics.write(line);
         if let Ok(line) = serde_json::to_vec(&found) {
             self.evals.lines.line(line);
             self.evals.lines.flush();
         }
+        self.release();
     }
+}
+
+/// Has a pool chosen, unless it is: by us or by a coordinator beside us.
+fn chosen(pool: &mut Pool, config: &RunConfig, solutions: Vec<(Task, String)>) -> anyhow::Result<()> {
+    pool.look()?;
+    if pool.is_chosen() {
+        return Ok(());
+    }
+    pool.choose(config, solutions)
+}
+
+/// The weights that an evaluation is of, for people.
+fn told(found: &Evaluation) -> String {
+    let of_agent = |(agent, versions): (&AgentName, &BTreeSet<WeightVersion>)| {
+        let versions: Vec<String> = versions.iter().map(WeightVersion::to_string).collect();
+        format!("{agent}: {}", versions.join(", "))
+    };
+    let agents: Vec<String> = found.versions.iter().map(of_agent).collect();
+    agents.join("; ")
 }
 
 impl Current {

@@ -10,7 +10,12 @@ use crate::folder::tests::config_in;
 
 fn evaluation(step: u64, last: bool, success: f64) -> Evaluation {
     let values = BTreeMap::from([("success".to_owned(), BTreeMap::from([("t".to_owned(), success)]))]);
-    Evaluation { step, last, values }
+    Evaluation {
+        step,
+        last,
+        values,
+        ..Evaluation::default()
+    }
 }
 
 fn open(folder: &RunFolder, config: &RunConfig) -> Evals {

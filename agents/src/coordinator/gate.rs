@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use broker::AgentName;
+use broker::ids::WeightVersion;
 use broker::protocol::control::Heartbeat;
 use configs::Mode;
 use tokio::time::Instant;
@@ -95,6 +96,18 @@ impl Gate {
         self.complete() && self.seen.values().all(settled)
     }
 
+    /// What each agent serves, if all of them keep this hold and every engine serves what its trainer made.
+    #[must_use]
+    pub fn held(&self, name: &str) -> Option<BTreeMap<AgentName, WeightVersion>> {
+        let held = |(agent, seen): (&AgentName, &Seen)| {
+            let beat = &seen.beat;
+            let keeps = beat.serving && beat.version.step == beat.step && beat.holding.iter().any(|held| held == name);
+            keeps.then(|| (agent.clone(), beat.version))
+        };
+        let held: BTreeMap<_, _> = self.seen.iter().filter_map(held).collect();
+        (self.complete() && held.len() == self.seen.len()).then_some(held)
+    }
+
     /// Nothing is reserved anywhere, and all that was sent has arrived.
     #[must_use]
     pub fn nothing_reserved(&self) -> bool {
@@ -102,8 +115,8 @@ impl Gate {
         self.complete() && self.seen.values().all(arrived)
     }
 
-    /// Nothing moves at any agent: all that was sent has arrived, no batch is full or being trained, and the engines serve
-    /// what the trainers made. Rows may be reserved.
+    /// Nothing moves at any agent: all that was sent has arrived, no batch is being trained, nor full where it would be, and the
+    /// engines serve what the trainers made. Rows may be reserved.
     #[must_use]
     pub fn still(&self) -> bool {
         self.complete() && self.seen.values().all(Seen::still)
@@ -161,14 +174,15 @@ impl Seen {
     fn still(&self) -> bool {
         let beat = &self.beat;
         let arrived = beat.closed >= self.closed_goal;
-        arrived && beat.serving && beat.ready < self.batch && beat.version.step == beat.step
+        // One that holds begins no batch, however full.
+        let full = beat.ready >= self.batch && beat.holding.is_empty();
+        arrived && beat.serving && !full && beat.version.step == beat.step
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use broker::ids::WeightVersion;
     use broker::protocol::control::RunPhase;
 
     fn name(text: &str) -> AgentName {
@@ -191,6 +205,7 @@ mod tests {
             next_order: 0,
             run: broker::protocol::control::RunState::default(),
             saved: None,
+            holding: Vec::new(),
             reward: None,
             pid: 0,
         }
@@ -269,6 +284,44 @@ mod tests {
         assert!(gate.still() && !gate.nothing_reserved(), "rows that wait move nothing");
         gate.beat(&beat("b", 0, 8, 0, 1), Instant::now());
         assert!(!gate.still(), "a full batch is about to be trained");
+    }
+
+    /// Beats of before the hold was asked for, or of while a step was under way, begin no evaluation.
+    #[test]
+    fn all_hold_when_each_says_so_and_serves_what_it_made() {
+        let mut gate = gate(Mode::Async);
+        let holding = |agent: &str, step: u64, held: &[&str]| Heartbeat {
+            holding: held.iter().map(|name| (*name).to_owned()).collect(),
+            ..beat(agent, step, 0, 0, 0)
+        };
+        let now = Instant::now();
+        gate.beat(&holding("a", 3, &["c/2"]), now);
+        assert_eq!(gate.held("c/2"), None, "b was not heard");
+        gate.beat(&holding("b", 5, &[]), now);
+        assert_eq!(gate.held("c/2"), None, "b goes on");
+        gate.beat(&holding("b", 5, &["c/1"]), now);
+        assert_eq!(gate.held("c/2"), None, "b holds for what was before");
+        let mut late = holding("b", 6, &["c/2"]);
+        late.version.step = 5;
+        gate.beat(&late, now);
+        assert_eq!(gate.held("c/2"), None, "b's engine does not serve its newest weights");
+        gate.beat(&holding("b", 6, &["d/1", "c/2"]), now);
+        let version = |step| WeightVersion { lineage: 0, step };
+        let held = BTreeMap::from([(name("a"), version(3)), (name("b"), version(6))]);
+        assert_eq!(gate.held("c/2"), Some(held));
+    }
+
+    /// A joint snapshot need not wait for an evaluation.
+    #[test]
+    fn an_agent_that_holds_is_still_however_full() {
+        let mut gate = gate(Mode::Async);
+        gate.beat(&beat("a", 0, 0, 0, 0), Instant::now());
+        let full = beat("b", 0, 8, 0, 0);
+        gate.beat(&full, Instant::now());
+        assert!(!gate.still() && !gate.idle());
+        let holding = vec!["c/1".to_owned()];
+        gate.beat(&Heartbeat { holding, ..full }, Instant::now());
+        assert!(gate.still() && gate.idle());
     }
 
     #[test]

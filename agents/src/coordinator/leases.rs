@@ -36,6 +36,8 @@ impl Coordinator {
     pub(super) fn stop(&mut self, done: oneshot::Sender<()>) {
         self.stopping = true;
         self.strikes.clear();
+        // Whoever holds for an evaluation of ours need not wait until the hold runs out.
+        self.release();
         let open = self.open.values().filter(|open| !open.closing);
         let leases: Vec<Lease> = open.filter_map(|open| open.lease).collect();
         self.transcripts.flush();

@@ -4,7 +4,8 @@
 //! ([`io`]) and comes back as one of its [`actor::Input`]s, the closed list of everything that can happen. Its parts:
 //! [`phases`] (where the run is), [`beats`] (who is there), [`leases`] (what is ours), [`gate`] (how much may be admitted), [`rounds`]
 //! (the journal of a synchronous round), [`snapshot`] (joint checkpoints), [`admission`] (custody and claim), [`turns`] (asking), [`commits`] (what the answers do), [`frames`] (what
-//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`suites`] (sets of tasks in evaluations), [`talk`] (figures of
+//! travels), [`hosted`] (turns of programs), [`closing`] (bundles), [`outcome`] (what is decided of a group), [`evals`] (greedy conversations beside training), [`suites`] (sets of tasks in evaluations), [`hold`] and [`versions`] (of which
+//! weights an evaluation is), [`talk`] (figures of
 //! conversations), [`pool`] (solutions on which a
 //! verifier is measured).
 
@@ -16,6 +17,7 @@ pub mod commits;
 pub mod evals;
 pub mod frames;
 pub mod gate;
+mod hold;
 pub mod hosted;
 pub mod intake;
 pub mod io;
@@ -29,6 +31,7 @@ mod suites;
 pub mod talk;
 pub mod transcripts;
 pub mod turns;
+mod versions;
 
 #[cfg(test)]
 mod tests;

@@ -18,24 +18,30 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 2;
 
 impl Coordinator {
-    pub(super) fn advance_phase(&mut self, ctx: &mut Context<Self>) {
+    pub(super) fn advance_phase(&mut self) {
         match self.run.phase {
             RunPhase::Starting => self.begin(),
             RunPhase::Running if self.finished() => self.enter(RunPhase::Draining),
-            RunPhase::Draining if self.drained() && self.others_drained() => {
-                if self.evals.last_is_due() {
-                    if self.may_end() {
-                        self.start_eval(ctx);
-                    }
-                } else if !self.evals.running() {
-                    self.enter(RunPhase::Closed);
-                }
+            RunPhase::Draining
+                if self.drained() && self.others_drained() && !self.evals.last_is_due() && !self.evals.running() =>
+            {
+                self.enter(RunPhase::Closed);
             }
             RunPhase::Closed if self.all_agents_closed() => self.end(Ok(())),
             _ => {}
         }
-        if self.run.phase == RunPhase::Running && self.evals.due(self.lead_step()) && self.may_start_eval() {
-            self.start_eval(ctx);
+        self.advance_eval();
+    }
+
+    /// Whether one is to be begun as soon as weights allow.
+    pub(super) fn eval_is_due(&self) -> bool {
+        match self.run.phase {
+            RunPhase::Running => self.evals.due(self.lead_step()) && self.may_start_eval(),
+            // Once agents are asked to hold, it waits for that alone.
+            RunPhase::Draining if self.evals.last_is_due() && self.drained() && self.others_drained() => {
+                self.evals.hold.is_some() || self.may_end()
+            }
+            _ => false,
         }
     }
 

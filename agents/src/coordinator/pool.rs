@@ -28,15 +28,29 @@ impl Pool {
             workflow,
             tasks: Vec::new(),
         };
+        pool.look()?;
+        Ok(Some(pool))
+    }
+
+    /// Takes the pool that another coordinator of the run has chosen meanwhile, if there is one and none is known.
+    ///
+    /// # Errors
+    /// The disk's; a line of the file that is no task.
+    pub fn look(&mut self) -> anyhow::Result<()> {
+        if self.is_chosen() {
+            return Ok(());
+        }
+        let path = &self.path;
         match std::fs::read_to_string(path) {
             Ok(text) => {
                 let read = VerifierPool::from_lines(&text);
-                pool.put(&read.map_err(|(line, why)| anyhow::anyhow!("{}, line {line}: {why}", path.display()))?);
+                let pool = read.map_err(|(line, why)| anyhow::anyhow!("{}, line {line}: {why}", path.display()))?;
+                self.put(&pool);
+                Ok(())
             }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(|| format!("reading {}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
         }
-        Ok(Some(pool))
     }
 
     #[must_use]
@@ -117,8 +131,11 @@ mod tests {
             "without wrong solutions there is none"
         );
         assert!(!pool.is_chosen() && !path.exists());
+        let mut beside = Pool::open(&config, &path).unwrap().unwrap();
         pool.choose(&config, solutions(10)).unwrap();
         assert_eq!(pool.tasks().len(), 10);
+        beside.look().unwrap();
+        assert_eq!(beside.tasks(), pool.tasks(), "of a coordinator beside it");
         assert!(pool.tasks().iter().all(|(id, _)| id.starts_with("pool/t")));
         let again = Pool::open(&config, &path).unwrap().unwrap();
         assert_eq!(again.tasks(), pool.tasks());

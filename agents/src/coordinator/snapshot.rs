@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::{AsyncContext, Context};
 use broker::ids::GroupId;
 use broker::protocol::control::SnapshotDone;
+use configs::Mode;
 use tokio::time::Instant;
 
 use super::actor::{Coordinator, Input, Purpose};
@@ -70,7 +71,9 @@ impl Coordinator {
         let Some(snapshot) = &self.snapshot else { return };
         let (asking, now) = (snapshot.asking, Instant::now());
         let played = self.open.values().any(|open| open.purpose == Purpose::Train);
-        let moving = played || !self.claiming.is_empty() || self.evals.running();
+        // Asynchronous evaluations are in no ledger and move nobody: a checkpoint may be written beside them.
+        let evaluates = self.env.config.run.mode == Mode::Sync && self.evals.running();
+        let moving = played || !self.claiming.is_empty() || evaluates;
         if asking && self.all_saved() {
             let outcome = self.write_manifest();
             self.end_snapshot(outcome.err().map(|error| format!("{error:#}")), ctx);

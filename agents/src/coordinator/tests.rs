@@ -154,6 +154,7 @@ pub(super) fn beat(agent: &AgentName, reserved: u64) -> Heartbeat {
         next_order: 0,
         run: RunState::default(),
         saved: None,
+        holding: Vec::new(),
         reward: None,
         pid: 1,
     }
@@ -432,6 +433,8 @@ async fn a_synchronous_run_has_one_coordinator() {
             drained: false,
             snapshot: None,
             snapshot_done: None,
+            hold: None,
+            evaluated: None,
             pid: 7,
         };
         bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);
@@ -459,7 +462,7 @@ async fn a_new_coordinator_learns_the_runs_state_from_the_agents() {
         beat.run = run;
         bench.coordinator.on_beat(Beat::Agent(beat), &mut bench.ctx);
     }
-    bench.coordinator.advance_phase(&mut bench.ctx);
+    bench.coordinator.advance_phase();
     assert_eq!(bench.coordinator.run, paused);
     bench.coordinator.on_command(Command::Resume);
     assert_eq!(

@@ -29,6 +29,7 @@ enum Command {
     Swap(Published),
     Visit(Vec<Visit>),
     Leave(RequestId),
+    Pin(bool),
 }
 
 /// A handle to the engine's thread.
@@ -136,6 +137,11 @@ impl EngineClient for EmbeddedEngine {
         let _ = self.commands.send(Command::Leave(request));
     }
 
+    fn pin(&self, pinned: bool) {
+        // A thread that has ended begins nothing with anything.
+        let _ = self.commands.send(Command::Pin(pinned));
+    }
+
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()
     }
@@ -230,6 +236,7 @@ impl Thread {
                     self.failed(&error);
                 }
             }
+            Command::Pin(pinned) => self.engine.pin(pinned),
             Command::Generate {
                 jobs,
                 wave: false,

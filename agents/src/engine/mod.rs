@@ -133,6 +133,9 @@ pub trait EngineClient: Send + Sync {
     fn presence(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
     }
+    /// While pinned, nothing that it is asked begins with keys and values that earlier weights computed: an evaluation is to be of one
+    /// version whole. Engines that keep none across versions need do nothing.
+    fn pin(&self, _pinned: bool) {}
     /// The newest weights that it could not take, told each time.
     fn refusals(&self) -> watch::Receiver<Option<Refusal>>;
 }

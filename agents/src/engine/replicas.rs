@@ -260,6 +260,10 @@ impl EngineClient for Replicas {
         }
     }
 
+    fn pin(&self, pinned: bool) {
+        self.engines.iter().for_each(|engine| engine.pin(pinned));
+    }
+
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()
     }

@@ -9,6 +9,7 @@ struct Held {
     version: watch::Sender<WeightVersion>,
     refused: watch::Sender<Option<Refusal>>,
     there: watch::Sender<bool>,
+    pinned: watch::Sender<bool>,
 }
 
 impl Held {
@@ -19,6 +20,7 @@ impl Held {
             version: watch::Sender::new(version(0)),
             refused: watch::Sender::new(None),
             there: watch::Sender::new(true),
+            pinned: watch::Sender::new(false),
         })
     }
 
@@ -69,6 +71,10 @@ impl EngineClient for Held {
         given.retain(|(jobs, ..)| !jobs.is_empty());
     }
 
+    fn pin(&self, pinned: bool) {
+        self.pinned.send_replace(pinned);
+    }
+
     fn presence(&self) -> watch::Receiver<bool> {
         self.there.subscribe()
     }
@@ -113,6 +119,15 @@ fn two() -> (Vec<Arc<Held>>, Arc<Replicas>) {
     let held = vec![Held::new(), Held::new()];
     let engines = held.iter().map(|one| one.clone() as Arc<dyn EngineClient>).collect();
     (held, Replicas::start(engines))
+}
+
+#[tokio::test]
+async fn all_engines_are_pinned_and_let_go_together() {
+    let (held, replicas) = two();
+    for pinned in [true, false] {
+        replicas.pin(pinned);
+        assert!(held.iter().all(|engine| *engine.pinned.borrow() == pinned));
+    }
 }
 
 #[tokio::test]

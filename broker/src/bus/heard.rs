@@ -127,6 +127,8 @@ mod tests {
             drained: false,
             snapshot: None,
             snapshot_done: None,
+            hold: None,
+            evaluated: None,
             pid: 1,
         })
     }

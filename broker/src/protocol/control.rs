@@ -76,6 +76,9 @@ pub struct Heartbeat {
     /// Its part of the newest joint snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<Saved>,
+    /// The holds that it keeps: while there are any it begins no batch, and its engine nothing with what earlier weights computed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holding: Vec<String>,
     /// Mean reward of its last batch.
     #[serde(default)]
     pub reward: Option<f64>,
@@ -106,8 +109,24 @@ pub struct CoordinatorBeat {
     /// What became of the newest joint snapshot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot_done: Option<SnapshotDone>,
+    /// Names the hold that it asks for: agents are to begin no batch while this is repeated, since an evaluation is to be of one
+    /// version of their weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// The newest evaluation that it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluated: Option<Evaluated>,
     #[serde(default)]
     pub pid: u32,
+}
+
+/// An evaluation that a coordinator has made, which the others need not make again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Evaluated {
+    /// Step of the lead agent.
+    pub step: u64,
+    /// The one after the last step.
+    pub last: bool,
 }
 
 /// What became of a joint snapshot.

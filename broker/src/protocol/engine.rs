@@ -41,6 +41,8 @@ pub enum EngineCommand {
     Leave(Vec<RequestId>),
     /// These weights, or later ones, are there to be fetched. Told late or twice, it does no harm.
     Announce(StateId),
+    /// From here on, whether what is asked begins with keys and values of the weights of then alone. A session begins without.
+    Pin(bool),
 }
 
 /// Which weights, to the bit: a ledger that was repaired, or another model folder, gives the same version to other weights.

@@ -375,6 +375,7 @@ pub(crate) fn engine_commands() -> Vec<EngineCommand> {
         },
         EngineCommand::Leave(vec![RequestId([0x44; 16])]),
         EngineCommand::Announce(state_id()),
+        EngineCommand::Pin(true),
     ]
 }
 

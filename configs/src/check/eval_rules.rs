@@ -2,10 +2,18 @@
 
 use super::rules::Report;
 use super::tasks_rules::{is_task_source, not_understood, rows};
-use crate::{OwnKinds, RunConfig};
+use crate::{Mode, OwnKinds, RunConfig};
 
 /// What the figures of an evaluation begin with: a suite's stand beside them, under its name.
-const FIGURES: [&str; 6] = ["collapse", "conversations", "reward", "summary", "time", "tokens"];
+const FIGURES: [&str; 7] = [
+    "collapse",
+    "conversations",
+    "reward",
+    "summary",
+    "time",
+    "tokens",
+    "weights",
+];
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let tasks = &config.tasks;
@@ -70,6 +78,21 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         "eval.pool",
         &[],
         "is below 2: the pool is half right and half wrong, 100 or more make a figure",
+    );
+    report.when(
+        !eval.hold && config.run.mode == Mode::Sync,
+        "eval.hold",
+        &["run.mode"],
+        "is for run.mode = \"async\": synchronous rounds do not begin while an evaluation is played; remove it",
+    );
+    report.when(
+        eval.hold && config.run.mode == Mode::Async && eval.hold_at_most < config.run.lease,
+        "eval.hold_at_most",
+        &["run.lease"],
+        format!(
+            "is below run.lease ({}): agents would let go before an evaluation is over; write for example \"1h\", or hold = false",
+            config.run.lease
+        ),
     );
     suites(config, report);
 }

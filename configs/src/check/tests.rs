@@ -246,6 +246,30 @@ fn the_run_must_make_sense() {
     }
 }
 
+#[test]
+fn holds_are_for_asynchronous_runs_and_outlast_a_lease() {
+    let grader = "[graders.answer]\nkind = \"exact\"";
+    let with = |keys: &str| format!("{grader}\n[eval]\n{keys}");
+    let asynchronous = ("mode = \"sync\"", "mode = \"async\"");
+    expect(&[(grader, &with("hold = false"))], &[("eval.hold", "remove it")]);
+    for sound in [
+        "hold = false",
+        "hold_at_most = \"15s\"",
+        "hold = false\nhold_at_most = \"1s\"",
+    ] {
+        expect(&[asynchronous, (grader, &with(sound))], &[]);
+    }
+    let short = with("hold_at_most = \"14s\"");
+    expect(
+        &[asynchronous, (grader, &short)],
+        &[("eval.hold_at_most", "run.lease (15s)")],
+    );
+    assert!(
+        check(GOOD).unwrap().eval.hold,
+        "evaluations are pinned unless somebody says otherwise"
+    );
+}
+
 /// Zero turns the watch off; less than a second would end agents whose machine is busy.
 #[test]
 fn an_engine_is_not_taken_for_stuck_at_once() {

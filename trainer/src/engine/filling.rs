@@ -88,9 +88,10 @@ impl Engine {
             .any(|filling| *filling.ids == *prompt && self.may_join(filling))
     }
 
-    /// Whether others of the same prompt may wait for it: with the same bits in every company, if it began with the weights of now.
+    /// Whether others of the same prompt may wait for it: with the same bits in every company, or pinned, if it began with the weights
+    /// of now.
     fn may_join(&self, filling: &Filling) -> bool {
-        filling.back.is_none() && (!self.options.deterministic || filling.oldest == self.version())
+        filling.back.is_none() && (!self.of_one_version() || filling.oldest == self.version())
     }
 
     /// Begins to compute a prompt in pieces; who asks for one that is under way waits with the others.
@@ -246,7 +247,7 @@ impl Engine {
     /// Keeps what a row has computed, for a request that begins with it. Where there is no memory for it, nothing is kept.
     pub(super) fn keep(&mut self, index: usize) {
         let row = &self.rows[index];
-        let stale = self.options.deterministic && row.oldest_kv != self.version();
+        let stale = self.of_one_version() && row.oldest_kv != self.version();
         if stale || !row.request.keep || !self.prefix_cache.takes(row.cached()) {
             return;
         }

@@ -94,6 +94,8 @@ pub struct Engine {
     /// Prompts that are computed in pieces.
     filling: VecDeque<Filling>,
     prefix_cache: PrefixCache,
+    /// Nothing is begun with what other weights computed.
+    pinned: bool,
     known: HashSet<RequestId>,
     done: Vec<Finished>,
     pulse: Pulse,
@@ -148,6 +150,7 @@ impl Engine {
             waiting: VecDeque::new(),
             filling: VecDeque::new(),
             prefix_cache,
+            pinned: false,
             known: HashSet::new(),
             done: Vec::new(),
             pulse: Pulse::default(),

@@ -110,6 +110,11 @@ impl PrefixCache {
         });
     }
 
+    /// Forgets all in which other weights than these have a part.
+    pub(super) fn keep_of(&mut self, version: WeightVersion) {
+        self.drop_where(|entry| entry.oldest != version);
+    }
+
     /// Forgets everything.
     pub(super) fn clear(&mut self) {
         self.entries.clear();

@@ -145,6 +145,48 @@ fn the_other_modes_compute_anew_with_the_new_weights() {
     }
 }
 
+/// Pinned before or after the new weights came, and what was under way meanwhile leaves nothing behind.
+#[test]
+fn pinned_nothing_begins_with_what_earlier_weights_computed() {
+    for pinned_first in [true, false] {
+        let mut engine = engine(OPTIONS);
+        let first = turn(1, &prompt(1, 40), 6);
+        let said = one(&mut engine, &first);
+        let under_way = turn(3, &prompt(5, 50), 12);
+        engine.submit(under_way.clone()).unwrap();
+        drop(engine.step().unwrap());
+        if pinned_first {
+            engine.pin(true);
+        }
+        engine.swap(Published::new(weights(2), version(2))).unwrap();
+        engine.pin(true);
+        let mixed = drain(&mut engine).remove(0);
+        assert_eq!(mixed.oldest_kv, version(1), "what was under way went on");
+        let second = next(2, &first, &said, 9);
+        let after = one(&mut engine, &second);
+        assert_eq!((after.oldest_kv, after.reused), (version(2), 0));
+        assert!(close(&after.logprobs, &full(&weights(2), &second, &after.output_ids)));
+        let fresh = one(&mut engine, &next(4, &under_way, &mixed, 9));
+        assert_eq!((fresh.oldest_kv, fresh.reused), (version(2), 0));
+        let third = next(5, &second, &after, 9);
+        let said = one(&mut engine, &third);
+        assert_eq!(said.oldest_kv, version(2));
+        assert!(said.reused > 40, "what these weights computed serves: {}", said.reused);
+    }
+}
+
+#[test]
+fn let_go_it_reuses_across_versions_again() {
+    let mut engine = engine(OPTIONS);
+    engine.pin(true);
+    engine.pin(false);
+    let first = turn(1, &prompt(1, 40), 6);
+    let said = one(&mut engine, &first);
+    engine.swap(Published::new(weights(2), version(2))).unwrap();
+    let said = one(&mut engine, &next(2, &first, &said, 9));
+    assert_eq!((said.oldest_kv, said.reused), (version(1), 45));
+}
+
 #[test]
 fn a_wave_sees_nothing_of_what_was_said_before() {
     let wave = |keep| -> Vec<_> {

@@ -32,6 +32,21 @@ impl Engine {
         Ok(true)
     }
 
+    /// While pinned, what is asked begins with nothing that other weights than those of now computed: a request is of one version,
+    /// its prompt's keys and values included. What is under way goes on as it is.
+    pub fn pin(&mut self, pinned: bool) {
+        self.pinned = pinned;
+        if pinned {
+            let version = self.version();
+            self.prefix_cache.keep_of(version);
+        }
+    }
+
+    /// Whether requests begin with keys and values of the weights of now alone.
+    pub(super) fn of_one_version(&self) -> bool {
+        self.options.deterministic || self.pinned
+    }
+
     fn fits(&self, weights: &Published) -> Result<(), EngineError> {
         let (old, new) = (self.served.weights()?, weights.weights()?);
         let same = old.layout() == new.layout() && old.device() == new.device() && old.kind() == new.kind();
@@ -57,7 +72,7 @@ impl Engine {
         self.next = None;
         if self.options.swap != Swap::InPlace {
             self.forget_computed();
-        } else if self.options.deterministic {
+        } else if self.of_one_version() {
             // What is kept would bring the bits of earlier weights to requests that begin with these.
             self.prefix_cache.clear();
         }

@@ -37,6 +37,7 @@ impl Training {
         let metrics = MetricsWriter::open(&file, Some(&agent.folder.tensorboard(agent.name.as_str())))?;
         let mut training = Self {
             worker: None,
+            engine: None,
             version: WeightVersion::default(),
             former: Former::new(&agent.config, &agent.name, &prepared),
             refused: Refused::default(),
@@ -83,6 +84,7 @@ impl Training {
         };
         let (engine, sinks) = self.engines(&prepared).await?;
         self.refused = self.refusals(&*engine);
+        self.engine = Some(engine.clone());
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());

@@ -27,6 +27,7 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 use super::Agent;
 use super::alarms::Alarms;
 use super::worker::Worker;
+use crate::engine::EngineClient;
 use crate::metrics::{Metrics, MetricsWriter};
 use former::Former;
 use refused::Refused;
@@ -38,6 +39,8 @@ pub struct Training {
     settings: AgentConfig,
     /// None for a frozen policy.
     worker: Option<Worker>,
+    /// Of a policy that trains.
+    engine: Option<Arc<dyn EngineClient>>,
     version: WeightVersion,
     former: Former,
     /// Weights that the engine did not take.
@@ -78,8 +81,10 @@ impl Training {
         if self.worker.is_some() {
             let mut changed = self.agent.changed.subscribe();
             let mut wanted = self.agent.wanted.subscribe();
+            let mut asked = self.agent.holds.subscribe();
             loop {
-                while self.step().await? {}
+                while !self.holds() && self.step().await? {}
+                let over = self.agent.holds.borrow().until(tokio::time::Instant::now());
                 tokio::select! {
                     changes = changed.changed() => changes?,
                     refused = self.refused.wait(self.version) => self.publish_again(refused?).await?,
@@ -88,9 +93,13 @@ impl Training {
                         let name = wanted.borrow_and_update().clone();
                         self.snapshot(name).await?;
                     }
+                    told = asked.changed() => told?,
+                    () = tokio::time::sleep_until(over.unwrap_or_else(tokio::time::Instant::now)), if over.is_some() => {}
                     () = self.agent.closing.notified() => break,
                 }
             }
+            // The run is closed: nobody evaluates any more.
+            self.keep_holds(Vec::new());
             while self.step().await? {}
             self.last_batch().await?;
             self.end().await?;
@@ -98,6 +107,36 @@ impl Training {
             self.stand_by().await?;
         }
         self.agent.close(self.version).await
+    }
+
+    /// Whether a coordinator asks that no batch be begun now. Whatever was begun is published by then: this task does one thing after
+    /// the other.
+    fn holds(&self) -> bool {
+        let names = self.agent.holds.borrow().standing(tokio::time::Instant::now());
+        let held = !names.is_empty();
+        self.keep_holds(names);
+        held
+    }
+
+    /// Has the engine follow before the heartbeat says so, and the heartbeat before the next batch begins.
+    fn keep_holds(&self, names: Vec<String>) {
+        let known = self.agent.status.borrow().holding.clone();
+        if known == names {
+            return;
+        }
+        if known.is_empty() != names.is_empty() {
+            let (agent, step) = (&self.agent.name, self.version.step);
+            match names.first() {
+                Some(hold) => {
+                    tracing::info!(%agent, step, hold, "holding: no batch is begun until an evaluation is over")
+                }
+                None => tracing::info!(%agent, step, "holding no longer"),
+            }
+            if let Some(engine) = &self.engine {
+                engine.pin(!names.is_empty());
+            }
+        }
+        self.agent.status.send_modify(|status| status.holding = names);
     }
 
     /// Waits until the run is closed. Engines that refuse weights which nobody will replace ask for them again by themselves; they

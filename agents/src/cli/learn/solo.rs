@@ -179,8 +179,8 @@ mod tests {
             .collect();
         Evaluation {
             step: 1,
-            last: false,
             values,
+            ..Evaluation::default()
         }
     }
 

@@ -29,6 +29,7 @@ pub(super) enum Input {
     },
     Visit(Vec<Visit>),
     Leave(RequestId),
+    Pin(bool),
 }
 
 /// What the router is told.
@@ -53,6 +54,8 @@ pub(super) struct Driver {
     waits_for: Option<WeightVersion>,
     /// What the engine of this session serves, as it said last.
     serving: Option<StateId>,
+    /// Whether its engine is to begin with keys and values of its weights alone.
+    pinned: bool,
     /// When to announce again what was refused, and the pause after that.
     again: Option<Instant>,
     pause: Duration,
@@ -69,6 +72,7 @@ impl Driver {
             outbox: None,
             waits_for: None,
             serving: None,
+            pinned: false,
             again: None,
             pause: FIRST_PAUSE,
         }
@@ -132,6 +136,10 @@ impl Driver {
                     self.open.forget(request);
                 }
             }
+            Input::Pin(pinned) => {
+                self.pinned = pinned;
+                self.send(vec![EngineCommand::Pin(pinned)]);
+            }
         }
     }
 
@@ -162,6 +170,9 @@ impl Driver {
             News::Up(outbox) => {
                 self.outbox = Some(outbox);
                 (self.waits_for, self.serving) = (None, None);
+                if self.pinned {
+                    self.send(vec![EngineCommand::Pin(true)]);
+                }
                 self.announce(self.newest);
             }
             News::Lost => self.lose(),
@@ -213,7 +224,7 @@ impl Driver {
                     let requests = frame.jobs.iter().map(|job| job.request);
                     requests.for_each(|request| self.open.end_visit(request, &failure));
                 }
-                EngineCommand::Leave(_) | EngineCommand::Announce(_) => {}
+                EngineCommand::Leave(_) | EngineCommand::Announce(_) | EngineCommand::Pin(_) => {}
             }
         }
     }

@@ -118,3 +118,20 @@ async fn refused_weights_are_announced_again_later_each_time() {
     driver.is_told(&state(4, 1));
     assert_eq!((driver.again, driver.pause), (None, FIRST_PAUSE));
 }
+
+/// Each session of an engine process begins unpinned.
+#[tokio::test]
+async fn an_engine_that_comes_back_is_pinned_again() {
+    let mut driver = driver();
+    let mut first = driver.open_session();
+    assert!(first.try_recv().is_err(), "nothing is asked of it");
+    driver.take(Input::Pin(true));
+    assert_eq!(first.try_recv().unwrap(), [EngineCommand::Pin(true)]);
+    driver.hear(News::Lost);
+    let mut second = driver.open_session();
+    assert_eq!(second.try_recv().unwrap(), [EngineCommand::Pin(true)]);
+    driver.take(Input::Pin(false));
+    assert_eq!(second.try_recv().unwrap(), [EngineCommand::Pin(false)]);
+    driver.hear(News::Lost);
+    assert!(driver.open_session().try_recv().is_err());
+}

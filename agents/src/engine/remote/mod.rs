@@ -156,6 +156,10 @@ impl EngineClient for RemoteEngine {
         let _ = self.inputs.send(Input::Leave(request));
     }
 
+    fn pin(&self, pinned: bool) {
+        let _ = self.inputs.send(Input::Pin(pinned));
+    }
+
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.clone()
     }

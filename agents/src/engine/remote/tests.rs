@@ -191,6 +191,45 @@ async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
     serving.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pinned_engine_process_begins_with_nothing_of_earlier_weights() {
+    let mut scene = scene();
+    let serving = scene.engine("127.0.0.1:0").await;
+    let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
+    // The oldest weights in its cache, and whether it was begun with what was kept.
+    let made = async |id: u8| {
+        let (done, mut finished) = unbounded_channel();
+        let long = Job {
+            prompt_ids: vec![65; 60].into(),
+            keep: true,
+            ..job(id, 2)
+        };
+        engine.submit(vec![long], false, done);
+        let made = finished.recv().await.unwrap().remove(0).result.unwrap();
+        (made.oldest_kv, made.reused > 0)
+    };
+    let trained = scene.trained();
+    let mut publish = async |step: u64| {
+        let _ = trained.flat().narrow(0, 5, 1).fill_(step as f64);
+        sink.publish(&trained, version(step)).unwrap();
+        serves(&*engine, version(step)).await;
+    };
+    publish(1).await;
+    assert_eq!(made(1).await, (version(1), false));
+    assert_eq!(made(2).await, (version(1), true));
+    publish(2).await;
+    assert_eq!(made(3).await, (version(1), true), "as training has it");
+    engine.pin(true);
+    assert_eq!(made(4).await, (version(2), false));
+    assert_eq!(made(5).await, (version(2), true), "what these weights computed serves");
+    publish(3).await;
+    assert_eq!(made(6).await, (version(3), false), "weights that come meanwhile");
+    engine.pin(false);
+    publish(4).await;
+    assert_eq!(made(7).await, (version(3), true));
+    serving.close().await;
+}
+
 /// Of a frozen agent that was started again, or of one whose ledger was repaired: the engine lives, and holds the same version.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {

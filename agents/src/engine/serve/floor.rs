@@ -51,6 +51,8 @@ struct Desk {
     /// Parts of a wave that is not whole yet.
     wave: (u64, Vec<Job>),
     visits: HashSet<RequestId>,
+    /// What the session wants of every engine that there is: see [`EngineCommand::Pin`].
+    pinned: bool,
 }
 
 struct Session {
@@ -110,6 +112,7 @@ impl Floor {
         let (events, heard) = unbounded_channel();
         desk.end_visits();
         desk.wave.1.clear();
+        desk.pin(false);
         desk.sessions += 1;
         let id = desk.sessions;
         desk.session = Some(Session { id, events, weights });
@@ -143,6 +146,7 @@ impl Floor {
                     self.wanted.send_replace(Some(Wanted { state, url }));
                 }
                 EngineCommand::Leave(requests) => requests.into_iter().for_each(|request| desk.leave(request)),
+                EngineCommand::Pin(pinned) => desk.pin(pinned),
                 EngineCommand::Generate(frame) => self.generate(&mut desk, frame)?,
                 EngineCommand::Visit { frame, watched, top } => self.visit(&mut desk, frame, &watched, &top)?,
             }
@@ -211,6 +215,7 @@ impl Floor {
         let follow = follow(self.clone(), desk.era, engine.versions(), engine.refusals());
         tokio::spawn(follow);
         desk.digests.insert(first.version, first.digest);
+        engine.pin(desk.pinned);
         desk.engine = Some(engine);
         desk.say_serving();
     }
@@ -274,6 +279,13 @@ impl Desk {
         if let Some(session) = &self.session {
             // A session whose connection is gone is about to hang up.
             let _ = session.events.send(event);
+        }
+    }
+
+    fn pin(&mut self, pinned: bool) {
+        self.pinned = pinned;
+        if let Some(engine) = &self.engine {
+            engine.pin(pinned);
         }
     }
 

@@ -1,0 +1,296 @@
+//! When an evaluation begins, what it says of its weights, and that nobody is held without need.
+
+use std::time::Duration;
+
+use broker::ids::{GroupId, WeightVersion};
+use broker::protocol::control::{Beat, Command, Evaluated, Heartbeat, RunState};
+use broker::protocol::turn::Generation;
+use configs::RunConfig;
+
+use super::super::tests::{Bench, beat, generation};
+use super::*;
+use crate::summary::{self, Evaluation};
+
+const MOST: Duration = Duration::from_secs(600);
+
+/// A run under way, whose first evaluation is due.
+async fn bench(change: impl FnOnce(&mut RunConfig)) -> Bench {
+    let mut bench = Bench::new(|config| {
+        config.eval.source = Some("generator:signal".into());
+        (config.eval.every, config.eval.tasks) = (10, Some(2));
+        config.eval.hold_at_most.0 = MOST;
+        change(config);
+    })
+    .await;
+    bench.says("a", 1, &[]);
+    bench.says("b", 1, &[]);
+    bench.coordinator.run.phase = RunPhase::Running;
+    bench
+}
+
+fn other(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evaluated>) -> Beat {
+    Beat::Coordinator(CoordinatorBeat {
+        incarnation: incarnation.into(),
+        seq,
+        phase: RunPhase::Running,
+        open_groups: 0,
+        finished_groups: 0,
+        finished_conversations: 0,
+        dead_tasks: 0,
+        turns: 0,
+        run: RunState::default(),
+        drained: true,
+        snapshot: None,
+        snapshot_done: None,
+        hold: hold.map(str::to_owned),
+        evaluated,
+        pid: 7,
+    })
+}
+
+impl Bench {
+    /// An agent's heartbeat.
+    fn says(&mut self, agent: &str, seq: u64, holding: &[String]) {
+        let name = broker::AgentName::new(agent).unwrap();
+        let beat = Heartbeat {
+            seq,
+            holding: holding.to_vec(),
+            ..beat(&name, 0)
+        };
+        self.hears(Beat::Agent(beat));
+    }
+
+    fn hears(&mut self, beat: Beat) {
+        self.coordinator.on_beat(beat, &mut self.ctx);
+    }
+
+    /// What agents are asked to hold for, after everything has moved on that can.
+    fn asks(&mut self) -> Option<String> {
+        self.coordinator.advance_phase();
+        self.coordinator.asked_hold()
+    }
+
+    /// Both agents hold for what they are asked to.
+    fn all_hold(&mut self, seq: u64) {
+        let hold: Vec<String> = self.asks().into_iter().collect();
+        assert_eq!(hold.len(), 1, "somebody asks");
+        self.says("a", seq, &hold);
+        self.says("b", seq, &hold);
+        self.coordinator.advance_phase();
+        assert!(self.coordinator.evals.running(), "all hold");
+    }
+
+    /// Every conversation under way is played to its end, each turn by what `made` makes of a generation.
+    fn play(&mut self, made: impl Fn(&str, Generation) -> Generation) {
+        let groups: Vec<GroupId> = self.coordinator.open.keys().copied().collect();
+        for group in groups {
+            let run = &mut self.coordinator.open.get_mut(&group).unwrap().run;
+            while !run.is_done() {
+                for wanted in run.take_wanted() {
+                    let role = wanted.key.role.to_string();
+                    run.on_result(wanted.key, made(&role, generation(7))).unwrap();
+                }
+            }
+            self.coordinator.close(group, &mut self.ctx);
+        }
+    }
+
+    /// The evaluations that are written.
+    fn evaluated(&self) -> Vec<Evaluation> {
+        let found = summary::evaluations(&self.coordinator.env.folder).unwrap();
+        found.into_values().collect()
+    }
+}
+
+fn version(step: u64) -> WeightVersion {
+    WeightVersion { lineage: 1, step }
+}
+
+#[tokio::test]
+async fn an_evaluation_begins_when_all_hold_and_lets_them_go() {
+    let mut bench = bench(|_| {}).await;
+    let hold = bench.asks().unwrap();
+    assert_eq!(bench.asks().as_ref(), Some(&hold), "it is asked for until all hold");
+    bench.says("a", 2, std::slice::from_ref(&hold));
+    assert_eq!(bench.asks().as_ref(), Some(&hold));
+    assert!(!bench.coordinator.evals.running(), "b goes on");
+    bench.says("b", 2, std::slice::from_ref(&hold));
+    assert_eq!(bench.asks().as_ref(), Some(&hold), "they hold on while it is played");
+    assert!(bench.coordinator.evals.running());
+
+    bench.play(|_, made| made);
+    let found = bench.evaluated();
+    assert_eq!((found.len(), found[0].pinned), (1, Some(true)));
+    for agent in ["a", "b"] {
+        let name = broker::AgentName::new(agent).unwrap();
+        assert!(found[0].versions[&name].iter().eq([&version(0)]), "{agent}");
+    }
+    assert_eq!(bench.asks(), None, "agents train again");
+    let made = Evaluated { step: 0, last: false };
+    assert_eq!(bench.coordinator.evals.newest(), Some(made), "the others are told");
+}
+
+/// An agent that was started again, or whose hold ran out: what it said is of other weights.
+#[tokio::test]
+async fn an_evaluation_whose_weights_changed_on_the_way_says_so() {
+    let mut bench = bench(|_| {}).await;
+    bench.all_hold(2);
+    bench.play(|role, made| match role {
+        "listener" => {
+            let mut made = made;
+            made.spans[0].version = version(1);
+            made
+        }
+        _ => made,
+    });
+    let found = bench.evaluated();
+    assert_eq!((found.len(), found[0].pinned), (1, Some(false)));
+    let listener = broker::AgentName::new("b").unwrap();
+    assert!(found[0].versions[&listener].iter().eq([&version(0), &version(1)]));
+    assert_eq!(bench.asks(), None);
+}
+
+#[tokio::test]
+async fn nobody_is_held_where_nobody_is_to_be() {
+    let mut unheld = bench(|config| config.eval.hold = false).await;
+    assert_eq!(unheld.asks(), None);
+    assert!(unheld.coordinator.evals.running(), "it begins at once");
+    unheld.play(|_, made| made);
+    assert_eq!(unheld.evaluated()[0].pinned, Some(true), "nothing changed meanwhile");
+    let mut rounds = bench(|config| config.run.mode = Mode::Sync).await;
+    assert_eq!(rounds.asks(), None);
+    assert!(rounds.coordinator.evals.running());
+}
+
+/// What was asked of an earlier evaluation, agents may still say.
+#[tokio::test]
+async fn the_next_evaluation_asks_anew() {
+    let mut bench = bench(|_| {}).await;
+    let first = bench.asks().unwrap();
+    bench.all_hold(2);
+    bench.play(|_, made| made);
+    bench.coordinator.run.phase = RunPhase::Draining;
+    // Nothing is left, twice in succession.
+    (0..2).for_each(|_| bench.coordinator.on_depth(Some(0)));
+    let second = bench.asks().unwrap();
+    assert_ne!(first, second);
+    assert!(
+        !bench.coordinator.evals.running(),
+        "heartbeats of before count for nothing"
+    );
+    bench.all_hold(3);
+    bench.play(|_, made| made);
+    assert_eq!(
+        bench.evaluated().last().map(|one| (one.last, one.pinned)),
+        Some((true, Some(true)))
+    );
+    assert_eq!(bench.asks(), None);
+    assert_eq!(bench.coordinator.run.phase, RunPhase::Closed);
+}
+
+#[tokio::test]
+async fn a_pause_or_a_drain_lets_go_before_the_evaluation_has_begun() {
+    for (order, phase) in [(Command::Pause, RunPhase::Paused), (Command::Drain, RunPhase::Draining)] {
+        let mut bench = bench(|_| {}).await;
+        bench.open("t").await;
+        assert!(bench.asks().is_some());
+        bench.coordinator.on_command(order);
+        assert_eq!(bench.asks(), None);
+        assert_eq!(bench.coordinator.run.phase, phase, "and the order is kept");
+        assert!(!bench.coordinator.evals.running());
+    }
+}
+
+/// Ordered while it is played, a pause begins no groups, and the evaluation is finished.
+#[tokio::test]
+async fn an_evaluation_under_way_goes_on_through_a_pause() {
+    let mut bench = bench(|_| {}).await;
+    bench.all_hold(2);
+    bench.coordinator.on_command(Command::Pause);
+    assert!(bench.asks().is_some() && bench.coordinator.run.phase == RunPhase::Paused);
+    bench.play(|_, made| made);
+    assert_eq!(bench.evaluated().len(), 1);
+    assert_eq!(bench.asks(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_never_holds_makes_the_evaluation_begin_without() {
+    let mut bench = bench(|_| {}).await;
+    let hold = bench.asks().unwrap();
+    bench.says("a", 2, std::slice::from_ref(&hold));
+    tokio::time::advance(MOST - Duration::from_secs(1)).await;
+    assert_eq!(bench.asks(), Some(hold));
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(bench.asks(), None, "a is let go");
+    assert!(bench.coordinator.evals.running());
+    bench.play(|_, made| made);
+    assert_eq!(bench.asks(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_evaluation_that_takes_too_long_holds_nobody_longer() {
+    let mut bench = bench(|_| {}).await;
+    bench.all_hold(2);
+    tokio::time::advance(MOST).await;
+    assert_eq!(bench.asks(), None);
+    assert!(bench.coordinator.evals.running(), "it goes on");
+    bench.play(|_, made| made);
+    assert_eq!(bench.evaluated()[0].pinned, Some(true), "and is of what it is of");
+    let other = |role: &str, made: Generation| {
+        let mut made = made;
+        made.oldest_kv = version(u64::from(role == "speaker"));
+        made
+    };
+    let mut late = self::bench(|_| {}).await;
+    late.all_hold(2);
+    tokio::time::advance(MOST).await;
+    assert_eq!(late.asks(), None);
+    late.play(other);
+    assert_eq!(late.evaluated()[0].pinned, Some(false));
+}
+
+#[tokio::test]
+async fn a_stop_lets_go_at_once() {
+    let mut bench = bench(|_| {}).await;
+    bench.all_hold(2);
+    let (done, _stopped) = tokio::sync::oneshot::channel();
+    bench.coordinator.stop(done);
+    assert_eq!(bench.coordinator.asked_hold(), None);
+}
+
+#[tokio::test]
+async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
+    let mut bench = bench(|_| {}).await;
+    bench.all_hold(2);
+    bench.coordinator.begin_snapshot("s".into(), Duration::from_secs(60));
+    bench.coordinator.advance_snapshot(&mut bench.ctx);
+    assert_eq!(bench.coordinator.asked_snapshot().as_deref(), Some("s"));
+    assert!(bench.coordinator.evals.running() && bench.asks().is_some());
+}
+
+#[test]
+fn of_two_that_ask_at_once_the_lesser_name_goes_on() {
+    assert!(!yields("b", false, [].into_iter()));
+    assert!(yields("b", false, ["c"].into_iter()), "who is first is left to it");
+    assert!(!yields("b", true, ["c"].into_iter()));
+    assert!(yields("b", true, ["c", "a"].into_iter()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn coordinators_evaluate_one_after_the_other_and_nothing_twice() {
+    let mut bench = bench(|_| {}).await;
+    let lease = bench.coordinator.env.config.run.lease.0;
+    bench.hears(other("another", 1, Some("another/1"), None));
+    assert_eq!(bench.asks(), None, "it is left to the other");
+    tokio::time::advance(lease).await;
+    assert!(bench.asks().is_some(), "which is gone");
+    bench.hears(other("another", 2, Some("another/2"), None));
+    assert_eq!(bench.asks(), None, "of two that ask at once the lesser name goes on");
+    assert!(!bench.coordinator.evals.running());
+    let made = Evaluated { step: 0, last: false };
+    bench.hears(other("another", 3, None, Some(made)));
+    assert_eq!(bench.asks(), None);
+    assert!(!bench.coordinator.evals.running(), "that one is made");
+    assert_eq!(bench.coordinator.evals.newest(), Some(made));
+    assert!(bench.coordinator.evals.due(10), "the next is not");
+}
