@@ -17,7 +17,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
         report,
         path: format!("agents.{name}"),
     };
-    sampling_rules::of_agent(&agent.sampling, agent.train.enabled, &mut below);
+    sampling_rules::of_agent(agent, &mut below);
     match &agent.model {
         ModelConfig::Path(path) => {
             below.when(
