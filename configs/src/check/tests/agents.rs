@@ -181,6 +181,20 @@ fn training_must_make_sense() {
 }
 
 #[test]
+fn a_schedule_ends_below_where_it_begins() {
+    let written = |keys: &str, expected: &[(&str, &str)]| {
+        let optimizer = format!("optimizer = {{ lr = 3e-4, {keys} }}");
+        expect(&[("optimizer = { lr = 3e-4 }", &optimizer)], expected);
+    };
+    written("schedule = \"cosine\", min_lr = 3e-5", &[]);
+    written("schedule = \"linear\", min_lr = 3e-4", &[]);
+    let key = "defaults.agent.train.optimizer.min_lr";
+    written("schedule = \"cosine\", min_lr = 4e-4", &[(key, "more than lr")]);
+    written("schedule = \"cosine\", min_lr = -1.0", &[(key, "0 or more")]);
+    written("min_lr = 3e-5", &[(key, "schedule is \"constant\"")]);
+}
+
+#[test]
 fn synchronous_rounds_do_not_refill() {
     expect(
         &[(
