@@ -25,18 +25,20 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
             max_context.unwrap_or(0)
         ),
     );
-    let trains = agent.train.enabled;
-    below.compared(
-        trains && !(temperature.is_finite() && temperature > 0.0),
-        "sampling.temperature",
-        &["train.enabled"],
-        format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
-    );
-    below.when(
-        !trains && !(temperature.is_finite() && temperature >= 0.0),
-        "sampling.temperature",
-        format!("is {temperature}: write 0 or more"),
-    );
+    if agent.train.enabled {
+        below.compared(
+            !(temperature.is_finite() && temperature > 0.0),
+            "sampling.temperature",
+            &["train.enabled"],
+            format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
+        );
+    } else {
+        below.when(
+            !(temperature.is_finite() && temperature >= 0.0),
+            "sampling.temperature",
+            format!("is {temperature}: write 0 or more"),
+        );
+    }
     let (possible_p, possible_min) = (top_p > 0.0 && top_p <= 1.0, (0.0..1.0).contains(&min_p));
     below.when(
         !possible_p,
