@@ -3,7 +3,7 @@
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// A line of `/proc/self/status`, in MiB.
-pub fn memory(line: &str) -> Result<f64> {
+pub(crate) fn memory(line: &str) -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let found = status
         .lines()
@@ -16,6 +16,6 @@ pub fn memory(line: &str) -> Result<f64> {
 }
 
 /// The peak, `VmHWM`, begins anew.
-pub fn begin_peak() -> Result<()> {
+pub(crate) fn begin_peak() -> Result<()> {
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }

@@ -6,14 +6,14 @@ use trainer::device::{self, Device};
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 #[derive(Debug, Clone, Copy)]
-pub struct Place {
-    pub device: Device,
-    pub dtype: Dtype,
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) dtype: Dtype,
 }
 
 impl Place {
     /// Reads the arguments and sets libtorch up.
-    pub fn new(arguments: &[String]) -> Result<Self> {
+    pub(crate) fn new(arguments: &[String]) -> Result<Self> {
         let device: DeviceName = arguments.first().map_or("cpu", String::as_str).parse()?;
         let dtype = match arguments.get(1).map(String::as_str) {
             None | Some("f32") => Dtype::F32,
@@ -25,13 +25,13 @@ impl Place {
     }
 
     /// Waits until the device has done what it was told.
-    pub fn wait(self) {
+    pub(crate) fn wait(self) {
         if let Device::Cuda(index) = self.device {
             tch::Cuda::synchronize(index as i64);
         }
     }
 
-    pub fn is_gpu(self) -> bool {
+    pub(crate) fn is_gpu(self) -> bool {
         self.device != Device::Cpu
     }
 }
