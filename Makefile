@@ -2,7 +2,7 @@
 # nothing is to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench build check-fresh clean
+.PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
 
 CONFIG ?= configs/signal.toml
 LEARN ?= learn configs/arithmetic.toml
@@ -114,6 +114,11 @@ bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f3
 	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example train_work
 	$(phase) "bench" "about 15 minutes" env OMP_NUM_THREADS=1 trainer/bench/.venv/bin/python trainer/bench/train.py \
 	    target/debug/examples/train_work $(ARGS)
+
+bench-gpu: build ## parity and speed beside PyTorch eager, on a GPU (GPU=1); ARGS='--device cpu --tiny' tries the script
+	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
+	$(phase) "workers" "first time about a minute, then seconds" cargo build --workspace --example engine_work --example train_work
+	$(phase) "bench" "some minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/gpu.py target/debug/examples $(ARGS)
 
 bench: build ## figures beside a bare client on the same broker; BENCH=name for one
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

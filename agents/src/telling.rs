@@ -58,6 +58,7 @@ impl Teller<'_> {
                 Finish::Length => "length",
             }
             .into(),
+            logprobs_of: made.logprobs_of.name().into(),
             mean_logprob: f64::from(made.logprobs.iter().sum::<f32>()) / made.logprobs.len().max(1) as f64,
         }
     }

@@ -167,8 +167,8 @@ pub enum History {
     StripReasoning,
 }
 
-/// How training roles sample. Truncation (`top_p`, `top_k`, `min_p`) would make the recorded log-probs those of another
-/// distribution, so it is refused for agents that train.
+/// How its roles sample. Of an agent that trains, truncation (`top_p`, `top_k`, `min_p`) needs an engine of our own, which records the
+/// log-probs of what is left, and `train.loss.ratio = "decoupled"`, which weighs each token for what was left out.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {

@@ -337,8 +337,10 @@ pub struct OptimizerConfig {
     pub clip_norm: f64,
     pub warmup_steps: u64,
     pub schedule: Schedule,
-    /// Steps over which `linear` and `cosine` fall to zero; the run's `train_steps` if 0.
+    /// Steps over which `linear` and `cosine` fall to `min_lr`; the run's `train_steps` if 0.
     pub decay_steps: u64,
+    /// Where they end and stay: from 0 to `lr`.
+    pub min_lr: f64,
 }
 
 impl Default for OptimizerConfig {
@@ -353,6 +355,7 @@ impl Default for OptimizerConfig {
             warmup_steps: 0,
             schedule: Schedule::Constant,
             decay_steps: 0,
+            min_lr: 0.0,
         }
     }
 }

@@ -66,7 +66,7 @@ pub struct WorkflowConfig {
     pub tool_limits: ToolLimits,
 }
 
-/// `[workflow.sampling.ROLE]`. There is no top-p here: the log-probs of an agent that trains are those of the whole vocabulary.
+/// `[workflow.sampling.ROLE]`. There is no top-p here: truncation is the whole agent's.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RoleSampling {

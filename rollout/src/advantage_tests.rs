@@ -8,6 +8,7 @@ fn sample(member: u16, role: &str, seat: u16, reward: f32) -> Sample {
         start: 1,
         len: 1,
         temperature: 1.0,
+        logprobs_of: broker::protocol::turn::LogProbs::Sampled,
         spans: vec![],
         oldest_kv: broker::ids::WeightVersion::default(),
     };

@@ -104,6 +104,7 @@ fn append(row: &mut Row, turn: &Generation) {
         start: row.ids.len() as u32,
         len: turn.output_ids.len() as u32,
         temperature: turn.temperature,
+        logprobs_of: turn.logprobs_of,
         spans: turn.spans.clone(),
         oldest_kv: turn.oldest_kv,
     });
@@ -115,7 +116,7 @@ fn append(row: &mut Row, turn: &Generation) {
 pub(crate) mod tests {
     use super::*;
     use broker::ids::WeightVersion;
-    use broker::protocol::turn::{Finish, VersionSpan};
+    use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
     use proptest::prelude::*;
 
     pub(crate) fn version(step: u64) -> WeightVersion {
@@ -129,6 +130,7 @@ pub(crate) mod tests {
             prompt_ids: prompt.to_vec(),
             output_ids: output.to_vec(),
             logprobs: output.iter().map(|id| -(*id as f32) / 1000.0).collect(),
+            logprobs_of: LogProbs::Sampled,
             spans: vec![VersionSpan {
                 version: version(0),
                 start: 0,

@@ -1,30 +1,35 @@
 //! The engine as a worker for `bench/engine.py`: one piece of work per line of stdin, its seconds on a line of stdout.
 //!
-//! `engine_work FOLDER SLOTS`, then lines of `{"prompts": [[1, 2], ...], "new": [64, ...]}`: as many requests as `new` has, dealt
-//! to the prompts in order, equally many each, sampled at temperature 1. They arrive together. Seconds are this thread's on the
-//! processor.
+//! `engine_work FOLDER SLOTS [DEVICE [DTYPE]]`, then lines of `{"prompts": [[1, 2], ...], "new": [64, ...]}`: as many requests as `new`
+//! has, dealt to the prompts in order, equally many each, sampled at temperature 1. They arrive together. Seconds are this thread's
+//! on the processor, and those of the clock on a GPU. With `"greedy": true` the likeliest tokens are taken and told, as `"ids"`.
 
 #[path = "common/clock.rs"]
 mod clock;
+#[path = "common/place.rs"]
+mod place;
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 use serde::Deserialize;
-use trainer::device::{self, Want};
 use trainer::engine::{Engine, EngineOptions, GenRequest};
 use trainer::model::{ModelShape, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::weights::Published;
 
 use clock::on_processor;
+use place::Place;
 
 #[derive(Deserialize)]
 struct Work {
     prompts: Vec<Vec<u32>>,
     new: Vec<u32>,
+    #[serde(default)]
+    greedy: bool,
 }
 
 fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
@@ -35,7 +40,10 @@ fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
         id: RequestId((i as u128).to_le_bytes()),
         prompt_ids: Arc::clone(&prompts[i / per]),
         max_new_tokens: *new,
-        sampling: SamplingParams::default(),
+        sampling: SamplingParams {
+            temperature: if work.greedy { 0.0 } else { 1.0 },
+            ..SamplingParams::default()
+        },
         stop_ids: Arc::clone(&none),
         stop: None,
         seed: first_seed + i as u64,
@@ -47,13 +55,16 @@ fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, folder, slots] = arguments.as_slice() else {
-        return Err("usage: engine_work FOLDER SLOTS".into());
+    let [_, folder, slots, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: engine_work FOLDER SLOTS [DEVICE [DTYPE]]".into());
     };
-    device::init(Want::Cpu)?;
+    let place = Place::new(rest)?;
     let folder = std::path::Path::new(folder);
     let shape = ModelShape::load(folder)?;
-    let weights = Published::new(Weights::load(&shape, folder)?, WeightVersion::default());
+    let weights = Published::new(
+        Weights::load_as(&shape, folder, place.device, place.dtype)?,
+        WeightVersion::default(),
+    );
     let options = EngineOptions {
         slots: slots.parse()?,
         prefill_tokens: 4096,
@@ -64,18 +75,28 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut engine = Engine::new(&shape, weights, options)?;
     for (line, work) in std::io::stdin().lock().lines().enumerate() {
         let work: Work = serde_json::from_str(&work?)?;
-        let begun = on_processor()?;
+        let begun = (on_processor()?, Instant::now());
         for request in requests(&work, line as u64 * 100_000) {
             engine.submit(request)?;
         }
-        let mut tokens = 0;
+        let mut answers = Vec::new();
         while engine.pending() > 0 {
-            tokens += engine.step()?.iter().map(|done| done.output_ids.len()).sum::<usize>();
+            answers.extend(engine.step()?);
         }
-        println!(
-            "{}",
-            serde_json::json!({"seconds": (on_processor()? - begun).as_secs_f64(), "tokens": tokens})
-        );
+        place.wait();
+        let seconds: Duration = if place.is_gpu() {
+            begun.1.elapsed()
+        } else {
+            on_processor()? - begun.0
+        };
+        let tokens: usize = answers.iter().map(|done| done.output_ids.len()).sum();
+        let mut told = serde_json::json!({"seconds": seconds.as_secs_f64(), "tokens": tokens});
+        if work.greedy {
+            answers.sort_by_key(|done| u128::from_le_bytes(done.id.0));
+            let ids: Vec<&[u32]> = answers.iter().map(|done| done.output_ids.as_slice()).collect();
+            told["ids"] = serde_json::json!(ids);
+        }
+        println!("{told}");
         std::io::stdout().flush()?;
     }
     Ok(())

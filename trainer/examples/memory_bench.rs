@@ -6,6 +6,8 @@
 
 #[path = "common/clock.rs"]
 mod clock;
+#[path = "common/memory.rs"]
+mod memory;
 
 use broker::protocol::train::{Loss, Policy, Span, TrainBatch, TrainCommand};
 use trainer::device::{self, Want};
@@ -13,6 +15,7 @@ use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
 use clock::on_processor;
+use memory::{begin_peak, memory};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -58,19 +61,6 @@ fn batch(rows: u32, length: u32) -> TrainBatch {
     }
 }
 
-/// A line of `/proc/self/status`, in MiB.
-fn memory(line: &str) -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let found = status
-        .lines()
-        .find_map(|found| found.strip_prefix(line)?.strip_prefix(':'));
-    let kib: f64 = found
-        .and_then(|rest| rest.split_whitespace().next())
-        .ok_or("no such line")?
-        .parse()?;
-    Ok(kib / 1024.0)
-}
-
 fn trainer(checkpoint_activations: bool) -> Result<Trainer> {
     let init = Init {
         embedding_std: 0.02,
@@ -88,8 +78,7 @@ fn measure(checkpoint_activations: bool, rows: u32, length: u32) -> Result<(f64,
     device::init(Want::Cpu)?;
     let mut trainer = trainer(checkpoint_activations)?;
     let held = memory("VmRSS")?;
-    // The peak begins anew.
-    std::fs::write("/proc/self/clear_refs", "5")?;
+    begin_peak()?;
     let mut seconds = 0.0;
     for seq in 0..2 {
         let (batch, loss) = (batch(rows, length), Loss::Policy(Policy::clipped(0.2, 0.2)));

@@ -1,34 +1,43 @@
 //! The engine and the trainer as a worker for `bench/train.py`: one GRPO step per line of stdin, its figures on a line of
 //! stdout.
 //!
-//! `train_work FOLDER MICRO_BATCH_TOKENS`, then lines of `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`: so many answers
+//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]`, then lines of `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`: so many answers
 //! to each prompt are sampled at temperature 1, rewarded (the part of their ids below half the vocabulary), trained in one
-//! optimizer step, and the weights go back to the engine. Seconds are the process's on the processor; memory is the peak
-//! above what the process had with the model loaded once.
+//! optimizer step, and the weights go back to the engine. Seconds are the process's on the processor, and those of the clock on a
+//! GPU; `sample_seconds` are those of sampling alone. Memory is the peak above what the process had with the model loaded once, without
+//! that of a GPU. To a line of `{"score": [[1, 2, ...], ...]}` it tells the trainer's log-probs of the ids of each row but the first,
+//! `{"logprobs": [[...], ...]}`.
+
+#[path = "common/place.rs"]
+mod place;
 
 use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply};
-use configs::Swap;
+use broker::protocol::train::{Loss, OptimStep, Policy, Span, TrainBatch, TrainCommand, TrainReply, Whose};
+use configs::{Dtype, Swap};
 use serde::Deserialize;
-use tch::{Device, Kind};
-use trainer::device::{self, Want};
 use trainer::engine::{Engine, EngineOptions, Finished, GenRequest};
 use trainer::model::{ModelShape, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 use trainer::weights::{MemorySink, Published};
 
+use place::Place;
+
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Default)]
+#[serde(default)]
 struct Work {
     prompts: Vec<Vec<u32>>,
     samples: usize,
     new: u32,
+    /// Rows of which nothing is asked but the log-probs.
+    score: Vec<Vec<u32>>,
 }
 
 /// As `bench/train.py` sets TRL.
@@ -45,11 +54,12 @@ struct Worker {
     engine: Engine,
     trainer: Trainer,
     published: Receiver<Published>,
+    place: Place,
     step: u64,
 }
 
 impl Worker {
-    fn new(shape: &ModelShape, weights: Weights, micro_batch_tokens: usize) -> Result<Self> {
+    fn new(shape: &ModelShape, weights: Weights, micro_batch_tokens: usize, place: Place) -> Result<Self> {
         let options = EngineOptions {
             slots: 64,
             prefill_tokens: 4096,
@@ -59,10 +69,11 @@ impl Worker {
         };
         let (send, published) = channel();
         let deliver = Box::new(move |weights| send.send(weights).is_ok());
-        let mut sink = MemorySink::new(Device::Cpu, Kind::Float, deliver);
+        let mut sink = MemorySink::of(place.device, place.dtype, deliver);
         let engine = Engine::new(shape, sink.copy(&weights, WeightVersion::default())?, options)?;
         let options = TrainerOptions {
             micro_batch_tokens,
+            dtype: place.dtype,
             ..TrainerOptions::default()
         };
         let mut trainer = Trainer::new(shape.clone(), weights, options)?;
@@ -71,12 +82,16 @@ impl Worker {
             engine,
             trainer,
             published,
+            place,
             step: 0,
         })
     }
 
-    fn step(&mut self, work: &Work) -> Result<()> {
+    /// Seconds of sampling.
+    fn step(&mut self, work: &Work) -> Result<f64> {
+        let begun = seconds(self.place)?;
         let answers = self.sample(work)?;
+        let sampled = seconds(self.place)? - begun;
         let batch = batch(work, &answers, self.engine.shape().vocab);
         self.step += 1;
         let seq = 3 * self.step;
@@ -85,7 +100,7 @@ impl Worker {
             .trainer
             .execute(TrainCommand::ForwardBackward { seq, batch, loss })?;
         match reply {
-            TrainReply::Loss(stats) if stats.on_policy_gap < 1e-3 => {}
+            TrainReply::Loss(stats) if stats.on_policy_gap < gap(self.place.dtype) => {}
             other => return Err(format!("{other:?}: sampler and trainer disagree").into()),
         }
         let params = OPTIM;
@@ -96,7 +111,28 @@ impl Worker {
         };
         self.trainer.execute(TrainCommand::Publish { seq: seq + 2, version })?;
         self.engine.swap(self.published.try_recv()?)?;
-        Ok(())
+        Ok(sampled)
+    }
+
+    /// The trainer's log-probs of the ids of each row but the first.
+    fn score(&mut self, rows: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
+        let span = |ids: &Vec<u32>| Span {
+            mask: (0..ids.len()).map(|at| at > 0).collect(),
+            behaviour_lp: vec![0.0; ids.len()],
+            ids: ids.clone(),
+            temperature: 1.0,
+            ..Span::default()
+        };
+        let batch = TrainBatch {
+            spans: rows.iter().map(span).collect(),
+            tokens: rows.iter().map(|ids| ids.len().saturating_sub(1) as u64).sum(),
+        };
+        self.step += 1;
+        let (seq, whose) = (3 * self.step, Whose::Trained);
+        match self.trainer.execute(TrainCommand::Forward { seq, batch, whose })? {
+            TrainReply::LogProbs(rows) => Ok(rows.into_iter().map(|row| row[1..].to_vec()).collect()),
+            other => Err(format!("{other:?} is no answer to Forward").into()),
+        }
     }
 
     /// Answers in the order of the prompts.
@@ -125,6 +161,14 @@ impl Worker {
         }
         answers.sort_by_key(|answer| answer.id.0);
         Ok(answers)
+    }
+}
+
+/// Largest |ratio - 1| of one token between engine and trainer: rounding in f32, and what bf16 makes of it.
+fn gap(dtype: Dtype) -> f64 {
+    match dtype {
+        Dtype::F32 => 1e-3,
+        Dtype::Bf16 => 1.0,
     }
 }
 
@@ -180,6 +224,17 @@ fn advantages(group: &[Finished], vocab: usize) -> Vec<f32> {
     rewards.iter().map(|reward| ((reward - mean) / scale) as f32).collect()
 }
 
+/// The time that is measured, when the device has done what it was told.
+fn seconds(place: Place) -> Result<f64> {
+    static BEGUN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    place.wait();
+    if place.is_gpu() {
+        Ok(BEGUN.get_or_init(Instant::now).elapsed().as_secs_f64())
+    } else {
+        on_processor()
+    }
+}
+
 /// What all threads of this process have computed, to 10 ms.
 fn on_processor() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/self/stat")?;
@@ -204,24 +259,30 @@ fn memory(key: &str) -> Result<f64> {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, folder, micro_batch_tokens] = arguments.as_slice() else {
-        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS".into());
+    let [_, folder, micro_batch_tokens, rest @ ..] = arguments.as_slice() else {
+        return Err("usage: train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]".into());
     };
-    device::init(Want::Cpu)?;
+    let place = Place::new(rest)?;
     let folder = std::path::Path::new(folder);
     let shape = ModelShape::load(folder)?;
-    let weights = Weights::load(&shape, folder)?;
+    let weights = Weights::load_as(&shape, folder, place.device, Dtype::F32)?;
     let loaded = memory("VmRSS")?;
     // The peak begins anew.
     std::fs::write("/proc/self/clear_refs", "5")?;
-    let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?)?;
+    let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?, place)?;
     for work in std::io::stdin().lock().lines() {
         let work: Work = serde_json::from_str(&work?)?;
-        let begun = on_processor()?;
-        worker.step(&work)?;
-        let seconds = on_processor()? - begun;
+        if !work.score.is_empty() {
+            println!("{}", serde_json::json!({"logprobs": worker.score(&work.score)?}));
+            std::io::stdout().flush()?;
+            continue;
+        }
+        let begun = seconds(place)?;
+        let sampled = worker.step(&work)?;
+        let all = seconds(place)? - begun;
         let peak = memory("VmHWM")? - loaded;
-        println!("{}", serde_json::json!({"seconds": seconds, "peak_mib": peak}));
+        let told = serde_json::json!({"seconds": all, "sample_seconds": sampled, "peak_mib": peak});
+        println!("{told}");
         std::io::stdout().flush()?;
     }
     Ok(())

@@ -50,7 +50,9 @@ impl SamplingParams {
         None
     }
 
-    fn truncates(&self) -> bool {
+    /// Whether tokens are left out of the draw that have a probability.
+    #[must_use]
+    pub fn truncates(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }
 
@@ -61,11 +63,15 @@ impl SamplingParams {
     }
 }
 
-/// A chosen token and its log-prob in f32 over the full vocabulary, after temperature and before truncation.
+/// A chosen token.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Choice {
     pub id: u32,
+    /// In f32 over the full vocabulary, after temperature and before truncation.
     pub logprob: f32,
+    /// Log of the probability of all tokens that truncation kept; 0 where nothing is truncated, and of greedy choices. The log-prob of
+    /// the truncated and renormalised distribution, from which the token was drawn, is `logprob - log_kept`.
+    pub log_kept: f32,
 }
 
 /// Chooses from `probs` = softmax(logits / divisor), one per id. `None` when they are no distribution: the logits were not
@@ -73,11 +79,14 @@ pub struct Choice {
 #[must_use]
 pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) -> Option<Choice> {
     let draw = |total: f64| total * rng::uniform(seed, TOKENS, u64::from(position));
+    let mut log_kept = 0.0;
     let index = if params.temperature == 0.0 {
         most_likely(probs)?
     } else if params.truncates() {
         let kept = truncate(probs, params)?;
-        let total = kept.iter().map(|&i| f64::from(probs[i])).sum();
+        let total: f64 = kept.iter().map(|&i| f64::from(probs[i])).sum();
+        // Of rounding alone it is more than all.
+        log_kept = total.ln().min(0.0) as f32;
         invert(kept.iter().map(|&i| (i, probs[i])), draw(total))?
     } else {
         let total: f64 = probs.iter().map(|&p| f64::from(p)).sum();
@@ -90,6 +99,7 @@ pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) ->
     (p > 0.0).then(|| Choice {
         id: index as u32,
         logprob: p.ln(),
+        log_kept,
     })
 }
 
@@ -262,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_takes_the_lowest_of_equals_and_truncation_leaves_the_log_prob_alone() {
+    fn greedy_takes_the_lowest_of_equals_and_truncation_says_what_it_kept() {
         let probs = [0.1f32, 0.4, 0.4, 0.1];
         let greedy = SamplingParams {
             temperature: 0.0,
@@ -272,7 +282,8 @@ mod tests {
             pick(&probs, &greedy, 0, 0),
             Some(Choice {
                 id: 1,
-                logprob: 0.4f32.ln()
+                logprob: 0.4f32.ln(),
+                log_kept: 0.0,
             })
         );
         let narrow = SamplingParams { top_k: 1, ..SAMPLE };
@@ -281,9 +292,33 @@ mod tests {
                 pick(&probs, &narrow, seed, 0),
                 Some(Choice {
                     id: 1,
-                    logprob: 0.4f32.ln()
+                    logprob: 0.4f32.ln(),
+                    log_kept: f64::from(0.4f32).ln() as f32,
                 })
             );
+        }
+    }
+
+    #[test]
+    fn log_probs_less_what_was_kept_are_those_of_the_frequencies() {
+        // Of 0.5, 0.25, 0.15, 0.1: top-p 0.8 keeps three, so that their probabilities are 50/90, 25/90 and 15/90.
+        let probs = [0.15f32, 0.5, 0.1, 0.25];
+        let params = SamplingParams { top_p: 0.8, ..SAMPLE };
+        let n = 30_000u32;
+        let mut counts = [0u32; 4];
+        let mut behaviour = [0f64; 4];
+        for seed in 0..u64::from(n) {
+            let choice = pick(&probs, &params, seed, 0).unwrap();
+            counts[choice.id as usize] += 1;
+            behaviour[choice.id as usize] = f64::from(choice.logprob - choice.log_kept).exp();
+        }
+        assert_eq!(counts[2], 0, "it was left out");
+        for (id, wanted) in [(0, 15.0 / 90.0), (1, 50.0 / 90.0), (3, 25.0 / 90.0)] {
+            assert!((behaviour[id] - wanted).abs() < 1e-6, "{id}: {}", behaviour[id]);
+            // Five standard deviations.
+            let spread = 5.0 * (wanted * (1.0 - wanted) / f64::from(n)).sqrt();
+            let found = f64::from(counts[id]) / f64::from(n);
+            assert!((found - wanted).abs() < spread, "{id}: {found}");
         }
     }
 

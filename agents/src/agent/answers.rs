@@ -43,6 +43,7 @@ pub(crate) fn outcome(finished: Finished, text: String, kept: usize) -> TurnOutc
             prompt_ids: finished.job.prompt_ids[kept..].to_vec(),
             output_ids: made.output_ids,
             logprobs: made.logprobs,
+            logprobs_of: made.logprobs_of,
             spans: made.spans,
             oldest_kv: made.oldest_kv,
             temperature: finished.job.sampling.temperature,

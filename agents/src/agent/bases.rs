@@ -32,12 +32,7 @@ pub(super) fn shared(shape: &ModelShape, folder: &Path, device: Device, dtype: D
         tracing::info!(folder = %folder.display(), "shares the base that is loaded already");
         return Ok(base.weights.share());
     }
-    let weights = Weights::load(shape, &folder)?;
-    let weights = if device == Device::Cpu && dtype == Dtype::F32 {
-        weights
-    } else {
-        weights.copied_to(device, dtype)?
-    };
+    let weights = Weights::load_as(shape, &folder, device, dtype)?;
     let shared = weights.share();
     loaded.push(Base {
         folder,

@@ -11,7 +11,7 @@ use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
 use trainer::engine::{Engine, EngineOptions};
-use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, peft};
+use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_weights, kind_of, peft};
 use trainer::transfer::Form;
 use trainer::weights::Published;
 
@@ -23,7 +23,8 @@ use crate::models;
 pub struct Prepared {
     pub folder: PathBuf,
     pub shape: ModelShape,
-    /// What is trained and served: the model, or an adapter of `base`. In f32, on the CPU.
+    /// What is trained and served: the model, or an adapter of `base`. In f32, on the CPU; but the model of an agent that does not train
+    /// as it is served, on its device.
     pub weights: Weights,
     /// The frozen model below an adapter, on its device, as it computes; shared with the agents that name the same folder.
     pub base: Option<Weights>,
@@ -37,13 +38,31 @@ impl Prepared {
     /// An engine of its weights on a thread of its own, in this process.
     pub(crate) fn engine(&self, name: &str, version: WeightVersion) -> anyhow::Result<Arc<EmbeddedEngine>> {
         let options = EngineOptions::from(&self.settings.engine);
-        let served = self.weights.copied_to(self.device, self.settings.dtype)?;
-        let weights = Published::new(served, version);
+        let weights = Published::new(self.served()?, version);
         let engine = match &self.base {
             Some(base) => Engine::with_base(&self.shape, base.share(), weights, options)?,
             None => Engine::new(&self.shape, weights, options)?,
         };
         Ok(EmbeddedEngine::start(name, engine, version, self.text.clone())?)
+    }
+
+    /// What an engine serves first: a copy, or the storage itself where nobody changes it.
+    fn served(&self) -> anyhow::Result<Weights> {
+        let (device, dtype) = (self.device, self.settings.dtype);
+        let as_is = self.weights.device() == device && self.weights.kind() == kind_of(dtype);
+        if as_is && !self.settings.train.enabled {
+            return Ok(self.weights.share());
+        }
+        Ok(self.weights.copied_to(device, dtype)?)
+    }
+
+    /// What a trainer moves, in f32 on its device. On the CPU that is the storage of `weights` itself, which nobody may read from then
+    /// on: a second copy of the whole model would serve nobody.
+    pub(crate) fn trained(&self) -> anyhow::Result<Weights> {
+        if self.device == Device::Cpu {
+            return Ok(self.weights.share());
+        }
+        Ok(self.weights.copied_to(self.device, Dtype::F32)?)
     }
 
     /// What engines in other processes hold its weights against.
@@ -120,7 +139,8 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = match &settings.lora {
-        None => (Weights::load(&shape, &folder)?, None),
+        None if settings.train.enabled => (Weights::load(&shape, &folder)?, None),
+        None => (Weights::load_as(&shape, &folder, device, settings.dtype)?, None),
         Some(lora) => {
             let adapter = adapter(lora, &shape, seed)?;
             (adapter, Some(bases::shared(&shape, &folder, device, settings.dtype)?))
@@ -162,7 +182,7 @@ pub(crate) fn make(
     seed: u64,
     maker: &AgentName,
 ) -> anyhow::Result<()> {
-    let whole = || folder.join("model.safetensors").exists();
+    let whole = || has_weights(folder);
     if whole() {
         return Ok(());
     }

@@ -8,9 +8,10 @@ use std::str::FromStr;
 use anyhow::Context;
 use broker::AgentName;
 use clap::{Args, ValueEnum};
-use configs::{Dtype, ModelConfig};
+use configs::{ByteSize, Dtype, ModelConfig};
 use serde_json::json;
 use trainer::checkpoint::{CheckpointError, EXPORT, Export, Exported, export};
+use trainer::model::SHARD_BYTES;
 
 use super::failure::Usage;
 use super::select::RunArg;
@@ -35,12 +36,15 @@ pub struct ExportArgs {
     /// The folder to make; of a link, the folder that it leads to
     #[arg(long, value_name = "FOLDER")]
     pub out: PathBuf,
-    /// Of an adapter: base and adapter in one, as a whole model; needs memory for two models in f32
+    /// Of an adapter: base and adapter in one, as a whole model; needs memory for it in f32, for two where a tied head is changed
     #[arg(long)]
     pub merged: bool,
     /// Of the weights in the files; checkpoints have f32
     #[arg(long, value_enum, default_value = "f32")]
     pub dtype: Kind,
+    /// Bytes of one file of weights at most, such as "2 GiB"; a larger model is written in shards with an index
+    #[arg(long, value_name = "SIZE", default_value_t = ByteSize(SHARD_BYTES))]
+    pub max_shard_size: ByteSize,
     /// Replace an earlier export: a folder with a dyad_export.json and nothing below it
     #[arg(long)]
     pub force: bool,
@@ -121,6 +125,7 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
         merged: args.merged,
         tokenizer: &files.tokenizer,
         dtype: args.dtype.into(),
+        shard_bytes: args.max_shard_size.0,
         provenance: provenance(&run, agent, &chosen),
     };
     let exported = export(&what, &out, args.force)

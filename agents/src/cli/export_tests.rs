@@ -20,6 +20,7 @@ fn args(base: &Path, agent: &str, step: Step) -> ExportArgs {
         out: base.join("out"),
         merged: false,
         dtype: Kind::F32,
+        max_shard_size: ByteSize(SHARD_BYTES),
         force: false,
     }
 }

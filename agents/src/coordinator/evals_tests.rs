@@ -2,7 +2,7 @@
 
 use broker::RoleName;
 use broker::ids::WeightVersion;
-use broker::protocol::turn::Finish;
+use broker::protocol::turn::{Finish, LogProbs};
 use rollout::workflow::Outcome;
 
 use super::*;
@@ -64,6 +64,7 @@ fn said(text: &str, success: f64) -> MemberEnd {
         prompt_ids: vec![1],
         output_ids: vec![2],
         logprobs: vec![0.0],
+        logprobs_of: LogProbs::Sampled,
         spans: Vec::new(),
         oldest_kv: WeightVersion::default(),
         temperature: 1.0,

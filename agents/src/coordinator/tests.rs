@@ -12,7 +12,7 @@ use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::protocol::control::{Beat, Command, CoordinatorBeat, Heartbeat, RunPhase, RunState};
 use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveVerdict};
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Finish, Generation, TurnOutcome, TurnResult, VersionSpan};
+use broker::protocol::turn::{Finish, Generation, LogProbs, TurnOutcome, TurnResult, VersionSpan};
 use broker::store::memory::MemoryStore;
 use broker::store::{Claim, Committed, Lease, Store};
 use broker::topology::Topology;
@@ -181,6 +181,7 @@ pub(super) fn generation(token: u32) -> Generation {
         prompt_ids: vec![1],
         output_ids: vec![token],
         logprobs: vec![-1.0],
+        logprobs_of: LogProbs::Sampled,
         spans: vec![VersionSpan {
             version,
             start: 0,

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::time::Duration;
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::turn::{LogProbs, Sampling};
 use configs::Dtype;
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
@@ -330,10 +331,8 @@ impl Thread {
                         self.visits.ended(one);
                         continue;
                     };
-                    let finished = Finished {
-                        job,
-                        result: Ok(made(one)),
-                    };
+                    let result = Ok(made(one, &job.sampling));
+                    let finished = Finished { job, result };
                     match by_asker.iter_mut().find(|(asker, _)| asker.same_channel(&done)) {
                         Some((_, list)) => list.push(finished),
                         None => by_asker.push((done, vec![finished])),
@@ -379,7 +378,7 @@ impl Thread {
             Ok(finished) => {
                 for one in finished {
                     if let Some(job) = open.remove(&one.id) {
-                        let result = Ok(made(one));
+                        let result = Ok(made(one, &job.sampling));
                         answers.push(Finished { job, result });
                     }
                 }
@@ -420,10 +419,17 @@ fn fault_of(fault: &RequestFault) -> EngineFailure {
     EngineFailure { reason, retry: false }
 }
 
-fn made(one: trainer::engine::Finished) -> Made {
+/// Of a turn: its log-probs are of what it was sampled from.
+fn made(one: trainer::engine::Finished, sampling: &Sampling) -> Made {
+    let mut logprobs = one.logprobs;
+    for (logprob, log_kept) in logprobs.iter_mut().zip(&one.log_kept) {
+        // Above 0 by rounding alone, where one token was kept.
+        *logprob = (*logprob - log_kept).min(0.0);
+    }
     Made {
         output_ids: one.output_ids,
-        logprobs: one.logprobs,
+        logprobs,
+        logprobs_of: LogProbs::of_own(sampling),
         top: one.top,
         spans: one.spans,
         oldest_kv: one.oldest_kv,

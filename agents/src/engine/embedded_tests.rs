@@ -7,7 +7,6 @@ use super::super::Told;
 use super::*;
 use crate::folder::tests::config_in;
 use broker::ids::GroupId;
-use broker::protocol::turn::Sampling;
 
 /// A tiny model with room for 16 tokens, and its engine.
 fn engine() -> (Arc<EmbeddedEngine>, ModelShape) {
@@ -93,6 +92,62 @@ async fn a_prompt_above_the_context_ends_its_own_turn_and_not_the_wave() {
     assert_eq!([&whole[0], &whole[2]], [&without[0], &without[1]]);
     let none = wave(&engine, vec![job(4, 16)]).await;
     assert!(none[0].1.is_err(), "a wave of nothing but bad requests ends too");
+}
+
+#[tokio::test]
+async fn a_turn_has_the_log_probs_of_what_it_was_sampled_from_and_a_visit_those_before_truncation() {
+    let (engine, _) = engine();
+    let with = |id: u8, change: fn(&mut Sampling)| {
+        let mut job = job(id, 3);
+        change(Arc::make_mut(&mut job.sampling));
+        job
+    };
+    let jobs = [
+        with(1, |_| ()),
+        with(2, |sampling| sampling.top_k = 1),
+        with(3, |sampling| sampling.top_p = 0.5),
+        with(4, |sampling| sampling.temperature = 0.0),
+    ];
+    for (job, of) in jobs.iter().zip([
+        LogProbs::Sampled,
+        LogProbs::Truncated,
+        LogProbs::Truncated,
+        LogProbs::Raw,
+    ]) {
+        let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+        engine.submit(vec![job.clone()], true, done);
+        let made = finished.recv().await.unwrap().remove(0).result.unwrap();
+        assert_eq!(made.logprobs_of, of);
+        let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+        engine.visit(vec![Visit {
+            job: job.clone(),
+            watched: false,
+            top: 0,
+            tell,
+        }]);
+        let (mut ids, mut whole) = (Vec::new(), Vec::new());
+        while let Some(news) = told.recv().await {
+            ids.extend(news.ids);
+            whole.extend(news.logprobs);
+            if news.end.is_some() {
+                break;
+            }
+        }
+        assert_eq!(ids, made.output_ids, "the same draws");
+        for (logprob, whole) in made.logprobs.iter().zip(&whole) {
+            match of {
+                LogProbs::Truncated => assert!(logprob > whole && *logprob <= 0.0, "{logprob} {whole}"),
+                _ => assert!((logprob - whole).abs() < 1e-5, "{logprob} {whole}"),
+            }
+        }
+        if job.sampling.top_k == 1 {
+            assert!(
+                made.logprobs.iter().all(|logprob| logprob.abs() < 1e-6),
+                "{:?}",
+                made.logprobs
+            );
+        }
+    }
 }
 
 #[tokio::test]

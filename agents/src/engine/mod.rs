@@ -25,7 +25,7 @@ use std::sync::Arc;
 
 use broker::ids::{GroupId, RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
-use broker::protocol::turn::{Finish, Sampling, VersionSpan};
+use broker::protocol::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 
@@ -49,6 +49,7 @@ pub struct Job {
 pub struct Made {
     pub output_ids: Vec<u32>,
     pub logprobs: Vec<f32>,
+    pub logprobs_of: LogProbs,
     /// Of each id, the most likely tokens in its place; of what asked for none, and so of every turn, empty.
     pub top: Vec<Vec<TopLogprob>>,
     pub spans: Vec<VersionSpan>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
-use broker::protocol::turn::{Finish, VersionSpan};
+use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::model::Weights;
@@ -63,6 +63,7 @@ impl ScriptedEngine {
         let made = Made {
             output_ids: self.choices.get(choice).copied().into_iter().collect(),
             logprobs: vec![self.logprob()],
+            logprobs_of: LogProbs::of_own(&job.sampling),
             top: Vec::new(),
             spans: vec![VersionSpan {
                 version,

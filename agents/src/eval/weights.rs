@@ -188,7 +188,13 @@ impl Chosen {
     /// # Errors
     /// Files that cannot be read or do not fit each other.
     pub(super) fn prepare(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Prepared> {
-        let Resolved { settings, seed, models } = self.resolve(config, agent)?;
+        let Resolved {
+            mut settings,
+            seed,
+            models,
+        } = self.resolve(config, agent)?;
+        // Nobody trains it here: it is loaded as it is served, and not in f32 too.
+        settings.train.enabled = false;
         policy::prepare_in(place(models, scratch, seed), &settings, agent, seed)
     }
 

@@ -10,7 +10,7 @@ use broker::AgentName;
 use broker::ids::{Attempt, Digest, GroupId, RunId};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};
 use broker::protocol::reserve::Reserve;
-use broker::protocol::turn::VersionSpan;
+use broker::protocol::turn::{LogProbs, VersionSpan};
 use broker::seal::Seal;
 
 use super::{Ledger, SampleVerdict, Verdict};
@@ -61,6 +61,7 @@ pub(crate) fn sample(member: u16) -> Sample {
                 start: 12,
                 len: 4,
                 temperature: 1.0,
+                logprobs_of: LogProbs::Sampled,
                 spans: vec![VersionSpan {
                     version,
                     start: 0,

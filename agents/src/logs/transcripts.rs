@@ -58,6 +58,10 @@ pub struct TranscriptTurn {
     pub finish: String,
     #[serde(default)]
     pub mean_logprob: f64,
+    /// Of which distribution the log-probs are: `sampled`, `truncated` (both of what it was sampled from), `tempered`, `raw`, `unknown` or
+    /// `absent`. Empty in transcripts of earlier releases.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub logprobs_of: String,
 }
 
 /// Writes transcripts, off the hot path.

@@ -2,7 +2,7 @@
 
 use bincode::{Decode, Encode};
 
-use super::turn::VersionSpan;
+use super::turn::{LogProbs, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{Attempt, Digest, GroupId, WeightVersion};
 
@@ -20,6 +20,8 @@ pub struct Segment {
     pub start: u32,
     pub len: u32,
     pub temperature: f32,
+    /// Of the behaviour policy: nothing else is trained on.
+    pub logprobs_of: LogProbs,
     /// Offsets count from the segment's start.
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,

@@ -7,7 +7,7 @@
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-use super::turn::{Finish, Sampling, VersionSpan};
+use super::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use crate::codec::bulk::bulk_codec;
 use crate::ids::{GroupId, RequestId, WeightVersion};
 
@@ -124,6 +124,7 @@ pub struct EngineMade {
     pub output_ids: Vec<u32>,
     /// One per id.
     pub logprobs: Vec<f32>,
+    pub logprobs_of: LogProbs,
     pub spans: Vec<VersionSpan>,
     pub oldest_kv: WeightVersion,
     /// Tokens of the prompt that an earlier turn had computed already.
@@ -134,6 +135,7 @@ pub struct EngineMade {
 bulk_codec!(EngineMade {
     bulk output_ids,
     bulk logprobs,
+    plain logprobs_of,
     plain spans,
     plain oldest_kv,
     plain reused,

@@ -17,7 +17,8 @@ pub struct Span {
     pub ids: Vec<u32>,
     /// `true` where the token was sampled and is trained. As long as `ids`.
     pub mask: Vec<bool>,
-    /// Log-probs of the weights that sampled the token; 0 where the mask is false. As long as `ids`.
+    /// Log-probs of what the token was sampled from, as the weights of then and any truncation made it; 0 where the mask is false. As long
+    /// as `ids`.
     pub behaviour_lp: Vec<f32>,
     /// Log-probs of the weights at the start of the batch, where the loss asks for them. Empty: as behaviour.
     pub old_lp: Vec<f32>,
@@ -33,8 +34,8 @@ pub struct Span {
     /// `w_role * u_s / D`; 0 for tokens of a context.
     pub weight: f32,
     pub temperature: f32,
-    /// Whether every token and KV entry came from the very weights that are trained now: only such spans are held to the
-    /// ratio check.
+    /// Whether every token and KV entry came from the very weights that are trained now, and from the whole vocabulary: only such spans
+    /// are held to the ratio check.
     pub on_policy: bool,
 }
 

@@ -34,6 +34,14 @@ pub struct Sampling {
     pub stop: Vec<String>,
 }
 
+impl Sampling {
+    /// Whether tokens are left out of the draw that the model gives a probability.
+    #[must_use]
+    pub fn truncates(&self) -> bool {
+        self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
+    }
+}
+
 /// One generation asked for. Several share one prompt, so the prompt stands beside them in the frame.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]
 pub struct TurnRequest {
@@ -117,6 +125,65 @@ pub struct VersionSpan {
     pub end: u32,
 }
 
+/// Of which distribution a generation's log-probs are: what an importance ratio may be taken to. Of two that are the same it is the
+/// first here: at temperature 1 and without truncation all log-probs are [`LogProbs::Sampled`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Encode, Decode, Serialize, Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum LogProbs {
+    /// Of what was sampled from, which is the whole vocabulary: log-softmax(logits / temperature).
+    Sampled,
+    /// Of what was sampled from, which top-k, top-p or min-p truncated: log-softmax(logits / temperature), less the log of the probability
+    /// of all that was kept.
+    Truncated,
+    /// log-softmax(logits / temperature) over the whole vocabulary, while the token was sampled from a part of it.
+    Tempered,
+    /// log-softmax(logits) over the whole vocabulary, while the token was sampled otherwise: greedily too.
+    Raw,
+    /// Nobody knows: those of a server that was not tried, or of which it could not be told.
+    Unknown,
+    /// There are none, and 0 stands in their places.
+    Absent,
+}
+
+impl LogProbs {
+    /// Those that an engine of our own records of a turn.
+    #[must_use]
+    pub fn of_own(sampling: &Sampling) -> Self {
+        if sampling.temperature == 0.0 {
+            Self::Raw
+        } else if sampling.truncates() {
+            Self::Truncated
+        } else {
+            Self::Sampled
+        }
+    }
+
+    /// Whether they are of the behaviour policy, so that `exp(log-prob of the trainer - this)` is an importance ratio.
+    #[must_use]
+    pub fn are_of_behaviour(self) -> bool {
+        matches!(self, Self::Sampled | Self::Truncated)
+    }
+
+    /// Of an answer one part of which has these and another those.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        if self == other { self } else { Self::Unknown }
+    }
+
+    /// As it stands in transcripts.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sampled => "sampled",
+            Self::Truncated => "truncated",
+            Self::Tempered => "tempered",
+            Self::Raw => "raw",
+            Self::Unknown => "unknown",
+            Self::Absent => "absent",
+        }
+    }
+}
+
 /// One finished generation, token-in and token-out.
 ///
 /// What the model saw are the first `kept` of the ids that the request held, then `prompt_ids`. So neither the wire nor the
@@ -129,8 +196,9 @@ pub struct Generation {
     pub prompt_ids: Vec<u32>,
     /// What it sampled, the end-of-turn token included if it was sampled.
     pub output_ids: Vec<u32>,
-    /// f32 log-softmax(logits / temperature) over the full vocabulary, one per output id.
+    /// f32, one per output id.
     pub logprobs: Vec<f32>,
+    pub logprobs_of: LogProbs,
     /// Covers the output without gaps.
     pub spans: Vec<VersionSpan>,
     /// The oldest weights that computed any part of the KV cache it was sampled from.
@@ -146,6 +214,7 @@ bulk_codec!(Generation {
     bulk prompt_ids,
     bulk output_ids,
     bulk logprobs,
+    plain logprobs_of,
     plain spans,
     plain oldest_kv,
     plain temperature,

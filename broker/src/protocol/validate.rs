@@ -5,7 +5,7 @@
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
 use super::engine::{EngineMade, EngineTold};
-use super::turn::{Generation, ResultFrame, Sampling, TurnFrame, TurnOutcome, VersionSpan};
+use super::turn::{Generation, LogProbs, ResultFrame, Sampling, TurnFrame, TurnOutcome, VersionSpan};
 use crate::codec::CodecError;
 use configs::RoleName;
 
@@ -30,6 +30,14 @@ fn log_probs(values: impl IntoIterator<Item = f32>) -> Result<(), CodecError> {
         hold(value.is_finite(), "a log-prob that is not finite")?;
         hold(value <= ROUNDING, "a token that is likelier than certain")
     })
+}
+
+/// What stands where there are no log-probs is 0.
+fn absent(of: LogProbs, values: &[f32]) -> Result<(), CodecError> {
+    hold(
+        of != LogProbs::Absent || values.iter().all(|value| *value == 0.0),
+        "log-probs where there are none",
+    )
 }
 
 fn temperature(value: f32) -> Result<(), CodecError> {
@@ -75,7 +83,12 @@ impl Generation {
             "another number of log-probs than of tokens",
         )?;
         log_probs(self.logprobs.iter().copied())?;
+        absent(self.logprobs_of, &self.logprobs)?;
         temperature(self.temperature)?;
+        hold(
+            self.temperature > 0.0 || !self.logprobs_of.are_of_behaviour(),
+            "log-probs of a distribution that was sampled from, of the likeliest tokens",
+        )?;
         covers(&self.spans, self.output_ids.len())
     }
 }
@@ -91,6 +104,7 @@ impl EngineMade {
             "another number of log-probs than of tokens",
         )?;
         log_probs(self.logprobs.iter().copied())?;
+        absent(self.logprobs_of, &self.logprobs)?;
         covers(&self.spans, self.output_ids.len())
     }
 }
@@ -151,7 +165,8 @@ impl ResultFrame {
 }
 
 impl Row {
-    /// Checks that segments lie in order inside the ids, and that log-probs and spans fit them.
+    /// Checks that segments lie in order inside the ids, and that log-probs and spans fit them; the log-probs must be of the behaviour
+    /// policy.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
@@ -161,6 +176,7 @@ impl Row {
             start,
             len,
             temperature: sampled_at,
+            logprobs_of,
             spans,
             ..
         } in &self.segments
@@ -169,6 +185,10 @@ impl Row {
             hold(start >= end, "segments that overlap or are out of order")?;
             end = start + length;
             temperature(*sampled_at)?;
+            hold(
+                logprobs_of.are_of_behaviour(),
+                "trained tokens whose log-probs are not of what they were sampled from",
+            )?;
             covers(spans, *len as usize)?;
         }
         hold(end <= self.ids.len() as u64, "a segment beyond the end of its row")?;
@@ -235,6 +255,7 @@ mod tests {
                 prompt_ids: vec![3],
                 output_ids: vec![1],
                 logprobs: vec![logprob],
+                logprobs_of: LogProbs::Sampled,
                 spans: vec![span()],
                 oldest_kv: WeightVersion::default(),
                 temperature: 1.0,
@@ -245,6 +266,7 @@ mod tests {
             let made = EngineMade {
                 output_ids: vec![1],
                 logprobs: vec![logprob],
+                logprobs_of: LogProbs::Sampled,
                 spans: vec![span()],
                 oldest_kv: WeightVersion::default(),
                 reused: 0,
@@ -275,6 +297,60 @@ mod tests {
         };
         for (logprob, possible) in CASES {
             assert_eq!(told(logprob).validate(0, 1).is_ok(), possible, "{logprob}");
+        }
+    }
+
+    #[test]
+    fn what_log_probs_are_of_must_be_possible() {
+        let generation = |logprobs_of, logprob: f32, temperature: f32| Generation {
+            kept: 0,
+            prompt_ids: vec![3],
+            output_ids: vec![1],
+            logprobs: vec![logprob],
+            logprobs_of,
+            spans: vec![span()],
+            oldest_kv: WeightVersion::default(),
+            temperature,
+            finish: Finish::Stop,
+            text: String::new(),
+        };
+        for (of, logprob, temperature, possible) in [
+            (LogProbs::Sampled, -1.0, 0.5, true),
+            (LogProbs::Truncated, 0.0, 0.5, true),
+            (LogProbs::Raw, -1.0, 0.0, true),
+            (LogProbs::Absent, 0.0, 0.5, true),
+            (LogProbs::Absent, -1.0, 0.5, false),
+            (LogProbs::Sampled, -1.0, 0.0, false),
+            (LogProbs::Truncated, -1.0, 0.0, false),
+        ] {
+            let found = generation(of, logprob, temperature).validate();
+            assert_eq!(found.is_ok(), possible, "{of:?} {logprob} {temperature}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn only_log_probs_of_the_behaviour_are_trained_on() {
+        for (of, trained) in [
+            (LogProbs::Sampled, true),
+            (LogProbs::Truncated, true),
+            (LogProbs::Tempered, false),
+            (LogProbs::Raw, false),
+            (LogProbs::Unknown, false),
+            (LogProbs::Absent, false),
+        ] {
+            let row = Row {
+                ids: vec![3, 1],
+                segments: vec![Segment {
+                    start: 1,
+                    len: 1,
+                    temperature: 1.0,
+                    logprobs_of: of,
+                    spans: vec![span()],
+                    oldest_kv: WeightVersion::default(),
+                }],
+                logprobs: vec![0.0],
+            };
+            assert_eq!(row.validate().is_ok(), trained, "{of:?}");
         }
     }
 }

@@ -7,7 +7,7 @@ use broker::protocol::engine::{EngineCommand, EngineEvent, EngineTold, TopLogpro
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
 use broker::protocol::task::Task;
 use broker::protocol::train::{TrainCommand, TrainReply};
-use broker::protocol::turn::{Finish, Generation, ResultFrame, TurnFrame, TurnOutcome};
+use broker::protocol::turn::{Finish, Generation, LogProbs, ResultFrame, TurnFrame, TurnOutcome};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -59,6 +59,7 @@ prop_compose! {
             prompt_ids,
             output_ids,
             logprobs,
+            logprobs_of: LogProbs::Sampled,
             spans: ends.into_iter().filter(|(a, b)| a < b).map(|(a, b)| sample::span(a, b)).collect(),
             oldest_kv: sample::version(1, 1),
             temperature: 1.0,
@@ -234,6 +235,7 @@ fn bundles_that_cannot_be_true_are_refused() {
         s.rows[0].logprobs.pop();
     }));
     assert!(refused(|_, s| s.rows[0].ids.truncate(5)));
+    assert!(refused(|_, s| s.rows[0].segments[0].logprobs_of = LogProbs::Tempered));
 }
 
 #[test]

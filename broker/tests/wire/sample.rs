@@ -12,8 +12,8 @@ use broker::protocol::train::{
     TrainBatch, TrainCommand, TrainReply, Whose,
 };
 use broker::protocol::turn::{
-    Finish, Generation, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest, TurnResult,
-    VersionSpan, Wave,
+    Finish, Generation, LogProbs, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest,
+    TurnResult, VersionSpan, Wave,
 };
 
 pub(crate) const GROUP: GroupId = GroupId([0x11; 16]);
@@ -71,6 +71,7 @@ pub(crate) fn generation() -> Generation {
         prompt_ids: vec![1, 2, 70_000, 5],
         output_ids: vec![6, 7, 8],
         logprobs: vec![-0.5, -1.25, -0.0],
+        logprobs_of: LogProbs::Truncated,
         spans: vec![span(0, 2), span(2, 3)],
         oldest_kv: version(1, 39),
         temperature: 0.5,
@@ -106,6 +107,7 @@ pub(crate) fn row() -> Row {
         start,
         len,
         temperature: 1.0,
+        logprobs_of: LogProbs::Sampled,
         spans: vec![span(0, len)],
         oldest_kv: version(1, 39),
     };
@@ -387,6 +389,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
     let made = EngineMade {
         output_ids: vec![6, 7, 8],
         logprobs: vec![-0.5, -1.25, -0.0],
+        logprobs_of: LogProbs::Raw,
         spans: vec![span(0, 2), span(2, 3)],
         oldest_kv: version(1, 39),
         reused: 2,

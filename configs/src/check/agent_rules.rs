@@ -7,7 +7,7 @@ use super::rules::{Report, is_source};
 use super::{loss_rules, sampling_rules, template_rules};
 use crate::{
     AgentConfig, AgentName, AlarmsConfig, DeviceName, EngineKind, History, LoraConfig, LossKind, ModelConfig,
-    OptimizerConfig, RandomModel, RunConfig, TokenizerConfig, TrainConfig,
+    OptimizerConfig, RandomModel, RunConfig, Schedule, TokenizerConfig, TrainConfig,
 };
 
 /// A step of a sound engine may take so long on a machine that is busy.
@@ -17,7 +17,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
         report,
         path: format!("agents.{name}"),
     };
-    sampling_rules::of_agent(&agent.sampling, agent.train.enabled, &mut below);
+    sampling_rules::of_agent(agent, &mut below);
     match &agent.model {
         ModelConfig::Path(path) => {
             below.when(
@@ -338,6 +338,7 @@ fn optimizer(optimizer: &OptimizerConfig, below: &mut Below) {
     below.positive(optimizer.eps, "eps");
     below.not_negative(optimizer.weight_decay, "weight_decay");
     below.not_negative(optimizer.clip_norm, "clip_norm");
+    min_lr(optimizer, below);
     for (beta, key) in [(optimizer.beta1, "beta1"), (optimizer.beta2, "beta2")] {
         below.when(
             !(0.0..1.0).contains(&beta),
@@ -345,4 +346,21 @@ fn optimizer(optimizer: &OptimizerConfig, below: &mut Below) {
             format!("is {beta}: write a number from 0 to below 1"),
         );
     }
+}
+
+fn min_lr(optimizer: &OptimizerConfig, below: &mut Below) {
+    let (least, lr) = (optimizer.min_lr, optimizer.lr);
+    below.not_negative(least, "min_lr");
+    below.compared(
+        least > lr,
+        "min_lr",
+        &["lr"],
+        format!("is {least}, more than lr = {lr}, from which the schedule falls: write less"),
+    );
+    below.compared(
+        least > 0.0 && optimizer.schedule == Schedule::Constant,
+        "min_lr",
+        &["schedule"],
+        "is where a schedule ends, while schedule is \"constant\": write schedule = \"cosine\" or \"linear\", or leave it out",
+    );
 }

@@ -176,6 +176,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["lr_warmup_steps", "lr_warmup_iters"],
         "agents.NAME.train.optimizer.warmup_steps",
     ),
+    (
+        &["lr_end", "eta_min", "min_learning_rate"],
+        "agents.NAME.train.optimizer.min_lr",
+    ),
     (&["adam_beta1"], "agents.NAME.train.optimizer.beta1"),
     (&["adam_beta2"], "agents.NAME.train.optimizer.beta2"),
     (&["adam_eps", "adam_epsilon"], "agents.NAME.train.optimizer.eps"),

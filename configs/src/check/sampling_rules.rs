@@ -2,9 +2,11 @@
 
 use super::below::Below;
 use super::rules::Report;
-use crate::{AgentConfig, AgentName, EngineKind, ModelConfig, RoleSampling, RunConfig, SamplingConfig};
+use crate::{
+    AgentConfig, AgentName, EngineKind, LossKind, ModelConfig, Ratio, RoleSampling, RunConfig, SamplingConfig,
+};
 
-pub(super) fn of_agent(sampling: &SamplingConfig, trains: bool, below: &mut Below) {
+pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
     let SamplingConfig {
         temperature,
         top_p,
@@ -12,7 +14,7 @@ pub(super) fn of_agent(sampling: &SamplingConfig, trains: bool, below: &mut Belo
         min_p,
         max_new_tokens,
         max_context,
-    } = *sampling;
+    } = agent.sampling;
     below.at_least_one(max_new_tokens as usize, "sampling.max_new_tokens");
     below.compared(
         max_context.is_some_and(|cap| cap > 0 && cap <= max_new_tokens),
@@ -23,42 +25,71 @@ pub(super) fn of_agent(sampling: &SamplingConfig, trains: bool, below: &mut Belo
             max_context.unwrap_or(0)
         ),
     );
-    if !trains {
+    if agent.train.enabled {
+        below.compared(
+            !(temperature.is_finite() && temperature > 0.0),
+            "sampling.temperature",
+            &["train.enabled"],
+            format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
+        );
+    } else {
         below.when(
             !(temperature.is_finite() && temperature >= 0.0),
             "sampling.temperature",
             format!("is {temperature}: write 0 or more"),
         );
-        below.when(
-            !(top_p > 0.0 && top_p <= 1.0),
-            "sampling.top_p",
-            format!("is {top_p}: write a number above 0 and at most 1"),
-        );
-        below.when(
-            !(0.0..1.0).contains(&min_p),
-            "sampling.min_p",
-            format!("is {min_p}: write a number from 0 to below 1"),
-        );
-        return;
     }
-    let why = "for an agent that trains, whose recorded log-probs must be those of the whole vocabulary";
-    below.compared(
-        !(temperature.is_finite() && temperature > 0.0),
-        "sampling.temperature",
-        &["train.enabled"],
-        format!("is {temperature}: an agent that trains must sample, so write a number above 0, such as 1.0"),
+    let (possible_p, possible_min) = (top_p > 0.0 && top_p <= 1.0, (0.0..1.0).contains(&min_p));
+    below.when(
+        !possible_p,
+        "sampling.top_p",
+        format!("is {top_p}: write a number above 0 and at most 1"),
     );
-    for (wrong, key, found, neutral) in [
-        (top_p != 1.0, "sampling.top_p", top_p.to_string(), "1.0"),
-        (top_k != 0, "sampling.top_k", top_k.to_string(), "0"),
-        (min_p != 0.0, "sampling.min_p", min_p.to_string(), "0.0"),
+    below.when(
+        !possible_min,
+        "sampling.min_p",
+        format!("is {min_p}: write a number from 0 to below 1"),
+    );
+    let Some((others, instead)) = untrainable(agent) else {
+        return;
+    };
+    for (truncates, key, found, neutral) in [
+        (possible_p && top_p < 1.0, "sampling.top_p", top_p.to_string(), "1.0"),
+        (top_k > 0, "sampling.top_k", top_k.to_string(), "0"),
+        (possible_min && min_p > 0.0, "sampling.min_p", min_p.to_string(), "0.0"),
     ] {
-        below.compared(
-            wrong,
-            key,
-            &["train.enabled"],
-            format!("is {found}: write {neutral} {why}"),
-        );
+        let wrong = format!("is {found} for an agent that trains: write {neutral}{instead}");
+        below.compared(truncates, key, others, wrong);
+    }
+}
+
+/// Why this agent's training cannot do with tokens that were drawn from a part of the vocabulary: the keys that it follows from, and what
+/// else than no truncation could be written. `None`: it can.
+///
+/// The trainer computes log-probs over the whole vocabulary. Of a token drawn from kept ones of probability Z together, its ratio to what
+/// was drawn from is Z, and not 1, for the very weights that drew it. A ratio that is clipped, or taken for staleness, is wrong by that
+/// factor; one that only weighs the loss (`loss.ratio = "decoupled"`) is the importance weight that it should be.
+fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static str)> {
+    let loss = &agent.train.loss;
+    if !agent.train.enabled {
+        None
+    } else if agent.engine.kind.is_foreign() {
+        Some((
+            &["train.enabled", "engine", "engine.kind"],
+            ", since another's server does not say how much of the vocabulary it kept",
+        ))
+    } else if loss.kind == LossKind::M2po {
+        Some((
+            &["train.enabled", "train.loss", "train.loss.kind"],
+            ", or another train.loss.kind than \"m2po\", whose budget would be spent on what was left out",
+        ))
+    } else if loss.ratio != Ratio::Decoupled {
+        Some((
+            &["train.enabled", "train.loss", "train.loss.ratio"],
+            ", or train.loss.ratio = \"decoupled\", which weighs each token for what was left out",
+        ))
+    } else {
+        None
     }
 }
 

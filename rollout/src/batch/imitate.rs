@@ -4,7 +4,7 @@
 //! after what the first one really says, right or wrong.
 
 use broker::protocol::bundle::{Bundle, BundleContent, Row, Sample, Segment};
-use broker::protocol::turn::VersionSpan;
+use broker::protocol::turn::{LogProbs, VersionSpan};
 
 /// The bundles to train on, and how many known answers have no place in them.
 #[derive(Debug, Clone, PartialEq)]
@@ -74,6 +74,8 @@ fn corrected(sample: &Sample, answer: &[u32]) -> Option<Row> {
             start: last.start,
             len,
             temperature: 1.0,
+            // Nobody sampled it, and cross-entropy takes no ratio.
+            logprobs_of: LogProbs::Absent,
             spans: spans.into_iter().collect(),
             oldest_kv: last.oldest_kv,
         }],

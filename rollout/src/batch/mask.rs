@@ -2,6 +2,7 @@
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::{Bundle, Row, Sample, SampleStatus, Segment};
+use broker::protocol::turn::LogProbs;
 use configs::{LossKind, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
 use super::select::Chosen;
@@ -32,7 +33,8 @@ pub(super) struct PreparedRow<'a> {
     pub(super) row: &'a Row,
     /// For each id of the row: its behaviour log-prob if it is trained.
     pub(super) trained: Vec<Option<f32>>,
-    /// Every token and KV entry came from the weights that are trained now.
+    /// Every token and KV entry came from the weights that are trained now, and was sampled from the whole vocabulary: the trainer, which
+    /// knows no truncation, must have the very log-probs.
     pub(super) on_policy: bool,
 }
 
@@ -145,7 +147,8 @@ fn prepare_row<'a>(row: &'a Row, context: &Context<'_>) -> PreparedRow<'a> {
         }
     }
     let now = |version: WeightVersion| version == context.current;
-    let fresh = |s: &Segment| now(s.oldest_kv) && s.spans.iter().all(|span| now(span.version));
+    let whole = |s: &Segment| s.logprobs_of == LogProbs::Sampled;
+    let fresh = |s: &Segment| whole(s) && now(s.oldest_kv) && s.spans.iter().all(|span| now(span.version));
     PreparedRow {
         row,
         trained,

@@ -262,6 +262,12 @@ fn judge_seat(
         if trained && generation.temperature == 0.0 {
             return Err("it was sampled greedily".into());
         }
+        if trained && !generation.logprobs_of.are_of_behaviour() {
+            return Err(format!(
+                "its log-probs are not of what it was sampled from ({}): no ratio can be taken to them",
+                generation.logprobs_of.name()
+            ));
+        }
     }
     let truncated = turns.values().any(|g| g.finish == Finish::Length);
     Ok(Sample {

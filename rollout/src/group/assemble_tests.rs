@@ -2,6 +2,7 @@ use super::super::compare_lengths;
 use super::*;
 use crate::sample::tests::generation;
 use crate::workflow::Part;
+use broker::protocol::turn::LogProbs;
 
 fn role(name: &str) -> RoleName {
     RoleName::new(name).unwrap()
@@ -273,6 +274,30 @@ fn who_trains_must_have_sampled_and_a_frozen_partner_may_be_greedy() {
     assert_eq!(greedy("judge"), None);
     let said = greedy("solver").unwrap();
     assert!(said.contains("greedily"), "{said}");
+}
+
+#[test]
+fn who_trains_needs_log_probs_of_what_was_sampled_from_and_a_frozen_partner_does_not() {
+    let empty = |who: &str, of: LogProbs| {
+        let mut members = [ended(0, 1.0), ended(1, 0.0)];
+        for (member, end) in members.iter_mut().enumerate() {
+            change(end, |outcome, turns| {
+                outcome.rewards.push(seat("judge", &[("correct", 1.0)]));
+                turns.push((key(member as u16, "judge", 0), generation(&[5], &[6])));
+                let turn = turns.iter_mut().find(|(key, _)| key.role == role(who));
+                turn.unwrap().1.logprobs_of = of;
+            });
+        }
+        assemble(&head(), &rules(0.25), &members).summary.empty
+    };
+    for of in [LogProbs::Tempered, LogProbs::Raw, LogProbs::Unknown, LogProbs::Absent] {
+        assert_eq!(empty("judge", of), None);
+        let said = empty("solver", of).unwrap();
+        assert!(said.contains(&format!("sampled from ({})", of.name())), "{said}");
+    }
+    for of in [LogProbs::Sampled, LogProbs::Truncated] {
+        assert_eq!(empty("solver", of), None);
+    }
 }
 
 #[test]

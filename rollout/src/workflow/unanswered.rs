@@ -7,7 +7,7 @@
 
 use broker::RoleName;
 use broker::ids::WeightVersion;
-use broker::protocol::turn::{Finish, Generation, TurnOutcome};
+use broker::protocol::turn::{Finish, Generation, LogProbs, TurnOutcome};
 use configs::{Missing, WorkflowConfig};
 
 use super::program::TOMBSTONE;
@@ -54,6 +54,7 @@ pub fn said(text: String) -> Generation {
         prompt_ids: Vec::new(),
         output_ids: Vec::new(),
         logprobs: Vec::new(),
+        logprobs_of: LogProbs::Absent,
         spans: Vec::new(),
         oldest_kv: WeightVersion::default(),
         temperature: 0.0,

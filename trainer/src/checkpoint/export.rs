@@ -12,7 +12,7 @@ use tch::Device;
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::tokenizer;
-use crate::model::{ModelError, ModelShape, Weights, peft};
+use crate::model::{ModelError, ModelShape, Weights, kind_of, peft};
 
 const GENERATION: &str = "generation_config.json";
 /// What every export has and nothing else: where it came from. Written last.
@@ -27,8 +27,10 @@ pub struct Export<'a> {
     pub merged: bool,
     /// Folder of the tokenizer's files.
     pub tokenizer: &'a Path,
-    /// Of the weights as they are written; they are read and merged in f32.
+    /// Of the weights as they are written; they are merged in f32.
     pub dtype: Dtype,
+    /// Bytes of a whole model's file of weights at most; a larger one is written in shards with an index.
+    pub shard_bytes: u64,
     /// Where the weights came from, for [`EXPORT`]: a JSON object of the caller's.
     pub provenance: serde_json::Value,
 }
@@ -100,11 +102,8 @@ fn fill(what: &Export<'_>, folder: &Path) -> Result<Exported, ExportError> {
             (base.clone(), adapter.layout().numel())
         }
         adapter => {
-            let (shape, mut weights) = whole(&base, what.model, adapter)?;
-            if what.dtype != Dtype::F32 {
-                weights = weights.copied_to(Device::Cpu, what.dtype)?;
-            }
-            weights.save(&shape, folder)?;
+            let (shape, weights) = whole(&base, what, adapter)?;
+            weights.save_as(&shape, folder, kind_of(what.dtype), what.shard_bytes)?;
             (shape, weights.layout().numel())
         }
     };
@@ -132,12 +131,14 @@ fn fill(what: &Export<'_>, folder: &Path) -> Result<Exported, ExportError> {
     })
 }
 
-/// The whole model in f32.
-fn whole(base: &ModelShape, folder: &Path, adapter: Option<&Weights>) -> Result<(ModelShape, Weights), ModelError> {
-    let weights = Weights::load(base, folder)?;
+/// The whole model: merged in f32, else as it is written.
+fn whole(base: &ModelShape, what: &Export<'_>, adapter: Option<&Weights>) -> Result<(ModelShape, Weights), ModelError> {
     match adapter {
-        Some(adapter) => peft::merged(base, &weights, adapter),
-        None => Ok((base.clone(), weights)),
+        Some(adapter) => peft::merged_into(base, Weights::load(base, what.model)?, adapter),
+        None => Ok((
+            base.clone(),
+            Weights::load_as(base, what.model, Device::Cpu, what.dtype)?,
+        )),
     }
 }
 

@@ -46,6 +46,7 @@ fn whole(folder: &Path) -> Export<'_> {
         merged: false,
         tokenizer: folder,
         dtype: Dtype::F32,
+        shard_bytes: crate::model::SHARD_BYTES,
         provenance: json!({"run": "r-1"}),
     }
 }
@@ -131,6 +132,28 @@ fn an_adapter_is_exported_alone_or_merged_into_an_untied_model() {
     let loaded = Weights::load(&whole, &out).unwrap();
     let gap = far(&wanted, &logits(&whole, &loaded));
     assert!(gap < 1e-4, "{gap}");
+}
+
+#[test]
+fn a_merged_model_is_written_in_shards_and_has_the_bits_of_the_sum() {
+    let root = tempfile::tempdir().unwrap();
+    let (folder, shape, base) = model(root.path(), false);
+    let adapter = adapter(&shape);
+    let (_, wanted) = peft::merged(&shape, &base, &adapter).unwrap();
+    let merged = Export {
+        adapter: Some(&adapter),
+        merged: true,
+        shard_bytes: 6000,
+        ..whole(&folder)
+    };
+    let out = root.path().join("out");
+    let exported = export(&merged, &out, false).unwrap();
+    assert!(!exported.untied && !exported.files.contains(&"model.safetensors".to_owned()));
+    assert!(exported.files.contains(&"model.safetensors.index.json".to_owned()));
+    let shards = exported.files.iter().filter(|name| name.starts_with("model-"));
+    assert!(shards.count() > 1, "{:?}", exported.files);
+    let loaded = Weights::load(&shape, &out).unwrap();
+    assert_eq!(loaded.digest().unwrap(), wanted.digest().unwrap());
 }
 
 #[test]

@@ -80,6 +80,9 @@ pub struct Finished {
     pub output_ids: Vec<u32>,
     /// f32 log-softmax(logits / temperature) over the full vocabulary (at temperature 1 for greedy), one per output id.
     pub logprobs: Vec<f32>,
+    /// Of each output id, the log of the probability of all tokens that truncation kept in its place; empty where nothing was truncated.
+    /// `logprobs - log_kept` are those of what the ids were drawn from.
+    pub log_kept: Vec<f32>,
     /// The most likely tokens in the place of each output id, with log-probs of the same distribution, as
     /// [`crate::sampling::top`] gives them; empty if the request asked for none.
     pub top: Vec<Vec<TopLogprob>>,

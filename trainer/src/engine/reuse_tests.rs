@@ -259,6 +259,7 @@ fn after_a_failed_step_nothing_is_left_that_a_wave_would_wait_for() {
         id: id(2),
         output_ids: vec![1],
         logprobs: vec![0.0],
+        log_kept: Vec::new(),
         top: Vec::new(),
         spans: Vec::new(),
         oldest_kv: version(1),

@@ -15,6 +15,8 @@ pub(super) struct Row {
     pub(super) request: GenRequest,
     output: Vec<u32>,
     logprobs: Vec<f32>,
+    /// Of each token, if the draw is truncated.
+    log_kept: Vec<f32>,
     /// Of each token, if they are asked for.
     top: Vec<Vec<TopLogprob>>,
     spans: Vec<VersionSpan>,
@@ -34,6 +36,7 @@ impl Row {
             request,
             output,
             logprobs,
+            log_kept: Vec::new(),
             top: Vec::new(),
             spans: Vec::with_capacity(1),
             oldest_kv: version,
@@ -73,6 +76,9 @@ impl Row {
         let choice = chosen.token;
         self.output.push(choice.id);
         self.logprobs.push(choice.logprob);
+        if self.request.sampling.truncates() {
+            self.log_kept.push(choice.log_kept);
+        }
         if self.request.top > 0 {
             self.top.push(chosen.top);
         }
@@ -111,6 +117,7 @@ impl Row {
             id: self.request.id,
             output_ids: self.output,
             logprobs: self.logprobs,
+            log_kept: self.log_kept,
             top: self.top,
             spans: self.spans,
             oldest_kv: self.oldest_kv,

@@ -1,25 +1,31 @@
-//! Models as Hugging Face folders: `config.json` and safetensors, read from one file or from shards, written so that a
-//! crash leaves the old file or the new one.
+//! Models read from Hugging Face folders: `config.json` and safetensors, in one file or in shards. Written they are in [`super::save`].
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use configs::Dtype;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use tch::{Device, Kind};
+use tch::Device;
 
 use super::config::{self, OneOrMany};
 use super::error::{ModelError, Result};
 use super::layout::Layout;
 use super::shape::ModelShape;
 use super::tensor_file::TensorFile;
-use super::weights::Weights;
-use super::write::{WriteError, io, write_atomically};
+use super::weights::{Weights, kind_of};
+use super::write::io;
 
-const WEIGHTS: &str = "model.safetensors";
-const SHARDS: &str = "model.safetensors.index.json";
+pub(super) const CONFIG: &str = "config.json";
+pub(super) const WEIGHTS: &str = "model.safetensors";
+/// Which file has which parameter.
+pub(super) const SHARDS: &str = "model.safetensors.index.json";
+
+/// Whether a whole model's weights lie in `folder`, in one file or in shards, whose index is written last.
+#[must_use]
+pub fn has_weights(folder: &Path) -> bool {
+    folder.join(WEIGHTS).exists() || folder.join(SHARDS).exists()
+}
 
 impl ModelShape {
     /// Reads `config.json` of a folder; end-of-turn ids of a `generation_config.json` are added to its own.
@@ -28,7 +34,7 @@ impl ModelShape {
     /// [`ModelError::Io`], [`ModelError::Format`], [`ModelError::Shape`], and [`ModelError::Unsupported`] for what is not
     /// implemented.
     pub fn load(folder: &Path) -> Result<Self> {
-        let path = folder.join("config.json");
+        let path = folder.join(CONFIG);
         let mut shape = config::parse(&read_text(&path)?).map_err(|error| match error {
             config::ConfigError::Json(error) => ModelError::Format {
                 path,
@@ -61,13 +67,22 @@ struct ShardIndex {
 }
 
 impl Weights {
-    /// Reads the weights of a folder in f32 on the CPU; files may hold f32, bf16 or f16. Files are mapped, and each value
-    /// is copied once.
+    /// [`Self::load_as`] f32 on the CPU.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load(shape: &ModelShape, folder: &Path) -> Result<Self> {
+        Self::load_as(shape, folder, Device::Cpu, Dtype::F32)
+    }
+
+    /// Reads the weights of a folder as `dtype` on `device`; files may hold f32, bf16 or f16. Files are mapped, each value is copied
+    /// once, to where it is kept and as what it is kept, and pages that were read are given back: at no time there is more in memory
+    /// than what is kept and one tensor.
     ///
     /// # Errors
     /// [`ModelError::Io`], and [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float.
-    pub fn load(shape: &ModelShape, folder: &Path) -> Result<Self> {
-        let weights = Self::zeros(shape, Device::Cpu, Kind::Float)?;
+    pub fn load_as(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> Result<Self> {
+        let weights = Self::zeros(shape, device, kind_of(dtype))?;
         let index = folder.join(SHARDS);
         let files = if index.is_file() {
             let shards: ShardIndex = from_json(&index)?;
@@ -78,7 +93,7 @@ impl Weights {
         let layout = std::sync::Arc::clone(weights.layout());
         let mut missing: BTreeSet<&str> = layout.params().iter().map(|spec| spec.name.as_str()).collect();
         for file in files {
-            let file = TensorFile::open(&folder.join(file))?;
+            let mut file = TensorFile::open(&folder.join(file))?;
             refuse_unknown(&layout, &file, folder)?;
             for spec in layout.params() {
                 if file.read(&spec.name, &mut weights.view(&spec.name)?)? {
@@ -96,55 +111,6 @@ impl Weights {
                 })
             }
         }
-    }
-
-    /// Writes `config.json` and `model.safetensors` into `folder` (made if it is not there). Each file is written aside,
-    /// synced and renamed. Loads in transformers' `AutoModelForCausalLM`.
-    ///
-    /// # Errors
-    /// [`ModelError::Io`].
-    pub fn save(&self, shape: &ModelShape, folder: &Path) -> Result<()> {
-        fs::create_dir_all(folder).map_err(io("making", folder))?;
-        let dtype = match self.kind() {
-            Kind::BFloat16 => "bfloat16",
-            Kind::Half => "float16",
-            _ => "float32",
-        };
-        let text = format!("{:#}\n", config::write(shape, dtype));
-        write_atomically(&folder.join("config.json"), |file| Ok(file.write_all(text.as_bytes())?))?;
-        write_atomically(&folder.join(WEIGHTS), |file| self.write_tensors(file, str::to_owned))
-    }
-
-    /// The safetensors format: length of the header, header, data. The flat buffer is the data; `name` says what a
-    /// parameter is called in the file.
-    pub(super) fn write_tensors(
-        &self,
-        file: &mut dyn Write,
-        name: impl Fn(&str) -> String,
-    ) -> std::result::Result<(), WriteError> {
-        let size = self.kind().elt_size_in_bytes();
-        let dtype = match self.kind() {
-            Kind::BFloat16 => "BF16",
-            Kind::Half => "F16",
-            _ => "F32",
-        };
-        let mut header = Map::new();
-        header.insert("__metadata__".into(), json!({"format": "pt"}));
-        for spec in self.params() {
-            let ends = [spec.offset * size, (spec.offset + spec.numel) * size];
-            header.insert(
-                name(&spec.name),
-                json!({"dtype": dtype, "shape": spec.shape, "data_offsets": ends}),
-            );
-        }
-        let mut header = Value::Object(header).to_string().into_bytes();
-        header.resize(header.len().next_multiple_of(8), b' ');
-        file.write_all(&(header.len() as u64).to_le_bytes())?;
-        file.write_all(&header)?;
-        for spec in self.params() {
-            file.write_all(&self.bytes_of(spec)?)?;
-        }
-        Ok(())
     }
 }
 
@@ -179,6 +145,8 @@ mod tests {
     use super::super::weights::Init;
     use super::*;
     use safetensors::SafeTensors;
+    use serde_json::json;
+    use tch::Kind;
 
     const INIT: Init = Init {
         embedding_std: 1.0,

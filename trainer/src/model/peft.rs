@@ -79,7 +79,7 @@ pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
         return Err(ModelError::unsupported(format!("an adapter with {name} = {value}")));
     }
     let path = folder.join(TENSORS);
-    let file = TensorFile::open(&path)?;
+    let mut file = TensorFile::open(&path)?;
     let rank = config.r;
     let lora = LoraShape {
         rank,
@@ -168,7 +168,7 @@ pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
     let text = format!("{config:#}\n");
     write_atomically(&folder.join(CONFIG), |file| Ok(file.write_all(text.as_bytes())?))?;
     write_atomically(&folder.join(TENSORS), |file| {
-        adapter.write_tensors(file, |name| format!("{PREFIX}{name}"))
+        adapter.write_tensors(adapter.params(), adapter.kind(), file, |name| format!("{PREFIX}{name}"))
     })
 }
 
@@ -197,15 +197,38 @@ pub fn merged(shape: &ModelShape, base: &Weights, adapter: &Weights) -> Result<(
         };
         whole.view(&spec.name)?.f_copy_(&base.view(source)?.f_detach()?)?;
     }
+    merge_all(&shape, &whole, adapter, lora)?;
+    Ok((shape, whole))
+}
+
+/// As [`merged`], in the storage of `base` (f32, on the CPU) unless a tied model is untied.
+///
+/// # Errors
+/// As [`merged`].
+pub fn merged_into(shape: &ModelShape, base: Weights, adapter: &Weights) -> Result<(ModelShape, Weights)> {
+    let _guard = tch::no_grad_guard();
+    let lora = *adapter
+        .layout()
+        .lora()
+        .ok_or_else(|| ModelError::shape("these weights are a whole model, no adapter"))?;
+    if shape.tied && lora.targets.has(Module::Head) {
+        return merged(shape, &base, adapter);
+    }
+    merge_all(shape, &base, adapter, lora)?;
+    Ok((shape.clone(), base))
+}
+
+/// Adds what the adapter changes to `whole`.
+fn merge_all(shape: &ModelShape, whole: &Weights, adapter: &Weights, lora: LoraShape) -> Result<()> {
     for layer in 0..shape.layers {
         for module in lora.targets.iter().filter(|module| *module != Module::Head) {
-            merge(&whole, adapter, &module.path(layer), lora.scale())?;
+            merge(whole, adapter, &module.path(layer), lora.scale())?;
         }
     }
     if lora.targets.has(Module::Head) {
-        merge(&whole, adapter, &Module::Head.path(0), lora.scale())?;
+        merge(whole, adapter, &Module::Head.path(0), lora.scale())?;
     }
-    Ok((shape, whole))
+    Ok(())
 }
 
 fn merge(whole: &Weights, adapter: &Weights, path: &str, scale: f64) -> Result<()> {

@@ -55,7 +55,7 @@ impl TensorFile {
     }
 
     /// Copies the tensor `name` over `target`, converting its kind; `false` if the file does not have it.
-    pub(super) fn read(&self, name: &str, target: &mut Tensor) -> Result<bool> {
+    pub(super) fn read(&mut self, name: &str, target: &mut Tensor) -> Result<bool> {
         let Some(info) = self.tensors.get(name) else {
             return Ok(false);
         };
@@ -78,7 +78,9 @@ impl TensorFile {
             let reason = format!("{name} is {:?}; {wanted:?} is asked for", info.shape);
             return Err(format(reason));
         }
-        self.file.copy_into(self.data + info.data_offsets.0, kind, target)?;
+        let (start, end) = (self.data + info.data_offsets.0, self.data + info.data_offsets.1);
+        self.file.copy_into(start, kind, target)?;
+        self.file.release(start, end - start);
         Ok(true)
     }
 

@@ -240,11 +240,17 @@ impl Weights {
 
     /// The bytes of one parameter as they lie in memory.
     pub(crate) fn bytes_of(&self, spec: &ParamSpec) -> Result<Vec<u8>> {
+        self.bytes_as(spec, self.kind())
+    }
+
+    /// The bytes of one parameter as `kind`, little-endian.
+    pub(super) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
         let values = self
             .flat
             .f_narrow(0, spec.offset as i64, spec.numel as i64)?
-            .f_detach()?;
-        let mut bytes = vec![0u8; spec.numel * self.kind().elt_size_in_bytes()];
+            .f_detach()?
+            .f_to_device_(Device::Cpu, kind, false, false)?;
+        let mut bytes = vec![0u8; spec.numel * kind.elt_size_in_bytes()];
         values.f_copy_data_u8(&mut bytes, spec.numel)?;
         Ok(bytes)
     }

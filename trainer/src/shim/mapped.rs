@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use memmap2::Mmap;
+use memmap2::{Mmap, UncheckedAdvice};
 use tch::{Device, Kind, TchError, Tensor};
 
 /// A file mapped for reading. Another process that cuts it short meanwhile ends this one, as with every mapped file;
@@ -46,6 +46,20 @@ impl MappedFile {
         let source = unsafe { Tensor::f_from_blob(bytes.as_ptr(), &shape, &[], kind, Device::Cpu)? };
         target.f_copy_(&source)
     }
+
+    /// Gives the memory of `length` bytes from `start` back: what has been read once needs no place beside its copy. Read again, they
+    /// come from the file. A system that does not know of that keeps them.
+    pub(crate) fn release(&mut self, start: usize, length: usize) {
+        if start.saturating_add(length) > self.map.len() {
+            return;
+        }
+        // SAFETY: the map is of a file, read only and never written, so that a page that is dropped comes back with the same bytes; and
+        // nothing borrows it, since this holds it alone.
+        let _ = unsafe {
+            self.map
+                .unchecked_advise_range(UncheckedAdvice::DontNeed, start, length)
+        };
+    }
 }
 
 #[cfg(test)]
@@ -60,12 +74,16 @@ mod tests {
         bytes.extend([1.5f32, -2.0, 3.25].iter().flat_map(|x| x.to_le_bytes()));
         for odd in [0, 1] {
             std::fs::write(&path, &bytes[odd..]).unwrap();
-            let file = MappedFile::open(&path).unwrap();
+            let mut file = MappedFile::open(&path).unwrap();
             assert_eq!(file.bytes().len(), bytes.len() - odd);
             let mut target = Tensor::zeros([3], (Kind::Double, Device::Cpu));
             file.copy_into(2 - odd, Kind::Float, &mut target).unwrap();
             assert_eq!(Vec::<f64>::try_from(&target).unwrap(), [1.5, -2.0, 3.25]);
             assert!(file.copy_into(4, Kind::Float, &mut target).is_err());
+            for (start, length) in [(2 - odd, 12), (0, 1), (9, 1 << 20), (usize::MAX, 2)] {
+                file.release(start, length);
+            }
+            assert_eq!(file.bytes(), &bytes[odd..], "what was given back is read anew");
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::checkpoint::state::{STATE, dtype_name, state_digest};
 use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer};
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, peft};
 
-const MODEL_FILES: [&str; 2] = ["config.json", "model.safetensors"];
-const ADAPTER_FILES: [&str; 2] = [peft::CONFIG, peft::TENSORS];
+/// The file of a model that is written first.
+const MODEL: &str = "config.json";
 const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference";
 /// A whole Hugging Face or PEFT folder, to be loaded by itself.
@@ -177,17 +177,23 @@ impl Trainer {
     /// Adds a model, or an adapter in the form of PEFT.
     fn add_model(&self, folder: &mut NewFolder<'_>, under: &str, weights: &Weights) -> Result<(), CheckpointError> {
         let target = folder.path().join(under);
-        let lora = weights.layout().lora();
-        let [first, second] = lora.map_or(MODEL_FILES, |_| ADAPTER_FILES);
-        // Both files are written by the first, and sealed one by one.
-        folder.add(&below(under, first), |_| {
-            let written = match lora {
-                Some(_) => peft::save(&target, weights, &self.options.base_name),
-                None => weights.save(&self.shape, &target),
+        let adapts = weights.layout().lora().is_some();
+        let mut names = Vec::new();
+        // All files are written by the first, and sealed one by one.
+        folder.add(&below(under, if adapts { peft::CONFIG } else { MODEL }), |_| {
+            let written = if adapts {
+                peft::save(&target, weights, &self.options.base_name)
+                    .map(|()| vec![peft::CONFIG.to_owned(), peft::TENSORS.to_owned()])
+            } else {
+                weights.save_as(&self.shape, &target, weights.kind(), self.options.shard_bytes)
             };
-            written.map_err(|error| tensors_error(&target, &error))
+            names = written.map_err(|error| tensors_error(&target, &error))?;
+            Ok(())
         })?;
-        folder.add(&below(under, second), |_| Ok(()))
+        names
+            .iter()
+            .skip(1)
+            .try_for_each(|name| folder.add(&below(under, name), |_| Ok(())))
     }
 }
 

@@ -13,7 +13,7 @@ use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
 use super::log::{Admission, CommandLog, fingerprint, seq};
 use crate::checkpoint::Gate;
-use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
+use crate::model::{Decoder, ModelError, ModelShape, Parts, SHARD_BYTES, Weights, kind_of};
 use crate::optim::{self, AdamW};
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
@@ -38,6 +38,8 @@ pub struct TrainerOptions {
     pub dtype: Dtype,
     /// What an adapter's files say its base is: the folder it was loaded from.
     pub base_name: String,
+    /// Bytes of a checkpoint's file of weights at most; a larger model is written in shards.
+    pub shard_bytes: u64,
     /// Whether `LoadState` may take the newest undamaged checkpoint where the named one is damaged.
     pub fall_back: bool,
 }
@@ -53,6 +55,7 @@ impl Default for TrainerOptions {
             tokenizer_folder: None,
             dtype: Dtype::F32,
             base_name: String::new(),
+            shard_bytes: SHARD_BYTES,
             fall_back: false,
         }
     }

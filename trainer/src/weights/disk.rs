@@ -12,7 +12,7 @@ use configs::Dtype;
 use tch::Device;
 
 use super::{SinkError, WeightSink};
-use crate::model::{ModelError, ModelShape, Weights, peft};
+use crate::model::{ModelError, ModelShape, SHARD_BYTES, Weights, kind_of, peft};
 
 /// A version that lies on disk, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl DiskSink {
         if weights.layout().lora().is_some() {
             peft::save(&aside, &weights.copied_to(Device::Cpu, Dtype::F32)?, &self.base)?;
         } else {
-            weights.copied_to(Device::Cpu, self.dtype)?.save(&self.shape, &aside)?;
+            weights.save_as(&self.shape, &aside, kind_of(self.dtype), SHARD_BYTES)?;
         }
         fs::rename(&aside, folder).map_err(io("naming"))?;
         fs::File::open(&self.root)

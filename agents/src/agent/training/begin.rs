@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand};
-use configs::{Dtype, EngineKind, KlReference, OptimizerConfig, TrainConfig};
+use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::pulse::Pulse;
 use trainer::train::{EmaOptions, Trainer, TrainerOptions};
@@ -75,16 +75,17 @@ impl Training {
             dtype: prepared.settings.dtype,
             base_name: prepared.folder.display().to_string(),
             fall_back: true,
+            ..TrainerOptions::default()
         };
-        let weights = prepared.weights.copied_to(prepared.device, Dtype::F32)?;
-        let shape = prepared.shape.clone();
+        // The engines have copies of the first weights before the trainer moves them.
+        let (engine, sinks) = self.engines(&prepared).await?;
+        self.refused = self.refusals(&*engine);
+        self.engine = Some(engine.clone());
+        let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
         let mut trainer = match &prepared.base {
             Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
             None => Trainer::new(shape, weights, options)?,
         };
-        let (engine, sinks) = self.engines(&prepared).await?;
-        self.refused = self.refusals(&*engine);
-        self.engine = Some(engine.clone());
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Finish, Generation, TurnOutcome, VersionSpan};
+use broker::protocol::turn::{Finish, Generation, LogProbs, TurnOutcome, VersionSpan};
 use configs::RunConfig;
 use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
 use rollout::workflow::Workflow;
@@ -78,6 +78,7 @@ fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
         prompt_ids: vec![0],
         output_ids: vec![choice as u32],
         logprobs: vec![-(choices.len().max(1) as f32).ln()],
+        logprobs_of: LogProbs::Sampled,
         spans: vec![VersionSpan {
             version,
             start: 0,

@@ -6,11 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use broker::ids::WeightVersion;
-use broker::protocol::turn::Finish;
+use broker::protocol::turn::{Finish, LogProbs};
 use broker::protocol::validate::ROUNDING;
 use tokio::sync::{Notify, RwLock, Semaphore, SemaphorePermit, watch};
 
 use super::Pace;
+use super::probe::Meaning;
 use super::progress::{Next, Progress};
 use super::server::{Ask, End, Reply, Server};
 use super::trouble::{Trouble, clipped};
@@ -68,6 +69,8 @@ pub(super) struct Served {
     pub(super) adapter: Option<String>,
     /// Tokens of a prompt and its answer.
     pub(super) context: usize,
+    /// What its log-probs are of.
+    pub(super) meaning: Meaning,
 }
 
 /// How a server stands.
@@ -95,7 +98,7 @@ impl State {
 /// What a call came to.
 #[derive(Debug)]
 pub(super) enum Piece {
-    Made(Reply, WeightVersion),
+    Made(Reply, WeightVersion, LogProbs),
     /// There was no room for a call.
     Over(Finish, WeightVersion),
 }
@@ -229,7 +232,7 @@ impl Driver {
             Err(Trouble::Stranger(said)) => self.estranged(served.version, said),
             _ => {}
         }
-        called.map(|reply| Piece::Made(reply, served.version))
+        called.map(|reply| Piece::Made(reply, served.version, served.meaning.of(&job.sampling)))
     }
 
     pub(super) fn strangers(&self) -> MutexGuard<'_, (WeightVersion, u32)> {

@@ -246,8 +246,11 @@ impl Desk {
             }
             let trouble = match driver.piece(job, &progress).await {
                 Ok(Piece::Over(finish, version)) => return Ok(progress.made(version, finish)),
-                Ok(Piece::Made(reply, version)) => {
+                Ok(Piece::Made(reply, version, of)) => {
                     let moved = !reply.ids.is_empty();
+                    if moved {
+                        progress.log_probs_are(of);
+                    }
                     if let Some(finish) = progress.take(job, reply, version, &reading) {
                         return Ok(progress.made(version, finish));
                     }

@@ -114,10 +114,10 @@ impl Driver {
                 () = self.until_fallen(falls) => Err(Trouble::Gone(NOT_WELL.into())),
             };
             match checked {
-                Ok(context) => {
+                Ok((context, meaning)) => {
                     tries = 0;
                     let _ = looked.send((self.name(), Ok(())));
-                    let why = self.serve(context, falls, &mut wanted).await;
+                    let why = self.serve(context, meaning, falls, &mut wanted).await;
                     tracing::info!(why, "{} is looked at anew", self.name());
                 }
                 Err(trouble) => {
@@ -137,8 +137,8 @@ impl Driver {
         }
     }
 
-    /// Whether it is what this agent needs; answers with the context that calls may use.
-    async fn check(&self) -> Result<usize, Trouble> {
+    /// Whether it is what this agent needs; answers with the context that calls may use, and with what its log-probs are of.
+    async fn check(&self) -> Result<(usize, Meaning), Trouble> {
         let (server, settings) = (self.server.as_ref(), &self.settings);
         let about = server.about().await?;
         let told = about.context.unwrap_or(usize::MAX);
@@ -153,11 +153,11 @@ impl Driver {
         let meaning = probe(server, &settings.probes, &settings.stop_ids).await?;
         tracing::info!(model = about.model, context, ?meaning, "{}", self.name());
         may_train(meaning, settings.trained_temperature, server.fix_for_raw())?;
-        Ok(context)
+        Ok((context, meaning))
     }
 
     /// Takes weights as they are announced, until it must be looked at anew; says why. `falls` is how often it was not well before.
-    async fn serve(&self, context: usize, falls: u64, wanted: &mut Wanted) -> &'static str {
+    async fn serve(&self, context: usize, meaning: Meaning, falls: u64, wanted: &mut Wanted) -> &'static str {
         let (mut tries, mut refusals) = (0, 0);
         loop {
             if self.lost.notified().now_or_never().is_some() {
@@ -174,7 +174,7 @@ impl Driver {
                 continue;
             };
             let taken = tokio::select! {
-                taken = self.take(&source, context) => taken,
+                taken = self.take(&source, context, meaning) => taken,
                 () = self.until_fallen(falls) => return NOT_WELL,
             };
             self.change(|state| state.reading = None);
@@ -227,7 +227,7 @@ impl Driver {
         }
     }
 
-    async fn take(&self, source: &Source, context: usize) -> Result<(), Trouble> {
+    async fn take(&self, source: &Source, context: usize, meaning: Meaning) -> Result<(), Trouble> {
         self.change(|state| state.reading = Some(source.version));
         let served = |label, adapter| {
             Arc::new(Served {
@@ -235,6 +235,7 @@ impl Driver {
                 label,
                 adapter,
                 context,
+                meaning,
             })
         };
         let label = source.label.clone();

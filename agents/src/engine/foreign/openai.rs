@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use broker::ids::{RequestId, WeightVersion};
-use broker::protocol::turn::{Finish, Message, VersionSpan};
+use broker::protocol::turn::{Finish, LogProbs, Message, VersionSpan};
 use configs::EngineConfig;
 use rollout::text::ChatLog;
 use serde_json::{Value, json};
@@ -144,6 +144,7 @@ impl Desk {
         let output_ids = ChatLog::ids(&[message]);
         Made {
             logprobs: vec![0.0; output_ids.len()],
+            logprobs_of: LogProbs::Absent,
             top: Vec::new(),
             spans: vec![VersionSpan {
                 version: self.version,

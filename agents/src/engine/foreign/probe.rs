@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use broker::protocol::turn::Sampling;
+use broker::protocol::turn::{LogProbs, Sampling};
 
 use super::server::{Ask, Server};
 use super::trouble::Trouble;
@@ -20,6 +20,27 @@ pub(super) enum Meaning {
     Raw,
     /// Of the places that were looked at none tells the two apart: the likely tokens are all alike.
     Unknown,
+}
+
+impl Meaning {
+    /// Of what the log-probs are of an answer that was sampled so. What a server makes of truncation is not tried: by the servers'
+    /// documentation SGLang tells of the distribution before, vLLM of that before or behind, by how it was started.
+    pub(super) fn of(self, sampling: &Sampling) -> LogProbs {
+        let temperature = sampling.temperature;
+        if sampling.truncates() || temperature == 0.0 {
+            return match self {
+                Self::Raw => LogProbs::Raw,
+                Self::Tempered | Self::Unknown => LogProbs::Unknown,
+            };
+        }
+        match self {
+            // All the same.
+            _ if temperature == 1.0 => LogProbs::Sampled,
+            Self::Tempered => LogProbs::Sampled,
+            Self::Raw => LogProbs::Raw,
+            Self::Unknown => LogProbs::Unknown,
+        }
+    }
 }
 
 /// Tokens that are compared.
@@ -141,6 +162,44 @@ mod tests {
             if one[0].1 - one[4].1 > 1.0 {
                 prop_assert_eq!(judge(&coarse(&one), &coarse(&half)), Ok(Meaning::Tempered));
             }
+        }
+    }
+
+    #[test]
+    fn what_an_answers_log_probs_are_of_follows_from_the_meaning_and_its_sampling() {
+        let at = |meaning: Meaning, temperature, top_p| {
+            let stop_ids: Arc<[u32]> = [].into();
+            let sampling = ask(0, &[1], temperature, &stop_ids).sampling;
+            meaning.of(&Sampling {
+                top_p,
+                ..(*sampling).clone()
+            })
+        };
+        for (meaning, one, half, cut, greedy) in [
+            (
+                Meaning::Tempered,
+                LogProbs::Sampled,
+                LogProbs::Sampled,
+                LogProbs::Unknown,
+                LogProbs::Unknown,
+            ),
+            (
+                Meaning::Raw,
+                LogProbs::Sampled,
+                LogProbs::Raw,
+                LogProbs::Raw,
+                LogProbs::Raw,
+            ),
+            (
+                Meaning::Unknown,
+                LogProbs::Sampled,
+                LogProbs::Unknown,
+                LogProbs::Unknown,
+                LogProbs::Unknown,
+            ),
+        ] {
+            assert_eq!((at(meaning, 1.0, 1.0), at(meaning, 0.5, 1.0)), (one, half));
+            assert_eq!((at(meaning, 0.5, 0.9), at(meaning, 0.0, 1.0)), (cut, greedy));
         }
     }
 

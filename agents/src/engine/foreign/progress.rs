@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use broker::ids::{Digest, RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
-use broker::protocol::turn::{Finish, VersionSpan};
+use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 use trainer::engine::UnderWay;
 use uuid::Uuid;
 
@@ -41,6 +41,8 @@ pub(super) enum Next {
 pub(super) struct Progress {
     ids: Vec<u32>,
     logprobs: Vec<f32>,
+    /// What those of its pieces are of.
+    logprobs_of: Option<LogProbs>,
     /// Of each id, if they are asked for.
     likely: Vec<Vec<TopLogprob>>,
     spans: Vec<VersionSpan>,
@@ -108,6 +110,11 @@ impl Progress {
         })))
     }
 
+    /// What the log-probs of the piece that comes next are of: of several servers there may be several kinds.
+    pub(super) fn log_probs_are(&mut self, of: LogProbs) {
+        self.logprobs_of = Some(self.logprobs_of.map_or(of, |before| before.and(of)));
+    }
+
     /// Takes a piece that weights of `version` made; says why the answer has ended, if it has.
     pub(super) fn take(
         &mut self,
@@ -153,6 +160,7 @@ impl Progress {
             oldest_kv: self.spans.iter().map(|span| span.version).min().unwrap_or(version),
             output_ids: self.ids,
             logprobs: self.logprobs,
+            logprobs_of: self.logprobs_of.unwrap_or(LogProbs::Unknown),
             top: self.likely,
             spans: self.spans,
             reused: self.reused.unwrap_or(0),

@@ -136,6 +136,7 @@ fn answer(batch: u64, one: Finished) -> EngineAnswer {
     let made = |made: Made| EngineMade {
         output_ids: made.output_ids,
         logprobs: made.logprobs,
+        logprobs_of: made.logprobs_of,
         spans: made.spans,
         oldest_kv: made.oldest_kv,
         reused: made.reused as u64,
@@ -183,6 +184,7 @@ pub(crate) fn made(answer: EngineAnswer) -> Answer {
         Ok(()) => Ok(Made {
             output_ids: made.output_ids,
             logprobs: made.logprobs,
+            logprobs_of: made.logprobs_of,
             top: Vec::new(),
             spans: made.spans,
             oldest_kv: made.oldest_kv,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use broker::ids::{Attempt, Digest, GroupId, RunId, TurnKey, WeightVersion};
 use broker::protocol::bundle::BundleContent;
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Finish, Generation, VersionSpan};
+use broker::protocol::turn::{Finish, Generation, LogProbs, VersionSpan};
 use broker::{AgentName, RoleName};
 use bytes::Bytes;
 use configs::RunConfig;
@@ -93,6 +93,7 @@ fn generation(answer: u8) -> Generation {
         prompt_ids: vec![1],
         output_ids: vec![u32::from(answer)],
         logprobs: vec![-1.0],
+        logprobs_of: LogProbs::Sampled,
         spans: vec![VersionSpan {
             version,
             start: 0,

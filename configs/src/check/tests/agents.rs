@@ -17,6 +17,26 @@ fn agents_that_train_sample_the_whole_distribution() {
     );
     let frozen = format!("{in_b}\ntrain.enabled = false");
     expect(&[("[agents.b]", &frozen)], &[]);
+    let weighed = in_b.replace("temperature = 0", "temperature = 0.7") + "\ntrain.loss.ratio = \"decoupled\"";
+    expect(&[("[agents.b]", &weighed)], &[]);
+    let m2po = weighed.clone() + "\ntrain.loss.kind = \"m2po\"\ntrain.loss.mode = \"mask\"";
+    expect(
+        &[("[agents.b]", &m2po)],
+        &[
+            ("agents.b.sampling.top_p", "another train.loss.kind"),
+            ("agents.b.sampling.top_k", "another train.loss.kind"),
+            ("agents.b.sampling.min_p", "another train.loss.kind"),
+        ],
+    );
+    let foreign = weighed + "\nengine = { kind = \"vllm\", urls = [\"http://127.0.0.1:8000\"] }";
+    expect(
+        &[("[agents.b]", &foreign), ("mode = \"sync\"", "mode = \"async\"")],
+        &[
+            ("agents.b.sampling.top_p", "another's server"),
+            ("agents.b.sampling.top_k", "another's server"),
+            ("agents.b.sampling.min_p", "another's server"),
+        ],
+    );
     let impossible = frozen
         .replace("top_p = 0.9", "top_p = 0.0")
         .replace("min_p = 0.1", "min_p = 1.0");
@@ -158,6 +178,20 @@ fn training_must_make_sense() {
         ],
         &[("agents", "none trains"), ("run.lead", "does not train")],
     );
+}
+
+#[test]
+fn a_schedule_ends_below_where_it_begins() {
+    let written = |keys: &str, expected: &[(&str, &str)]| {
+        let optimizer = format!("optimizer = {{ lr = 3e-4, {keys} }}");
+        expect(&[("optimizer = { lr = 3e-4 }", &optimizer)], expected);
+    };
+    written("schedule = \"cosine\", min_lr = 3e-5", &[]);
+    written("schedule = \"linear\", min_lr = 3e-4", &[]);
+    let key = "defaults.agent.train.optimizer.min_lr";
+    written("schedule = \"cosine\", min_lr = 4e-4", &[(key, "more than lr")]);
+    written("schedule = \"cosine\", min_lr = -1.0", &[(key, "0 or more")]);
+    written("min_lr = 3e-5", &[(key, "schedule is \"constant\"")]);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use super::*;
 use crate::sample::tests::{generation, version};
 use broker::ids::{Attempt, Digest};
 use broker::protocol::bundle::{BundleContent, Sample, SampleStatus};
-use broker::protocol::turn::{Generation, VersionSpan};
+use broker::protocol::turn::{Generation, LogProbs, VersionSpan};
 use configs::{Advantage, Aggregation, RoleName, Stale, Truncated, ZeroAdvantage};
 
 /// A sample of one turn for each of `turns`; prompts are `[1, 2, 3, role, ...]`.
@@ -336,10 +336,13 @@ fn only_rows_of_the_very_weights_are_on_policy_and_only_in_the_first_step() {
     let mut stale_kv = turn("solver", &[5]);
     stale_kv.oldest_kv = version(1);
     let mixed = spanned(turn("solver", &[6, 7]), &[0, 1]);
+    let mut cut = turn("solver", &[8]);
+    cut.logprobs_of = LogProbs::Truncated;
     let samples = vec![
         sample(0, "solver", 1.0, &[turn("solver", &[4])]),
         sample(1, "solver", 0.0, &[stale_kv]),
         sample(2, "solver", 0.0, &[mixed]),
+        sample(3, "solver", 0.0, &[cut]),
     ];
     let mut config = config(2);
     config.minibatches = 2;
@@ -347,8 +350,8 @@ fn only_rows_of_the_very_weights_are_on_policy_and_only_in_the_first_step() {
     let batch = formed(&[bundle(0, samples.clone()), bundle(1, samples)], &context(&config));
     assert_eq!(batch.minibatches.len(), 4);
     let flags = |b: &TrainBatch| flatten(b).iter().map(|r| r.on_policy[4]).collect::<Vec<_>>();
-    assert_eq!(flags(&batch.minibatches[0]), [true, false, false]);
-    assert!(batch.minibatches[1..].iter().all(|m| flags(m) == [false; 3]));
+    assert_eq!(flags(&batch.minibatches[0]), [true, false, false, false]);
+    assert!(batch.minibatches[1..].iter().all(|m| flags(m) == [false; 4]));
     assert_eq!(batch.stats.on_policy_rows, 2);
 }
 

@@ -105,6 +105,49 @@ fn the_folder_is_a_hugging_face_model_with_its_tokenizer() {
 }
 
 #[test]
+fn a_model_in_shards_is_whole_in_its_manifest_and_loads_again() {
+    let root = tempfile::tempdir().unwrap();
+    let options = || TrainerOptions {
+        keep_reference: true,
+        shard_bytes: 3000,
+        ..TrainerOptions::default()
+    };
+    let mut first = trainer(1, options());
+    first.take_reference().unwrap();
+    train(&mut first, 0);
+    save(&mut first, 2, root.path(), "").unwrap();
+    let found = find(root.path(), false).unwrap();
+    let shards = |under: &str| -> Vec<String> {
+        let names = found.manifest.files.keys();
+        let begins = format!("{under}model-");
+        names.filter(|name| name.starts_with(&begins)).cloned().collect()
+    };
+    for under in ["", "reference/"] {
+        assert!(shards(under).len() > 1, "{:?}", found.manifest.files);
+        let index = format!("{under}model.safetensors.index.json");
+        assert!(found.manifest.files.contains_key(&index));
+        assert!(!found.manifest.files.contains_key(&format!("{under}model.safetensors")));
+    }
+    // How it is written changes nothing of what it is.
+    let mut second = trainer(
+        9,
+        TrainerOptions {
+            keep_reference: true,
+            ..TrainerOptions::default()
+        },
+    );
+    load(&mut second, 0, root.path()).unwrap();
+    assert_eq!(digest(&first), digest(&second));
+    let shard = found.folder.join(&shards("")[1]);
+    let mut bytes = fs::read(&shard).unwrap();
+    if let Some(last) = bytes.last_mut() {
+        *last ^= 1;
+    }
+    fs::write(&shard, bytes).unwrap();
+    assert!(find(root.path(), false).is_err(), "damage to a shard is found");
+}
+
+#[test]
 fn a_crash_at_any_write_leaves_the_earlier_checkpoint_or_the_new_one() {
     let stop_at = |act: usize| -> Gate {
         let mut left = act;

@@ -97,6 +97,7 @@ async fn the_front_answers_over_other_peoples_servers_until_they_are_gone() {
         let made = Made {
             output_ids: list(&choice["token_ids"]),
             logprobs: list(&choice["logprobs"]["token_logprobs"]),
+            logprobs_of: broker::protocol::turn::LogProbs::Sampled,
             top: Vec::new(),
             spans: vec![broker::protocol::turn::VersionSpan {
                 version: version(1),

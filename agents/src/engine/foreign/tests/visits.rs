@@ -33,6 +33,7 @@ async fn all(mut told: UnboundedReceiver<Told>) -> (Made, usize) {
     let mut made = Made {
         output_ids: Vec::new(),
         logprobs: Vec::new(),
+        logprobs_of: broker::protocol::turn::LogProbs::Sampled,
         top: Vec::new(),
         spans: Vec::new(),
         oldest_kv: WeightVersion::default(),

@@ -1,0 +1,37 @@
+//! Where a worker computes and in what: `[DEVICE [DTYPE]]` on its command line, `cpu` and `f32` if not given.
+
+use configs::{DeviceName, Dtype};
+use trainer::device::{self, Device};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) device: Device,
+    pub(crate) dtype: Dtype,
+}
+
+impl Place {
+    /// Reads the arguments and sets libtorch up.
+    pub(crate) fn new(arguments: &[String]) -> Result<Self> {
+        let device: DeviceName = arguments.first().map_or("cpu", String::as_str).parse()?;
+        let dtype = match arguments.get(1).map(String::as_str) {
+            None | Some("f32") => Dtype::F32,
+            Some("bf16") => Dtype::Bf16,
+            Some(other) => return Err(format!("{other:?} is no type of numbers: write f32 or bf16").into()),
+        };
+        let device = device::init(device.into())?;
+        Ok(Self { device, dtype })
+    }
+
+    /// Waits until the device has done what it was told.
+    pub(crate) fn wait(self) {
+        if let Device::Cuda(index) = self.device {
+            tch::Cuda::synchronize(index as i64);
+        }
+    }
+
+    pub(crate) fn is_gpu(self) -> bool {
+        self.device != Device::Cpu
+    }
+}
