@@ -4,7 +4,12 @@
 //! tuples, intervals and their unions, matrices, equations and inequalities are compared part by part. Units are not.
 
 mod answer;
+mod budget;
+#[cfg(test)]
+mod budget_tests;
 mod expr;
+mod gamma;
+mod interval;
 mod lexer;
 mod number;
 mod numerals;
@@ -15,6 +20,7 @@ mod unit;
 use serde_json::Value;
 
 use self::answer::Answer;
+use self::budget::Budget;
 use self::same::same;
 use super::{boxed, label_text};
 
@@ -70,21 +76,28 @@ fn last_number(text: &str) -> Option<&str> {
     let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
     let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
-    let start = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
+    let digit = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
+    // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
+    let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
+    let start = if point { start } else { digit };
     let negative = start > 0 && bytes[start - 1] == b'-';
     let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
     Some(&text[start - usize::from(negative && !operand)..end])
 }
 
-/// Equal as text, or in what it means.
+/// Equal as text, or in what it means as far as [`budget::MOST_STEPS`] show it.
 pub(super) fn equal(answer: &str, label: &str) -> bool {
+    equal_within(answer, label, &Budget::new())
+}
+
+fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
     if answer.trim() == label.trim() {
         return true;
     }
     let (a, b) = (Answer::parse(answer), Answer::parse(label));
     let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
     let in_words = |text: &str| Some(answer::plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
-    same(&a, &b) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+    same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }
 
 /// The number that a GSM8K text gives: after the last `####`, else the boxed or the last one.
