@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Writes cases.jsonl: the pairs of pairs.txt, in both orders, and what the reference graders say of each, by running them.
+"""Writes cases.jsonl: the pairs of pairs.txt, in both orders, and what the reference graders say of each, by running them; and
+texts.jsonl: whole answers, in which each finds what it compares.
 
     python3 -m venv venv
     venv/bin/pip install math-verify==0.9.0 latex2sympy2_extended==1.11.0 antlr4-python3-runtime==4.13.2 sympy==1.14.0 pylatexenc==2.11
-    venv/bin/python make.py > cases.jsonl
+    venv/bin/python make.py
 
-clones the graders' repositories into a folder of its own; `--rllm FOLDER` and `--verl FOLDER` name checkouts that are there already.
+fetches the graders' files with git into a folder of its own; `--rllm FOLDER` and `--verl FOLDER` name checkouts that are there already.
 Nothing of them is part of this project. The columns:
 
     math_verify       math_verify.verify(parse(label), parse(answer)), both in \\boxed{}
@@ -13,6 +14,8 @@ Nothing of them is part of this project. The columns:
     deepscaler_sympy  its grade_answer_sympy(answer, label); training pays where either of the two says yes
     dapo_minerva      DAPO's compute_score of "Answer: ANSWER", as it trains: texts after Minerva's normalisation
     dapo_strict_box   the same with strict_box_verify, of \\boxed{ANSWER}: the texts as they are
+
+Whole answers are given to all of them as they stand.
 """
 import argparse
 import importlib.util
@@ -28,9 +31,14 @@ RLLM = ("rllm", "https://github.com/agentica-project/rllm", "874daa4acb7f451dc2a
 VERL = ("verl", "https://github.com/volcengine/verl", "b178a3cd56f58b2d502255daba591e92833930a7", "verl/utils/reward_score/math_dapo.py")
 
 
-def checkout(repository, commit, folder):
-    """Fetches one commit of a repository, without its history."""
-    for command in (["init", "-q"], ["fetch", "-q", "--depth", "1", repository, commit], ["checkout", "-q", "FETCH_HEAD"]):
+def checkout(repository, commit, path, folder):
+    """Fetches one file of one commit of a repository: neither its history nor its other files."""
+    for command in (
+        ["init", "-q"],
+        ["remote", "add", "origin", repository],
+        ["fetch", "-q", "--depth", "1", "--filter", "blob:none", "origin", commit],
+        ["checkout", "-q", "FETCH_HEAD", "--", path],
+    ):
         subprocess.run(["git", "-C", folder, *command], check=True)
 
 
@@ -39,7 +47,7 @@ def load(grader, folder):
     name, repository, commit, path = grader
     if folder is None:
         folder = tempfile.mkdtemp(prefix=name)
-        checkout(repository, commit, folder)
+        checkout(repository, commit, path, folder)
     spec = importlib.util.spec_from_file_location("reference_" + name, pathlib.Path(folder) / path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -68,6 +76,68 @@ def safely(grade, *texts):
         return False
 
 
+# Labels and whole answers.
+TEXTS = [
+    ("7", "\\boxed{7}"),
+    ("7", "So we get $\\boxed{7}$."),
+    ("7", "First \\boxed{6}, no: \\boxed{7}"),
+    ("6", "First \\boxed{6}, no: \\boxed{7}"),
+    ("7", "\\boxed{7} and then \\boxed{8"),
+    ("7", "\\boxed{8"),
+    ("7", "It is \\fbox{7}."),
+    ("7", "\\boxed 7"),
+    ("7", "\\boxed {7}"),
+    ("7", "\\boxed{}"),
+    ("7", "\\boxed{\\boxed{7}}"),
+    ("\\frac{1}{2}", "\\boxed{\\frac{1}{2}}"),
+    ("\\frac{1}{2}", "$$\\boxed{\\dfrac{1}{2}}$$"),
+    ("\\frac{1}{2}", "The answer is $\\frac{1}{2}$."),
+    ("\\frac{1}{2}", "Answer: $\\frac{1}{2}$"),
+    ("\\frac{1}{2}", "Answer: 1/2"),
+    ("7", "The answer is 7."),
+    ("7", "The answer is 7"),
+    ("7", "The final answer is: 7"),
+    ("7", "**Answer:** 7"),
+    ("7", "Answer: **7**"),
+    ("7", "answer: 7"),
+    ("7", "Answer: 7\nI am sure."),
+    ("7", "Answer: 6\nAnswer: 7"),
+    ("7", "Answer: 7 apples"),
+    ("7", "Answer:7"),
+    ("7", "Answer: $7$"),
+    ("7", "Answer: \\boxed{7}"),
+    ("7", "Answer: x=7"),
+    ("7", "7"),
+    ("7", "It is 3 + 4 = 7"),
+    ("7", "It is 7, which is more than 6"),
+    ("6", "It is 7, which is more than 6"),
+    ("7", "There are 7 of them."),
+    ("-7", "There are -7 of them."),
+    ("7", "10-7"),
+    ("1234", "It costs $1,234."),
+    ("0.5", "It is .5"),
+    ("0.5", "It is 1/2"),
+    ("7", "$7$"),
+    ("7", "$x = 7$"),
+    ("7", "<answer>7</answer>"),
+    ("7", "<think>8</think><answer>7</answer>"),
+    ("7", "<think>\\boxed{8}</think> It is \\boxed{7}."),
+    ("8", "<think>\\boxed{8}</think> It is seven."),
+    ("7", "#### 7"),
+    ("7", "I do not know."),
+    ("7", ""),
+    ("x+1", "The answer is $1+x$."),
+    ("(1,2)", "The point is $(1,2)$."),
+    ("\\{1,2\\}", "The answer is $\\{2,1\\}$"),
+    ("B", "The answer is B."),
+    ("B", "\\boxed{B}"),
+    ("B", "\\boxed{\\text{(B)}}"),
+    ("\\boxed{7}", "\\boxed{7}"),
+    ("7", "\\boxed{7}" + " and so on" * 40),
+    ("7", "\\boxed{8} \\boxed{7} " + "x" * 120),
+]
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rllm", help="a checkout of %s at %s" % RLLM[1:3])
@@ -78,27 +148,33 @@ def main():
 
     deepscaler, dapo = load(RLLM, args.rllm), load(VERL, args.verl)
 
-    def by_math_verify(label, answer):
-        gold, found = (parse("\\boxed{%s}" % text, parsing_timeout=None) for text in (label, answer))
+    def by_math_verify(label, text):
+        gold, found = (parse(one, parsing_timeout=None) for one in (label, text))
         return verify(gold, found, timeout_seconds=None)
 
     def by_deepscaler(grade):
-        return lambda label, answer: grade(deepscaler.extract_answer("\\boxed{%s}" % answer), label)
+        return lambda label, text: deepscaler.extract_answer(text) is not None and grade(deepscaler.extract_answer(text), label)
 
+    boxed = "\\boxed{%s}".__mod__
+    # Each with what it is given of a label and of an answer in pairs.txt.
     graders = {
-        "math_verify": by_math_verify,
-        "deepscaler_mathd": by_deepscaler(deepscaler.grade_answer_mathd),
-        "deepscaler_sympy": by_deepscaler(deepscaler.grade_answer_sympy),
-        "dapo_minerva": lambda label, answer: dapo.compute_score("Answer: " + answer, label)["acc"],
-        "dapo_strict_box": lambda label, answer: dapo.compute_score("\\boxed{%s}" % answer, label, True)["acc"],
+        "math_verify": (by_math_verify, boxed, boxed),
+        "deepscaler_mathd": (by_deepscaler(deepscaler.grade_answer_mathd), str, boxed),
+        "deepscaler_sympy": (by_deepscaler(deepscaler.grade_answer_sympy), str, boxed),
+        "dapo_minerva": (lambda label, text: dapo.compute_score(text, label)["acc"], str, "Answer: {}".format),
+        "dapo_strict_box": (lambda label, text: dapo.compute_score(text, label, True)["acc"], str, boxed),
     }
-    text = (pathlib.Path(__file__).parent / "pairs.txt").read_text(encoding="utf-8")
-    total = 0
-    for group, label, answer in pairs(text):
-        said = {name: safely(grade, label, answer) for name, grade in graders.items()}
-        print(json.dumps({"group": group, "label": label, "answer": answer, **said}, ensure_ascii=False))
-        total += 1
-    print(total, "cases", file=sys.stderr)
+    here = pathlib.Path(__file__).parent
+    with open(here / "cases.jsonl", "w", encoding="utf-8") as out:
+        for group, label, answer in pairs((here / "pairs.txt").read_text(encoding="utf-8")):
+            said = {name: safely(grade, gold(label), found(answer)) for name, (grade, gold, found) in graders.items()}
+            print(json.dumps({"group": group, "label": label, "answer": answer, **said}, ensure_ascii=False), file=out)
+    with open(here / "texts.jsonl", "w", encoding="utf-8") as out:
+        for label, text in TEXTS:
+            # A label that is no formula in itself must be told to be one; the others have no such notion.
+            told = label if "\\boxed" in label else boxed(label)
+            said = {name: safely(grade, told if name == "math_verify" else label, text) for name, (grade, _, _) in graders.items()}
+            print(json.dumps({"group": "text", "label": label, "answer": text, **said}, ensure_ascii=False), file=out)
 
 
 if __name__ == "__main__":

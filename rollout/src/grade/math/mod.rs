@@ -8,6 +8,7 @@ mod budget;
 #[cfg(test)]
 mod budget_tests;
 mod expr;
+mod found;
 mod gamma;
 mod interval;
 mod lexer;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use self::answer::Answer;
 use self::budget::Budget;
+use self::found::{found, last_number};
 use self::same::same;
 use super::{boxed, label_text};
 
@@ -50,39 +52,6 @@ pub(super) fn same_number(a: &str, b: &str) -> bool {
 /// A label must be a text or a number with something in it.
 pub(super) fn is_label(label: &Value) -> bool {
     label_text(label).is_some_and(|text| !text.trim().is_empty() && text.len() <= LONGEST)
-}
-
-/// The last boxed answer; else what stands between `<answer>` and `</answer>`; else what follows the last "answer is" or "answer:" on its line; else the last number.
-fn found(text: &str) -> Option<&str> {
-    boxed::last(text)
-        .or_else(|| super::format::last_block(text, "answer"))
-        .or_else(|| announced(text))
-        .or_else(|| last_number(text))
-}
-
-fn announced(text: &str) -> Option<&str> {
-    let lower = text.to_ascii_lowercase();
-    let end = ["answer is", "answer:"]
-        .iter()
-        .filter_map(|w| lower.rfind(w).map(|at| at + w.len()))
-        .max()?;
-    let line = text[end..].trim_start_matches([':', ' ', '*']).lines().next()?;
-    let line = line.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
-    (!line.is_empty()).then_some(line)
-}
-
-fn last_number(text: &str) -> Option<&str> {
-    let bytes = text.as_bytes();
-    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
-    let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
-    let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
-    let digit = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
-    // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
-    let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
-    let start = if point { start } else { digit };
-    let negative = start > 0 && bytes[start - 1] == b'-';
-    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
-    Some(&text[start - usize::from(negative && !operand)..end])
 }
 
 /// Equal as text, or in what it means as far as [`budget::MOST_STEPS`] show it.
