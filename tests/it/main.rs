@@ -1,6 +1,7 @@
 //! What the project promises, seen from outside.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+mod answer_judge;
 mod architecture;
 mod arithmetic;
 mod averages;

@@ -82,6 +82,21 @@ mod tests {
             ("", None),
             ("\\boxed{42} (A)", None),
             ("answer: é", None),
+            ("The correct option is (H).", Some('H')),
+            ("My choice is option F", Some('F')),
+            ("**Answer: B**", Some('B')),
+            ("Answer: [C]", Some('C')),
+            ("the answer is A, not B", Some('A')),
+            ("the answer is A. No, the answer is B.", Some('B')),
+            ("\\boxed{A} or \\boxed{C}", Some('C')),
+            ("\\boxed{\\text{D}}", Some('D')),
+            ("\\boxed{B) a tree}", Some('B')),
+            ("<think>(A)</think><answer>(C)</answer>", Some('C')),
+            ("<answer>none of them</answer> (B)", None),
+            ("K", None),
+            ("(K)", None),
+            ("A's", None),
+            ("AB", None),
         ] {
             assert_eq!(answer(text), chosen, "{text}");
         }

@@ -93,6 +93,10 @@ mod tests {
             "<answer>5</answer>",
             "<think>hm</think><answer>5</answer>",
             " <think>\n</think>\n <answer> a\nb </answer>\n",
+            "<think></think><answer>5</answer>",
+            "<answer>a < b</answer>",
+            "<answer><b>5</b></answer>",
+            "<answer>\\boxed{5}</answer>",
         ] {
             assert!(is_well_formed(good), "{good}");
         }
@@ -109,6 +113,14 @@ mod tests {
             "<answer>5</answer><answer>6</answer>",
             "<answer>5</answer><think>a</think>",
             "<answer><answer>5</answer></answer>",
+            "<answer></answer>",
+            "</think><answer>5</answer>",
+            "<think>a</think>",
+            "<think>a</think><think>b</think><answer>5</answer>",
+            "<answer><think>a</think>5</answer>",
+            "<ANSWER>5</ANSWER>",
+            "<answer>5</answer",
+            "</answer>5<answer>",
         ] {
             assert!(!is_well_formed(bad), "{bad}");
         }

@@ -43,16 +43,18 @@ pub(super) fn answer(text: &str) -> Option<String> {
 /// The last run of digits, with commas between groups of three, its sign, and no fraction behind it.
 fn last_integer(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
-    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
-    let mut start = end;
-    while start > 0 && (bytes[start - 1].is_ascii_digit() || is_group_comma(bytes, start - 1)) {
-        start -= 1;
-    }
-    // The fraction of a decimal number is no whole number: 3.0 is 3, and 3.5 is none.
-    if start >= 2 && bytes[start - 1] == b'.' && bytes[start - 2].is_ascii_digit() {
-        let fraction_is_zero = bytes[start..end].iter().all(|b| *b == b'0');
-        return fraction_is_zero.then(|| last_integer(&text[..start - 1])).flatten();
-    }
+    let mut end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
+    let start = loop {
+        let start = run_of_digits(&bytes[..end]);
+        // The fraction of a decimal number is no whole number: 3.0 is 3, and 3.5 is none.
+        if start < 2 || bytes[start - 1] != b'.' || !bytes[start - 2].is_ascii_digit() {
+            break start;
+        }
+        if bytes[start..end].iter().any(|b| *b != b'0') {
+            return None;
+        }
+        end = start - 1;
+    };
     // A minus between two numbers is an operator.
     let signed = start >= 1 && bytes[start - 1] == b'-';
     let operand = bytes[..start.saturating_sub(1)]
@@ -61,6 +63,15 @@ fn last_integer(text: &str) -> Option<String> {
         .find(|b| !b.is_ascii_whitespace());
     let negative = signed && !operand.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b')');
     Some(canonical(negative, &text[start..end].replace(',', "")))
+}
+
+/// Where the run of digits and group commas begins that these bytes end with.
+fn run_of_digits(bytes: &[u8]) -> usize {
+    let mut start = bytes.len();
+    while start > 0 && (bytes[start - 1].is_ascii_digit() || is_group_comma(bytes, start - 1)) {
+        start -= 1;
+    }
+    start
 }
 
 /// A comma with a digit before it and exactly three after it.

@@ -98,6 +98,20 @@ fn math_compares_normal_forms_and_values() {
         ("it is -3", "-3"),
         ("10-3", "3"),
         ("1{,}000 or \\boxed{10^3}", "1000"),
+        // Forms of labels of MATH.
+        ("\\boxed{11111111100}", "11,\\! 111,\\! 111,\\! 100"),
+        ("\\boxed{-2, 1-\\sqrt5, 1+\\sqrt5}", "\\{1\\pm\\sqrt{5},-2\\}"),
+        ("\\boxed{15 cm^2}", "15\\mbox{ cm}^2"),
+        ("\\boxed{x<2 or x>3}", "(-\\infty, 2) \\cup (3, \\infty)"),
+        ("\\boxed{(-\\infty,\\infty)}", "\\mathbb{R}"),
+        ("\\boxed{3, 5 and 7}", "3,5,7"),
+        ("\\boxed{\\textbf{5}}", "5"),
+        ("\\boxed{12\\,345}", "12345"),
+        ("\\boxed{S_n = n(n+1)/2}", "\\frac{n(n+1)}{2}"),
+        ("\\boxed{\\tan^{-1} 1}", "\\frac{\\pi}{4}"),
+        ("\\boxed{\\binom{n}{2}}", "\\frac{n(n-1)}{2}"),
+        ("\\boxed{2^a 3^b}", "2^a\\cdot 3^b"),
+        ("\\boxed{{1 \\over 2}}", "0.5"),
         ("\\boxed{5}", "\\boxed{5}"),
     ];
     for (text, label) in right {
@@ -117,6 +131,13 @@ fn math_compares_normal_forms_and_values() {
         ("no answer", "1"),
         ("", ""),
         ("\\boxed{2^{2^{2^{99}}}}", "1"),
+        ("\\boxed{\\{(1,2)\\}}", "\\{(2,1)\\}"),
+        ("\\boxed{1 \\pm \\sqrt5}", "1+\\sqrt5"),
+        ("\\boxed{n!}", "(n+1)!"),
+        ("\\boxed{\\sin^{-1} x}", "\\frac{1}{\\sin x}"),
+        ("\\boxed{x<2 or x>3}", "(-\\infty, 2] \\cup (3, \\infty)"),
+        ("\\boxed{1\\,0000}", "10000"),
+        ("\\boxed{15 cm^2}", "16\\mbox{ cm}^2"),
     ];
     for (text, label) in wrong {
         assert_eq!(Grader::Math.grade(text, &json!(label)), 0.0, "{text} is not {label}");
@@ -135,6 +156,52 @@ fn deep_and_long_answers_are_refused_and_not_followed() {
     assert_eq!(Grader::Math.grade(&long, &json!(1)), 1.0);
 }
 
+/// Texts that a search going back and forth, or a call for each sign, would not survive.
+#[test]
+fn hostile_texts_end() {
+    for piece in [
+        "\\boxed{",
+        "{",
+        "}",
+        "{}",
+        "\\boxed{}",
+        "0.",
+        ".0",
+        "1,234,",
+        "7",
+        "-",
+        "$",
+        "\\frac",
+        "^{",
+        "√",
+        "\\{",
+        "####",
+        "answer is ",
+        "answer:",
+        "<answer>",
+        "</answer>",
+        "<answer></answer>",
+        "<think>",
+        "<think>x</think>",
+        "(A)",
+        "é",
+        "中国",
+        " ",
+        "\n",
+        "\\",
+    ] {
+        let text = piece.repeat(LONGEST / piece.len());
+        for grader in KINDS.map(|kind| Grader::new(kind).unwrap()) {
+            let reward = grader.grade(&text, &json!("1"));
+            assert!((0.0..=1.0).contains(&reward), "{grader:?}: {piece}");
+            let _ = grader.same(&text, &text[..0]);
+        }
+    }
+    let zeros = format!("7{}", ".0".repeat(30_000));
+    assert_eq!(Grader::Integer.grade(&zeros, &json!(7)), 1.0);
+    assert_eq!(Grader::Integer.grade(&format!("{zeros}.1"), &json!(7)), 0.0);
+}
+
 #[test]
 fn gsm8k_compares_numbers() {
     for (text, label, reward) in [
@@ -147,6 +214,20 @@ fn gsm8k_compares_numbers() {
         ("#### ", json!(72), 0.0),
         ("72 #### 71", json!(72), 0.0),
         ("", json!(72), 0.0),
+        ("#### 72\n#### 73", json!("#### 73"), 1.0),
+        ("#### 72 apples", json!("#### 72"), 1.0),
+        ("#### -5", json!("#### -5"), 1.0),
+        ("10-5 = 5\n#### 5", json!(-5), 0.0),
+        ("#### 0.50", json!("#### .5"), 1.0),
+        ("####72", json!(72), 1.0),
+        ("#### 72.", json!(72), 1.0),
+        ("####\n72", json!(72), 1.0),
+        ("The answer is $1,234,567.00", json!("#### 1,234,567"), 1.0),
+        ("it takes 3/4 of an hour", json!("0.75"), 1.0),
+        ("#### seventy-two", json!(72), 0.0),
+        ("\\boxed{x} and 72", json!(72), 0.0),
+        ("-72", json!(72), 0.0),
+        ("3 and 72", json!("72.0"), 1.0),
     ] {
         assert_eq!(Grader::Gsm8k.grade(text, &label), reward, "{text} against {label}");
     }

@@ -99,7 +99,7 @@ fn read(tokens: &[Token], depth: usize) -> Option<Answer> {
     let tokens = merged.as_deref().unwrap_or(tokens);
     let pieces = split(tokens, is_separator)?;
     if pieces.len() > 1 {
-        return list(&pieces, depth).map(Answer::Set);
+        return elements(&pieces, depth).map(Answer::Set);
     }
     let cleaned = super::unit::stripped(tokens);
     let tokens = trimmed(&cleaned);
@@ -113,7 +113,7 @@ fn read(tokens: &[Token], depth: usize) -> Option<Answer> {
     if tokens.iter().any(|t| op(t).is_some()) {
         return relation(tokens, depth);
     }
-    if tokens.iter().any(|t| is_command(t, "pm") || is_command(t, "mp")) {
+    if has_both_signs(tokens) {
         return Some(Answer::Set(vec![
             read(&signed(tokens, '+'), depth + 1)?,
             read(&signed(tokens, '-'), depth + 1)?,
@@ -124,6 +124,24 @@ fn read(tokens: &[Token], depth: usize) -> Option<Answer> {
 
 fn list(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     pieces.iter().map(|piece| read(piece, depth + 1)).collect()
+}
+
+/// The elements of a set: one with both signs is two.
+fn elements(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
+    let mut all = Vec::with_capacity(pieces.len());
+    for piece in pieces {
+        match read(piece, depth + 1)? {
+            Answer::Set(both) if has_both_signs(piece) => all.extend(both),
+            one => all.push(one),
+        }
+    }
+    Some(all)
+}
+
+/// Whether `\pm` or `\mp` is there, and no set that it may be an element's of.
+fn has_both_signs(tokens: &[Token]) -> bool {
+    let sign = tokens.iter().any(|t| is_command(t, "pm") || is_command(t, "mp"));
+    sign && !tokens.contains(&Token::Set('{'))
 }
 
 fn value(tokens: &[Token]) -> Option<Answer> {
@@ -145,9 +163,14 @@ fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
     match tokens {
         [one] if is_command(one, "emptyset") => Some(Answer::Set(Vec::new())),
         [Token::Set('{'), Token::Set('}')] => Some(Answer::Set(Vec::new())),
+        [one] if is_command(one, "reals") => {
+            let bounds = [Expr::Negative(Box::new(Expr::Infinity)), Expr::Infinity];
+            let bounds = bounds.map(|bound| Answer::Value(bound, false));
+            Some(Answer::Tuple('(', ')', bounds.to_vec()))
+        }
         [Token::Set('{'), inside @ .., Token::Set('}')] => {
             let pieces = split(inside, is_separator)?;
-            list(&pieces, depth).map(Answer::Set)
+            elements(&pieces, depth).map(Answer::Set)
         }
         [
             Token::Symbol(open @ ('(' | '[')),
@@ -159,7 +182,8 @@ fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
             if pieces.len() > 1 {
                 list(&pieces, depth).map(tuple)
             } else {
-                None
+                // The brackets of a matrix say nothing.
+                collection(inside, depth).filter(|one| matches!(one, Answer::Matrix(_)))
             }
         }
         [begin, inside @ .., end] if is_command(begin, "begin matrix") && is_command(end, "end matrix") => {
@@ -236,12 +260,29 @@ fn is_name(tokens: &[Token]) -> bool {
         Token::Set(_) => false,
     };
     let letter = tokens.first().is_some_and(|t| !matches!(t, Token::Number(..)));
-    let letters = tokens
+    let bracketed = tokens
         .iter()
-        .filter(|t| matches!(t, Token::Letter(_) | Token::Command(_)))
-        .count();
-    let bracketed = tokens.contains(&Token::Symbol('('));
-    letter && tokens.len() <= 9 && tokens.iter().all(part) && (letters <= 1 || bracketed)
+        .any(|t| *t == Token::Symbol('(') || is_command(t, "angle"));
+    letter && tokens.len() <= 9 && tokens.iter().all(part) && (letters(tokens) <= 1 || bracketed)
+}
+
+/// Letters and commands that stand in no subscript.
+fn letters(tokens: &[Token]) -> usize {
+    let (mut count, mut at) = (0, 0);
+    while at < tokens.len() {
+        at += match &tokens[at..] {
+            [Token::Symbol('_'), Token::Symbol('{'), rest @ ..] => {
+                2 + rest.iter().position(|t| *t == Token::Symbol('}')).unwrap_or(rest.len())
+            }
+            [Token::Symbol('_'), _, ..] => 2,
+            [Token::Letter(_) | Token::Command(_), ..] => {
+                count += 1;
+                1
+            }
+            _ => 1,
+        };
+    }
+    count
 }
 
 fn is_command(token: &Token, wanted: &str) -> bool {
@@ -260,7 +301,7 @@ fn is_separator(token: &Token) -> bool {
 fn trimmed(mut tokens: &[Token]) -> &[Token] {
     let stop = |token: &Token| matches!(token, Token::Symbol('.' | ',' | ';' | ':'));
     while let [before @ .., last] = tokens
-        && stop(last)
+        && (stop(last) || is_command(last, "\\"))
     {
         tokens = before;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::gamma;
 use super::number::{Complex, Number};
 
 /// A formula.
@@ -54,6 +55,25 @@ impl Expr {
         }
     }
 
+    /// How many parts it has: what one evaluation of it costs, in steps.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Number(..) | Self::Infinity | Self::Variable(_) => 1,
+            Self::Negative(a)
+            | Self::Root(a, _)
+            | Self::Function(_, a)
+            | Self::Absolute(a)
+            | Self::Factorial(a)
+            | Self::Degrees(a) => 1 + a.size(),
+            Self::Sum(a, b)
+            | Self::Product(a, b)
+            | Self::Quotient(a, b)
+            | Self::Power(a, b)
+            | Self::Log(a, b)
+            | Self::Binomial(a, b) => 1 + a.size() + b.size(),
+        }
+    }
+
     /// Its value where `at` gives the variables' values; `None` where it has none.
     pub(super) fn value(&self, at: &dyn Fn(&str) -> f64) -> Option<Number> {
         match self {
@@ -76,11 +96,11 @@ impl Expr {
             Self::Absolute(a) => a.value(at)?.absolute(),
             Self::Factorial(a) => {
                 let n = a.value(at)?;
-                n.factorial().or_else(|| opaque(n, Number::exact(1, 1)?))
+                n.factorial().or_else(|| gamma::factorial(n))
             }
             Self::Binomial(a, b) => {
                 let (n, k) = (a.value(at)?, b.value(at)?);
-                n.binomial(k).or_else(|| opaque(n, k))
+                n.binomial(k).or_else(|| gamma::binomial(n, k))
             }
             Self::Degrees(a) => a.value(at),
         }
@@ -94,14 +114,4 @@ impl Expr {
             _ => 0,
         }
     }
-}
-
-/// Between whole numbers, a factorial is any function: the same argument gives the same value, and no two formulas meet by
-/// chance.
-fn opaque(n: Number, k: Number) -> Option<Number> {
-    let whole = n.as_whole().is_some();
-    if whole {
-        return None;
-    }
-    Number::real((1.7 * n.as_real()? + 0.3).sin() * (0.9 * k.as_real()?).cos() + 2.1)
 }

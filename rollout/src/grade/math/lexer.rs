@@ -16,7 +16,7 @@ pub(super) enum Token {
 }
 
 /// Commands that say how to set a formula and not what it is.
-const LOOKS: [&str; 29] = [
+const LOOKS: [&str; 34] = [
     "left",
     "right",
     "big",
@@ -44,8 +44,13 @@ const LOOKS: [&str; 29] = [
     "approx",
     "hline",
     "thinspace",
-    "limits",
     "middle",
+    "sim",
+    "therefore",
+    "underline",
+    "hfill",
+    "newline",
+    "bf",
 ];
 const WORDS: [&str; 8] = [
     "text",
@@ -59,10 +64,14 @@ const WORDS: [&str; 8] = [
 ];
 
 /// Names of one meaning, brought to one.
-const ALIASES: [(&str, &str); 24] = [
+const ALIASES: [(&str, &str); 28] = [
     ("dfrac", "frac"),
     ("tfrac", "frac"),
     ("cfrac", "frac"),
+    ("nicefrac", "frac"),
+    ("sfrac", "frac"),
+    ("dots", "ldots"),
+    ("cdots", "ldots"),
     ("dbinom", "binom"),
     ("tbinom", "binom"),
     ("cdot", "*"),
@@ -92,7 +101,7 @@ pub(super) const PLAIN: [&str; 17] = [
     "exp", "ln", "pi",
 ];
 
-/// The tokens of a text; `None` if it is not even that (a backslash at its end).
+/// The tokens of a text; `None` if it is not even that (`\begin` of nothing). A backslash at its end is dropped.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let text = text.replace("{,}", ",");
     let mut lexer = Lexer {
@@ -148,6 +157,9 @@ impl<'a> Lexer<'a> {
     fn number(&mut self) {
         let whole = self.take(|c| c.is_ascii_digit());
         let mut digits = whole.to_owned();
+        while let Some(group) = self.thin_group(whole) {
+            digits.push_str(group);
+        }
         let after = self.rest.strip_prefix('.');
         if let Some(after) = after.filter(|after| after.starts_with(|c: char| c.is_ascii_digit()) || !whole.is_empty())
         {
@@ -159,8 +171,30 @@ impl<'a> Lexer<'a> {
         self.push(Token::Number(digits, spaced));
     }
 
-    /// Letters without a backslash: a known name, or a variable each.
+    /// The next three digits of `1\,000`, where up to three stood first.
+    fn thin_group(&mut self, first: &str) -> Option<&'a str> {
+        let after = self
+            .rest
+            .strip_prefix("\\,")
+            .or_else(|| self.rest.strip_prefix("\\;"))?;
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        if digits != 3 || !(1..=3).contains(&first.len()) {
+            return None;
+        }
+        self.rest = &after[3..];
+        Some(&after[..3])
+    }
+
+    /// Letters without a backslash: `and` or `or` between white space, a known name, or a variable each.
     fn word(&mut self) {
+        let between = |word: &&str| {
+            let after = self.rest.strip_prefix(*word);
+            self.spaced && after.is_some_and(|after| after.starts_with(char::is_whitespace))
+        };
+        if let Some(word) = ["and", "or"].into_iter().find(between) {
+            self.rest = &self.rest[word.len()..];
+            return self.push(Token::Text(word.to_owned()));
+        }
         if let Some(name) = PLAIN.iter().find(|name| self.rest.starts_with(**name)) {
             self.rest = &self.rest[name.len()..];
             return self.push(Token::Command((*name).to_owned()));
@@ -173,7 +207,16 @@ impl<'a> Lexer<'a> {
 
     fn sign(&mut self, c: char) {
         let token = match c {
-            '$' => return,
+            '$' | '€' | '£' | '¥' => return,
+            '²' | '³' => {
+                self.push(Token::Symbol('^'));
+                let digit = if c == '²' { "2" } else { "3" };
+                Token::Number(digit.to_owned(), false)
+            }
+            '*' if self.rest.starts_with('*') => {
+                self.rest = &self.rest[1..];
+                Token::Symbol('^')
+            }
             '−' | '–' => Token::Symbol('-'),
             '×' | '·' | '⋅' => Token::Symbol('*'),
             '÷' => Token::Symbol('/'),
@@ -201,16 +244,28 @@ impl<'a> Lexer<'a> {
         self.rest = &self.rest[1..];
         let name = self.take(|c| c.is_ascii_alphabetic());
         if name.is_empty() {
-            let c = self.rest.chars().next()?;
+            let Some(c) = self.rest.chars().next() else {
+                return Some(());
+            };
             self.rest = &self.rest[c.len_utf8()..];
             match c {
-                ',' | ';' | ':' | '!' | ' ' | '$' | '(' | ')' | '[' | ']' => {}
+                // It draws together what stands beside it: 11,\! 111.
+                '!' => {
+                    self.take(char::is_whitespace);
+                    self.spaced = false;
+                }
+                ',' | ';' | ':' | ' ' | '$' | '(' | ')' | '[' | ']' => {}
                 '{' | '}' => self.push(Token::Set(c)),
                 '%' => self.push(Token::Symbol('%')),
                 // A new row of a matrix.
                 '\\' => self.push(Token::Command("\\".into())),
                 c => self.push(Token::Symbol(c)),
             }
+            return Some(());
+        }
+        if name == "mathbb" && self.rest.starts_with("{R}") {
+            self.rest = &self.rest["{R}".len()..];
+            self.push(Token::Command("reals".into()));
             return Some(());
         }
         if LOOKS.contains(&name) {
@@ -230,6 +285,10 @@ impl<'a> Lexer<'a> {
         }
         if name == "begin" || name == "end" {
             let environment = self.group()?;
+            if name == "begin" && environment == "array" {
+                // How its columns are set.
+                self.group();
+            }
             let kind = if environment.ends_with("matrix") || environment == "array" {
                 "matrix"
             } else {
@@ -276,7 +335,14 @@ mod tests {
         same("1{,}000", "1,000");
         same("x\\,\\le\\;y", "x<=y");
         same("90\\degree", "90^\\circ");
-        assert_eq!(tokens("\\"), None);
+        same("5\\", "5");
+        same("11,\\! 111", "11,111");
+        same("12\\,345", "12345");
+        same("x**2", "x^2");
+        same("\\begin{array}{cc}1&2\\end{array}", "\\begin{pmatrix}1&2\\end{pmatrix}");
+        assert_eq!(tokens("1 or 2").unwrap()[1], Token::Text("or".into()));
+        assert_eq!(tokens("1or 2").unwrap()[1], Token::Letter('o'));
+        assert_eq!(tokens("\\begin"), None);
         assert_eq!(
             tokens("2 1/3").unwrap()[1],
             Token::Number("1".into(), true),

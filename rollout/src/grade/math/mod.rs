@@ -4,7 +4,13 @@
 //! tuples, intervals and their unions, matrices, equations and inequalities are compared part by part. Units are not.
 
 mod answer;
+mod budget;
+#[cfg(test)]
+mod budget_tests;
 mod expr;
+mod found;
+mod gamma;
+mod interval;
 mod lexer;
 mod number;
 mod numerals;
@@ -15,6 +21,8 @@ mod unit;
 use serde_json::Value;
 
 use self::answer::Answer;
+use self::budget::Budget;
+use self::found::{found, last_number};
 use self::same::same;
 use super::{boxed, label_text};
 
@@ -46,45 +54,19 @@ pub(super) fn is_label(label: &Value) -> bool {
     label_text(label).is_some_and(|text| !text.trim().is_empty() && text.len() <= LONGEST)
 }
 
-/// The last boxed answer; else what stands between `<answer>` and `</answer>`; else what follows the last "answer is" or "answer:" on its line; else the last number.
-fn found(text: &str) -> Option<&str> {
-    boxed::last(text)
-        .or_else(|| super::format::last_block(text, "answer"))
-        .or_else(|| announced(text))
-        .or_else(|| last_number(text))
-}
-
-fn announced(text: &str) -> Option<&str> {
-    let lower = text.to_ascii_lowercase();
-    let end = ["answer is", "answer:"]
-        .iter()
-        .filter_map(|w| lower.rfind(w).map(|at| at + w.len()))
-        .max()?;
-    let line = text[end..].trim_start_matches([':', ' ', '*']).lines().next()?;
-    let line = line.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
-    (!line.is_empty()).then_some(line)
-}
-
-fn last_number(text: &str) -> Option<&str> {
-    let bytes = text.as_bytes();
-    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
-    let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
-    let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
-    let start = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
-    let negative = start > 0 && bytes[start - 1] == b'-';
-    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
-    Some(&text[start - usize::from(negative && !operand)..end])
-}
-
-/// Equal as text, or in what it means.
+/// Equal as text, or in what it means as far as [`budget::MOST_STEPS`] show it.
 pub(super) fn equal(answer: &str, label: &str) -> bool {
+    equal_within(answer, label, &Budget::new())
+}
+
+fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
     if answer.trim() == label.trim() {
         return true;
     }
     let (a, b) = (Answer::parse(answer), Answer::parse(label));
     let words = matches!(a, Answer::Words(_)) || matches!(b, Answer::Words(_));
     let in_words = |text: &str| Some(answer::plain_words(text)).filter(|text| text.contains(char::is_alphabetic));
-    same(&a, &b) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
+    same(&a, &b, budget) || (words && in_words(answer).is_some_and(|text| Some(text) == in_words(label)))
 }
 
 /// The number that a GSM8K text gives: after the last `####`, else the boxed or the last one.

@@ -78,6 +78,9 @@ impl Mul for Complex {
     }
 }
 
+/// Highest degree of a root.
+pub(super) const MOST_DEGREE: u32 = 64;
+
 /// A number, exact where that is possible.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Number {
@@ -180,7 +183,7 @@ impl Number {
         });
         let root = || {
             let (n, d) = exponent.exact?;
-            let root = self.root(u32::try_from(d).ok().filter(|d| (2..=9).contains(d))?)?;
+            let root = self.root(u32::try_from(d).ok().filter(|d| (2..=MOST_DEGREE).contains(d))?)?;
             root.exact.and_then(|_| root.power(Self::exact(n, 1)?))
         };
         exact

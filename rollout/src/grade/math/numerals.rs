@@ -68,7 +68,7 @@ impl Parser<'_> {
         Some(Expr::Number(mantissa.multiply(power)?, 0))
     }
 
-    /// `0.\overline{3}`
+    /// `0.\overline{3}`, `0.\dot{3}`
     fn repeating(&mut self, digits: &str) -> Option<Expr> {
         let [
             Token::Command(name),
@@ -81,7 +81,8 @@ impl Parser<'_> {
             return None;
         };
         let (_, fraction) = digits.split_once('.')?;
-        if name != "overline" || period.contains('.') || fraction.len() + period.len() > 30 {
+        let period_follows = name == "overline" || (name == "dot" && period.len() == 1);
+        if !period_follows || period.contains('.') || fraction.len() + period.len() > 30 {
             return None;
         }
         let all: i128 = format!("{}{period}", digits.replace('.', "")).parse().ok()?;

@@ -2,24 +2,30 @@
 
 use super::expr::Expr;
 use super::lexer::Token;
-use super::number::Number;
+use super::number::{MOST_DEGREE, Number};
 
-/// Deepest nesting that is read.
-const DEEPEST: usize = 32;
+/// Deepest nesting that is read, of brackets and commands together.
+const DEEPEST: usize = 64;
+/// Longest formula that is read, in tokens: a tree is as deep as its chains of signs are long, and is followed by recursion.
+pub(super) const MOST_TOKENS: usize = 256;
 
 /// Functions of one argument.
-const FUNCTIONS: [&str; 15] = [
+const FUNCTIONS: [&str; 16] = [
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ln", "exp", "log",
+    "lg",
 ];
 
 /// Commands that a formula cannot contain: they stand between formulas.
-const BETWEEN: [&str; 12] = [
-    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\",
+const BETWEEN: [&str; 14] = [
+    "<=", ">=", "<", ">", "ne", "in", "cup", "cap", "pm", "mp", "emptyset", "\\", "over", "choose",
 ];
 
 impl Expr {
-    /// Reads all tokens as one formula.
+    /// Reads all tokens as one formula; `None` if they are none, too many or nested too deep.
     pub(super) fn parse(tokens: &[Token]) -> Option<Self> {
+        if tokens.len() > MOST_TOKENS {
+            return None;
+        }
         let mut parser = Parser {
             rest: tokens,
             depth: 0,
@@ -79,6 +85,10 @@ impl<'a> Parser<'a> {
                     Expr::Sum(boxed(expr), boxed(parser.product()?))
                 } else if parser.eat('-') {
                     Expr::Sum(boxed(expr), boxed(Expr::Negative(boxed(parser.product()?))))
+                } else if parser.eat_command("over") {
+                    Expr::Quotient(boxed(expr), boxed(parser.sum()?))
+                } else if parser.eat_command("choose") {
+                    Expr::Binomial(boxed(expr), boxed(parser.sum()?))
                 } else {
                     return Some(expr);
                 };
@@ -125,6 +135,8 @@ impl<'a> Parser<'a> {
             }
             Some(Token::Symbol('|')) => self.bars == 0,
             Some(Token::Symbol(c)) => ['(', '{'].contains(c),
+            // 2^x 3^x
+            Some(Token::Number(..)) => self.rest.get(1) == Some(&Token::Symbol('^')),
             _ => false,
         }
     }
@@ -204,7 +216,7 @@ impl<'a> Parser<'a> {
                 let inside = inside?;
                 self.eat('|').then(|| Expr::Absolute(boxed(inside)))
             }
-            Token::Command(name) => self.command(name),
+            Token::Command(name) => self.deeper(|parser| parser.command(name)),
             _ => None,
         }
     }
@@ -272,7 +284,7 @@ impl<'a> Parser<'a> {
         let Some(Token::Number(digits, _)) = self.next() else {
             return None;
         };
-        let degree = digits.parse().ok().filter(|degree| (2..=9).contains(degree));
+        let degree = digits.parse().ok().filter(|degree| (2..=MOST_DEGREE).contains(degree));
         self.eat(']').then_some(degree).flatten()
     }
 
@@ -294,7 +306,14 @@ impl<'a> Parser<'a> {
             }
             other => other,
         };
+        if let ("sin" | "cos" | "tan", Some(Expr::Negative(one))) = (name, &power)
+            && matches!(&**one, Expr::Number(one, _) if one.as_whole() == Some(1))
+        {
+            // \tan^{-1} is the inverse function.
+            return Some(Expr::Function(format!("arc{name}"), boxed(argument)));
+        }
         let value = match (name, base) {
+            ("lg", _) => Expr::Log(boxed(Expr::Number(Number::exact(10, 1)?, 0)), boxed(argument)),
             ("log", Some(base)) => Expr::Log(boxed(base), boxed(argument)),
             // As mathematicians write: log without a base is the natural one.
             ("log", None) => Expr::Function("ln".into(), boxed(argument)),

@@ -6,7 +6,9 @@
 use std::collections::BTreeSet;
 
 use super::answer::{Answer, Op, Relation};
+use super::budget::Budget;
 use super::expr::Expr;
+use super::interval::{cover_the_same, interval};
 use super::number::Number;
 use crate::shuffle::SplitMix;
 
@@ -19,38 +21,41 @@ const LARGEST: usize = 64;
 const ROUNDED: usize = 6;
 const DEEPEST: usize = 8;
 
-/// Whether two answers are the same.
-pub(super) fn same(a: &Answer, b: &Answer) -> bool {
-    deep(a, b, 0)
+/// Whether two answers are the same; not the same where the budget does not suffice to see it.
+pub(super) fn same(a: &Answer, b: &Answer, budget: &Budget) -> bool {
+    deep(a, b, 0, budget)
 }
 
-fn deep(a: &Answer, b: &Answer, depth: usize) -> bool {
+fn deep(a: &Answer, b: &Answer, depth: usize, budget: &Budget) -> bool {
     use Answer::{Matrix, Named, Relation, Set, Tuple, Union, Value, Words};
-    if depth > DEEPEST {
+    if depth > DEEPEST || !budget.spend(1) {
         return false;
     }
-    let next = |a: &Answer, b: &Answer| deep(a, b, depth + 1);
+    let next = |a: &Answer, b: &Answer| deep(a, b, depth + 1, budget);
     let all = |a: &[Answer], b: &[Answer]| a.len() == b.len() && a.iter().zip(b).all(|(a, b)| next(a, b));
     match (a, b) {
-        (Value(a, a_percent), Value(b, b_percent)) => values(a, *a_percent, b, *b_percent),
+        (Value(a, a_percent), Value(b, b_percent)) => values((a, *a_percent), (b, *b_percent), budget),
         (Words(a), Words(b)) => a == b,
         (Words(words), Value(..)) => letter(b).is_some_and(|b| *words == b),
         (Value(..), Words(words)) => letter(a).is_some_and(|a| *words == a),
-        (Named(_, _, Some(a)), Named(_, _, Some(b))) => relations(a, b),
+        (Named(_, _, Some(a)), Named(_, _, Some(b))) => relations(a, b, budget),
         (Named(a_name, a, _), Named(b_name, b, _)) => a_name == b_name && next(a, b),
         (Named(_, _, Some(a)), Relation(b)) | (Relation(b), Named(_, _, Some(a))) => {
-            b.len() == 1 && relations(a, &b[0])
+            b.len() == 1 && relations(a, &b[0], budget)
         }
         (Named(_, a, _), b) | (b, Named(_, a, _)) => next(a, b),
-        (Relation(a), Relation(b)) => chains(a, b),
+        (Relation(a), Relation(b)) => chains(a, b, budget),
         (Relation(chain), other) | (other, Relation(chain)) => interval(chain).is_some_and(|chain| next(&chain, other)),
-        (Set(a), Set(b)) => sets(a, b, depth),
-        (Set(set), Union(union)) | (Union(union), Set(set)) => {
-            joined(union).is_some_and(|joined| sets(&joined, set, depth))
-        }
+        (Set(a), Set(b)) => sets(a, b, depth, budget),
+        (Set(set), Union(union)) | (Union(union), Set(set)) => match (joined(union), alternatives(set)) {
+            (Some(joined), _) => sets(&joined, set, depth, budget),
+            (None, Some(set)) => unions(&set, union, depth, budget),
+            (None, None) => false,
+        },
         (Set(set), other) | (other, Set(set)) => !set.is_empty() && set.iter().all(|one| next(one, other)),
         (Tuple(a_open, a_close, a), Tuple(b_open, b_close, b)) => (a_open, a_close) == (b_open, b_close) && all(a, b),
-        (Union(_), Union(_) | Tuple(..)) | (Tuple(..), Union(_)) => unions(a, b, depth),
+        (Union(one), Union(other)) => unions(one, other, depth, budget),
+        (Union(_), Tuple(..)) | (Tuple(..), Union(_)) => cover_the_same(a, b).unwrap_or(false),
         (Matrix(a), Matrix(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| all(a, b)),
         _ => false,
     }
@@ -65,8 +70,8 @@ fn letter(answer: &Answer) -> Option<String> {
 }
 
 /// Every element of each has its like in the other.
-fn sets(a: &[Answer], b: &[Answer], depth: usize) -> bool {
-    let within = |a: &[Answer], b: &[Answer]| a.iter().all(|a| b.iter().any(|b| deep(a, b, depth + 1)));
+fn sets(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
+    let within = |a: &[Answer], b: &[Answer]| a.iter().all(|a| b.iter().any(|b| deep(a, b, depth + 1, budget)));
     a.len() <= LARGEST && b.len() <= LARGEST && within(a, b) && within(b, a)
 }
 
@@ -82,19 +87,38 @@ fn joined(union: &[Answer]) -> Option<Vec<Answer>> {
     Some(all)
 }
 
-fn values(a: &Expr, a_percent: bool, b: &Expr, b_percent: bool) -> bool {
+/// The intervals of `x < 2 or x > 3`.
+fn alternatives(set: &[Answer]) -> Option<Vec<Answer>> {
+    let one = |one: &Answer| match one {
+        Answer::Relation(chain) => interval(chain),
+        _ => None,
+    };
+    set.iter().map(one).collect()
+}
+
+/// The same stretches of the real line, or the same parts.
+fn unions(a: &[Answer], b: &[Answer], depth: usize, budget: &Budget) -> bool {
+    let union = |parts: &[Answer]| Answer::Union(parts.to_vec());
+    cover_the_same(&union(a), &union(b)).unwrap_or_else(|| sets(a, b, depth, budget))
+}
+
+/// Two formulas, each with whether a percent sign followed it.
+fn values((a, a_percent): (&Expr, bool), (b, b_percent): (&Expr, bool), budget: &Budget) -> bool {
     // A percentage is named by its number or is the hundredth part.
     let hundredth = |expr: &Expr| {
         let hundred = Number::exact(100, 1).map(|n| Expr::Number(n, 0))?;
         Some(Expr::Quotient(Box::new(expr.clone()), Box::new(hundred)))
     };
-    equal(a, b)
-        || (a_percent && !b_percent && hundredth(a).is_some_and(|a| equal(&a, b)))
-        || (b_percent && !a_percent && hundredth(b).is_some_and(|b| equal(a, &b)))
+    equal(a, b, budget)
+        || (a_percent && !b_percent && hundredth(a).is_some_and(|a| equal(&a, b, budget)))
+        || (b_percent && !a_percent && hundredth(b).is_some_and(|b| equal(a, &b, budget)))
 }
 
 /// Whether two formulas are equal.
-fn equal(a: &Expr, b: &Expr) -> bool {
+fn equal(a: &Expr, b: &Expr, budget: &Budget) -> bool {
+    if !budget.spend(a.size() + b.size()) {
+        return false;
+    }
     let names = |expr: &Expr| {
         let mut names = BTreeSet::new();
         expr.variables(&mut names);
@@ -107,7 +131,7 @@ fn equal(a: &Expr, b: &Expr) -> bool {
         };
         return Number::equal(&x, &y) || rounds(a, &x, &y) || rounds(b, &y, &x);
     }
-    ratio(a, b, |ratio| (ratio - 1.0).abs() <= 1e-9) || a == b
+    ratio(a, b, budget, |ratio| (ratio - 1.0).abs() <= 1e-9) || a == b
 }
 
 /// Whether the decimal number `x` is `y` rounded or cut to its places.
@@ -118,9 +142,13 @@ fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
 }
 
 /// Whether a / b is one and the same number wherever both have values, and `accept` takes it.
-fn ratio(a: &Expr, b: &Expr, accept: impl Fn(f64) -> bool) -> bool {
+fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> bool {
     let (mut found, mut first) = (0, None);
+    let size = a.size() + b.size();
     for point in 0..POINTS {
+        if !budget.spend(size) {
+            return false;
+        }
         let at = |name: &str| coordinate(name, point);
         let (Some(x), Some(y)) = (a.value(&at), b.value(&at)) else {
             continue;
@@ -160,7 +188,10 @@ fn coordinate(name: &str, point: u64) -> f64 {
 
 /// Relations that hold together: each side less the other is a multiple, of any sign for equations, a positive one for
 /// inequalities.
-fn relations(a: &Relation, b: &Relation) -> bool {
+fn relations(a: &Relation, b: &Relation, budget: &Budget) -> bool {
+    if !budget.spend([a, b].iter().map(|r| r.left.size() + r.right.size()).sum()) {
+        return false;
+    }
     let less = |r: &Relation| {
         Expr::Sum(
             Box::new(r.left.clone()),
@@ -173,108 +204,12 @@ fn relations(a: &Relation, b: &Relation) -> bool {
     less(b).variables(&mut names.1);
     a.op == b.op
         && names.0 == names.1
-        && ratio(&less(a), &less(b), |ratio| {
+        && ratio(&less(a), &less(b), budget, |ratio| {
             ratio.abs() > 1e-9 && (!sign_counts || ratio > 0.0)
         })
 }
 
-fn chains(a: &[Relation], b: &[Relation]) -> bool {
-    let within = |a: &[Relation], b: &[Relation]| a.iter().all(|a| b.iter().any(|b| relations(a, b)));
+fn chains(a: &[Relation], b: &[Relation], budget: &Budget) -> bool {
+    let within = |a: &[Relation], b: &[Relation]| a.iter().all(|a| b.iter().any(|b| relations(a, b, budget)));
     a.len() == b.len() && a.len() <= LARGEST && within(a, b) && within(b, a)
-}
-
-/// The interval that `1 < x <= 2` or `x > 1` is.
-fn interval(chain: &[Relation]) -> Option<Answer> {
-    let (mut low, mut high, mut name) = (None, None, None);
-    for Relation { left, op, right } in chain {
-        let closed = match op {
-            Op::Less => false,
-            Op::AtMost => true,
-            Op::Equal | Op::Unequal => return None,
-        };
-        let (variable, bound, place) = match (left, right) {
-            (Expr::Variable(variable), bound) => (variable, bound, &mut high),
-            (bound, Expr::Variable(variable)) => (variable, bound, &mut low),
-            _ => return None,
-        };
-        if place.is_some() || name.get_or_insert(variable) != &variable {
-            return None;
-        }
-        *place = Some((bound.clone(), closed));
-    }
-    name?;
-    let (low, low_closed) = low.unwrap_or((Expr::Negative(Box::new(Expr::Infinity)), false));
-    let (high, high_closed) = high.unwrap_or((Expr::Infinity, false));
-    let open = if low_closed { '[' } else { '(' };
-    let close = if high_closed { ']' } else { ')' };
-    Some(Answer::Tuple(
-        open,
-        close,
-        vec![Answer::Value(low, false), Answer::Value(high, false)],
-    ))
-}
-
-/// A stretch of the real line.
-#[derive(Debug, Clone, Copy)]
-struct Stretch {
-    low: f64,
-    low_closed: bool,
-    high: f64,
-    high_closed: bool,
-}
-
-fn unions(a: &Answer, b: &Answer, depth: usize) -> bool {
-    if let (Some(a), Some(b)) = (stretches(a), stretches(b)) {
-        let close = |a: f64, b: f64| a == b || (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0);
-        let same = |(a, b): (&Stretch, &Stretch)| {
-            close(a.low, b.low)
-                && close(a.high, b.high)
-                && (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
-        };
-        return a.len() == b.len() && a.iter().zip(&b).all(same);
-    }
-    match (a, b) {
-        (Answer::Union(a), Answer::Union(b)) => sets(a, b, depth),
-        _ => false,
-    }
-}
-
-/// The stretches of a union of intervals, merged and in order; `None` if a bound has no real value.
-fn stretches(answer: &Answer) -> Option<Vec<Stretch>> {
-    let parts = match answer {
-        Answer::Union(parts) => parts.as_slice(),
-        one => std::slice::from_ref(one),
-    };
-    let mut all: Vec<Stretch> = parts.iter().map(stretch).collect::<Option<_>>()?;
-    all.sort_by(|a, b| a.low.total_cmp(&b.low));
-    let mut merged: Vec<Stretch> = Vec::new();
-    for next in all {
-        match merged.last_mut() {
-            Some(last) if next.low < last.high || (next.low == last.high && (next.low_closed || last.high_closed)) => {
-                if next.high > last.high || (next.high == last.high && next.high_closed) {
-                    (last.high, last.high_closed) = (next.high, next.high_closed);
-                }
-            }
-            _ => merged.push(next),
-        }
-    }
-    Some(merged)
-}
-
-fn stretch(answer: &Answer) -> Option<Stretch> {
-    let Answer::Tuple(open, close, bounds) = answer else {
-        return None;
-    };
-    let bound = |answer: &Answer| match answer {
-        Answer::Value(expr, false) => expr.value(&|_| f64::NAN).and_then(Number::as_real),
-        _ => None,
-    };
-    let [low, high] = bounds.as_slice() else { return None };
-    let (low, high) = (bound(low)?, bound(high)?);
-    (low <= high).then_some(Stretch {
-        low,
-        low_closed: *open == '[',
-        high,
-        high_closed: *close == ']',
-    })
 }

@@ -3,11 +3,11 @@
 use super::lexer::Token;
 
 /// Units that stand as bare letters behind a number. Single letters are not among them: they may be variables.
-const UNITS: [&str; 46] = [
+const UNITS: [&str; 47] = [
     "cm", "mm", "km", "dm", "kg", "mg", "ml", "cl", "km/h", "mph", "inches", "inch", "feet", "foot", "ft", "yards",
     "miles", "mile", "meters", "meter", "metres", "dollars", "dollar", "cents", "cent", "euros", "degrees", "degree",
     "hours", "hour", "minutes", "minute", "seconds", "days", "day", "weeks", "years", "year", "units", "unit",
-    "points", "percent", "people", "ways", "square", "cubic",
+    "points", "percent", "people", "ways", "square", "cubic", "m/s",
 ];
 
 /// Drops words beside mathematics, with their exponents, and bare units behind the first number.
@@ -43,15 +43,20 @@ pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
     out
 }
 
-/// Tokens of a unit in bare letters up to the end; 0 if there is none.
+/// Tokens of a unit in bare letters, where nothing but its exponent follows; 0 if there is none.
 fn bare(tokens: &[Token]) -> usize {
     let mut text = String::new();
     for token in tokens {
         match token {
             Token::Letter(c) => text.push(*c),
             Token::Symbol('/') => text.push('/'),
-            _ => return 0,
+            _ => break,
         }
+    }
+    let used = text.chars().count();
+    let rest = &tokens[used..];
+    if exponent(rest) != rest.len() {
+        return 0;
     }
     let known = |word: &str| UNITS.contains(&word);
     if known(&text)
@@ -59,7 +64,7 @@ fn bare(tokens: &[Token]) -> usize {
             .iter()
             .any(|w| text.strip_prefix(w).is_some_and(known))
     {
-        tokens.len()
+        used
     } else {
         0
     }
@@ -80,10 +85,11 @@ fn exponent(tokens: &[Token]) -> usize {
     }
 }
 
-/// The number before a unit, in a text that is nothing else: `5 cm`.
+/// The number, before a unit or alone, in a text that is nothing else: `5 cm`.
 pub(super) fn without(words: &str) -> Option<&str> {
     let words = words.trim();
-    let end = words.find(|c: char| !(c.is_ascii_digit() || ['.', ',', '-'].contains(&c)))?;
+    let end = words.find(|c: char| !(c.is_ascii_digit() || ['.', ',', '-'].contains(&c)));
+    let end = end.unwrap_or(words.len());
     let (number, unit) = words.split_at(end);
     let is_number = number.bytes().any(|b| b.is_ascii_digit());
     (is_number && unit.trim().chars().all(|c| c.is_alphabetic() || c == ' ')).then_some(number)

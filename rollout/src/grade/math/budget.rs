@@ -1,0 +1,30 @@
+//! What a comparison may cost, in steps and not in seconds: the same answers get the same verdict on every machine.
+
+use std::cell::Cell;
+
+/// Steps of one comparison. A step is a part of a formula that is looked at or given a value, or a pair of answers that is
+/// compared: tens of nanoseconds, a few microseconds where fractions of 38 digits meet.
+pub(super) const MOST_STEPS: usize = 1 << 18;
+
+/// The steps that are left.
+#[derive(Debug)]
+pub(super) struct Budget(Cell<usize>);
+
+impl Budget {
+    pub(super) fn new() -> Self {
+        Self(Cell::new(MOST_STEPS))
+    }
+
+    /// Takes steps; false if fewer are left, and then none are left.
+    pub(super) fn spend(&self, steps: usize) -> bool {
+        let left = self.0.get().checked_sub(steps);
+        self.0.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    /// Steps that were taken, `MOST_STEPS` at most.
+    #[cfg(test)]
+    pub(super) fn spent(&self) -> usize {
+        MOST_STEPS - self.0.get()
+    }
+}

@@ -1,0 +1,69 @@
+//! Factorials and binomials between whole numbers, where formulas with variables are compared.
+
+use std::f64::consts::{PI, TAU};
+
+use super::number::Number;
+
+/// Lanczos, "A precision approximation of the gamma function", SIAM J. Numer. Anal. B 1 (1964), with g = 7 and these nine
+/// coefficients: to about 1e-15.
+const G: f64 = 7.0;
+const COEFFICIENTS: [f64; 9] = [
+    0.999_999_999_999_809_9,
+    676.520_368_121_885_1,
+    -1_259.139_216_722_402_8,
+    771.323_428_777_653_1,
+    -176.615_029_162_140_6,
+    12.507_343_278_686_905,
+    -0.138_571_095_265_720_12,
+    9.984_369_578_019_572e-6,
+    1.505_632_735_149_311_6e-7,
+];
+
+/// n! of what is no whole number: the gamma function of n + 1. Whole numbers have their exact factorial, or none.
+pub(super) fn factorial(n: Number) -> Option<Number> {
+    Number::real(gamma(between(n)? + 1.0))
+}
+
+/// n over k, by gamma functions, where n is no whole number.
+pub(super) fn binomial(n: Number, k: Number) -> Option<Number> {
+    let (n, k) = (between(n)?, k.as_real()?);
+    Number::real(gamma(n + 1.0) / (gamma(k + 1.0) * gamma(n - k + 1.0)))
+}
+
+fn between(n: Number) -> Option<f64> {
+    if n.as_whole().is_some() { None } else { n.as_real() }
+}
+
+/// The gamma function of a real number; infinite or no number where it has no value.
+fn gamma(x: f64) -> f64 {
+    if x < 0.5 {
+        // Reflection.
+        return PI / ((PI * x).sin() * gamma(1.0 - x));
+    }
+    let x = x - 1.0;
+    let mut sum = COEFFICIENTS[0];
+    for (at, coefficient) in (1u8..).zip(&COEFFICIENTS[1..]) {
+        sum += coefficient / (x + f64::from(at));
+    }
+    let t = x + G + 0.5;
+    TAU.sqrt() * t.powf(x + 0.5) * (-t).exp() * sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gamma_has_its_known_values() {
+        for (x, known) in [
+            (1.0, 1.0),
+            (0.5, PI.sqrt()),
+            (5.0, 24.0),
+            (11.0, 3_628_800.0),
+            (-0.5, -2.0 * PI.sqrt()),
+        ] {
+            let value = gamma(x);
+            assert!((value / known - 1.0).abs() < 1e-12, "{x}: {value} for {known}");
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `configs/programs/answer_judge.py`: a large model behind an OpenAI-compatible server says whether an answer means the same. The
+//! server here speaks HTTP as such a server does, and its words are fixed.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+
+use serde_json::{Value, json};
+use tests::program::Program;
+use tests::small::Small;
+
+const KEY: &str = "key-of-the-judge";
+
+/// What was asked: the path, the `authorization` header, and the body.
+type Asked = (String, String, Value);
+
+/// A server that answers one request after another with a status and a body.
+fn serve(answers: Vec<(u16, String)>) -> (String, Receiver<Asked>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/v1", listener.local_addr().unwrap());
+    let (sender, asked) = channel();
+    std::thread::spawn(move || {
+        for (status, body) in answers {
+            let (stream, _) = listener.accept().unwrap();
+            let _ = sender.send(answer(stream, status, &body));
+        }
+    });
+    (url, asked)
+}
+
+fn answer(mut stream: TcpStream, status: u16, body: &str) -> Asked {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut first = String::new();
+    reader.read_line(&mut first).unwrap();
+    let (mut length, mut key) = (0, String::new());
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let Some((name, value)) = line.trim().split_once(": ") else {
+            break;
+        };
+        match name.to_lowercase().as_str() {
+            "content-length" => length = value.parse().unwrap(),
+            "authorization" => key = value.to_owned(),
+            _ => {}
+        }
+    }
+    let mut request = vec![0; length];
+    reader.read_exact(&mut request).unwrap();
+    let size = body.len();
+    let head = format!(
+        "HTTP/1.1 {status} Said\r\nContent-Type: application/json\r\nContent-Length: {size}\r\nConnection: close\r\n\r\n"
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    let path = first.split(' ').nth(1).unwrap_or_default().to_owned();
+    (path, key, serde_json::from_slice(&request).unwrap())
+}
+
+/// A chat completion with these words.
+fn says(words: &str) -> (u16, String) {
+    let body = json!({"choices": [{"message": {"role": "assistant", "content": words}}]});
+    (200, body.to_string())
+}
+
+/// The program's answers to these questions.
+fn judge(url: Option<&str>, questions: &[Value]) -> Vec<Value> {
+    let mut command = Command::new("python3");
+    command
+        .arg(Program::root().join("configs/programs/answer_judge.py"))
+        .env_remove("JUDGE_URL")
+        .env("NO_PROXY", "127.0.0.1")
+        .env("no_proxy", "127.0.0.1")
+        .env("JUDGE_MODEL", "large")
+        .env("JUDGE_KEY", KEY)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    if let Some(url) = url {
+        command.env("JUDGE_URL", url);
+    }
+    let mut child = command.spawn().unwrap();
+    let lines: String = questions.iter().map(|question| format!("{question}\n")).collect();
+    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn question(id: u64, text: &str, prompt: &Value) -> Value {
+    json!({"id": id, "kind": "grade", "role": "solver", "text": text,
+           "task": {"prompt": prompt, "label": ["the blue whale", "blauwal"], "metadata": {}}})
+}
+
+#[test]
+fn the_last_verdict_counts_and_what_is_none_is_an_error() {
+    let answers = vec![
+        says("{\"same\": true}"),
+        says("They differ: {\"same\": false}"),
+        says("At first {\"same\": false}, but no: {\"same\" : true}."),
+        says("{\"same\": true} was wrong. {\"same\":false}"),
+        says("yes"),
+        says("{\"same\": \"true\"}"),
+        (200, "no JSON".to_owned()),
+        (200, "{\"choices\": []}".to_owned()),
+        (500, "{}".to_owned()),
+        says("{\"same\": true}"),
+    ];
+    let count = answers.len() as u64;
+    let (url, _asked) = serve(answers);
+    let questions: Vec<Value> = (0..count)
+        .map(|id| question(id, "whales", &json!("Largest?")))
+        .collect();
+    let said = judge(Some(&url), &questions);
+    let ids: Vec<u64> = said.iter().map(|one| one["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (0..count).collect::<Vec<_>>());
+    let rewards: Vec<Option<f64>> = said.iter().map(|one| one["reward"].as_f64()).collect();
+    let (yes, no) = (Some(1.0), Some(0.0));
+    assert_eq!(rewards, [yes, no, yes, no, None, None, None, None, None, yes]);
+    for (at, reason) in [
+        (4, "same"),
+        (5, "same"),
+        (6, "JSONDecodeError"),
+        (7, "IndexError"),
+        (8, "500"),
+    ] {
+        let error = said[at]["error"].as_str().unwrap();
+        assert!(error.contains(reason), "{error}");
+    }
+}
+
+#[test]
+fn the_judge_is_shown_question_labels_and_the_answer_alone() {
+    let (url, asked) = serve(vec![says("{\"same\": true}"), says("{\"same\": true}")]);
+    let tagged = "<think>a {shark}?</think><answer>no</answer> but <answer>the\n{whale}</answer>";
+    let messages = json!([{"role": "system", "content": "rules"}, {"role": "user", "content": "Largest {animal}?"}]);
+    let questions = [
+        question(1, tagged, &messages),
+        question(2, "a whale, I think", &json!("Largest?")),
+    ];
+    let said = judge(Some(&url), &questions);
+    assert_eq!(said, [json!({"id": 1, "reward": 1.0}), json!({"id": 2, "reward": 1.0})]);
+    let asked: Vec<Asked> = asked.iter().collect();
+    assert_eq!(asked.len(), 2);
+    for (path, key, body) in &asked {
+        assert_eq!(
+            (path.as_str(), key.clone()),
+            ("/v1/chat/completions", format!("Bearer {KEY}"))
+        );
+        assert_eq!((&body["model"], &body["temperature"]), (&json!("large"), &json!(0)));
+        assert_eq!(body["messages"].as_array().unwrap().len(), 1);
+    }
+    let prompt = |at: usize| asked[at].2["messages"][0]["content"].as_str().unwrap();
+    assert!(prompt(0).starts_with(
+        "QUESTION: Largest {animal}?\nRIGHT ANSWER (of several, each is right): [\"the blue whale\", \"blauwal\"]\n\
+         GIVEN ANSWER: the\n{whale}\n\n"
+    ));
+    assert!(prompt(0).ends_with("{\"same\": true} or {\"same\": false}.") && !prompt(0).contains("rules"));
+    assert!(prompt(1).contains("GIVEN ANSWER: a whale, I think\n"));
+}
+
+#[test]
+fn a_judge_that_is_not_there_is_an_error_and_no_zero() {
+    // A port that was free a moment ago.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{gone}/v1");
+    let whales = question(3, "whales", &json!("Largest?"));
+    for (url, reason) in [(Some(url.as_str()), "URLError"), (None, "JUDGE_URL")] {
+        let said = judge(url, std::slice::from_ref(&whales));
+        assert_eq!((said.len(), &said[0]["id"]), (1, &json!(3)));
+        assert!(
+            said[0]["reward"].is_null() && said[0]["error"].as_str().unwrap().contains(reason),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
+fn a_coordinator_pays_what_the_judge_says() {
+    let (yes, no) = (says("{\"same\": true}"), says("{\"same\": false}"));
+    let (url, asked) = serve(vec![yes.clone(), no.clone(), yes, no]);
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let config = Small::of("configs/programs.toml")
+        .set("workflow.kind", "solo")
+        .set("workflow.params.prompts", "short")
+        .without("workflow.process")
+        .without("workflow.roles.retry")
+        .without("workflow.roles.verifier")
+        .without("workflow.reward")
+        .without("agents.verifier")
+        .set("graders.correct.kind", "process:configs/programs/answer_judge.py")
+        .set("graders.correct.timeout", "120s")
+        .write(&program.runs().with_extension("toml"));
+    let mut args = vec!["workflow", "test", config.to_str().unwrap()];
+    args.extend([
+        "--task",
+        "configs/programs/task.json",
+        "--members",
+        "4",
+        "--say",
+        "solver=5",
+        "--json",
+    ]);
+    let output = program
+        .command(&args)
+        .envs([
+            ("JUDGE_URL", url.as_str()),
+            ("JUDGE_MODEL", "large"),
+            ("JUDGE_KEY", KEY),
+        ])
+        .envs([("NO_PROXY", "127.0.0.1"), ("no_proxy", "127.0.0.1")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let transcripts = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let mut rewards: Vec<f64> = transcripts
+        .map(|one| {
+            one["rewards"]["solver"]["correct"]
+                .as_f64()
+                .unwrap_or_else(|| panic!("no reward: {one}"))
+        })
+        .collect();
+    rewards.sort_by(f64::total_cmp);
+    assert_eq!(rewards, [0.0, 0.0, 1.0, 1.0]);
+    assert_eq!(asked.iter().count(), 4);
+}
