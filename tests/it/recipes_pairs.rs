@@ -267,6 +267,23 @@ fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
         assert!(!against.is_empty(), "nobody met {solver}");
         assert!(against.iter().all(|t| fixed(t) == (solver == "past")), "{against:?}");
     }
+    // Who trains is shown what the group makes of its reward, and who does not, why not.
+    let played = transcripts.iter().filter(|t| t["eval"].is_null());
+    let seats: Vec<(&String, &Value)> = played.filter_map(|t| t["earned"].as_object()).flatten().collect();
+    let of = |role: &'static str| {
+        seats
+            .iter()
+            .filter(move |(seat, _)| seat.split('/').next() == Some(role))
+    };
+    assert!(
+        of("solver").any(|(_, earned)| earned["compared"]["advantage"].is_f64()),
+        "{seats:?}"
+    );
+    assert!(of("past").count() > 0);
+    for (_, earned) in of("past") {
+        assert!(earned["compared"].is_null(), "{earned}");
+        assert_eq!(earned["not_compared"], "its agent does not train");
+    }
 }
 
 #[test]
