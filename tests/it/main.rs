@@ -4,6 +4,7 @@
 mod architecture;
 mod arithmetic;
 mod averages;
+mod cadence;
 mod chaos;
 mod converters;
 mod crash_points;

@@ -25,11 +25,11 @@ pub fn earned(label: &str, earned: &Earned) -> String {
     text
 }
 
-/// `correct 1.000 x 1 + length -0.200 x 0.5`.
+/// `correct 1.000 x 1 + length -0.200 x 0.5`. A weight of -0 reads as 0.
 fn sum(earned: &Earned) -> String {
     let parts = earned.parts.iter();
     let parts: Vec<String> = parts
-        .map(|part| format!("{} {:.3} x {}", part.name, part.value, part.weight))
+        .map(|part| format!("{} {:.3} x {}", part.name, part.value, part.weight + 0.0))
         .collect();
     if parts.is_empty() {
         "nothing".into()
