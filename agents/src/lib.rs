@@ -17,6 +17,7 @@ pub mod ledger;
 pub mod logs;
 pub mod metrics;
 pub mod participant;
+pub mod past;
 pub mod pins;
 pub mod progress;
 pub mod report;

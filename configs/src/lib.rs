@@ -9,6 +9,7 @@ pub mod alarms;
 pub mod check;
 pub mod http;
 pub mod names;
+pub mod past;
 pub mod run;
 pub mod shaping;
 pub mod suites;
@@ -25,6 +26,7 @@ pub use agent::{
 pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
+pub use past::PastConfig;
 pub use run::{ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy};
 pub use shaping::{CreditConfig, LengthConfig, OverlongConfig, ShapingConfig};
 pub use suites::SuiteConfig;

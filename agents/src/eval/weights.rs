@@ -30,7 +30,7 @@ impl Chosen {
     /// A warm start.
     pub fn begins(config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
         let hint = "name a run of this configuration: --checkpoint AGENT=RUN@initial";
-        refuse_warm(config, agent, "a configuration alone does not have it", hint)?;
+        refuse_warm(config, source(config, agent), "a configuration alone does not have it", hint)?;
         Ok(Self {
             folder: None,
             run: None,
@@ -83,7 +83,8 @@ impl Chosen {
         })
     }
 
-    /// The agent's newest checkpoint; of one that does not train, the policy as it began.
+    /// The agent's newest checkpoint; of one that does not train, the policy as it began, and of one that plays with another's past,
+    /// that other's.
     ///
     /// # Errors
     /// No checkpoint, or a damaged one.
@@ -100,7 +101,9 @@ impl Chosen {
     }
 
     fn found(run: &RunFolder, agent: &AgentName, fall_back: bool) -> anyhow::Result<Self> {
-        if !trains(&run.config()?, agent)? {
+        let config = run.config()?;
+        let agent = source(&config, agent);
+        if !trains(&config, agent)? {
             return Self::initial(run, agent);
         }
         match checkpoint::find(&run.checkpoints(agent), fall_back) {
@@ -124,6 +127,8 @@ impl Chosen {
     /// # Errors
     /// No such checkpoint, or a damaged one.
     pub fn step(run: &RunFolder, agent: &AgentName, step: u64) -> anyhow::Result<Self> {
+        let config = run.config()?;
+        let agent = source(&config, agent);
         let mut kept = CheckpointStore::new(&run.checkpoints(agent), 1).list()?;
         let Some(found) = kept.iter().find(|kept| kept.manifest.step == step) else {
             if step == 0 {
@@ -153,6 +158,7 @@ impl Chosen {
     /// A run of an earlier release with a warm start, whose first checkpoint is gone.
     pub fn initial(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
         let config = run.config()?;
+        let agent = source(&config, agent);
         let kept = run.initial(agent);
         if kept.is_dir() {
             checkpoint::sound(&kept)?;
@@ -189,7 +195,7 @@ impl Chosen {
     /// Files that cannot be read or do not fit each other.
     pub(super) fn prepare(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Prepared> {
         let Resolved { settings, seed, models } = self.resolve(config, agent)?;
-        policy::prepare_in(place(models, scratch, seed), &settings, agent, seed)
+        policy::prepare_in(place(models, scratch, seed), &settings, source(config, agent), seed)
     }
 
     /// The same as files: nothing is brought to a device.
@@ -198,7 +204,7 @@ impl Chosen {
     /// As [`Self::prepare`].
     pub fn files(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Files> {
         let Resolved { settings, seed, models } = self.resolve(config, agent)?;
-        let (model, adapter) = policy::files_in(place(models, scratch, seed), &settings, agent, seed)?;
+        let (model, adapter) = policy::files_in(place(models, scratch, seed), &settings, source(config, agent), seed)?;
         // A checkpoint has its tokenizer with it, an adapter from elsewhere may not.
         let own = self
             .folder
@@ -292,6 +298,12 @@ fn settings_of<'a>(config: &'a RunConfig, agent: &AgentName) -> anyhow::Result<&
         .agents
         .get(agent)
         .ok_or_else(|| crate::agent::no_such_agent(agent, config))
+}
+
+/// Whose weights an agent plays with: its own, or those of the agent whose past it plays with.
+fn source<'a>(config: &'a RunConfig, agent: &'a AgentName) -> &'a AgentName {
+    let past = config.agents.get(agent).and_then(|settings| settings.past.as_ref());
+    past.map_or(agent, |past| &past.of)
 }
 
 fn trains(config: &RunConfig, agent: &AgentName) -> anyhow::Result<bool> {

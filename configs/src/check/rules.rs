@@ -77,6 +77,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     agents(config, report);
     imitators(config, report);
     opponents(config, report);
+    super::past_rules::all(config, report);
     super::engine_rules::all(config, report);
     super::foreign_rules::all(config, report);
     super::http_rules::all(config, report);

@@ -19,13 +19,14 @@ use super::save::version_of;
 use crate::agent::alarms::Alarms;
 use crate::agent::policy::{Prepared, words};
 use crate::agent::worker::Worker;
-use crate::agent::{Agent, warm};
+use crate::agent::{Agent, renewing, warm};
 use crate::engine::EngineClient;
 use crate::engine::remote;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
 use crate::metrics::MetricsWriter;
+use crate::past::Past;
 
 pub(super) type Sink = Box<dyn WeightSink>;
 
@@ -48,8 +49,12 @@ impl Training {
             agent,
         };
         if !training.settings.train.enabled {
-            let engine = training.engines(&prepared).await?.0;
+            let (engine, sinks) = training.engines(&prepared).await?;
             training.refused = training.refusals(&*engine);
+            let agent = training.agent.clone();
+            if let Some(past) = Past::of(&agent.config, &agent.name) {
+                renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
+            }
             return Ok((training, engine));
         }
         let engine = training.begin(prepared).await?;
