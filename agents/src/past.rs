@@ -91,7 +91,10 @@ pub(crate) mod tests {
         assert_ne!(drawn(&one), drawn(&past("p", 1)));
         let versions: Vec<WeightVersion> = (0..500).step_by(10).map(|step| one.expected(step)).collect();
         assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
-        assert!(versions[0] > WeightVersion::default(), "an engine's first weights are none of them");
+        assert!(
+            versions[0] > WeightVersion::default(),
+            "an engine's first weights are none of them"
+        );
         assert_eq!(one.expected(20), one.expected(29), "nothing changes between renewals");
     }
 }

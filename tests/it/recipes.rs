@@ -35,6 +35,31 @@ fn asker_and_answerer_learn_to_find_the_number() {
     assert!(last > first + 0.3, "{found:?}");
 }
 
+/// The baseline: the patient is what its warm start made of it, and stays that.
+#[test]
+fn a_doctor_learns_beside_a_patient_that_does_not() {
+    let (_program, folder) = up("configs/doctor-patient-fixed.toml", "40");
+    let (first, last) = rewards(&folder, "doctor", 5);
+    assert!(last > first + 0.1, "{first} -> {last}");
+    nothing_lost(&folder, "doctor");
+    assert!(!folder.join("checkpoints/patient").exists(), "it is frozen");
+    assert!(folder.join("initial/patient/model.safetensors").is_file());
+    assert!(
+        !folder.join("initial/patient.warm").exists(),
+        "nothing of its trainer stays"
+    );
+    // A patient without its warm start says nothing that is right: 5.5 is what one with it earns (configs/recipes).
+    let evals = metrics(&folder, "eval");
+    let earned: Vec<f64> = evals
+        .iter()
+        .filter_map(|line| line["reward/patient"].as_f64())
+        .collect();
+    assert!(
+        !earned.is_empty() && earned.iter().all(|reward| *reward > 3.0),
+        "{earned:?}"
+    );
+}
+
 /// The doctor learns to ask for what decides, and to hear it. That it finds cases it never saw takes more steps (configs/recipes).
 #[test]
 fn doctor_and_patient_learn_from_their_dialogue() {

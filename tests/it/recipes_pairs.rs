@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tests::program::{Program, metrics};
+use tests::trace::digests;
 
 use crate::recipes::nothing_lost;
 
@@ -310,4 +311,71 @@ fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
         .collect();
     let all = ["adversary", "defender", "past1", "past2", "thinker"].map(str::to_owned);
     assert_eq!(roles, all.into());
+}
+
+/// The turns of the opponent that renews itself, as (renewal, step of its weights), and what no run of it may be without.
+fn renewals(run: &Played) -> Vec<(u64, u64)> {
+    nothing_lost(&run.folder, "thinker");
+    nothing_lost(&run.folder, "adversary");
+    assert!(!run.folder.join("checkpoints/past").exists(), "it trains nothing");
+    let kept = std::fs::read_dir(run.folder.join("past/past")).unwrap().count();
+    assert!(
+        (1..=3).contains(&kept),
+        "{kept} models of the past, and three are enough"
+    );
+    let turns = run
+        .transcripts()
+        .into_iter()
+        .flat_map(|t| t["turns"].as_array().unwrap().clone());
+    let played = turns.filter(|turn| turn["role"] == "past");
+    let version = |turn: Value| {
+        let version = turn["version"].as_str().unwrap();
+        let (lineage, step) = version.split_once('.').unwrap();
+        let lineage: u64 = lineage.parse().unwrap();
+        assert!(lineage > 0, "it played with weights of its own: {turn}");
+        (lineage - 1, step.parse().unwrap())
+    };
+    played.map(version).collect()
+}
+
+const RENEWING: [(&str, i64); 2] = [
+    ("agents.adversary.train.checkpoint_every", 2),
+    ("agents.adversary.train.keep_checkpoints", 1),
+];
+
+/// Ten steps of the thinker are about as many of the adversary: five renewals.
+fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
+    let past = "of = \"adversary\"\nevery = 2\nkeep = 3"
+        .parse::<toml::Table>()
+        .unwrap();
+    let mut changes: Vec<(&str, toml::Value)> = RENEWING.map(|(key, value)| (key, value.into())).into();
+    changes.push(("agents.past.past", past.into()));
+    changes.push(("run.mode", mode.into()));
+    changes.push(("run.transcripts", "all".into()));
+    changes
+}
+
+#[test]
+fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many() {
+    let config = "configs/thinker-adversary-past.toml";
+    let up = play("up", config, &renewing("sync"), "10");
+    let run = play("run", config, &renewing("sync"), "10");
+    assert_eq!(digests(&up.folder), digests(&run.folder));
+    let played = renewals(&up);
+    let distinct: std::collections::BTreeSet<(u64, u64)> = played.iter().copied().collect();
+    let numbers: std::collections::BTreeSet<u64> = distinct.iter().map(|(renewal, _)| *renewal).collect();
+    assert_eq!(distinct.len(), numbers.len(), "one draw for each renewal: {distinct:?}");
+    assert!(numbers.len() >= 3, "{distinct:?}");
+    for (renewal, step) in &distinct {
+        let range = renewal.saturating_sub(2) * 2..=renewal * 2;
+        assert!(step % 2 == 0 && range.contains(step), "{distinct:?}");
+    }
+    assert_eq!(distinct, renewals(&run).into_iter().collect());
+}
+
+#[test]
+fn an_opponent_renews_itself_as_checkpoints_come() {
+    let run = play("up", "configs/thinker-adversary-past.toml", &renewing("async"), "10");
+    let played = renewals(&run);
+    assert!(!played.is_empty(), "nobody met the past");
 }

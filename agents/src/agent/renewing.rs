@@ -107,7 +107,10 @@ async fn follow(agent: Arc<Agent>, engine: Arc<dyn EngineClient>, mut renewer: R
             Ok(false) => {}
             Err(error) if complained.is_none_or(|at| at.elapsed() >= TELL_EVERY) => {
                 complained = Some(Instant::now());
-                tracing::warn!(error = format!("{error:#}"), "the weights of this agent could not be renewed; trying again");
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the weights of this agent could not be renewed; trying again"
+                );
             }
             Err(_) => {}
         }
@@ -195,7 +198,10 @@ impl Renewer {
             );
         }
         let before = kept.iter().filter(|step| **step < drawn).max();
-        before.or_else(|| kept.iter().min()).copied().context("no weights of the past are kept")
+        before
+            .or_else(|| kept.iter().min())
+            .copied()
+            .context("no weights of the past are kept")
     }
 
     fn read(&self, folder: &Path) -> anyhow::Result<Weights> {

@@ -98,7 +98,10 @@ fn what_is_drawn_is_served_though_its_checkpoint_is_gone() {
     for renewal in 1..=6 {
         let step = renewal * 10;
         assert!(bench.renewer.is_due(step) && !bench.renewer.is_due(step - 1));
-        assert!(!bench.renewer.renew(Some(step)).unwrap(), "step {step} is not written yet");
+        assert!(
+            !bench.renewer.renew(Some(step)).unwrap(),
+            "step {step} is not written yet"
+        );
         bench.save(step);
         assert!(bench.renewer.renew(Some(step)).unwrap());
         let (version, weights) = bench.caught.recv().unwrap();
@@ -109,7 +112,10 @@ fn what_is_drawn_is_served_though_its_checkpoint_is_gone() {
         drawn.push(step - version.step);
     }
     assert!(drawn.iter().any(|age| *age > 0), "never the past: {drawn:?}");
-    assert!(!bench.renewer.is_due(69) && !bench.renewer.is_due(40), "nothing falls back");
+    assert!(
+        !bench.renewer.is_due(69) && !bench.renewer.is_due(40),
+        "nothing falls back"
+    );
 }
 
 #[test]
@@ -132,7 +138,9 @@ fn a_restart_goes_on_where_it_was() {
 fn what_cannot_be_served_is_an_error_in_rounds_and_passed_over_without() {
     let mut bench = Bench::new(true);
     // A renewal that draws another than the newest.
-    let renewal = (1..).find(|renewal| bench.renewer.past.drawn(*renewal) != renewal * 10).unwrap();
+    let renewal = (1..)
+        .find(|renewal| bench.renewer.past.drawn(*renewal) != renewal * 10)
+        .unwrap();
     bench.save(renewal * 10);
     let error = bench.renewer.renew(Some(renewal * 10)).unwrap_err().to_string();
     assert!(error.contains("is gone") && error.contains("of agent a"), "{error}");

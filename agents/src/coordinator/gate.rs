@@ -294,7 +294,11 @@ mod tests {
         let mut sync = gate(Mode::Sync);
         sync.beat(&beat("a", 0, 0, 0, 0), Instant::now());
         sync.beat(&beat("b", 0, 0, 0, 0), Instant::now());
-        assert_eq!((sync.room(0), sync.idle(), sync.still()), (0, false, false), "p was not heard");
+        assert_eq!(
+            (sync.room(0), sync.idle(), sync.still()),
+            (0, false, false),
+            "p was not heard"
+        );
         sync.beat(&serves(past.expected(0), false), Instant::now());
         assert_eq!(sync.room(0), 0, "p does not serve");
         sync.beat(&serves(past.expected(0), true), Instant::now());

@@ -30,7 +30,12 @@ impl Chosen {
     /// A warm start.
     pub fn begins(config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
         let hint = "name a run of this configuration: --checkpoint AGENT=RUN@initial";
-        refuse_warm(config, source(config, agent), "a configuration alone does not have it", hint)?;
+        refuse_warm(
+            config,
+            source(config, agent),
+            "a configuration alone does not have it",
+            hint,
+        )?;
         Ok(Self {
             folder: None,
             run: None,
@@ -172,6 +177,9 @@ impl Chosen {
             }
             let hint = "take a checkpoint that the run keeps: the newest, or that of a step";
             refuse_warm(&config, agent, &format!("run {} has not kept it", run.run()), hint)?;
+        } else {
+            let hint = "begin the run: it keeps what the warm start makes";
+            refuse_warm(&config, agent, &format!("run {} has not made it yet", run.run()), hint)?;
         }
         Ok(Self {
             folder: None,
@@ -312,7 +320,7 @@ fn trains(config: &RunConfig, agent: &AgentName) -> anyhow::Result<bool> {
 
 fn refuse_warm(config: &RunConfig, agent: &AgentName, why: &str, hint: &str) -> anyhow::Result<()> {
     let train = &settings_of(config, agent)?.train;
-    if train.enabled && train.warm_start.is_some() {
+    if train.warm_start.is_some() {
         let problem = format!("agent {agent} begins with what its warm start made of it, and {why}");
         return Err(Usage::new(problem).hint(hint).into());
     }

@@ -17,7 +17,11 @@ fn a_past_is_of_another_agent_that_trains_and_saves() {
     with("{ of = \"a\", every = 10 }", "", &[]);
     with("{ of = \"a\", every = 10, keep = 1 }", "", &[]);
     with("{ of = \"b\", every = 10 }", "", &[("agents.b.past.of", "write \"a\"")]);
-    with("{ of = \"c\", every = 10 }", "", &[("agents.b.past.of", "no other agent")]);
+    with(
+        "{ of = \"c\", every = 10 }",
+        "",
+        &[("agents.b.past.of", "no other agent")],
+    );
     with(
         "{ of = \"a\", every = 7 }",
         "",
@@ -26,7 +30,10 @@ fn a_past_is_of_another_agent_that_trains_and_saves() {
     with(
         "{ of = \"a\", every = 0, keep = 0 }",
         "",
-        &[("agents.b.past.every", "1 or more"), ("agents.b.past.keep", "1 or more")],
+        &[
+            ("agents.b.past.every", "1 or more"),
+            ("agents.b.past.keep", "1 or more"),
+        ],
     );
 }
 
@@ -39,7 +46,11 @@ fn who_plays_with_a_past_is_frozen_and_of_the_same_model() {
     ];
     expect(&changes, &[("agents.b.train.enabled", "must be false")]);
     let past = "{ of = \"a\", every = 5 }";
-    with(past, "model.random.layers = 3\n", &[("agents.b.model", "give both the same")]);
+    with(
+        past,
+        "model.random.layers = 3\n",
+        &[("agents.b.model", "give both the same")],
+    );
     with(past, "lora = {}\n", &[("agents.b.lora", "give both the same")]);
     with(
         past,
