@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tests::program::{Program, metrics};
+use tests::program::{Program, json_lines, metrics};
 use tests::trace::{audit, rewards, successes};
 
 pub(crate) fn up(config: &str, steps: &str) -> (Program, PathBuf) {
@@ -48,16 +48,14 @@ fn a_doctor_learns_beside_a_patient_that_does_not() {
         !folder.join("initial/patient.warm").exists(),
         "nothing of its trainer stays"
     );
-    // A patient without its warm start says nothing that is right: 5.5 is what one with it earns (configs/recipes).
-    let evals = metrics(&folder, "eval");
-    let earned: Vec<f64> = evals
-        .iter()
-        .filter_map(|line| line["reward/patient"].as_f64())
+    // With its warm start it earns 5.5 (configs/recipes); most of that is for telling facts, which random weights do not.
+    let transcripts = std::fs::read_dir(folder.join("transcripts")).unwrap();
+    let told = transcripts.flat_map(|file| json_lines(&file.unwrap().path()));
+    let earned: Vec<f64> = told
+        .filter_map(|line| line["rewards"]["patient"]["total"].as_f64())
         .collect();
-    assert!(
-        !earned.is_empty() && earned.iter().all(|reward| *reward > 3.0),
-        "{earned:?}"
-    );
+    let mean = earned.iter().sum::<f64>() / earned.len() as f64;
+    assert!(mean > 4.0, "{mean} over {}", earned.len());
 }
 
 /// The doctor learns to ask for what decides, and to hear it. That it finds cases it never saw takes more steps (configs/recipes).
