@@ -60,7 +60,11 @@ pub(super) async fn start(
         }
         if told.elapsed() >= TELL_EVERY {
             told = Instant::now();
-            tracing::info!(of = %renewer.past.config.of, "waiting for the first checkpoint of the agent whose past this is");
+            tracing::info!(
+                of = %renewer.past.config.of,
+                folder = %renewer.from.display(),
+                "waiting for the first checkpoint of the agent whose past this is"
+            );
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

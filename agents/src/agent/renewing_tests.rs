@@ -5,7 +5,6 @@ use std::sync::mpsc;
 use broker::AgentName;
 use configs::RandomModel;
 use tempfile::TempDir;
-use trainer::checkpoint::CheckpointError;
 use trainer::weights::SinkError;
 
 use super::*;
@@ -57,7 +56,7 @@ impl Bench {
             for name in ["config.json", "model.safetensors"] {
                 let from = model.join(name);
                 folder.add(name, |path| {
-                    std::fs::copy(&from, path).map_err(CheckpointError::io("writing", path))?;
+                    std::fs::copy(&from, path).unwrap();
                     Ok(())
                 })?;
             }
