@@ -26,7 +26,7 @@ fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
 
 /// A finished run: what was printed, and its folder.
 struct Played {
-    _program: Program,
+    program: Program,
     printed: String,
     folder: PathBuf,
 }
@@ -41,7 +41,7 @@ fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -
     let printed = program.succeed(&[how, file, "--steps", steps, "--folder", base]);
     let folder = program.run_folder();
     Played {
-        _program: program,
+        program,
         printed,
         folder,
     }
@@ -371,6 +371,16 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
         assert!(step % 2 == 0 && range.contains(step), "{distinct:?}");
     }
     assert_eq!(distinct, renewals(&run).into_iter().collect());
+    // Afterwards it plays as the one whose past it played with.
+    let printed = run.program.succeed(&["eval", "--run", run.folder.to_str().unwrap()]);
+    let weights = |agent: &str| {
+        let told = printed
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{agent}: ")));
+        told.unwrap_or_else(|| panic!("{agent} is not in {printed}")).to_owned()
+    };
+    assert_eq!(weights("past"), weights("adversary"));
+    assert!(weights("past").contains(" step "), "{printed}");
 }
 
 #[test]
