@@ -343,7 +343,7 @@ const RENEWING: [(&str, i64); 2] = [
     ("agents.adversary.train.keep_checkpoints", 1),
 ];
 
-/// Ten steps of the thinker are about as many of the adversary: five renewals.
+/// Fourteen steps of the thinker are about nine of the adversary, which plays in a third of the groups: four renewals.
 fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
     let past = "of = \"adversary\"\nevery = 2\nkeep = 3"
         .parse::<toml::Table>()
@@ -358,8 +358,8 @@ fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
 #[test]
 fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many() {
     let config = "configs/thinker-adversary-past.toml";
-    let up = play("up", config, &renewing("sync"), "10");
-    let run = play("run", config, &renewing("sync"), "10");
+    let up = play("up", config, &renewing("sync"), "14");
+    let run = play("run", config, &renewing("sync"), "14");
     assert_eq!(digests(&up.folder), digests(&run.folder));
     let played = renewals(&up);
     let distinct: std::collections::BTreeSet<(u64, u64)> = played.iter().copied().collect();
@@ -371,6 +371,19 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
         assert!(step % 2 == 0 && range.contains(step), "{distinct:?}");
     }
     assert_eq!(distinct, renewals(&run).into_iter().collect());
+    // What is won against those that never change is apart from what is won against one that does.
+    for transcript in up.transcripts() {
+        let met = |role: &str| {
+            transcript["turns"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|turn| turn["role"] == role)
+        };
+        for (role, name) in [("first", "win_fixed"), ("past", "win_past")] {
+            assert_eq!(transcript["metrics"][name].is_f64(), met(role), "{transcript}");
+        }
+    }
     // Afterwards it plays as the one whose past it played with.
     let printed = run.program.succeed(&["eval", "--run", run.folder.to_str().unwrap()]);
     let weights = |agent: &str| {
@@ -385,7 +398,7 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
 
 #[test]
 fn an_opponent_renews_itself_as_checkpoints_come() {
-    let run = play("up", "configs/thinker-adversary-past.toml", &renewing("async"), "10");
+    let run = play("up", "configs/thinker-adversary-past.toml", &renewing("async"), "14");
     let played = renewals(&run);
     assert!(!played.is_empty(), "nobody met the past");
 }

@@ -71,3 +71,30 @@ fn renewals_follow_from_the_other_agents_steps() {
     // Of the newest three: at the fourth (0, 1, 2, 3) the first policy is drawn no more.
     assert_eq!([0, 1, 2, 3, 4].map(|renewal| past.earliest(renewal)), [0, 0, 0, 1, 2]);
 }
+
+/// Otherwise `win_fixed` would be of somebody who changes.
+#[test]
+fn a_stand_in_that_renews_itself_is_told_to_the_game() {
+    let game = |renewing: &str, past: &str, expected: &[(&str, &str)]| {
+        let kind = format!(
+            "kind = \"adversarial\"\nparams = {{ opponents = {{ listener = [\"speaker\"] }}, renewing = {renewing} }}"
+        );
+        let b = format!("[agents.b]\n{past}train.enabled = false");
+        let changes = [
+            ("kind = \"signal\"", kind.as_str()),
+            ("speaker = \"a\", listener = \"b\"", "listener = \"a\", speaker = \"b\""),
+            ("[agents.b]\ntrain.batch_groups = 32", b.as_str()),
+            ("[agents.a]", "[agents.a]\ntrain.checkpoint_every = 5"),
+        ];
+        expect(&changes, expected);
+    };
+    let past = "past = { of = \"a\", every = 5 }\n";
+    game("[\"speaker\"]", past, &[]);
+    game("[]", "", &[]);
+    game(
+        "[]",
+        past,
+        &[("workflow.params.renewing", "write renewing = [\"speaker\"]")],
+    );
+    game("[\"speaker\"]", "", &[("workflow.params.renewing", "never changes")]);
+}
