@@ -51,7 +51,9 @@ impl Opponents {
         let mut renewing = BTreeSet::new();
         for name in params.list("renewing") {
             match found.values().flatten().find(|role| role.as_str() == name) {
-                Some(role) => drop(renewing.insert(role.clone())),
+                Some(role) => {
+                    renewing.insert(role.clone());
+                }
                 None => params.problem(
                     "renewing",
                     format!("{name:?} stands in for nobody: write it under opponents too"),
