@@ -22,6 +22,7 @@ mod judge;
 mod login;
 mod malformed;
 mod orders;
+mod past;
 mod poison;
 mod privilege;
 mod processes;
