@@ -5,7 +5,7 @@
 //!   config.toml   run.json   connection.json   pinned.json   report.html
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
-//!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/
+//!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/   past/<agent>/step-N/
 //! ```
 
 use std::fs;
@@ -215,6 +215,12 @@ impl RunFolder {
     #[must_use]
     pub fn initial(&self, agent: &AgentName) -> PathBuf {
         self.path.join("initial").join(agent.as_str())
+    }
+
+    /// `past/<agent>`: the models that an agent keeps of another's past
+    #[must_use]
+    pub fn past(&self, agent: &AgentName) -> PathBuf {
+        self.path.join("past").join(agent.as_str())
     }
 
     /// `weights/<agent>`: what engines that are processes of their own read, the newest few versions

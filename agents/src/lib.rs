@@ -18,6 +18,7 @@ pub mod logs;
 pub mod metrics;
 pub mod models;
 pub mod participant;
+pub mod past;
 pub mod pins;
 pub mod progress;
 pub mod report;

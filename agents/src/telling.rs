@@ -1,27 +1,34 @@
 //! What a conversation came to, as a person reads it: the same in a run's transcripts and in `dyad workflow test`.
 
+mod compared;
+
 use std::collections::BTreeMap;
 
 use broker::ids::TurnKey;
 use broker::protocol::turn::{Finish, Generation};
-use configs::WorkflowConfig;
+use configs::{RoleName, WorkflowConfig};
 use rollout::group::{MemberEnd, Rules};
-use rollout::workflow::{Outcome, SeatReward, player};
+use rollout::workflow::shaped::{CREDIT, OWN};
+use rollout::workflow::{Outcome, Part, SeatReward, player};
 
-use crate::logs::{Transcript, TranscriptTurn};
+use crate::logs::{Credited, Earned, EarnedPart, Transcript, TranscriptTurn};
 use crate::participant::Host;
+
+pub use compared::Comparisons;
 
 /// Knows who played and what it was worth.
 pub struct Teller<'a> {
     pub config: &'a WorkflowConfig,
     pub host: &'a Host,
     pub rules: &'a Rules,
+    /// What the group makes of its rewards.
+    pub comparisons: &'a Comparisons,
 }
 
 impl Teller<'_> {
-    /// Adds how the conversation ended to `transcript`, which says whose it is.
+    /// Adds how conversation `member` of its group ended to `transcript`, which says whose it is.
     #[must_use]
-    pub fn tell(&self, mut transcript: Transcript, end: &MemberEnd) -> Transcript {
+    pub fn tell(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
         match end {
             MemberEnd::Failed { reason } => transcript.status = format!("failed: {reason}"),
             MemberEnd::Ended { outcome, turns } => {
@@ -33,7 +40,8 @@ impl Teller<'_> {
                     .iter()
                     .map(|(name, value)| ((*name).to_owned(), *value))
                     .collect();
-                transcript.rewards = self.rewards(outcome);
+                transcript.rewards = by_seat(outcome, |seat| self.parts(seat));
+                transcript.earned = by_seat(outcome, |seat| self.earned(member, seat));
             }
         }
         transcript
@@ -63,22 +71,54 @@ impl Teller<'_> {
         }
     }
 
-    /// By role, or `role/seat` where a role has several seats: the parts by name and their weighted sum as `total`.
-    fn rewards(&self, outcome: &Outcome) -> BTreeMap<String, BTreeMap<String, f64>> {
-        let seats = |role| outcome.rewards.iter().filter(|seat| seat.role == role).count();
-        let label = |seat: &SeatReward| match seats(seat.role.clone()) {
-            0 | 1 => seat.role.to_string(),
-            _ => format!("{}/{}", seat.role, seat.seat),
-        };
-        let parts = |seat: &SeatReward| {
-            let mut parts: BTreeMap<String, f64> = seat
-                .parts
-                .iter()
-                .map(|part| (part.name.to_owned(), f64::from(part.value)))
-                .collect();
-            parts.insert("total".into(), self.rules.reward(seat));
-            parts
-        };
-        outcome.rewards.iter().map(|seat| (label(seat), parts(seat))).collect()
+    /// The parts by name and their weighted sum as `total`.
+    fn parts(&self, seat: &SeatReward) -> BTreeMap<String, f64> {
+        let parts = seat.parts.iter();
+        let mut parts: BTreeMap<String, f64> = parts
+            .map(|part| (part.name.to_owned(), f64::from(part.value)))
+            .collect();
+        parts.insert("total".into(), self.rules.reward(seat));
+        parts
     }
+
+    /// The same with weights, credit and advantage.
+    fn earned(&self, member: u16, seat: &SeatReward) -> Earned {
+        let part = |part: &Part| EarnedPart {
+            name: part.name.to_owned(),
+            value: f64::from(part.value),
+            weight: self.rules.weight(&seat.role, part.name),
+        };
+        let (compared, not_compared) = self.comparisons.seat(member, self.rules.roles.get(&seat.role), seat);
+        Earned {
+            parts: seat.parts.iter().map(part).collect(),
+            total: self.rules.reward(seat),
+            credit: self.credit(seat),
+            compared,
+            not_compared,
+        }
+    }
+
+    /// What the role's operator did, where it has one that changes something.
+    fn credit(&self, seat: &SeatReward) -> Option<Credited> {
+        let operator = self.config.credit.get(&seat.role)?;
+        let value = |name: &str| {
+            let part = seat.parts.iter().find(|part| part.name == name);
+            part.map(|part| f64::from(part.value))
+        };
+        Some(Credited {
+            operator: operator.clone(),
+            own: value(OWN)?,
+            credit: value(CREDIT)?,
+        })
+    }
+}
+
+/// By role, or `role/seat` where a role has several seats.
+fn by_seat<T>(outcome: &Outcome, tell: impl Fn(&SeatReward) -> T) -> BTreeMap<String, T> {
+    let seats = |role: &RoleName| outcome.rewards.iter().filter(|seat| seat.role == *role).count();
+    let label = |seat: &SeatReward| match seats(&seat.role) {
+        0 | 1 => seat.role.to_string(),
+        _ => format!("{}/{}", seat.role, seat.seat),
+    };
+    outcome.rewards.iter().map(|seat| (label(seat), tell(seat))).collect()
 }

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpConfig;
+use crate::past::PastConfig;
 use crate::train::TrainConfig;
 use crate::units::{DeviceName, HumanDuration};
 
@@ -23,6 +24,9 @@ pub struct AgentConfig {
     /// An adapter that is trained in place of the whole model.
     #[serde(default)]
     pub lora: Option<LoraConfig>,
+    /// Plays with weights that another agent of the run had before, in the place of its own; of an agent that does not train.
+    #[serde(default)]
+    pub past: Option<PastConfig>,
     #[serde(default)]
     pub history: History,
     /// Variables for its chat template beside those that every template has, such as `enable_thinking = false` for Qwen3's.

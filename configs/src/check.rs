@@ -14,6 +14,7 @@ mod judge_rules;
 mod loss_rules;
 mod merge;
 mod names;
+mod past_rules;
 mod reward_rules;
 mod rules;
 mod sampling_rules;

@@ -250,6 +250,17 @@ impl RunConfig {
         self.run.lead.as_ref().or_else(|| self.agents.keys().next())
     }
 
+    /// Batches that this agent will have trained when the lead has made its `train_steps`, where every group has something for both:
+    /// `train_steps` x the lead's `batch_groups` / its own, rounded up. What falls over a run falls over these.
+    #[must_use]
+    pub fn steps_of(&self, name: &AgentName) -> u64 {
+        let batch = |name: &AgentName| self.agents.get(name).map(|agent| agent.train.batch_groups as u64);
+        let both = self.lead().and_then(batch).zip(batch(name));
+        both.map_or(self.run.train_steps, |(lead, own)| {
+            self.run.train_steps.saturating_mul(lead).div_ceil(own.max(1))
+        })
+    }
+
     /// Agents that play some role of the workflow or judge its answers, in the order in which they are asked for room.
     #[must_use]
     pub fn participants(&self) -> Vec<AgentName> {

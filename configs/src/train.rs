@@ -35,7 +35,7 @@ pub struct TrainConfig {
     pub checkpoint_activations: bool,
     /// Entropy bonus per token.
     pub entropy: f64,
-    /// Where the entropy bonus ends: it moves there linearly over the run's `train_steps`. Exploring early and settling
+    /// Where the entropy bonus ends: it moves there linearly over the steps that this agent makes in the run. Exploring early and settling
     /// late is what gets two agents out of a language with two names for one thing.
     pub entropy_final: Option<f64>,
     pub optimizer: OptimizerConfig,
@@ -337,7 +337,7 @@ pub struct OptimizerConfig {
     pub clip_norm: f64,
     pub warmup_steps: u64,
     pub schedule: Schedule,
-    /// Steps over which `linear` and `cosine` fall to `min_lr`; the run's `train_steps` if 0.
+    /// Steps over which `linear` and `cosine` fall to `min_lr`; those that this agent makes in the run if 0.
     pub decay_steps: u64,
     /// Where they end and stay: from 0 to `lr`.
     pub min_lr: f64,

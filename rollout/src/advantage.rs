@@ -50,9 +50,55 @@ impl GroupAdvantages {
     }
 }
 
+/// How one sample stands to the others of its key: `advantage = (reward - baseline) / scale`, or 0 where there is nothing to
+/// compare with.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Comparison {
+    /// Conversations (or tries) of the key.
+    pub conversations: usize,
+    /// Mean over them of `m_c`.
+    pub mean: f64,
+    /// Unbiased standard deviation of the key's rewards.
+    pub std: f64,
+    /// What is subtracted from the reward (from one held to +-20 for `astraflow`).
+    pub baseline: f64,
+    /// What the difference is divided by.
+    pub scale: f64,
+    /// Before [`normalise`].
+    pub advantage: f64,
+}
+
 /// Advantages of the samples of one whole group.
 #[must_use]
 pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
+    let mut group = GroupAdvantages {
+        values: vec![0.0; samples.len()],
+        ..GroupAdvantages::default()
+    };
+    for (key, at) in keys(kind, samples) {
+        group.keys += 1;
+        group.alone += usize::from(key.alone());
+        group.equal += usize::from(!key.alone() && key.equal);
+        for i in at {
+            group.values[i] = key.compare(kind, &samples[i]).advantage;
+        }
+    }
+    group
+}
+
+/// What [`of_group`] makes of each sample, with the figures that it is made of, in the order given.
+#[must_use]
+pub fn comparisons(kind: Advantage, samples: &[Sample]) -> Vec<Comparison> {
+    let mut compared: Vec<(usize, Comparison)> = Vec::with_capacity(samples.len());
+    for (key, at) in keys(kind, samples) {
+        compared.extend(at.into_iter().map(|i| (i, key.compare(kind, &samples[i]))));
+    }
+    compared.sort_by_key(|(i, _)| *i);
+    compared.into_iter().map(|(_, comparison)| comparison).collect()
+}
+
+/// The keys of a group, each with the places of its samples in the order of (member, seat).
+fn keys(kind: Advantage, samples: &[Sample]) -> Vec<(Key, Vec<usize>)> {
     let mut keys: BTreeMap<(&str, &str), Vec<usize>> = BTreeMap::new();
     for (at, sample) in samples.iter().enumerate() {
         let key = match kind {
@@ -61,25 +107,11 @@ pub fn of_group(kind: Advantage, samples: &[Sample]) -> GroupAdvantages {
         };
         keys.entry(key).or_default().push(at);
     }
-    let mut group = GroupAdvantages {
-        values: vec![0.0; samples.len()],
-        keys: keys.len(),
-        ..GroupAdvantages::default()
-    };
-    for mut at in keys.into_values() {
+    let ordered = |mut at: Vec<usize>| {
         at.sort_by_key(|i| (samples[*i].member, &samples[*i].role, samples[*i].seat));
-        let key = Key::new(at.iter().map(|i| &samples[*i]));
-        let lone = key.means.len() < 2;
-        group.alone += usize::from(lone);
-        group.equal += usize::from(!lone && key.equal);
-        if (lone || key.equal) && kind != Advantage::ReinforcePlusPlus {
-            continue;
-        }
-        for i in at {
-            group.values[i] = key.advantage(kind, unit(&samples[i]), f64::from(samples[i].reward));
-        }
-    }
-    group
+        (Key::new(at.iter().map(|i| &samples[*i])), at)
+    };
+    keys.into_values().map(ordered).collect()
 }
 
 /// What is compared with its likes: a conversation, by its member, or with a subkey one seat of it.
@@ -126,21 +158,35 @@ impl Key {
         }
     }
 
-    fn advantage(&self, kind: Advantage, unit: Unit, reward: f64) -> f64 {
+    /// Nothing to compare with.
+    fn alone(&self) -> bool {
+        self.means.len() < 2
+    }
+
+    fn compare(&self, kind: Advantage, sample: &Sample) -> Comparison {
         let n = self.means.len() as f64;
-        let own = self.means.get(&unit).copied().unwrap_or(0.0);
-        let others = self.sum - own;
-        match kind {
-            Advantage::Loo => reward - others / (n - 1.0),
-            Advantage::Grpo => (reward - (others + reward) / n) / (self.std + GRPO_EPSILON),
+        let reward = f64::from(sample.reward);
+        let others = self.sum - self.means.get(&unit(sample)).copied().unwrap_or(0.0);
+        let (held, baseline, scale) = match kind {
+            Advantage::Loo => (reward, others / (n - 1.0).max(1.0), 1.0),
+            Advantage::Grpo => (reward, (others + reward) / n, self.std + GRPO_EPSILON),
             Advantage::Astraflow => {
                 let clip = |r: f64| r.clamp(-ASTRAFLOW_CLIP, ASTRAFLOW_CLIP);
                 let rewards: Vec<f64> = self.rewards.iter().copied().map(clip).collect();
                 let mean = rewards.iter().sum::<f64>() / rewards.len() as f64;
-                (clip(reward) - mean) / (unbiased_std(&rewards) + ASTRAFLOW_EPSILON)
+                (clip(reward), mean, unbiased_std(&rewards) + ASTRAFLOW_EPSILON)
             }
-            Advantage::ReinforcePlusPlus => reward,
-            Advantage::ReinforcePlusPlusBaseline => reward - (others + reward) / n,
+            Advantage::ReinforcePlusPlus => (reward, 0.0, 1.0),
+            Advantage::ReinforcePlusPlusBaseline => (reward, (others + reward) / n, 1.0),
+        };
+        let says_nothing = (self.alone() || self.equal) && kind != Advantage::ReinforcePlusPlus;
+        Comparison {
+            conversations: self.means.len(),
+            mean: self.sum / n,
+            std: self.std,
+            baseline,
+            scale,
+            advantage: if says_nothing { 0.0 } else { (held - baseline) / scale },
         }
     }
 }

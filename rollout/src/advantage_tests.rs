@@ -89,6 +89,47 @@ fn parity_with_trl() {
 }
 
 #[test]
+fn what_an_advantage_is_made_of_is_told() {
+    let group = solvers(&[1.0, 0.0, 0.0, 1.0]);
+    let loo = comparisons(Advantage::Loo, &group);
+    assert_eq!(loo.len(), 4);
+    // The others of the first have 0, 0 and 1; std of 1, 0, 0, 1 is sqrt(1/3).
+    assert_eq!((loo[0].conversations, loo[0].mean, loo[0].scale), (4, 0.5, 1.0));
+    close(
+        &[loo[0].baseline, loo[0].std, loo[0].advantage],
+        &[1.0 / 3.0, (1.0f64 / 3.0).sqrt(), 2.0 / 3.0],
+    );
+    let grpo = comparisons(Advantage::Grpo, &group);
+    close(&[grpo[1].baseline, grpo[1].scale], &[0.5, (1.0f64 / 3.0).sqrt() + 1e-6]);
+    // Alone: nothing is subtracted, and nothing is no number.
+    let alone = comparisons(Advantage::Loo, &solvers(&[1.0]))[0];
+    assert_eq!((alone.conversations, alone.baseline, alone.advantage), (1, 0.0, 0.0));
+}
+
+#[test]
+fn what_is_told_is_what_is_trained() {
+    let group = [
+        sample(1, "verifier", 0, 30.0),
+        sample(0, "solver", 1, 3.0),
+        sample(0, "solver", 0, 1.0),
+        sample(2, "solver", 0, 0.5),
+        sample(2, "verifier", 0, -1.0),
+        sample(1, "solver", 0, 5.0),
+    ];
+    for kind in [
+        Advantage::Loo,
+        Advantage::Grpo,
+        Advantage::Astraflow,
+        Advantage::ReinforcePlusPlus,
+        Advantage::ReinforcePlusPlusBaseline,
+    ] {
+        let told: Vec<f64> = comparisons(kind, &group).iter().map(|c| c.advantage).collect();
+        assert_eq!(told, of_group(kind, &group).values, "{kind:?}");
+        assert!(told.iter().any(|value| *value != 0.0), "{kind:?}");
+    }
+}
+
+#[test]
 fn siblings_are_averaged_and_never_compared() {
     // Conversation 0 has two seats with 1 and 3, conversation 1 has one with 5, conversation 2 two with 0 and 2.
     let group = [

@@ -160,3 +160,20 @@ fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
     }
     nothing_lost(&folder, "a");
 }
+
+/// As `make recipes` does it: the server stands beside the run, and is gone after it.
+#[test]
+fn the_table_of_recipes_brings_the_server() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let runs = program.runs();
+    let free = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let file = config(&runs, &format!("http://{free}"));
+    std::os::unix::fs::symlink(Program::root().join("configs/programs"), runs.join("programs")).unwrap();
+    let base = runs.join("base");
+    let printed = program.succeed(&["recipes", &file, "--steps", "2", "--folder", base.to_str().unwrap()]);
+    assert!(printed.contains("image-turns: ok"), "{printed}");
+    assert!(std::net::TcpStream::connect(free).is_err(), "the server is still there");
+}

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tests::program::{Program, metrics};
+use tests::program::{Program, json_lines, metrics};
 use tests::trace::{audit, rewards, successes};
 
 pub(crate) fn up(config: &str, steps: &str) -> (Program, PathBuf) {
@@ -33,6 +33,29 @@ fn asker_and_answerer_learn_to_find_the_number() {
     let found = successes(&folder);
     let (first, last) = (found.first().unwrap().1, found.last().unwrap().1);
     assert!(last > first + 0.3, "{found:?}");
+}
+
+/// The baseline: the patient is what its warm start made of it, and stays that.
+#[test]
+fn a_doctor_learns_beside_a_patient_that_does_not() {
+    let (_program, folder) = up("configs/doctor-patient-fixed.toml", "40");
+    let (first, last) = rewards(&folder, "doctor", 5);
+    assert!(last > first + 0.1, "{first} -> {last}");
+    nothing_lost(&folder, "doctor");
+    assert!(!folder.join("checkpoints/patient").exists(), "it is frozen");
+    assert!(folder.join("initial/patient/model.safetensors").is_file());
+    assert!(
+        !folder.join("initial/patient.warm").exists(),
+        "nothing of its trainer stays"
+    );
+    // With its warm start it earns 5.5 (configs/recipes); most of that is for telling facts, which random weights do not.
+    let transcripts = std::fs::read_dir(folder.join("transcripts")).unwrap();
+    let told = transcripts.flat_map(|file| json_lines(&file.unwrap().path()));
+    let earned: Vec<f64> = told
+        .filter_map(|line| line["rewards"]["patient"]["total"].as_f64())
+        .collect();
+    let mean = earned.iter().sum::<f64>() / earned.len() as f64;
+    assert!(mean > 4.0, "{mean} over {}", earned.len());
 }
 
 /// The doctor learns to ask for what decides, and to hear it. That it finds cases it never saw takes more steps (configs/recipes).

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tests::program::{Program, metrics};
+use tests::trace::digests;
 
 use crate::recipes::nothing_lost;
 
@@ -25,7 +26,7 @@ fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
 
 /// A finished run: what was printed, and its folder.
 struct Played {
-    _program: Program,
+    program: Program,
     printed: String,
     folder: PathBuf,
 }
@@ -40,7 +41,7 @@ fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -
     let printed = program.succeed(&[how, file, "--steps", steps, "--folder", base]);
     let folder = program.run_folder();
     Played {
-        _program: program,
+        program,
         printed,
         folder,
     }
@@ -267,6 +268,23 @@ fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
         assert!(!against.is_empty(), "nobody met {solver}");
         assert!(against.iter().all(|t| fixed(t) == (solver == "past")), "{against:?}");
     }
+    // Who trains is shown what the group makes of its reward, and who does not, why not.
+    let played = transcripts.iter().filter(|t| t["eval"].is_null());
+    let seats: Vec<(&String, &Value)> = played.filter_map(|t| t["earned"].as_object()).flatten().collect();
+    let of = |role: &'static str| {
+        seats
+            .iter()
+            .filter(move |(seat, _)| seat.split('/').next() == Some(role))
+    };
+    assert!(
+        of("solver").any(|(_, earned)| earned["compared"]["advantage"].is_f64()),
+        "{seats:?}"
+    );
+    assert!(of("past").count() > 0);
+    for (_, earned) in of("past") {
+        assert!(earned["compared"].is_null(), "{earned}");
+        assert_eq!(earned["not_compared"], "its agent does not train");
+    }
 }
 
 #[test]
@@ -293,4 +311,98 @@ fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
         .collect();
     let all = ["adversary", "defender", "past1", "past2", "thinker"].map(str::to_owned);
     assert_eq!(roles, all.into());
+}
+
+/// The turns of the opponent that renews itself, as (renewal, step of its weights), and what no run of it may be without.
+fn renewals(run: &Played) -> Vec<(u64, u64)> {
+    nothing_lost(&run.folder, "thinker");
+    nothing_lost(&run.folder, "adversary");
+    assert!(!run.folder.join("checkpoints/past").exists(), "it trains nothing");
+    // One that was just being kept as the run ended has another name still.
+    let names = std::fs::read_dir(run.folder.join("past/past")).unwrap();
+    let kept = names
+        .filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().contains('.'))
+        .count();
+    assert!(
+        (1..=3).contains(&kept),
+        "{kept} models of the past, and three are enough"
+    );
+    let turns = run
+        .transcripts()
+        .into_iter()
+        .flat_map(|t| t["turns"].as_array().unwrap().clone());
+    let played = turns.filter(|turn| turn["role"] == "past");
+    let version = |turn: Value| {
+        let version = turn["version"].as_str().unwrap();
+        let (lineage, step) = version.split_once('.').unwrap();
+        let lineage: u64 = lineage.parse().unwrap();
+        assert!(lineage > 0, "it played with weights of its own: {turn}");
+        (lineage - 1, step.parse().unwrap())
+    };
+    played.map(version).collect()
+}
+
+const RENEWING: [(&str, i64); 2] = [
+    ("agents.adversary.train.checkpoint_every", 2),
+    ("agents.adversary.train.keep_checkpoints", 1),
+];
+
+/// Fourteen steps of the thinker are about nine of the adversary, which plays in a third of the groups: four renewals.
+fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
+    let past = "of = \"adversary\"\nevery = 2\nkeep = 3"
+        .parse::<toml::Table>()
+        .unwrap();
+    let mut changes: Vec<(&str, toml::Value)> = RENEWING.map(|(key, value)| (key, value.into())).into();
+    changes.push(("agents.past.past", past.into()));
+    changes.push(("run.mode", mode.into()));
+    changes.push(("run.transcripts", "all".into()));
+    changes
+}
+
+#[test]
+fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many() {
+    let config = "configs/thinker-adversary-past.toml";
+    let up = play("up", config, &renewing("sync"), "14");
+    let run = play("run", config, &renewing("sync"), "14");
+    assert_eq!(digests(&up.folder), digests(&run.folder));
+    let played = renewals(&up);
+    let distinct: std::collections::BTreeSet<(u64, u64)> = played.iter().copied().collect();
+    let numbers: std::collections::BTreeSet<u64> = distinct.iter().map(|(renewal, _)| *renewal).collect();
+    assert_eq!(distinct.len(), numbers.len(), "one draw for each renewal: {distinct:?}");
+    assert!(numbers.len() >= 3, "{distinct:?}");
+    for (renewal, step) in &distinct {
+        let range = renewal.saturating_sub(2) * 2..=renewal * 2;
+        assert!(step % 2 == 0 && range.contains(step), "{distinct:?}");
+    }
+    assert_eq!(distinct, renewals(&run).into_iter().collect());
+    // What is won against those that never change is apart from what is won against one that does.
+    for transcript in up.transcripts() {
+        let met = |role: &str| {
+            transcript["turns"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|turn| turn["role"] == role)
+        };
+        for (role, name) in [("first", "win_fixed"), ("past", "win_past")] {
+            assert_eq!(transcript["metrics"][name].is_f64(), met(role), "{transcript}");
+        }
+    }
+    // Afterwards it plays as the one whose past it played with.
+    let printed = run.program.succeed(&["eval", "--run", run.folder.to_str().unwrap()]);
+    let weights = |agent: &str| {
+        let told = printed
+            .lines()
+            .find_map(|line| line.strip_prefix(&format!("{agent}: ")));
+        told.unwrap_or_else(|| panic!("{agent} is not in {printed}")).to_owned()
+    };
+    assert_eq!(weights("past"), weights("adversary"));
+    assert!(weights("past").contains(" step "), "{printed}");
+}
+
+#[test]
+fn an_opponent_renews_itself_as_checkpoints_come() {
+    let run = play("up", "configs/thinker-adversary-past.toml", &renewing("async"), "14");
+    let played = renewals(&run);
+    assert!(!played.is_empty(), "nobody met the past");
 }

@@ -268,3 +268,22 @@ fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
         bus.close().await;
     });
 }
+
+/// As `make recipes` does it: the participant finds the run's broker, and ends with the run.
+#[test]
+fn the_table_of_recipes_brings_the_participant() {
+    let Some(python) = python() else { return };
+    let program = program();
+    let base = program.runs().join("base");
+    let arguments = [
+        "recipes",
+        "configs/remote.toml",
+        "--steps",
+        "2",
+        "--folder",
+        base.to_str().unwrap(),
+    ];
+    let mut running = program.start_with(&arguments, &[("DYAD_PYTHON", &python)]);
+    running.finish(PATIENCE);
+    assert!(running.log().contains("remote: ok"), "{}", running.log());
+}

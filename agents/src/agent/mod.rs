@@ -1,7 +1,8 @@
 //! An agent: one policy with its own ledger, router, engine and trainer.
 //!
 //! [`inbox`] listens (turn requests, reservations, samples, control), [`turns`] is the router, [`training`] turns closed
-//! groups into batches and batches into weights, [`heart`] tells the others how it stands, [`policy`] prepares the model.
+//! groups into batches and batches into weights, [`heart`] tells the others how it stands, [`policy`] prepares the model, [`renewing`]
+//! plays with another's past.
 //! Nothing here knows what a role means: a role is data.
 
 pub mod alarms;
@@ -17,6 +18,7 @@ pub mod policy;
 pub mod recent;
 pub mod reclaim;
 pub mod render;
+mod renewing;
 pub mod replies;
 pub(crate) mod room;
 mod served;
@@ -155,6 +157,12 @@ impl Agent {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .insert(beat.agent.clone(), beat);
+    }
+
+    /// The step that another agent has last said it is at.
+    fn step_of(&self, name: &AgentName) -> Option<u64> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.get(name).map(|beat| beat.step)
     }
 
     /// Says that it has done all, with weights `version`, and goes on serving until the others have too.

@@ -139,7 +139,9 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = match &settings.lora {
-        None if settings.train.enabled => (Weights::load(&shape, &folder)?, None),
+        None if settings.train.enabled || settings.train.warm_start.is_some() => {
+            (Weights::load(&shape, &folder)?, None)
+        }
         None => (Weights::load_as(&shape, &folder, device, settings.dtype)?, None),
         Some(lora) => {
             let adapter = adapter(lora, &shape, seed)?;

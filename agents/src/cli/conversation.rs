@@ -1,5 +1,7 @@
 //! `dyad conversation ID`: what was said and what it earned.
 
+mod earned;
+
 use std::fmt::Write;
 
 use clap::Args;
@@ -101,7 +103,15 @@ pub fn render(transcript: &Transcript) -> String {
         );
     }
     let _ = writeln!(text, "\n  rewards");
-    for (role, parts) in &transcript.rewards {
+    for (label, found) in &transcript.earned {
+        text.push_str(&earned::earned(label, found));
+    }
+    // Of a run before weights were written down.
+    let untold = transcript
+        .rewards
+        .iter()
+        .filter(|(role, _)| !transcript.earned.contains_key(*role));
+    for (role, parts) in untold {
         let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
         let _ = writeln!(text, "    {role:12} {}", parts.join("  "));
     }

@@ -1,10 +1,12 @@
 //! `dyad recipes`: every recipe that needs no model folder, as processes over real servers, and one table of what they came to.
 
+mod partners;
+
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -15,8 +17,12 @@ use super::table::{Align, Table};
 use crate::folder::RunFolder;
 use crate::report::data;
 use crate::summary;
+use partners::Partner;
 
-/// Run every recipe that needs no model folder with `dyad up`, one after the other, and print one table
+/// Between two looks at a run under way.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Run every recipe that needs no model folder with `dyad up`, one after the other, with the programs that two of them need, and print one table
 #[derive(Debug, Args)]
 pub struct RecipesArgs {
     /// Configurations; without any, all in --configs
@@ -86,11 +92,18 @@ pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
     for file in files {
         let recipe = name(&file);
         let row = match RunConfig::load(&file) {
-            Ok(config) if !is_tiny(&config) => {
-                left.push(recipe);
-                continue;
-            }
-            Ok(config) => play(&file, &recipe, &config, &base, args.steps),
+            Ok(config) if is_tiny(&config) => play(&file, &recipe, &config, None, &base, args.steps),
+            Ok(config) => match partners::of(&file, &config) {
+                Some(Ok(partner)) => play(&file, &recipe, &config, Some(&partner), &base, args.steps),
+                Some(Err(why)) => {
+                    left.push((recipe, Some(why)));
+                    continue;
+                }
+                None => {
+                    left.push((recipe, None));
+                    continue;
+                }
+            },
             Err(error) => failed(&recipe, format!("{error}")),
         };
         eprintln!(
@@ -134,7 +147,7 @@ fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether it needs no model that somebody else made, and no server or participant that somebody has to start.
+/// Whether it needs no model that somebody else made, and no server or participant beside it.
 fn is_tiny(config: &RunConfig) -> bool {
     let made_here = |settings: &configs::AgentConfig| {
         let adapter = settings.lora.as_ref().is_none_or(|lora| lora.path.is_none());
@@ -162,7 +175,14 @@ fn failed(recipe: &str, reason: String) -> Row {
     }
 }
 
-fn play(file: &Path, recipe: &str, config: &RunConfig, base: &Path, steps: Option<u64>) -> Row {
+fn play(
+    file: &Path,
+    recipe: &str,
+    config: &RunConfig,
+    partner: Option<&Partner>,
+    base: &Path,
+    steps: Option<u64>,
+) -> Row {
     let steps = config.run.train_steps.min(steps.unwrap_or(u64::MAX));
     let began = Instant::now();
     eprintln!("{recipe}: at most {steps} steps");
@@ -172,7 +192,7 @@ fn play(file: &Path, recipe: &str, config: &RunConfig, base: &Path, steps: Optio
     };
     let folder = base.join(recipe);
     let log = base.join(format!("{recipe}.log"));
-    match up(file, &folder, &log, steps).and_then(|()| read(recipe, &RunFolder::find(&folder, "latest")?)) {
+    match up(file, &folder, &log, steps, partner).and_then(|()| read(recipe, &RunFolder::find(&folder, "latest")?)) {
         Ok(row) => seconds(row),
         Err(error) => seconds(failed(
             recipe,
@@ -181,12 +201,13 @@ fn play(file: &Path, recipe: &str, config: &RunConfig, base: &Path, steps: Optio
     }
 }
 
-/// `dyad up` to its end, with what it prints in a file.
-fn up(file: &Path, folder: &Path, log: &Path, steps: u64) -> anyhow::Result<()> {
+/// `dyad up` to its end, with what it prints in a file, and its partner beside it.
+fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partner>) -> anyhow::Result<()> {
+    let mut beside = partner.map(Partner::before).transpose()?.flatten();
     let mut out = File::create(log).with_context(|| format!("making {}", log.display()))?;
     writeln!(out, "dyad up {} --steps {steps}", file.display())?;
     let program = std::env::current_exe().context("finding this program")?;
-    let status = Command::new(program)
+    let mut run = Command::new(program)
         .arg("up")
         .arg(file)
         .args(["--steps", &steps.to_string(), "--broker", "local:", "--state", "local:"])
@@ -195,7 +216,26 @@ fn up(file: &Path, folder: &Path, log: &Path, steps: u64) -> anyhow::Result<()> 
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
         .stderr(out)
-        .status()?;
+        .spawn()?;
+    let status = loop {
+        if let Some(status) = run.try_wait()? {
+            break status;
+        }
+        if beside.is_none()
+            && let Some(partner) = partner
+        {
+            match partner.beside(folder) {
+                Ok(begun) => beside = begun,
+                Err(error) => {
+                    // Its processes end with their supervisor.
+                    let _ = run.kill();
+                    let _ = run.wait();
+                    return Err(error);
+                }
+            }
+        }
+        std::thread::sleep(LOOK_EVERY);
+    };
     ensure!(status.success(), "it ended with {status}");
     Ok(())
 }
@@ -250,7 +290,8 @@ fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
     })
 }
 
-fn render(rows: &[Row], left: &[String]) -> String {
+/// `left` are recipes that were not run, with why where it is not what most of them need.
+fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
     let mut table = Table::new(&[
         ("recipe", Align::Left),
         ("turns", Align::Right),
@@ -306,10 +347,18 @@ fn render(rows: &[Row], left: &[String]) -> String {
             text += &format!("{} FAILED: {reason}\n", row.recipe);
         }
     }
-    if !left.is_empty() {
+    for (recipe, why) in left.iter().filter_map(|(recipe, why)| Some((recipe, why.as_ref()?))) {
+        text += &format!("{recipe} not run: {why}\n");
+    }
+    let needy: Vec<&str> = left
+        .iter()
+        .filter(|(_, why)| why.is_none())
+        .map(|(recipe, _)| recipe.as_str())
+        .collect();
+    if !needy.is_empty() {
         text += &format!(
             "not run, as they need a model folder, or servers or programs that you start: {}\n",
-            left.join(", ")
+            needy.join(", ")
         );
     }
     text
@@ -336,11 +385,15 @@ mod tests {
             !files.iter().any(|file| name(file) == "Cargo"),
             "a manifest is no recipe"
         );
-        let text = render(&[failed("broken", "it ended with 1".into())], &["large".into()]);
+        let text = render(
+            &[failed("broken", "it ended with 1".into())],
+            &[("large".into(), None), ("remote".into(), Some("no Python".into()))],
+        );
         assert!(
             text.contains("broken FAILED: it ended with 1")
                 && text.contains("not run, as they need a model folder, or servers or programs that you start: large"),
             "{text}"
         );
+        assert!(text.contains("remote not run: no Python"), "{text}");
     }
 }

@@ -8,10 +8,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use broker::AgentName;
+use broker::ids::{Attempt, GroupId};
 use broker::protocol::task::Task;
 use clap::{Args, Subcommand};
 use configs::{OwnKinds, RunConfig};
-use rollout::group::{MemberEnd, Rules, compare_lengths};
+use rollout::group::{GroupHead, MemberEnd, Rules, assemble, compare_lengths};
 use rollout::workflow::{Workflow, contract};
 
 use line::Remote;
@@ -22,7 +24,7 @@ use super::conversation::render;
 use crate::eval::play::Player;
 use crate::logs::Transcript;
 use crate::participant::Host;
-use crate::telling::Teller;
+use crate::telling::{Comparisons, Teller};
 
 /// Try a workflow out
 #[derive(Debug, Args)]
@@ -165,13 +167,26 @@ fn keeps_contract(config: &RunConfig, workflow: &dyn Workflow, task: &Task) -> a
     Ok(())
 }
 
+/// As a run would tell it, with the advantages that the conversations would have as one group.
 fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) -> Vec<Transcript> {
-    let rules = Rules::new(&config.workflow, &host.workflow().roles(), Default::default());
+    let trains = |name: &AgentName| config.agents.get(name).is_some_and(|agent| agent.train.enabled);
+    let training = config.participants().into_iter().filter(trains).collect();
+    let mut rules = Rules::new(&config.workflow, &host.workflow().roles(), training);
+    // A test may play fewer conversations than a run.
+    rules.min_valid = 1;
     compare_lengths(&rules, &mut ends);
+    let head = GroupHead {
+        group: GroupId([0; 16]),
+        attempt: Attempt([0; 16]),
+        task: String::new(),
+        order: 0,
+    };
+    let comparisons = Comparisons::of(&config.agents, &assemble(&head, &rules, &ends));
     let teller = Teller {
         config: &config.workflow,
         host,
         rules: &rules,
+        comparisons: &comparisons,
     };
     let about = |member: usize| Transcript {
         conversation: format!("test/{member}"),
@@ -181,7 +196,8 @@ fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) 
         ..Transcript::default()
     };
     let ends = ends.iter().enumerate();
-    ends.map(|(member, end)| teller.tell(about(member), end)).collect()
+    ends.map(|(member, end)| teller.tell(about(member), member as u16, end))
+        .collect()
 }
 
 #[cfg(test)]

@@ -218,7 +218,7 @@ impl Coordinator {
         Ok(Self {
             rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
             host: Arc::new(host),
-            gate: Gate::new(env.config.run.mode, env.batches()),
+            gate: Gate::new(env.config.run.mode, env.batches()).with_pasts(env.pasts()),
             beats: BTreeMap::new(),
             waiting: VecDeque::new(),
             reclaimed: VecDeque::new(),

@@ -225,14 +225,14 @@ impl Coordinator {
             current.left = current.left.saturating_sub(1);
             let mut program = std::mem::take(&mut current.program);
             if matches!(open.purpose, Purpose::Suite { greedy: true, .. }) {
-                self.tell(group, &open, &members, step);
+                self.tell(group, &open, &members, step, None);
             }
             self.add_part(&mut program, step, &open, members);
             self.keep(program);
         } else {
             current.add(&open, &members, &self.rules);
             if stage == Stage::Conversations {
-                self.tell(group, &open, &members, step);
+                self.tell(group, &open, &members, step, None);
             }
         }
         while let Some(current) = self.evals.current.as_ref()

@@ -12,6 +12,8 @@ use broker::protocol::control::Heartbeat;
 use configs::Mode;
 use tokio::time::Instant;
 
+use crate::past::Past;
+
 /// A bundle that its agent had already (sent again after a takeover) closes nothing, so a goal can be out of reach. An
 /// agent that has said for this long that nothing is reserved has everything.
 const QUIET: Duration = Duration::from_secs(3);
@@ -32,6 +34,14 @@ pub struct Gate {
     mode: Mode,
     batches: BTreeMap<AgentName, u64>,
     seen: BTreeMap<AgentName, Seen>,
+    renewing: BTreeMap<AgentName, Renewing>,
+}
+
+/// An agent that plays with another's past, and what it serves while it serves.
+#[derive(Debug)]
+struct Renewing {
+    past: Past,
+    serves: Option<WeightVersion>,
 }
 
 impl Gate {
@@ -42,11 +52,23 @@ impl Gate {
             mode,
             batches,
             seen: BTreeMap::new(),
+            renewing: BTreeMap::new(),
         }
+    }
+
+    /// With agents that play with the past of those that train: in rounds, nothing begins before they have renewed themselves.
+    #[must_use]
+    pub fn with_pasts(mut self, pasts: impl IntoIterator<Item = (AgentName, Past)>) -> Self {
+        let renewing = |past| Renewing { past, serves: None };
+        self.renewing = pasts.into_iter().map(|(name, past)| (name, renewing(past))).collect();
+        self
     }
 
     /// Takes the newest heartbeat of an agent, heard at `now`.
     pub fn beat(&mut self, beat: &Heartbeat, now: Instant) {
+        if let Some(renewing) = self.renewing.get_mut(&beat.agent) {
+            renewing.serves = beat.serving.then_some(beat.version);
+        }
         let Some(batch) = self.batches.get(&beat.agent) else {
             return;
         };
@@ -83,7 +105,7 @@ impl Gate {
     /// Nothing is reserved, ready for a batch, in training or on its way to the engine, anywhere.
     #[must_use]
     pub fn idle(&self) -> bool {
-        self.complete() && self.seen.values().all(Seen::idle)
+        self.complete() && self.renewed() && self.seen.values().all(Seen::idle)
     }
 
     /// Nothing is reserved anywhere, all that was sent has arrived, and every engine serves what its trainer made.
@@ -119,7 +141,16 @@ impl Gate {
     /// engines serve what the trainers made. Rows may be reserved.
     #[must_use]
     pub fn still(&self) -> bool {
-        self.complete() && self.seen.values().all(Seen::still)
+        self.complete() && self.renewed() && self.seen.values().all(Seen::still)
+    }
+
+    /// Every agent with a past serves what is drawn at the step of the agent whose past it is.
+    fn renewed(&self) -> bool {
+        self.renewing.values().all(|renewing| {
+            let of = self.seen.get(&renewing.past.config.of);
+            let expected = of.map(|of| renewing.past.expected(of.beat.step));
+            self.mode == Mode::Async || expected.is_none() || expected == renewing.serves
+        })
     }
 
     /// The least place in the run's own source of which some agent has no group.
@@ -159,7 +190,7 @@ impl Gate {
                 let under_way = seen.closed_goal.saturating_sub(seen.beat.closed);
                 window.saturating_sub(open.saturating_add(under_way))
             }
-            Mode::Sync if open == 0 && seen.idle() => seen.batch - seen.beat.ready,
+            Mode::Sync if open == 0 && seen.idle() && self.renewed() => seen.batch - seen.beat.ready,
             Mode::Sync => 0,
         });
         rooms.min().unwrap_or(0)
@@ -263,6 +294,40 @@ mod tests {
         assert_eq!(gate.room(0), 0, "it was not quiet in between");
         gate.beat(&beat("a", 1, 0, 0, 3), start + QUIET * 2);
         assert_eq!(gate.room(0), 4);
+    }
+
+    /// What is drawn follows from the other agent's step: a round that began before it is served would be played against chance.
+    #[test]
+    fn a_round_waits_for_who_plays_with_the_past() {
+        let past = crate::past::tests::past("p", 0);
+        let gate = |mode| gate(mode).with_pasts([(name("p"), past.clone())]);
+        let serves = |version, serving| Heartbeat {
+            version,
+            serving,
+            ..beat("p", 0, 0, 0, 0)
+        };
+        let mut sync = gate(Mode::Sync);
+        sync.beat(&beat("a", 0, 0, 0, 0), Instant::now());
+        sync.beat(&beat("b", 0, 0, 0, 0), Instant::now());
+        assert_eq!(
+            (sync.room(0), sync.idle(), sync.still()),
+            (0, false, false),
+            "p was not heard"
+        );
+        sync.beat(&serves(past.expected(0), false), Instant::now());
+        assert_eq!(sync.room(0), 0, "p does not serve");
+        sync.beat(&serves(past.expected(0), true), Instant::now());
+        assert_eq!((sync.room(0), sync.idle(), sync.still()), (4, true, true));
+        sync.beat(&beat("a", 9, 0, 0, 0), Instant::now());
+        assert_eq!(sync.room(0), 4, "there is no renewal before step 10");
+        sync.beat(&beat("a", 10, 0, 0, 0), Instant::now());
+        assert_eq!((sync.room(0), sync.idle(), sync.still()), (0, false, false));
+        sync.beat(&serves(past.expected(10), true), Instant::now());
+        assert_eq!(sync.room(0), 4);
+        let mut without = gate(Mode::Async);
+        without.beat(&beat("a", 10, 0, 0, 0), Instant::now());
+        without.beat(&beat("b", 0, 0, 0, 0), Instant::now());
+        assert_eq!(without.room(0), 8, "it comes when it comes");
     }
 
     /// A beat that says nothing is reserved may be older than what was sent.

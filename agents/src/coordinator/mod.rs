@@ -53,6 +53,7 @@ use tokio::sync::oneshot;
 
 use crate::folder::RunFolder;
 use crate::participant::Line;
+use crate::past::Past;
 
 /// What a coordinator works with.
 pub struct Env {
@@ -88,6 +89,14 @@ impl Env {
     #[must_use]
     pub fn training_set(&self) -> BTreeSet<AgentName> {
         self.trainers().into_iter().collect()
+    }
+
+    /// Participants that play with another's past.
+    fn pasts(&self) -> Vec<(AgentName, Past)> {
+        let participants = self.participants().into_iter();
+        participants
+            .filter_map(|name| Past::of(&self.config, &name).map(|past| (name, past)))
+            .collect()
     }
 
     fn batches(&self) -> BTreeMap<AgentName, u64> {

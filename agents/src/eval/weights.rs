@@ -30,7 +30,12 @@ impl Chosen {
     /// A warm start.
     pub fn begins(config: &RunConfig, agent: &AgentName) -> anyhow::Result<Self> {
         let hint = "name a run of this configuration: --checkpoint AGENT=RUN@initial";
-        refuse_warm(config, agent, "a configuration alone does not have it", hint)?;
+        refuse_warm(
+            config,
+            source(config, agent),
+            "a configuration alone does not have it",
+            hint,
+        )?;
         Ok(Self {
             folder: None,
             run: None,
@@ -83,7 +88,8 @@ impl Chosen {
         })
     }
 
-    /// The agent's newest checkpoint; of one that does not train, the policy as it began.
+    /// The agent's newest checkpoint; of one that does not train, the policy as it began, and of one that plays with another's past,
+    /// that other's.
     ///
     /// # Errors
     /// No checkpoint, or a damaged one.
@@ -100,7 +106,9 @@ impl Chosen {
     }
 
     fn found(run: &RunFolder, agent: &AgentName, fall_back: bool) -> anyhow::Result<Self> {
-        if !trains(&run.config()?, agent)? {
+        let config = run.config()?;
+        let agent = source(&config, agent);
+        if !trains(&config, agent)? {
             return Self::initial(run, agent);
         }
         match checkpoint::find(&run.checkpoints(agent), fall_back) {
@@ -124,6 +132,8 @@ impl Chosen {
     /// # Errors
     /// No such checkpoint, or a damaged one.
     pub fn step(run: &RunFolder, agent: &AgentName, step: u64) -> anyhow::Result<Self> {
+        let config = run.config()?;
+        let agent = source(&config, agent);
         let mut kept = CheckpointStore::new(&run.checkpoints(agent), 1).list()?;
         let Some(found) = kept.iter().find(|kept| kept.manifest.step == step) else {
             if step == 0 {
@@ -153,6 +163,7 @@ impl Chosen {
     /// A run of an earlier release with a warm start, whose first checkpoint is gone.
     pub fn initial(run: &RunFolder, agent: &AgentName) -> anyhow::Result<Self> {
         let config = run.config()?;
+        let agent = source(&config, agent);
         let kept = run.initial(agent);
         if kept.is_dir() {
             checkpoint::sound(&kept)?;
@@ -166,6 +177,9 @@ impl Chosen {
             }
             let hint = "take a checkpoint that the run keeps: the newest, or that of a step";
             refuse_warm(&config, agent, &format!("run {} has not kept it", run.run()), hint)?;
+        } else {
+            let hint = "begin the run: it keeps what the warm start makes";
+            refuse_warm(&config, agent, &format!("run {} has not made it yet", run.run()), hint)?;
         }
         Ok(Self {
             folder: None,
@@ -195,7 +209,8 @@ impl Chosen {
         } = self.resolve(config, agent)?;
         // Nobody trains it here: it is loaded as it is served, and not in f32 too.
         settings.train.enabled = false;
-        policy::prepare_in(place(models, scratch, seed), &settings, agent, seed)
+        settings.train.warm_start = None;
+        policy::prepare_in(place(models, scratch, seed), &settings, source(config, agent), seed)
     }
 
     /// The same as files: nothing is brought to a device.
@@ -204,7 +219,7 @@ impl Chosen {
     /// As [`Self::prepare`].
     pub fn files(&self, config: &RunConfig, agent: &AgentName, scratch: &Path) -> anyhow::Result<Files> {
         let Resolved { settings, seed, models } = self.resolve(config, agent)?;
-        let (model, adapter) = policy::files_in(place(models, scratch, seed), &settings, agent, seed)?;
+        let (model, adapter) = policy::files_in(place(models, scratch, seed), &settings, source(config, agent), seed)?;
         // A checkpoint has its tokenizer with it, an adapter from elsewhere may not.
         let own = self
             .folder
@@ -300,13 +315,19 @@ fn settings_of<'a>(config: &'a RunConfig, agent: &AgentName) -> anyhow::Result<&
         .ok_or_else(|| crate::agent::no_such_agent(agent, config))
 }
 
+/// Whose weights an agent plays with: its own, or those of the agent whose past it plays with.
+fn source<'a>(config: &'a RunConfig, agent: &'a AgentName) -> &'a AgentName {
+    let past = config.agents.get(agent).and_then(|settings| settings.past.as_ref());
+    past.map_or(agent, |past| &past.of)
+}
+
 fn trains(config: &RunConfig, agent: &AgentName) -> anyhow::Result<bool> {
     Ok(settings_of(config, agent)?.train.enabled)
 }
 
 fn refuse_warm(config: &RunConfig, agent: &AgentName, why: &str, hint: &str) -> anyhow::Result<()> {
     let train = &settings_of(config, agent)?.train;
-    if train.enabled && train.warm_start.is_some() {
+    if train.warm_start.is_some() {
         let problem = format!("agent {agent} begins with what its warm start made of it, and {why}");
         return Err(Usage::new(problem).hint(hint).into());
     }

@@ -1,12 +1,14 @@
 //! What a run writes for people: JSON lines of logs and transcripts, and how they are read back.
 
 mod appender;
+mod earned;
 mod printable;
 mod reader;
 mod transcripts;
 mod view;
 
 pub use appender::Appender;
+pub use earned::{Compared, Credited, Earned, EarnedPart};
 pub use printable::{one_line, printable};
 pub use reader::{Tail, read_json_lines};
 pub use transcripts::{Transcript, TranscriptTurn, Transcripts, find_conversation};

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Appender;
+use super::{Appender, Earned};
 
 /// One conversation as a person reads it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -25,6 +25,10 @@ pub struct Transcript {
     /// By role (`role` or `role/seat` where a role has several seats), the parts by name and their weighted sum as `total`.
     #[serde(default)]
     pub rewards: BTreeMap<String, BTreeMap<String, f64>>,
+    /// The same seats: parts with their weights, what an operator of `[workflow.credit]` made of them, and the advantage that the
+    /// group gives.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub earned: BTreeMap<String, Earned>,
     /// The workflow's own figures, such as `success`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,

@@ -89,6 +89,7 @@ pub(super) fn agent(config: &RunConfig, name: &AgentName, agent: &AgentConfig, r
         "engine.stuck_after",
         format!("is {stuck_after}: a single step may take longer; write 1s or more, such as 10m, or 0s to never take an engine for stuck"),
     );
+    warm_start(agent, &mut below);
     if agent.train.enabled {
         below.path.push_str(".train");
         train(&agent.train, &mut below);
@@ -260,19 +261,28 @@ fn train(train: &TrainConfig, below: &mut Below) {
     loss_rules::check(train, below);
     alarms(&train.alarms, below);
     alarms_of_imitation(train, below);
-    if let Some(warm) = &train.warm_start {
-        below.at_least_one(warm.steps as usize, "warm_start.steps");
-        below.at_least_one(warm.batch, "warm_start.batch");
-        below.positive(warm.lr, "warm_start.lr");
-        below.when(
-            !is_source(&warm.source),
-            "warm_start.source",
-            format!(
-                "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
-                warm.source
-            ),
-        );
-    }
+}
+
+/// Of agents that train, and of partners that are frozen after it.
+fn warm_start(agent: &AgentConfig, below: &mut Below) {
+    let Some(warm) = &agent.train.warm_start else { return };
+    below.at_least_one(warm.steps as usize, "train.warm_start.steps");
+    below.at_least_one(warm.batch, "train.warm_start.batch");
+    below.positive(warm.lr, "train.warm_start.lr");
+    below.when(
+        !is_source(&warm.source),
+        "train.warm_start.source",
+        format!(
+            "{:?} is not understood: write \"jsonl:PATH\" or \"generator:KIND\"",
+            warm.source
+        ),
+    );
+    below.compared(
+        !agent.train.enabled && agent.engine.kind.is_foreign() && agent.lora.is_none(),
+        "train.warm_start",
+        &["train.enabled", "engine.kind"],
+        "changes weights that the servers of a frozen agent are never sent: leave it out, or write engine.kind = \"embedded\"",
+    );
 }
 
 fn alarms(alarms: &AlarmsConfig, below: &mut Below) {

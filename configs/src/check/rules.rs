@@ -77,6 +77,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     agents(config, report);
     imitators(config, report);
     opponents(config, report);
+    super::past_rules::all(config, report);
     super::engine_rules::all(config, report);
     super::foreign_rules::all(config, report);
     super::http_rules::all(config, report);
@@ -404,6 +405,32 @@ fn opponents(config: &RunConfig, report: &mut Report) {
                 "is {:?}, which trains, while workflow.params.opponents names the role: an opponent stays as it is, so write agents.{agent}.train.enabled = false, or name another agent",
                 agent.as_str()
             ),
+        );
+    }
+    renewing(config, &names, report);
+}
+
+/// What is won against a stand-in has a name by whether it changes: the workflow must be told.
+fn renewing(config: &RunConfig, stand_ins: &BTreeSet<&str>, report: &mut Report) {
+    let told = config.workflow.params.get("renewing").and_then(toml::Value::as_array);
+    let told: BTreeSet<&str> = told.into_iter().flatten().filter_map(toml::Value::as_str).collect();
+    for (role, agent) in &config.workflow.roles {
+        let role = role.as_str();
+        let renews = config.agents.get(agent).is_some_and(|agent| agent.past.is_some());
+        let path = "workflow.params.renewing";
+        let compared = [format!("agents.{agent}.past"), format!("workflow.roles.{role}")];
+        let compared: Vec<&str> = compared.iter().map(String::as_str).collect();
+        report.when(
+            renews && stand_ins.contains(role) && !told.contains(role),
+            path,
+            &compared,
+            format!("does not have {role:?}, which renews itself as agents.{agent}.past says: write renewing = [{role:?}], so that win_fixed is of those alone that never change"),
+        );
+        report.when(
+            !renews && told.contains(role),
+            path,
+            &compared,
+            format!("has {role:?}, whose agent never changes: leave it out, or give it a past ([agents.{agent}] past)"),
         );
     }
 }

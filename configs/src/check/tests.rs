@@ -7,6 +7,7 @@ mod foreign;
 mod fronts;
 mod losses;
 mod participants;
+mod pasts;
 mod rewards;
 mod suites;
 mod tools;

@@ -65,6 +65,12 @@ impl Rules {
     pub fn reward(&self, seat: &SeatReward) -> f64 {
         part_weights::total(&self.weights, seat)
     }
+
+    /// What a part of this role counts; see [`Self::reward`].
+    #[must_use]
+    pub fn weight(&self, role: &RoleName, part: &str) -> f64 {
+        part_weights::of(&self.weights, role, part)
+    }
 }
 
 /// What a group came to, for metrics and reports.

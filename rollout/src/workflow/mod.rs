@@ -22,7 +22,7 @@ mod prompts;
 mod room;
 mod self_reward;
 pub(crate) mod sequential;
-pub(crate) mod shaped;
+pub mod shaped;
 pub mod signal;
 mod solo;
 pub(crate) mod solve_rewrite_select;

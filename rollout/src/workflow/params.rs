@@ -151,6 +151,19 @@ impl<'a> Params<'a> {
         lists
     }
 
+    /// A list of texts, empty if it is not given.
+    pub(crate) fn list(&mut self, key: &'static str) -> Vec<String> {
+        let Some(value) = self.get(key) else { return Vec::new() };
+        let items = value
+            .as_array()
+            .map(|items| items.iter().map(|item| item.as_str().map(str::to_owned)));
+        let texts: Option<Vec<String>> = items.and_then(Iterator::collect);
+        if texts.is_none() {
+            self.problem(key, format!("{value} is not a list of texts"));
+        }
+        texts.unwrap_or_default()
+    }
+
     /// Names every key that was not asked for.
     #[must_use]
     pub fn finish(mut self) -> Vec<Problem> {

@@ -26,10 +26,14 @@ pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
 
 /// In f64 and in the order of the parts. A part without a weight counts fully.
 pub(crate) fn total(weights: &Weights, seat: &SeatReward) -> f64 {
-    let weights = weights.get(&seat.role);
-    let weight = |name: &str| weights.and_then(|w| w.get(name)).copied().unwrap_or(1.0);
     seat.parts
         .iter()
-        .map(|part| weight(part.name) * f64::from(part.value))
+        .map(|part| of(weights, &seat.role, part.name) * f64::from(part.value))
         .sum()
+}
+
+/// The weight of one part, 1 where none is given.
+pub(crate) fn of(weights: &Weights, role: &RoleName, part: &str) -> f64 {
+    let weights = weights.get(role);
+    weights.and_then(|weights| weights.get(part)).copied().unwrap_or(1.0)
 }

@@ -25,8 +25,10 @@ use crate::{credit_operator, shaping};
 
 const OVERLONG: &str = "overlong";
 const LENGTH: &str = "length";
-const OWN: &str = "own";
-const CREDIT: &str = "credit";
+/// What the workflow's own parts come to, where an operator stands in their place.
+pub const OWN: &str = "own";
+/// What the operator makes of it.
+pub const CREDIT: &str = "credit";
 /// The part that says whether a seat's own answer is right.
 pub(crate) const CORRECT: &str = "correct";
 /// The part that a comparison within the group gives.

@@ -8,6 +8,7 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand};
 use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
+use trainer::model::{Weights, peft};
 use trainer::pulse::Pulse;
 use trainer::train::{EmaOptions, Trainer, TrainerOptions};
 use trainer::weights::WeightSink;
@@ -19,19 +20,20 @@ use super::save::version_of;
 use crate::agent::alarms::Alarms;
 use crate::agent::policy::{Prepared, words};
 use crate::agent::worker::Worker;
-use crate::agent::{Agent, warm};
+use crate::agent::{Agent, renewing, warm};
 use crate::engine::EngineClient;
 use crate::engine::remote;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
 use crate::metrics::MetricsWriter;
+use crate::past::Past;
 
 pub(super) type Sink = Box<dyn WeightSink>;
 
 impl Training {
     /// Restores or begins the policy's training state and starts its engine.
-    pub async fn start(agent: Arc<Agent>, prepared: Prepared) -> anyhow::Result<(Self, Arc<dyn EngineClient>)> {
+    pub async fn start(agent: Arc<Agent>, mut prepared: Prepared) -> anyhow::Result<(Self, Arc<dyn EngineClient>)> {
         let settings = prepared.settings.clone();
         let file = agent.folder.metrics(agent.name.as_str());
         let metrics = MetricsWriter::open(&file, Some(&agent.folder.tensorboard(agent.name.as_str())))?;
@@ -49,8 +51,16 @@ impl Training {
             agent,
         };
         if !training.settings.train.enabled {
-            let engine = training.engines(&prepared).await?.0;
+            let agent = training.agent.clone();
+            let past = Past::of(&agent.config, &agent.name);
+            if past.is_none() {
+                training.warm_frozen(&mut prepared).await?;
+            }
+            let (engine, sinks) = training.engines(&prepared).await?;
             training.refused = training.refusals(&*engine);
+            if let Some(past) = past {
+                renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
+            }
             return Ok((training, engine));
         }
         let engine = training.begin(prepared).await?;
@@ -65,32 +75,13 @@ impl Training {
             Err(CheckpointError::None(_)) => None,
             Err(error) => return Err(error).context("looking for a checkpoint"),
         };
-        let options = TrainerOptions {
-            micro_batch_tokens: self.settings.train.micro_batch_tokens,
-            keep_reference: self.settings.train.kl.coef > 0.0,
-            ema: average(&self.settings.train),
-            checkpoint_activations: self.settings.train.checkpoint_activations,
-            keep_checkpoints: self.settings.train.keep_checkpoints,
-            tokenizer_folder: Some(prepared.folder.clone()),
-            dtype: prepared.settings.dtype,
-            base_name: prepared.folder.display().to_string(),
-            fall_back: true,
-            ..TrainerOptions::default()
-        };
         // The engines have copies of the first weights before the trainer moves them.
         let (engine, sinks) = self.engines(&prepared).await?;
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
-        let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
-        let mut trainer = match &prepared.base {
-            Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
-            None => Trainer::new(shape, weights, options)?,
-        };
+        let mut trainer = self.trainer(&prepared)?;
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
-        let pulse = trainer.pulse();
-        self.watch("trainer".into(), pulse.clone());
-        let worker = Worker::start(self.agent.name.as_str(), Box::new(trainer), pulse)?;
-        self.worker = Some(worker);
+        self.worker = Some(self.worker(trainer)?);
         let parent = match found {
             Some(path) => Some(self.load(&path).await?),
             None => {
@@ -112,6 +103,32 @@ impl Training {
         }
         self.keep_initial()?;
         Ok(engine)
+    }
+
+    fn trainer(&self, prepared: &Prepared) -> anyhow::Result<Trainer> {
+        let options = TrainerOptions {
+            micro_batch_tokens: self.settings.train.micro_batch_tokens,
+            keep_reference: self.settings.train.kl.coef > 0.0,
+            ema: average(&self.settings.train),
+            checkpoint_activations: self.settings.train.checkpoint_activations,
+            keep_checkpoints: self.settings.train.keep_checkpoints,
+            tokenizer_folder: Some(prepared.folder.clone()),
+            dtype: prepared.settings.dtype,
+            base_name: prepared.folder.display().to_string(),
+            fall_back: true,
+            ..TrainerOptions::default()
+        };
+        let (shape, weights) = (prepared.shape.clone(), prepared.trained()?);
+        Ok(match &prepared.base {
+            Some(base) => Trainer::with_base(shape, base.share(), weights, options)?,
+            None => Trainer::new(shape, weights, options)?,
+        })
+    }
+
+    fn worker(&self, trainer: Trainer) -> anyhow::Result<Worker> {
+        let pulse = trainer.pulse();
+        self.watch("trainer".into(), pulse.clone());
+        Ok(Worker::start(self.agent.name.as_str(), Box::new(trainer), pulse)?)
     }
 
     fn refusals(&self, engine: &dyn EngineClient) -> Refused {
@@ -174,6 +191,28 @@ impl Training {
         self.execute(|seq| TrainCommand::LoadState { seq, path }).await?;
         self.saved = Some(state.step);
         version_of(&state).context("the checkpoint does not say which version it holds")
+    }
+
+    /// Gives a policy that is not trained what its warm start makes of it: once in a run, and kept as the policy that the run began
+    /// with.
+    async fn warm_frozen(&mut self, prepared: &mut Prepared) -> anyhow::Result<()> {
+        if self.settings.train.warm_start.is_none() {
+            return Ok(());
+        }
+        let kept = self.agent.folder.initial(&self.agent.name);
+        if !kept.is_dir() {
+            self.worker = Some(self.worker(self.trainer(prepared)?)?);
+            self.warm_start(prepared).await?;
+            self.keep_warm(&kept).await?;
+            self.worker = None;
+        }
+        let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
+        prepared.weights = if prepared.base.is_some() {
+            peft::load(&sound.folder, &prepared.shape)?.1
+        } else {
+            Weights::load(&prepared.shape, &sound.folder)?
+        };
+        Ok(())
     }
 
     /// Cross-entropy on known answers, before version 0.

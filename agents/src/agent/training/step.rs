@@ -58,9 +58,10 @@ impl Training {
             advantage_kl = Some(self.pay_for_kl(&mut minibatches).await?);
         }
         let config = &self.settings.train;
-        let loss = objective::loss(config, self.version.step, self.agent.config.run.train_steps);
+        let steps = self.agent.config.steps_of(&self.agent.name);
+        let loss = objective::loss(config, self.version.step, steps);
         let optimizer = config.optimizer;
-        let lr = trainer::schedule::learning_rate(&optimizer, self.version.step, self.agent.config.run.train_steps);
+        let lr = trainer::schedule::learning_rate(&optimizer, self.version.step, steps);
         let mut outcome = Outcome {
             lr,
             advantage_kl,

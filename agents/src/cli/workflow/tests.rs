@@ -108,6 +108,54 @@ async fn the_reward_in_python_pays_for_the_number_and_takes_for_words() {
     assert!(played[0].turns.iter().any(|turn| turn.role == "grade-solver"));
 }
 
+/// What a run trains on, from what is told of it.
+#[tokio::test]
+async fn weights_credit_and_advantages_stand_in_what_is_told() {
+    let mut config = example("solve-verify");
+    config.workflow.shaping = toml::from_str("solver = { length = { target = 2, weight = 0.5 } }").unwrap();
+    config.workflow.credit = toml::from_str("verifier = { difference = \"solver\" }").unwrap();
+    let played = played(&config, sum(), 16, 3, &answers()).await.unwrap();
+    for transcript in &played {
+        assert!(transcript.earned.keys().eq(transcript.rewards.keys()));
+        for (role, earned) in &transcript.earned {
+            let summed: f64 = earned.parts.iter().map(|part| part.value * part.weight).sum();
+            assert!((summed - earned.total).abs() < 1e-9, "{role}: {earned:?}");
+            assert_eq!(earned.total, transcript.rewards[role]["total"]);
+            assert_eq!(earned.credit.is_some(), role == "verifier");
+        }
+        // Every answer is one token: half of the target, so half of the weight is lost.
+        let solver = &transcript.earned["solver"];
+        let length = solver.parts.iter().find(|part| part.name == "length").unwrap();
+        assert_eq!((length.value, length.weight), (-0.25, 1.0));
+        // Lengths are nobody else's business.
+        let credit = transcript.earned["verifier"].credit.as_ref().unwrap();
+        assert!(
+            (credit.credit - (credit.own - (solver.total + 0.25))).abs() < 1e-6,
+            "{credit:?}"
+        );
+    }
+    let totals: Vec<f64> = played.iter().map(|told| told.earned["solver"].total).collect();
+    assert!(
+        totals.windows(2).any(|pair| pair[0] != pair[1]),
+        "all alike: {totals:?}"
+    );
+    for (told, total) in played.iter().zip(&totals) {
+        let compared = told.earned["solver"].compared.as_ref().unwrap();
+        let others = (totals.iter().sum::<f64>() - total) / 15.0;
+        assert_eq!(compared.conversations, 16);
+        assert!(
+            (compared.advantage - (total - others)).abs() < 1e-6,
+            "{compared:?}, {totals:?}"
+        );
+    }
+    let shown = render(&played[0]);
+    assert!(
+        shown.contains("length -0.250 x 1") && shown.contains("by difference from solver"),
+        "{shown}"
+    );
+    assert!(shown.contains("16 in the group: mean"), "{shown}");
+}
+
 /// The recipe with its documents, wherever the test runs.
 fn research() -> RunConfig {
     let text = std::fs::read_to_string(root().join("configs/deep-research.toml")).unwrap();

@@ -50,6 +50,19 @@ fn agents_that_train_sample_the_whole_distribution() {
 }
 
 #[test]
+fn an_agents_steps_follow_from_its_batch_and_the_leads() {
+    let steps = |text: &str| -> Vec<u64> {
+        let config = check(text).unwrap();
+        config.agents.keys().map(|name| config.steps_of(name)).collect()
+    };
+    // Ten steps of a, which leads, are 160 groups: five batches of 32.
+    assert_eq!(steps(GOOD), [10, 5]);
+    assert_eq!(steps(&GOOD.replace("lead = \"a\"", "lead = \"b\"")), [20, 10]);
+    let odd = GOOD.replace("train_steps = 10", "train_steps = 9");
+    assert_eq!(steps(&odd), [9, 5]);
+}
+
+#[test]
 fn a_cap_of_the_context_is_within_the_models_and_leaves_room_for_a_prompt() {
     for (cap, says) in [(16, "no room"), (513, "more than model.random.max_context = 512")] {
         let of_b = format!("[agents.b]\nsampling = {{ max_new_tokens = 16, max_context = {cap} }}");

@@ -81,7 +81,7 @@ impl Attack {
             ("helped", f64::from((s2 - s1).max(0.0))),
         ];
         if adversary != &self.adversary {
-            metrics.push(("win_fixed", f64::from(s2)));
+            metrics.push((self.opponents.won(adversary)[0], f64::from(s2)));
         }
         grades.settle(Outcome { rewards, metrics })
     }

@@ -4,8 +4,11 @@
 //! under `[workflow.roles]`. Who plays is drawn for each task, evenly among the side itself and its stand-ins, so that all
 //! conversations of a group meet the same one and compare with each other. A side that trains only against its newest
 //! opponent may chase it in circles; one that also meets its past cannot forget how it was beaten.
+//!
+//! `renewing = ["past2"]` says which of them change while the run goes on (`agents.NAME.past`): what is won against those is no fixed
+//! measure, and has a name of its own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use broker::RoleName;
 use broker::protocol::task::Task;
@@ -15,10 +18,13 @@ use super::super::params::Params;
 use super::spec;
 
 /// Who may stand in for whom.
-pub(super) struct Opponents(BTreeMap<RoleName, Vec<RoleName>>);
+pub(super) struct Opponents {
+    by_side: BTreeMap<RoleName, Vec<RoleName>>,
+    renewing: BTreeSet<RoleName>,
+}
 
 impl Opponents {
-    /// Reads `opponents`; `sides` are the roles that may be stood in for, `roles` all of the game.
+    /// Reads `opponents` and `renewing`; `sides` are the roles that may be stood in for, `roles` all of the game.
     pub(super) fn take(params: &mut Params<'_>, sides: &[&RoleName], roles: &[&RoleName]) -> Self {
         let mut found: BTreeMap<RoleName, Vec<RoleName>> = BTreeMap::new();
         let mut taken: Vec<RoleName> = roles.iter().map(|role| (*role).clone()).collect();
@@ -42,7 +48,31 @@ impl Opponents {
                 }
             }
         }
-        Self(found)
+        let mut renewing = BTreeSet::new();
+        for name in params.list("renewing") {
+            match found.values().flatten().find(|role| role.as_str() == name) {
+                Some(role) => {
+                    renewing.insert(role.clone());
+                }
+                None => params.problem(
+                    "renewing",
+                    format!("{name:?} stands in for nobody: write it under opponents too"),
+                ),
+            }
+        }
+        Self {
+            by_side: found,
+            renewing,
+        }
+    }
+
+    /// Names of what is won against this stand-in: where one side has stand-ins, and of proposer and solver where both have.
+    pub(super) fn won(&self, stand_in: &RoleName) -> [&'static str; 3] {
+        if self.renewing.contains(stand_in) {
+            ["win_past", "win_past_proposer", "win_past_solver"]
+        } else {
+            ["win_fixed", "win_fixed_proposer", "win_fixed_solver"]
+        }
     }
 
     /// Who plays `side` in all conversations of this task: a function of the task's id, or its prompt if it has none.
@@ -69,6 +99,6 @@ impl Opponents {
     }
 
     fn of(&self, side: &RoleName) -> &[RoleName] {
-        self.0.get(side).map_or(&[], Vec::as_slice)
+        self.by_side.get(side).map_or(&[], Vec::as_slice)
     }
 }

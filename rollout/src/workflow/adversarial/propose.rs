@@ -104,10 +104,10 @@ impl Propose {
     /// Where both sides have stand-ins, the two figures are of different things and have names of their own.
     fn fixed(&self, proposer: &RoleName, solver: &RoleName, broken: f64, rate: f64) -> Option<(&'static str, f64)> {
         let both = self.opponents.stands_in(&self.proposer) && self.opponents.stands_in(&self.solver);
-        let name = |own| if both { own } else { "win_fixed" };
+        let name = |stand_in, own: usize| self.opponents.won(stand_in)[if both { own } else { 0 }];
         match (proposer == &self.proposer, solver == &self.solver) {
-            (true, false) => Some((name("win_fixed_proposer"), broken)),
-            (false, true) => Some((name("win_fixed_solver"), rate)),
+            (true, false) => Some((name(solver, 1), broken)),
+            (false, true) => Some((name(proposer, 2), rate)),
             _ => None,
         }
     }

@@ -194,6 +194,30 @@ fn stand_ins_are_drawn_by_the_task_and_earn_as_the_side_they_stand_in_for() {
     assert!(counted.values().all(|n| (70..130).contains(n)), "{counted:?}");
 }
 
+/// What is won against somebody who changes is no fixed measure.
+#[test]
+fn what_is_won_against_a_stand_in_that_renews_itself_is_kept_apart() {
+    let roles = ["thinker", "adversary", "defender", "first", "past"];
+    let params = "game = \"attack\"\nopponents = { adversary = [\"first\", \"past\"] }\nrenewing = [\"past\"]";
+    let game = game(&roles, params);
+    let mut seen = BTreeSet::new();
+    for id in 0..100 {
+        let (task, first) = (identified(id), event("thinker", 0, "5"));
+        let drawn = asks(game.step(&task, 0, std::slice::from_ref(&first)))[0].role.clone();
+        let events = [first, event(drawn.as_str(), 0, "no"), event("defender", 0, "5")];
+        let outcome = done(game.step(&task, 0, &events));
+        let won = ["win_fixed", "win_past"].map(|name| metric(&outcome, name));
+        let expected = match drawn.as_str() {
+            "first" => [Some(1.0), None],
+            "past" => [None, Some(1.0)],
+            _ => [None, None],
+        };
+        assert_eq!(won, expected, "{drawn}");
+        seen.insert(drawn.to_string());
+    }
+    assert_eq!(seen.len(), 3);
+}
+
 /// What was proposed against a stand-in and is no problem won nothing, and counts.
 #[test]
 fn an_invalid_proposal_wins_nothing_against_a_fixed_solver() {
@@ -300,6 +324,13 @@ fn what_is_wrong_is_named() {
         ["workflow.roles.past1"]
     );
     assert_eq!(found(&PROPOSE, "game = \"war\"", "integer"), [param("game")]);
+    for renewing in ["[\"solver\"]", "\"solver\""] {
+        assert_eq!(
+            found(&PROPOSE, &format!("renewing = {renewing}"), "integer"),
+            [param("renewing")],
+            "it is nobody's stand-in, or no list"
+        );
+    }
     assert_eq!(found(&PROPOSE, "tries = 1", "integer"), [param("tries")]);
     assert_eq!(found(&PROPOSE, "tries = 65", "integer"), [param("tries")]);
     let lone = build(&config("adversarial", &PROPOSE, "tries = 1"), &graders("integer"));

@@ -1,0 +1,51 @@
+//! An agent that plays with another's past, in a run that is killed and gone on with.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tests::program::{Program, json_lines};
+use tests::small::Small;
+use tests::trace::{audit, final_digest};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const STEPS: u64 = 24;
+
+/// The signal game in which who listens is what the speaker was: it is drawn anew at every fourth step.
+fn config(program: &Program) -> String {
+    let home = program.runs().parent().unwrap().to_owned();
+    let config = Small::new()
+        .set("run.train_steps", STEPS as i64)
+        .set("run.folder", program.runs().to_str().unwrap())
+        .set("agents.b.train.enabled", false)
+        .set("agents.b.past.of", "a")
+        .set("agents.b.past.every", 4)
+        .set("agents.b.past.keep", 3)
+        .write(&home.join("past.toml"));
+    config.to_str().unwrap().to_owned()
+}
+
+fn steps(run: &Path) -> usize {
+    let trained = json_lines(&run.join("metrics/a.jsonl"));
+    trained.iter().filter(|line| line["kind"] == "train").count()
+}
+
+#[test]
+fn a_killed_run_meets_the_same_past_and_ends_with_the_same_weights() {
+    let program = || Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let (clean, killed) = (program(), program());
+    clean.succeed(&["run", &config(&clean)]);
+    let mut running = killed.start(&["run", &config(&killed)]);
+    let run = killed.run_folder();
+    let folder = run.to_str().unwrap().to_owned();
+    for kill_after in [5, 9, 14] {
+        running.kill_when("some batches", PATIENCE, || steps(&run) >= kill_after);
+        running = killed.start(&["run", "--resume", &folder]);
+    }
+    running.finish(PATIENCE);
+    assert_eq!(final_digest(&run, "a"), final_digest(&clean.run_folder(), "a"));
+    let audit = audit(&run, "a");
+    assert_eq!((audit.counts.trained, audit.twice), (STEPS * 2 * 128, 0), "{audit:?}");
+    // The newest three; whether the last step's is there is a race with the end.
+    let kept = |step: u64| run.join(format!("past/b/step-{step}")).is_dir();
+    assert!(kept(16) && kept(20) && !kept(8) && !kept(0));
+}
