@@ -101,8 +101,11 @@ fn check_listed(reference: &str, listed: &[Listed], found: &[&Case]) {
     assert!(idle.is_empty(), "{reference}: listed and no difference: {idle:?}");
 }
 
+/// What a reference says of a case.
+type Verdict = fn(&Case) -> bool;
+
 /// The references by the names that the guide has for them.
-const REFERENCES: [(&str, fn(&Case) -> bool); 4] = [
+const REFERENCES: [(&str, Verdict); 4] = [
     ("math_verify", |case| case.math_verify),
     ("DeepScaleR", Case::deepscaler),
     ("DAPO", |case| case.dapo_minerva),
@@ -111,7 +114,7 @@ const REFERENCES: [(&str, fn(&Case) -> bool); 4] = [
 
 /// The guide's table of cases with our verdict: for each reference how many it says the same of, it alone takes, we alone take.
 fn rates(cases: &[(Case, bool)]) -> Vec<String> {
-    let row = |(name, said): (&str, fn(&Case) -> bool)| {
+    let row = |(name, said): (&str, Verdict)| {
         let count = |wanted: &dyn Fn(bool, bool) -> bool| {
             let those = cases.iter().filter(|(case, ours)| wanted(*ours, said(case)));
             those.count()
