@@ -108,6 +108,33 @@ fn the_most_likely_tokens_are_those_of_the_full_log_softmax() {
 }
 
 #[test]
+fn of_each_token_the_probability_of_all_that_truncation_kept_is_told() {
+    let (mut engine, requests) = (engine(), requests());
+    requests
+        .iter()
+        .for_each(|request| engine.submit(request.clone()).unwrap());
+    for (request, one) in requests.iter().zip(drain(&mut engine)) {
+        if request.sampling.top_k == 0 {
+            assert!(one.log_kept.is_empty(), "nothing was left out");
+            continue;
+        }
+        assert_eq!(one.log_kept.len(), one.output_ids.len());
+        let all = full(request, &one.output_ids);
+        for (place, log_kept) in one.log_kept.iter().enumerate() {
+            let mut row = Vec::<f32>::try_from(all.get(place as i64)).unwrap();
+            row.sort_by(|a, b| b.total_cmp(a));
+            let kept: f64 = row[..3].iter().map(|logprob| f64::from(*logprob).exp()).sum();
+            let wanted = if request.sampling.temperature == 0.0 {
+                0.0
+            } else {
+                kept.ln()
+            };
+            assert!((f64::from(*log_kept) - wanted).abs() < 1e-4, "{log_kept} {wanted}");
+        }
+    }
+}
+
+#[test]
 fn who_is_taken_out_keeps_the_most_likely_tokens_of_what_it_said() {
     let (mut engine, wanted) = (
         engine(),
