@@ -173,6 +173,8 @@ impl Default for EvalConfig {
         Self {
             every: 0,
             source: None,
+            prompt: None,
+            label: None,
             slice: None,
             filter: None,
             tasks: None,

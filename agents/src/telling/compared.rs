@@ -109,6 +109,7 @@ mod tests {
     use super::*;
     use broker::ids::{Attempt, GroupId, WeightVersion};
     use broker::protocol::bundle::{Row, SampleStatus, Segment};
+    use broker::protocol::turn::LogProbs;
     use configs::{Advantage, RoleName};
     use rollout::group::{GroupHead, GroupSummary};
 
@@ -128,6 +129,7 @@ mod tests {
                     start: 1,
                     len: 1,
                     temperature: 1.0,
+                    logprobs_of: LogProbs::Sampled,
                     spans: vec![],
                     oldest_kv: WeightVersion::default(),
                 }],
