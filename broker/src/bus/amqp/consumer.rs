@@ -56,17 +56,25 @@ impl Drop for Stream {
 
 impl AmqpConsumer {
     pub(super) async fn start(shared: Arc<Shared>, queue: Queue, prefetch: u16) -> Result<Self, BusError> {
-        let link = shared.link().await.ok_or(BusError::Closed)?;
         let mut consumer = Self {
             name: Arc::from(queue.name.as_str()),
-            shared,
+            shared: shared.clone(),
             queue,
             prefetch: prefetch.max(1),
             stream: None,
             pause: FIRST_PAUSE,
         };
-        consumer.stream = Some(consumer.open(&link).await?);
-        Ok(consumer)
+        loop {
+            let link = shared.link().await.ok_or(BusError::Closed)?;
+            match consumer.open(&link).await {
+                Ok(stream) => {
+                    consumer.stream = Some(stream);
+                    return Ok(consumer);
+                }
+                Err(error) if shared.is_lost(&link, &error).await => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     async fn open(&self, link: &Link) -> Result<Stream, BusError> {

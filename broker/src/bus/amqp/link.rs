@@ -19,6 +19,8 @@ use crate::topology::{Exchange, Queue, QueueKind};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// From a failed write to the end of its connection, at most.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// Two living connections: a broker that blocks publishers then still takes acks.
 #[derive(Debug)]
@@ -89,6 +91,23 @@ impl Shared {
             () = self.until_closed() => None,
             link = links.wait_for(Option::is_some) => link.ok()?.clone(),
         }
+    }
+
+    /// Whether this is the link that there is now.
+    pub(super) fn has(&self, link: &Arc<Link>) -> bool {
+        self.link.borrow().as_ref().is_some_and(|now| Arc::ptr_eq(now, link))
+    }
+
+    /// Whether `error` came of the loss of its link, so that the next one may do. A failed write is known before the connection's
+    /// end is: it has a moment.
+    pub(super) async fn is_lost(&self, link: &Arc<Link>, error: &BusError) -> bool {
+        let mut links = self.link.subscribe();
+        let another = links.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, link)));
+        let lost = tokio::time::timeout(MOMENT, another).await.is_ok() || !link.consume.status().connected();
+        if lost {
+            tracing::warn!(%error, "lost RabbitMQ on the way; trying again");
+        }
+        lost
     }
 
     pub(super) fn remember(&self, exchanges: Vec<Exchange>, queues: &[Queue]) {

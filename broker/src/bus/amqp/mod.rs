@@ -195,10 +195,21 @@ impl AmqpBus {
     }
 
     async fn declare_now(&self, exchanges: Vec<crate::topology::Exchange>, queues: &[Queue]) -> Result<(), BusError> {
-        let link = self.shared.link().await.ok_or(BusError::Closed)?;
-        declare::declare(&link.consume, &exchanges, queues, self.shared.options.answer_timeout).await?;
-        self.shared.remember(exchanges, queues);
-        Ok(())
+        let patience = self.shared.options.answer_timeout;
+        loop {
+            let link = self.shared.link().await.ok_or(BusError::Closed)?;
+            if let Err(error) = declare::declare(&link.consume, &exchanges, queues, patience).await {
+                if self.shared.is_lost(&link, &error).await {
+                    continue;
+                }
+                return Err(error);
+            }
+            self.shared.remember(exchanges.clone(), queues);
+            // A link that came in between did not know them yet.
+            if self.shared.has(&link) {
+                return Ok(());
+            }
+        }
     }
 }
 
