@@ -95,6 +95,10 @@ impl Coordinator {
         if let Some(made) = beat.evaluated {
             self.evals.made_elsewhere(made);
         }
+        if beat.evaluating && self.evals.running() && self.env.incarnation < beat.incarnation {
+            // It began before it heard us, and is to give it up before it is done.
+            self.say_beat();
+        }
         self.others.retain(|_, (_, heard)| heard.elapsed() < SILENT * 20);
         self.others.insert(beat.incarnation.clone(), (beat, Instant::now()));
     }

@@ -376,7 +376,8 @@ async fn what_a_hold_cost_is_told_though_its_time_was_up() {
     assert_eq!(bench.coordinator.held_for(), Some(MOST), "agents train since");
     bench.play(|_, made| made);
     bench.coordinator.metrics.flush();
-    let lines = crate::logs::read_json_lines::<serde_json::Value>(&bench.coordinator.env.folder.metrics("coordinator"));
+    let lines =
+        crate::logs::read_json_lines::<serde_json::Value>(&bench.coordinator.env.folder.metrics("coordinator-us"));
     let told: Vec<f64> = lines
         .unwrap()
         .iter()
