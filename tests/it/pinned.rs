@@ -155,9 +155,9 @@ fn two_coordinators_make_each_evaluation_once() {
             .iter()
             .map(|line| (line["step"].as_u64().unwrap(), line["last"] == true))
             .collect();
-        let (last, regular): (Vec<_>, Vec<_>) = told.iter().partition(|(_, last)| *last);
+        let (last, regular): (Vec<(u64, bool)>, Vec<(u64, bool)>) = told.iter().copied().partition(|(_, last)| *last);
         assert_eq!(last.len(), 1, "{told:?}");
-        assert_eq!(*regular[0], (0, false), "{told:?}");
+        assert_eq!(regular[0], (0, false), "{told:?}");
         // One is due at every fourth step, and made at that step or a little later.
         let mut due: Vec<u64> = regular.iter().map(|(step, _)| step / 4).collect();
         due.dedup();
