@@ -79,7 +79,8 @@ impl Change {
     }
 }
 
-/// Every evaluation of the run, by step. One that was made again after a restart counts once.
+/// Every evaluation of the run, by step. One that was made again after a restart counts once, and where the last one is at the step of a
+/// regular one it is the last that counts, whichever file has it.
 pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, ReportError> {
     let mut evaluations: BTreeMap<u64, Evaluation> = BTreeMap::new();
     for path in folder.files("evals")? {
@@ -88,7 +89,11 @@ pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, Repo
             path: path.clone(),
             source,
         })?;
-        evaluations.extend(lines.into_iter().map(|one| (one.step, one)));
+        for one in lines {
+            if one.last || !evaluations.get(&one.step).is_some_and(|known| known.last) {
+                evaluations.insert(one.step, one);
+            }
+        }
     }
     Ok(evaluations)
 }
@@ -219,5 +224,31 @@ mod tests {
         write("coordinator-1", &[(50, 0.5), (100, 0.75)]);
         let found = read(&folder).unwrap();
         assert_eq!((found[0].before, found[0].after), (0.125, 0.75));
+    }
+
+    #[test]
+    fn the_last_one_counts_before_a_regular_one_of_its_step_in_whichever_file() {
+        for last_in in ["coordinator-1", "coordinator-2"] {
+            let base = tempfile::tempdir().unwrap();
+            let config = crate::folder::tests::config_in(base.path());
+            let folder = RunFolder::create(base.path(), &config, None).unwrap();
+            for process in ["coordinator-1", "coordinator-2"] {
+                let last = process == last_in;
+                let one = Evaluation {
+                    last,
+                    ..evaluation(9, &[("success", &[("a", f64::from(u8::from(last)))])])
+                };
+                let path = folder.evals(process);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, serde_json::to_string(&one).unwrap() + "\n").unwrap();
+            }
+            let found = evaluations(&folder).unwrap();
+            assert_eq!(found.len(), 1);
+            assert_eq!(
+                (found[&9].last, found[&9].mean("success")),
+                (true, Some(1.0)),
+                "{last_in}"
+            );
+        }
     }
 }

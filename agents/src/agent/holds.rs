@@ -6,7 +6,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use broker::protocol::control::RunPhase;
 use tokio::time::Instant;
+
+/// Heartbeats come each second, and one may be late: a hold of a shorter lease would lapse between two of them.
+const LEAST_LEASE: Duration = Duration::from_secs(5);
+
+/// After how long without a word a coordinator's hold, or its evaluation, counts for nothing: `run.lease`, and not below 5 seconds.
+pub(crate) fn lease(run: Duration) -> Duration {
+    run.max(LEAST_LEASE)
+}
 
 /// The holds that are asked for.
 #[derive(Debug)]
@@ -29,9 +38,10 @@ struct Heard {
 }
 
 impl Holds {
-    pub(crate) fn new(lease: Duration, most: Duration) -> Self {
+    /// `run_lease`: after how long in this run who is silent counts as away.
+    pub(crate) fn new(run_lease: Duration, most: Duration) -> Self {
         Self {
-            lease,
+            lease: lease(run_lease),
             most,
             heard: BTreeMap::new(),
         }
@@ -60,14 +70,18 @@ impl Holds {
         self.standing(now) != before
     }
 
-    /// Names of the holds that stand now.
-    pub(crate) fn standing(&self, now: Instant) -> Vec<String> {
+    /// Names of the holds that stand at `now`, and when the first of them is over if it is not heard again. Of one reading of the clock:
+    /// whoever acts on the names and waits for the end misses no end that falls in between.
+    pub(crate) fn at(&self, now: Instant) -> (Vec<String>, Option<Instant>) {
+        (self.standing(now), self.until(now))
+    }
+
+    fn standing(&self, now: Instant) -> Vec<String> {
         let standing = self.ends().filter(|(_, end)| now < *end);
         standing.map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// When the first of those that stand is over, if it is not heard again.
-    pub(crate) fn until(&self, now: Instant) -> Option<Instant> {
+    fn until(&self, now: Instant) -> Option<Instant> {
         self.ends().map(|(_, end)| end).filter(|end| now < *end).min()
     }
 
@@ -76,6 +90,22 @@ impl Holds {
             let (name, since) = heard.hold.as_ref()?;
             Some((name.as_str(), (heard.at + self.lease).min(*since + self.most)))
         })
+    }
+}
+
+/// Whether a batch may be begun while these holds are `asked` for and those are `kept`. Where a run is drained nothing new comes, and what
+/// is full is trained before a new hold is kept: the last evaluation is of the weights that the run ends with. A hold that is kept already
+/// is kept on.
+pub(crate) fn may_begin(phase: RunPhase, kept: &[String], asked: &[String]) -> bool {
+    let begun = asked.iter().any(|name| kept.contains(name));
+    asked.is_empty() || (phase == RunPhase::Draining && !begun)
+}
+
+/// Waits until a hold is over, for ever if there is none; one that is over already is waited for no more.
+pub(crate) async fn over(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -147,6 +177,58 @@ mod tests {
             let now = start + seconds(second);
             holds.hear("c1", second + 1, Some("c1/1"), now);
             assert_eq!(holds.standing(now).is_empty(), second >= 60, "second {second}");
+        }
+    }
+
+    /// Nothing else wakes a trainer that holds.
+    #[tokio::test(start_paused = true)]
+    async fn a_hold_that_lapses_after_it_was_looked_at_is_over_at_once() {
+        let (mut holds, start) = holds();
+        holds.hear("c1", 1, Some("c1/1"), start);
+        let end = start + LEASE;
+        let (names, until) = holds.at(end - Duration::from_nanos(1));
+        assert_eq!((names, until), (vec!["c1/1".to_owned()], Some(end)));
+        tokio::time::advance(LEASE + seconds(9)).await;
+        let late = Instant::now();
+        over(until).await;
+        assert_eq!(late.elapsed(), Duration::ZERO, "it waits for no other wake-up");
+        assert_eq!(holds.at(end), (Vec::new(), None));
+        let never = tokio::time::timeout(seconds(1000), over(None)).await;
+        assert!(never.is_err(), "what does not stand has no end");
+    }
+
+    #[test]
+    fn a_lease_as_short_as_a_heartbeat_lapses_between_no_two_of_them() {
+        let start = Instant::now();
+        let mut holds = Holds::new(Duration::from_millis(1100), MOST);
+        for second in 0..20 {
+            // Each is 300 ms late.
+            let heard = start + Duration::from_millis(1300 * second);
+            holds.hear("c1", second + 1, Some("c1/1"), heard);
+            let before = heard + Duration::from_millis(1299);
+            assert_eq!(holds.at(before).0, ["c1/1"], "after beat {second}");
+        }
+        assert_eq!(lease(LEASE), LEASE, "a longer one is as it was written");
+    }
+
+    #[test]
+    fn what_is_full_is_trained_before_a_new_hold_of_a_drained_run() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let may = |phase, kept: &[&str], asked: &[&str]| may_begin(phase, &names(kept), &names(asked));
+        for phase in [RunPhase::Running, RunPhase::Paused, RunPhase::Draining] {
+            assert!(may(phase, &[], &[]), "nobody asks");
+            assert!(may(phase, &["c/1"], &[]), "it is taken back");
+            assert!(
+                !may(phase, &["c/1"], &["c/1"]),
+                "it is kept, and an evaluation may be under way"
+            );
+            let last = phase == RunPhase::Draining;
+            assert_eq!(may(phase, &[], &["c/1"]), last);
+            assert_eq!(
+                may(phase, &["c/1"], &["c/2"]),
+                last,
+                "the one that was kept is of before"
+            );
         }
     }
 

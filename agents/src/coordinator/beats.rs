@@ -35,6 +35,7 @@ impl Coordinator {
             snapshot: self.asked_snapshot(),
             snapshot_done: self.snapshot_done.clone(),
             hold: self.asked_hold(),
+            evaluating: self.evals.running(),
             evaluated: self.evals.newest(),
             pid: std::process::id(),
         });
@@ -93,6 +94,10 @@ impl Coordinator {
         }
         if let Some(made) = beat.evaluated {
             self.evals.made_elsewhere(made);
+        }
+        if beat.evaluating && self.evals.running() && self.env.incarnation < beat.incarnation {
+            // It began before it heard us, and is to give it up before it is done.
+            self.say_beat();
         }
         self.others.retain(|_, (_, heard)| heard.elapsed() < SILENT * 20);
         self.others.insert(beat.incarnation.clone(), (beat, Instant::now()));

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use broker::AgentName;
 use broker::ids::{Attempt, GroupId, TurnKey, WeightVersion};
@@ -46,6 +47,8 @@ pub struct Evals {
     /// What agents are asked to hold for, and how many holds were asked for so far.
     pub(super) hold: Option<Hold>,
     pub(super) holds: u64,
+    /// How long the newest hold was asked for, once agents were let go.
+    pub(super) held: Option<Duration>,
 }
 
 /// What an evaluation does, in this order.
@@ -92,6 +95,7 @@ impl Evals {
             current: None,
             hold: None,
             holds: 0,
+            held: None,
         };
         for earlier in crate::summary::evaluations(folder)?.values() {
             evals.made(earlier, config.eval.stop_at);
@@ -187,6 +191,8 @@ impl Coordinator {
             let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
             self.open_eval(spec, Purpose::Eval, index);
         }
+        // Coordinators beside us are to know it before they begin their own.
+        self.say_beat();
     }
 
     pub(super) fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
@@ -336,8 +342,8 @@ impl Coordinator {
         for (agent, step) in current.versions.steps() {
             line.set(&format!("weights/step/{agent}"), step);
         }
-        if let Some(hold) = &self.evals.hold {
-            line.set("time/held_s", hold.since.elapsed().as_secs_f64());
+        if let Some(held) = self.held_for() {
+            line.set("time/held_s", held.as_secs_f64());
         }
         (found.pinned, found.versions) = (Some(pinned), current.versions.seen);
         if !pinned && self.env.config.eval.hold {

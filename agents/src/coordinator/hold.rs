@@ -5,16 +5,19 @@
 //! coordinator that dies, stops or is cut off holds nobody for longer than a lease. Back-pressure is the gate's as always: agents
 //! that hold fill up, and then have no room.
 //!
-//! Of several coordinators one asks at a time, and where two ask at once the lesser name goes on. If both begin nevertheless, since
-//! neither heard the other, both see the same weights.
+//! Of several coordinators one evaluates at a time, with a hold or without: whoever says that it does is left to it. Of two that ask at
+//! once the lesser name goes on; of two that have begun before they heard each other the other one gives its evaluation up.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
+use broker::ids::GroupId;
 use broker::protocol::control::{CoordinatorBeat, RunPhase};
 use configs::Mode;
 use tokio::time::Instant;
 
-use super::actor::Coordinator;
+use super::actor::{Coordinator, Purpose};
+use crate::agent::holds::lease;
 
 /// A hold that we ask for.
 #[derive(Debug)]
@@ -30,16 +33,16 @@ impl Coordinator {
     /// Begins evaluations that are due, with the hold that they need; lets go of what is no longer needed.
     pub(super) fn advance_eval(&mut self) {
         if self.evals.running() {
+            if self.leaves_it_to_another() {
+                return self.give_eval_up();
+            }
             return self.let_go_in_time();
         }
-        if !self.eval_is_due() {
+        if !self.eval_is_due() || self.leaves_it_to_another() {
             return self.release();
         }
         if !self.holds_evals() {
             return self.start_eval(BTreeMap::new());
-        }
-        if self.leaves_it_to_another() {
-            return self.release();
         }
         let Some(hold) = &self.evals.hold else {
             return self.ask_hold();
@@ -66,9 +69,16 @@ impl Coordinator {
 
     /// Agents may train again.
     pub(super) fn release(&mut self) {
-        if self.evals.hold.take().is_some() {
+        if let Some(hold) = self.evals.hold.take() {
+            self.evals.held = Some(hold.since.elapsed());
             self.say_beat();
         }
+    }
+
+    /// How long agents were asked to hold for the evaluation under way: until now, or until they were let go before it was over.
+    pub(super) fn held_for(&self) -> Option<Duration> {
+        let hold = self.evals.hold.as_ref();
+        hold.map(|hold| hold.since.elapsed()).or(self.evals.held)
     }
 
     /// Synchronous rounds do not begin while an evaluation runs: there is nothing to hold.
@@ -79,6 +89,7 @@ impl Coordinator {
     fn ask_hold(&mut self) {
         let since = Instant::now();
         self.evals.holds += 1;
+        self.evals.held = None;
         self.evals.hold = Some(Hold {
             name: format!("{}/{}", self.env.incarnation, self.evals.holds),
             since,
@@ -103,20 +114,58 @@ impl Coordinator {
         }
     }
 
+    /// Whether a coordinator beside us is to evaluate, and we are not. A synchronous run has one coordinator.
     fn leaves_it_to_another(&self) -> bool {
-        let lease = self.env.config.run.lease.0;
-        let asks = |beat: &CoordinatorBeat| beat.hold.is_some() && beat.phase != RunPhase::Closed;
+        if self.env.config.run.mode == Mode::Sync {
+            return false;
+        }
+        let lease = lease(self.env.config.run.lease.0);
         let alive = self.others.values().filter(|(_, heard)| heard.elapsed() < lease);
-        let asking = alive
-            .filter(|(beat, _)| asks(beat))
-            .map(|(beat, _)| beat.incarnation.as_str());
-        yields(&self.env.incarnation, self.evals.hold.is_some(), asking)
+        let others = alive.filter_map(|(beat, _)| Some((beat.incarnation.as_str(), stage(beat)?)));
+        let ours = match (self.evals.running(), &self.evals.hold) {
+            (true, _) => Some(Stage::Plays),
+            (false, Some(_)) => Some(Stage::Asks),
+            (false, None) => None,
+        };
+        yields(&self.env.incarnation, ours, others)
+    }
+
+    /// Forgets what was played of the evaluation under way: it comes to no figures.
+    fn give_eval_up(&mut self) {
+        tracing::info!("another coordinator plays this evaluation too: it is left to that one");
+        let given_up: Vec<GroupId> = self
+            .open
+            .iter()
+            .filter(|(_, open)| open.purpose != Purpose::Train)
+            .map(|(group, _)| *group)
+            .collect();
+        for group in given_up {
+            self.open.remove(&group);
+            self.dirty.remove(&group);
+        }
+        self.evals.current = None;
+        self.release();
     }
 }
 
-/// Whether `ours` leaves the hold to one of those that ask for one. `asked`: so do we.
-fn yields<'a>(ours: &str, asked: bool, mut asking: impl Iterator<Item = &'a str>) -> bool {
-    asking.any(|other| !asked || other < ours)
+/// How far a coordinator is with an evaluation; the later goes before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// Agents are asked to hold for it.
+    Asks,
+    Plays,
+}
+
+fn stage(beat: &CoordinatorBeat) -> Option<Stage> {
+    let asks = || beat.hold.as_ref().map(|_| Stage::Asks);
+    let plays = beat.evaluating.then_some(Stage::Plays);
+    plays.or_else(asks).filter(|_| beat.phase != RunPhase::Closed)
+}
+
+/// Whether a coordinator of the name `ours`, which is at this stage or at none, leaves an evaluation to one of the others: to who is further,
+/// and of those that are as far to the lesser name.
+fn yields<'a>(ours: &str, at: Option<Stage>, mut others: impl Iterator<Item = (&'a str, Stage)>) -> bool {
+    others.any(|(other, stage)| Some(stage) > at || (Some(stage) == at && other < ours))
 }
 
 #[cfg(test)]

@@ -29,7 +29,19 @@ async fn bench(change: impl FnOnce(&mut RunConfig)) -> Bench {
 }
 
 fn other(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evaluated>) -> Beat {
+    Beat::Coordinator(said(incarnation, seq, hold, evaluated))
+}
+
+/// It plays an evaluation that nobody holds for.
+fn plays(incarnation: &str, seq: u64) -> Beat {
     Beat::Coordinator(CoordinatorBeat {
+        evaluating: true,
+        ..said(incarnation, seq, None, None)
+    })
+}
+
+fn said(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evaluated>) -> CoordinatorBeat {
+    CoordinatorBeat {
         incarnation: incarnation.into(),
         seq,
         phase: RunPhase::Running,
@@ -43,9 +55,10 @@ fn other(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Eval
         snapshot: None,
         snapshot_done: None,
         hold: hold.map(str::to_owned),
+        evaluating: false,
         evaluated,
         pid: 7,
-    })
+    }
 }
 
 impl Bench {
@@ -269,17 +282,27 @@ async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
 }
 
 #[test]
-fn of_two_that_ask_at_once_the_lesser_name_goes_on() {
-    assert!(!yields("b", false, [].into_iter()));
-    assert!(yields("b", false, ["c"].into_iter()), "who is first is left to it");
-    assert!(!yields("b", true, ["c"].into_iter()));
-    assert!(yields("b", true, ["c", "a"].into_iter()));
+fn who_is_further_goes_on_and_of_two_that_are_as_far_the_lesser_name() {
+    use Stage::{Asks, Plays};
+    assert!(!yields("b", None, [].into_iter()));
+    for stage in [Asks, Plays] {
+        for other in ["a", "c"] {
+            assert!(
+                yields("b", None, [(other, stage)].into_iter()),
+                "who is first is left to it"
+            );
+        }
+        assert!(!yields("b", Some(stage), [("c", stage)].into_iter()));
+        assert!(yields("b", Some(stage), [("c", stage), ("a", stage)].into_iter()));
+    }
+    assert!(yields("b", Some(Asks), [("c", Plays)].into_iter()), "it has begun");
+    assert!(!yields("b", Some(Plays), [("a", Asks)].into_iter()), "we have");
 }
 
 #[tokio::test(start_paused = true)]
 async fn coordinators_evaluate_one_after_the_other_and_nothing_twice() {
     let mut bench = bench(|_| {}).await;
-    let lease = bench.coordinator.env.config.run.lease.0;
+    let lease = lease(bench.coordinator.env.config.run.lease.0);
     bench.hears(other("another", 1, Some("another/1"), None));
     assert_eq!(bench.asks(), None, "it is left to the other");
     tokio::time::advance(lease).await;
@@ -293,4 +316,81 @@ async fn coordinators_evaluate_one_after_the_other_and_nothing_twice() {
     assert!(!bench.coordinator.evals.running(), "that one is made");
     assert_eq!(bench.coordinator.evals.newest(), Some(made));
     assert!(bench.coordinator.evals.due(10), "the next is not");
+}
+
+/// Without a hold there is nothing to ask for: both may have begun before they heard each other.
+#[tokio::test(start_paused = true)]
+async fn without_holds_coordinators_play_no_evaluation_twice_either() {
+    let mut bench = bench(|config| config.eval.hold = false).await;
+    let lease = lease(bench.coordinator.env.config.run.lease.0);
+    bench.hears(plays("another", 1));
+    assert_eq!(bench.asks(), None);
+    assert!(!bench.coordinator.evals.running(), "it is left to the other");
+    tokio::time::advance(lease).await;
+    assert_eq!(bench.asks(), None);
+    assert!(bench.coordinator.evals.running(), "which is gone");
+    // We are "us".
+    bench.hears(plays("zoe", 1));
+    assert_eq!(bench.asks(), None);
+    assert!(bench.coordinator.evals.running(), "the lesser name goes on");
+
+    bench.open("t").await;
+    bench.hears(plays("another", 2));
+    assert_eq!(bench.asks(), None);
+    assert!(!bench.coordinator.evals.running(), "and the other gives it up");
+    let left = bench.coordinator.open.values().map(|open| open.purpose);
+    assert!(
+        left.eq([Purpose::Train]),
+        "with all that was played of it, and nothing else"
+    );
+    let made = Evaluated { step: 0, last: false };
+    bench.hears(other("another", 3, None, Some(made)));
+    assert_eq!(bench.asks(), None);
+    assert!(!bench.coordinator.evals.running(), "that one is made");
+    assert!(bench.evaluated().is_empty(), "by the other");
+}
+
+/// It took longer than agents hold for it, and goes on.
+#[tokio::test]
+async fn an_evaluation_that_nobody_holds_for_any_more_is_not_played_by_another() {
+    let mut bench = bench(|_| {}).await;
+    bench.hears(plays("zoe", 1));
+    assert_eq!(bench.asks(), None, "whatever its name");
+    assert!(!bench.coordinator.evals.running());
+    bench.hears(other("zoe", 2, None, None));
+    assert!(bench.asks().is_some(), "it gave it up");
+    bench.hears(plays("zoe", 3));
+    assert_eq!(bench.asks(), None, "it had begun before it heard that we ask");
+}
+
+/// Just when a hold cost the most.
+#[tokio::test(start_paused = true)]
+async fn what_a_hold_cost_is_told_though_its_time_was_up() {
+    let mut bench = bench(|_| {}).await;
+    assert_eq!(bench.coordinator.held_for(), None, "nobody was asked");
+    bench.all_hold(2);
+    tokio::time::advance(MOST).await;
+    assert_eq!(bench.coordinator.held_for(), Some(MOST), "so far");
+    assert_eq!(bench.asks(), None);
+    tokio::time::advance(Duration::from_secs(5)).await;
+    assert_eq!(bench.coordinator.held_for(), Some(MOST), "agents train since");
+    bench.play(|_, made| made);
+    bench.coordinator.metrics.flush();
+    let lines =
+        crate::logs::read_json_lines::<serde_json::Value>(&bench.coordinator.env.folder.metrics("coordinator-us"));
+    let told: Vec<f64> = lines
+        .unwrap()
+        .iter()
+        .filter_map(|line| line["time/held_s"].as_f64())
+        .collect();
+    assert_eq!(told, [MOST.as_secs_f64()]);
+
+    bench.coordinator.run.phase = RunPhase::Draining;
+    (0..2).for_each(|_| bench.coordinator.on_depth(Some(0)));
+    assert!(bench.asks().is_some());
+    assert_eq!(
+        bench.coordinator.held_for(),
+        Some(Duration::ZERO),
+        "of the next one alone"
+    );
 }

@@ -18,16 +18,11 @@ impl Ledger {
 
     /// The batches to replay after a restore to step `after`, in order, before any new one is formed: for each following
     /// step that of the newest lineage that has one. (Every lineage replays its forerunners' batches first, so a newer
-    /// lineage's batch at a step is the same or the first.)
+    /// lineage's batch at a step is of the same groups or the first.)
     pub fn recorded_batches(&self, after: u64) -> Result<Vec<RecordedBatch>, LedgerError> {
-        let mut newest = self
-            .connection
-            .prepare_cached("SELECT max(lineage) FROM batches WHERE step = ?1")
-            .doing("read")?;
         let mut batches = Vec::new();
         for step in after + 1.. {
-            let lineage: Option<u32> = newest.query_row([signed(step)], |row| row.get(0)).doing("read")?;
-            let Some(lineage) = lineage else { break };
+            let Some(lineage) = self.newest_with(step)? else { break };
             let verdicts = self.verdicts_at(lineage, step)?;
             batches.push(RecordedBatch {
                 lineage,
@@ -41,23 +36,74 @@ impl Ledger {
     /// For each lineage, the last of its batches that the newest lineage has too or, by [`Ledger::recorded_batches`], trains again
     /// first: up to it the two have the same weights. Digests of batches are chained, so equal ones have equal histories.
     pub fn retraced(&self) -> Result<BTreeMap<u32, u64>, LedgerError> {
+        let history = self.history()?;
+        let mut statement = self
+            .connection
+            .prepare_cached("SELECT lineage, step, digest FROM batches ORDER BY lineage, step")
+            .doing("read")?;
+        let mut rows = statement.query([]).doing("read")?;
+        let mut retraced = BTreeMap::new();
+        while let Some(row) = rows.next().doing("read")? {
+            let read = || -> rusqlite::Result<(u32, i64, Id)> { Ok((row.get(0)?, row.get(1)?, row.get(2)?)) };
+            let (lineage, step, digest) = read().doing("read")?;
+            let step = unsigned(step);
+            if history.get(&step) == Some(&Digest(digest.0)) {
+                retraced.insert(lineage, step);
+            }
+        }
+        Ok(retraced)
+    }
+
+    /// The digests of the newest lineage's batches by step, then of those that are to be trained again as long as each was recorded upon
+    /// the one before it here. Where one was recorded upon another, nobody has had yet what it is about to lead to: a forerunner came to
+    /// other verdicts when it trained the batch before again, and ended before it came to this one.
+    fn history(&self) -> Result<BTreeMap<u64, Digest>, LedgerError> {
+        let mut history = self.own_batches()?;
+        let Some(newest) = self.cache.lineages.newest() else {
+            return Ok(history);
+        };
+        let mut before = self.last_batch_of(WeightVersion {
+            lineage: newest.id,
+            step: i64::MAX as u64,
+        })?;
+        let begun = before.step.max(newest.parent.map_or(0, |fork| fork.step));
+        for step in begun + 1.. {
+            let Some(lineage) = self.newest_with(step)? else { break };
+            let upon = self.last_batch_of(WeightVersion {
+                lineage,
+                step: step - 1,
+            })?;
+            if upon.digest != before.digest {
+                break;
+            }
+            before = self.last_batch_of(WeightVersion { lineage, step })?;
+            history.insert(step, before.digest);
+        }
+        Ok(history)
+    }
+
+    /// The digests of all batches along the surviving chain, by step.
+    fn own_batches(&self) -> Result<BTreeMap<u64, Digest>, LedgerError> {
         set_chain(&self.connection, &self.cache.lineages.surviving())?;
         let mut statement = self
             .connection
             .prepare_cached(
-                "WITH own AS (SELECT b.step, b.digest FROM batches b
-                              JOIN temp.chain c ON b.lineage = c.lineage AND b.step <= c.step),
-                      again AS (SELECT step, digest, max(lineage) FROM batches
-                                WHERE step > coalesce((SELECT max(step) FROM own), 0) GROUP BY step),
-                      history AS (SELECT step, digest FROM own UNION ALL SELECT step, digest FROM again)
-                 SELECT b.lineage, max(b.step) FROM batches b
-                 JOIN history h ON b.step = h.step AND b.digest = h.digest GROUP BY b.lineage",
+                "SELECT b.step, b.digest FROM batches b
+                 JOIN temp.chain c ON b.lineage = c.lineage AND b.step <= c.step",
             )
             .doing("read")?;
         let rows = statement
-            .query_map([], |row| Ok((row.get(0)?, unsigned(row.get(1)?))))
+            .query_map([], |row| Ok((unsigned(row.get(0)?), Digest(row.get::<_, Id>(1)?.0))))
             .doing("read")?;
         rows.collect::<Result<_, _>>().doing("read")
+    }
+
+    /// The newest lineage that has a batch at this step.
+    fn newest_with(&self, step: u64) -> Result<Option<u32>, LedgerError> {
+        self.connection
+            .prepare_cached("SELECT max(lineage) FROM batches WHERE step = ?1")
+            .and_then(|mut statement| statement.query_row([signed(step)], |row| row.get(0)))
+            .doing("read")
     }
 
     fn verdicts_at(&self, lineage: u32, step: u64) -> Result<Vec<SampleVerdict>, LedgerError> {

@@ -113,6 +113,9 @@ pub struct CoordinatorBeat {
     /// version of their weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+    /// It plays an evaluation, whether or not anybody holds for it any more.
+    #[serde(default)]
+    pub evaluating: bool,
     /// The newest evaluation that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub evaluated: Option<Evaluated>,

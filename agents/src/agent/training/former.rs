@@ -26,6 +26,8 @@ pub(super) struct Former {
     lineages: Lineages,
     /// Recorded by a branch that a restart cut off.
     replay: VecDeque<RecordedBatch>,
+    /// One of those was formed since `retraced` was read: it may have come to other verdicts than were recorded.
+    replayed: bool,
     /// For each lineage, the last of its steps whose weights are, or are about to be, this lineage's own.
     retraced: BTreeMap<u32, u64>,
     /// Groups that refilling has discarded for the batch being formed, and the verdicts on their samples.
@@ -65,6 +67,7 @@ impl Former {
             imitates: (settings.train.loss.kind == LossKind::CrossEntropy).then(imitates),
             lineages: Lineages::default(),
             replay: VecDeque::new(),
+            replayed: false,
             retraced: BTreeMap::new(),
             discarded: HashSet::new(),
             zero: Vec::new(),
@@ -94,9 +97,13 @@ impl Former {
         ledger: &LedgerHandle,
         version: WeightVersion,
     ) -> anyhow::Result<Option<(Vec<Bundle>, Batch)>> {
+        if std::mem::take(&mut self.replayed) {
+            self.retraced = ledger.retraced().await?;
+        }
         if let Some(recorded) = self.replay.front() {
             let bundles = ledger.payloads(recorded.groups()).await?;
             self.replay.pop_front();
+            self.replayed = true;
             return match self.form(&bundles, version, false) {
                 Formed::Batch(batch) => Ok(Some((bundles, *batch))),
                 Formed::More { .. } => bail!("a recorded batch does not form again: its payloads are missing"),

@@ -18,6 +18,7 @@ fn former(batch_groups: usize, zero_advantage: ZeroAdvantage) -> Former {
         imitates: None,
         lineages: Lineages::default(),
         replay: VecDeque::new(),
+        replayed: false,
         retraced: BTreeMap::new(),
         discarded: HashSet::new(),
         zero: Vec::new(),
@@ -177,6 +178,39 @@ async fn weights_that_a_forerunner_came_to_again_are_ours() {
     }
     let beyond = WeightVersion { step: 3, ..first };
     assert_eq!(former.staleness(3, beyond), 1, "weights that no batch is recorded for");
+}
+
+/// What the forerunner's later weights sampled is no younger than the weights that the two have in common.
+#[tokio::test]
+async fn a_recorded_batch_that_comes_to_other_verdicts_ends_what_is_retraced() {
+    let folder = tempfile::tempdir().unwrap();
+    let (ledger, first) = ledger(&folder, &[DIFFERENT; 2]).await;
+    let mut before = former(1, ZeroAdvantage::Keep);
+    before.resume(&ledger, first).await.unwrap();
+    for step in 0..2 {
+        let at = WeightVersion { step, ..first };
+        let (_, batch) = before.next(&ledger, at).await.unwrap().expect("a batch");
+        let mut verdicts = before.verdicts(&batch);
+        if step == 0 {
+            verdicts[0].verdict = Verdict::Discarded("stale".into());
+        }
+        ledger.record_batch(first.lineage, step + 1, verdicts).await.unwrap();
+    }
+    let second = WeightVersion {
+        lineage: ledger.begin_lineage(Some(first)).await.unwrap(),
+        step: 0,
+    };
+    let mut after = former(1, ZeroAdvantage::Keep);
+    after.resume(&ledger, second).await.unwrap();
+    let theirs = WeightVersion { step: 1, ..first };
+    assert_eq!(after.staleness(1, theirs), 0, "it is about to be trained again");
+    let (_, batch) = after.next(&ledger, second).await.unwrap().expect("a batch");
+    let verdicts = after.verdicts(&batch);
+    ledger.record_batch(second.lineage, 1, verdicts).await.unwrap();
+    let at = WeightVersion { step: 1, ..second };
+    assert!(after.next(&ledger, at).await.unwrap().is_some());
+    assert_eq!(after.staleness(1, theirs), 1, "it was trained otherwise");
+    assert_eq!(after.staleness(1, at), 0);
 }
 
 /// The trainer would refuse the row, and the agent stop for good: its batch is recorded by then.

@@ -26,6 +26,7 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 
 use super::Agent;
 use super::alarms::Alarms;
+use super::holds;
 use super::worker::Worker;
 use crate::engine::EngineClient;
 use crate::metrics::{Metrics, MetricsWriter};
@@ -83,8 +84,7 @@ impl Training {
             let mut wanted = self.agent.wanted.subscribe();
             let mut asked = self.agent.holds.subscribe();
             loop {
-                while !self.holds() && self.step().await? {}
-                let over = self.agent.holds.borrow().until(tokio::time::Instant::now());
+                let until = self.train_what_may_be().await?;
                 tokio::select! {
                     changes = changed.changed() => changes?,
                     refused = self.refused.wait(self.version) => self.publish_again(refused?).await?,
@@ -94,7 +94,7 @@ impl Training {
                         self.snapshot(name).await?;
                     }
                     told = asked.changed() => told?,
-                    () = tokio::time::sleep_until(over.unwrap_or_else(tokio::time::Instant::now)), if over.is_some() => {}
+                    () = holds::over(until) => {}
                     () = self.agent.closing.notified() => break,
                 }
             }
@@ -109,13 +109,24 @@ impl Training {
         self.agent.close(self.version).await
     }
 
-    /// Whether a coordinator asks that no batch be begun now. Whatever was begun is published by then: this task does one thing after
-    /// the other.
-    fn holds(&self) -> bool {
-        let names = self.agent.holds.borrow().standing(tokio::time::Instant::now());
-        let held = !names.is_empty();
-        self.keep_holds(names);
-        held
+    /// Trains batches until there is none, or none may be begun; then keeps the holds that stand, and answers when the first of them is
+    /// over. Whatever was begun is published by then: this task does one thing after the other.
+    async fn train_what_may_be(&mut self) -> anyhow::Result<Option<tokio::time::Instant>> {
+        loop {
+            let (asked, until) = self.agent.holds.borrow().at(tokio::time::Instant::now());
+            let begins = {
+                let status = self.agent.status.borrow();
+                holds::may_begin(status.run.phase, &status.holding, &asked)
+            };
+            if begins {
+                self.keep_holds(Vec::new());
+                if self.step().await? {
+                    continue;
+                }
+            }
+            self.keep_holds(asked);
+            return Ok(until);
+        }
     }
 
     /// Has the engine follow before the heartbeat says so, and the heartbeat before the next batch begins.

@@ -114,6 +114,53 @@ fn a_restore_makes_the_dead_branch_ready_again_and_gives_its_batches_in_order() 
     assert_eq!(audit.violations(), [""; 0]);
 }
 
+/// Formed again, a batch may come to other verdicts: from there on nothing that its forerunner trained is what comes now.
+#[test]
+fn what_was_trained_upon_another_batch_is_not_traced_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = closed(&folder, 4);
+    let one = ledger.begin_lineage(None).unwrap();
+    for step in 1..=4 {
+        ledger.record_batch(one, step, &trained(step - 1, 1)).unwrap();
+    }
+    let two = ledger.begin_lineage(Some(v(one, 1))).unwrap();
+    assert_eq!(
+        ledger.retraced().unwrap(),
+        [(one, 4)].into(),
+        "it is about to train them all"
+    );
+    let mut stale = trained(1, 1);
+    stale[0].verdict = Verdict::Discarded("stale".into());
+    ledger.record_batch(two, 2, &stale).unwrap();
+    assert_eq!(
+        ledger.retraced().unwrap(),
+        [(one, 1), (two, 2)].into(),
+        "it has left its forerunner"
+    );
+
+    let three = ledger.begin_lineage(Some(v(one, 1))).unwrap();
+    let replay = ledger.recorded_batches(1).unwrap();
+    let from: Vec<_> = replay.iter().map(|b| (b.lineage, b.step)).collect();
+    assert_eq!(from, [(two, 2), (one, 3), (one, 4)], "of two branches");
+    assert_eq!(
+        ledger.retraced().unwrap(),
+        [(one, 1), (two, 2)].into(),
+        "the first's third batch was trained upon another second one"
+    );
+    for batch in &replay {
+        ledger.record_batch(three, batch.step, &batch.verdicts).unwrap();
+    }
+    let retraced = [(one, 1), (two, 2), (three, 4)].into();
+    assert_eq!(ledger.retraced().unwrap(), retraced);
+    ledger.begin_lineage(Some(v(three, 3))).unwrap();
+    assert_eq!(
+        ledger.retraced().unwrap(),
+        retraced,
+        "the fourth is about to be trained again"
+    );
+    assert_eq!(ledger.audit().unwrap().violations(), [""; 0]);
+}
+
 /// Both go on from the same weights with other samples: their versions, and what each has consumed, have nothing in common
 /// beyond the checkpoint.
 #[test]
