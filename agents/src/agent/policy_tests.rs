@@ -1,4 +1,4 @@
-//! Where weights lie, and who may read them.
+//! Random models that are made, where weights lie, and who may read them.
 
 use configs::WarmStartConfig;
 
@@ -60,4 +60,25 @@ fn the_first_weights_are_read_until_a_trainer_has_them() {
     assert!(prepared.served().is_err() && prepared.form().is_err() && prepared.trained().is_err());
     prepared.renew(other);
     assert!(prepared.served().is_ok() && prepared.form().is_ok());
+}
+
+#[test]
+fn a_folder_without_weights_is_made_anew_and_a_whole_one_is_left() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().join("model");
+    let (shape, agent) = (
+        "layers = 1\nhidden = 8\nheads = 2\nmax_context = 16\ntokenizer = { words = [\"a\"] }",
+        AgentName::new("a").unwrap(),
+    );
+    let random: RandomModel = toml::from_str(shape).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("left.json"), "{}").unwrap();
+    make(&random, &folder, &agent, 1, &agent).unwrap();
+    let weights = folder.join("model.safetensors");
+    let made = std::fs::read(&weights).unwrap();
+    assert!(!folder.join("left.json").exists());
+    make(&random, &folder, &agent, 2, &agent).unwrap();
+    assert_eq!(std::fs::read(&weights).unwrap(), made);
+    let left: Vec<_> = std::fs::read_dir(base.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left aside: {left:?}");
 }
