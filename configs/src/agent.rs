@@ -172,7 +172,7 @@ pub enum History {
 }
 
 /// How its roles sample. Of an agent that trains, truncation (`top_p`, `top_k`, `min_p`) needs an engine of our own, which records the
-/// log-probs of what is left, and `train.loss.ratio = "decoupled"`, which weighs each token for what was left out.
+/// log-probs of what is left, and `train.loss.ratio = "decoupled"`, which weighs each token for what was left out (cross-entropy needs none).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {

@@ -84,7 +84,7 @@ impl Registry {
         Self::default()
     }
 
-    /// With a workflow: `workflow.kind = "KIND"` has `make` make it. That its roles are played and that `[workflow.reward]` names parts
+    /// With a workflow: `workflow.kind = "KIND"` has `make` make it, and its `kind()` is KIND. That its roles are played and that `[workflow.reward]` names parts
     /// of theirs is checked for it; tools, shaping and credit are laid over it as over any other.
     #[must_use]
     pub fn workflow(
@@ -120,7 +120,8 @@ impl Registry {
     fn made(&self, config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
         let (_, make) = self.workflows.iter().find(|(kind, _)| *kind == config.kind)?;
         Some(make(config, graders).and_then(|workflow| {
-            let problems = check_roles(config, &workflow.roles());
+            let mut problems = check_roles(config, &workflow.roles());
+            problems.extend(other_kind(config, workflow.kind()));
             if problems.is_empty() {
                 Ok(workflow)
             } else {
@@ -128,6 +129,17 @@ impl Registry {
             }
         }))
     }
+}
+
+/// A workflow that calls itself otherwise: tasks are marked with its own kind, and nobody would play them.
+fn other_kind(config: &WorkflowConfig, own: &str) -> Option<Problem> {
+    (own != config.kind).then(|| Problem {
+        path: "workflow.kind".into(),
+        message: format!(
+            "is {:?}, under which a workflow is registered that calls itself {own:?}: let its kind() be the registered one",
+            config.kind
+        ),
+    })
 }
 
 impl fmt::Debug for Registry {
@@ -246,6 +258,22 @@ mod tests {
         assert_eq!(
             problems(made(&["listener"], "").map(drop)),
             ["workflow.roles.listener", "workflow.roles.speaker"]
+        );
+    }
+
+    #[test]
+    fn a_workflow_is_of_the_kind_that_it_is_registered_as() {
+        let twisted = Registry::new().workflow("term", |_, _| Ok(Arc::new(Word(role("speaker")?))));
+        let made = twisted.made(&config("term", &["speaker"], ""), &Graders::new());
+        let problems = made.expect("it is registered").map(drop).unwrap_err();
+        let [problem] = problems.as_slice() else {
+            panic!("{problems:?}")
+        };
+        assert_eq!(problem.path, "workflow.kind");
+        assert!(
+            problem.message.contains("\"term\"") && problem.message.contains("\"word\""),
+            "{}",
+            problem.message
         );
     }
 

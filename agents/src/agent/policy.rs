@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use broker::AgentName;
 use broker::ids::WeightVersion;
-use configs::{AgentConfig, Dtype, LoraConfig, LoraTarget, ModelConfig, RandomModel};
+use configs::{AgentConfig, Dtype, EngineKind, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::device::{self, Device};
@@ -24,9 +24,11 @@ pub struct Prepared {
     pub folder: PathBuf,
     pub shape: ModelShape,
     /// What is trained and served: the model, or an adapter of `base`. In f32, on the CPU; but the model of an agent that does not train
-    /// as it is served, on its device.
+    /// as it is served, on its device (on the CPU where engines elsewhere serve it).
     pub weights: Weights,
-    /// The frozen model below an adapter, on its device, as it computes; shared with the agents that name the same folder.
+    /// Whether `weights` are the trainer's own: nobody else may read them.
+    handed: bool,
+    /// The frozen model below an adapter, as it computes, on its device (as `weights`); shared with the agents that name the same folder.
     pub base: Option<Weights>,
     pub text: Arc<TextCodec>,
     /// Where its engine and its trainer compute.
@@ -48,6 +50,7 @@ impl Prepared {
 
     /// What an engine serves first: a copy, or the storage itself where nobody changes it.
     fn served(&self) -> anyhow::Result<Weights> {
+        self.readable()?;
         let (device, dtype) = (self.device, self.settings.dtype);
         let as_is = self.weights.device() == device && self.weights.kind() == kind_of(dtype);
         if as_is && !self.settings.train.enabled {
@@ -58,15 +61,36 @@ impl Prepared {
 
     /// What a trainer moves, in f32 on its device. On the CPU that is the storage of `weights` itself, which nobody may read from then
     /// on: a second copy of the whole model would serve nobody.
-    pub(crate) fn trained(&self) -> anyhow::Result<Weights> {
-        if self.device == Device::Cpu {
+    ///
+    /// # Errors
+    /// A trainer has that storage already.
+    pub(crate) fn trained(&mut self) -> anyhow::Result<Weights> {
+        self.readable()?;
+        let as_is = self.weights.device() == self.device && self.weights.kind() == kind_of(Dtype::F32);
+        if as_is && self.device == Device::Cpu {
+            self.handed = true;
             return Ok(self.weights.share());
         }
         Ok(self.weights.copied_to(self.device, Dtype::F32)?)
     }
 
+    /// Goes on with other weights of the same layout, which nobody else moves.
+    pub(crate) fn renew(&mut self, weights: Weights) {
+        (self.weights, self.handed) = (weights, false);
+    }
+
+    fn readable(&self) -> anyhow::Result<()> {
+        ensure!(
+            !self.handed,
+            "the first weights of {} are asked for after the trainer has them: this is a bug, engines begin before their trainer",
+            self.folder.display()
+        );
+        Ok(())
+    }
+
     /// What engines in other processes hold its weights against.
     pub fn form(&self) -> anyhow::Result<Form> {
+        self.readable()?;
         form(self.weights.layout(), self.settings.dtype, self.base.as_ref())
     }
 }
@@ -137,15 +161,16 @@ fn folder_in(
 
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
+    let at = frozen_at(&settings, device);
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = match &settings.lora {
         None if settings.train.enabled || settings.train.warm_start.is_some() => {
             (Weights::load(&shape, &folder)?, None)
         }
-        None => (Weights::load_as(&shape, &folder, device, settings.dtype)?, None),
+        None => (Weights::load_as(&shape, &folder, at, settings.dtype)?, None),
         Some(lora) => {
             let adapter = adapter(lora, &shape, seed)?;
-            (adapter, Some(bases::shared(&shape, &folder, device, settings.dtype)?))
+            (adapter, Some(bases::shared(&shape, &folder, at, settings.dtype)?))
         }
     };
     let text = Arc::new(TextCodec::open_with_args(&folder, &settings.template_args)?);
@@ -153,11 +178,23 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
         folder,
         shape,
         weights,
+        handed: false,
         base,
         text,
         device,
         settings,
     })
+}
+
+/// Where frozen weights lie: on the agent's `device` if something of this process computes with them, a trainer or an engine. Those that
+/// engines elsewhere serve are only sent or compared, which takes none of its memory.
+fn frozen_at(settings: &AgentConfig, device: Device) -> Device {
+    let trains = settings.train.enabled || settings.train.warm_start.is_some();
+    if trains || settings.engine.kind == EngineKind::Embedded {
+        device
+    } else {
+        Device::Cpu
+    }
 }
 
 /// The name from which a random model of an agent is made, and under which it lies.
@@ -256,27 +293,5 @@ fn seed_of(text: &str) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_folder_without_weights_is_made_anew_and_a_whole_one_is_left() {
-        let base = tempfile::tempdir().unwrap();
-        let folder = base.path().join("model");
-        let (shape, agent) = (
-            "layers = 1\nhidden = 8\nheads = 2\nmax_context = 16\ntokenizer = { words = [\"a\"] }",
-            AgentName::new("a").unwrap(),
-        );
-        let random: RandomModel = toml::from_str(shape).unwrap();
-        std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("left.json"), "{}").unwrap();
-        make(&random, &folder, &agent, 1, &agent).unwrap();
-        let weights = folder.join("model.safetensors");
-        let made = std::fs::read(&weights).unwrap();
-        assert!(!folder.join("left.json").exists());
-        make(&random, &folder, &agent, 2, &agent).unwrap();
-        assert_eq!(std::fs::read(&weights).unwrap(), made);
-        let left: Vec<_> = std::fs::read_dir(base.path()).unwrap().collect();
-        assert_eq!(left.len(), 1, "nothing is left aside: {left:?}");
-    }
-}
+#[path = "policy_tests.rs"]
+mod tests;

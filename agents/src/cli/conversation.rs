@@ -90,9 +90,10 @@ pub fn render(transcript: &Transcript) -> String {
             let _ = writeln!(text, "\n  {}{seat}, {}\n{}", turn.role, turn.agent, indent(&turn.text));
             continue;
         }
+        let of = logprobs_of(&turn.logprobs_of);
         let _ = writeln!(
             text,
-            "\n  {}{seat}, agent {}  ({} tokens, weights {}, {}, mean log-prob {:.3})\n{}",
+            "\n  {}{seat}, agent {}  ({} tokens, weights {}, {}, mean log-prob {:.3}{of})\n{}",
             turn.role,
             turn.agent,
             turn.tokens,
@@ -122,6 +123,14 @@ pub fn render(transcript: &Transcript) -> String {
         let _ = writeln!(text, "    {name:24} {value:.3}");
     }
     printable(&text).into_owned()
+}
+
+/// Behind a mean log-prob: what it is of, where that is not what was sampled from without truncation.
+fn logprobs_of(name: &str) -> String {
+    match name {
+        "" | "sampled" => String::new(),
+        other => format!(" ({other})"),
+    }
 }
 
 fn indent(text: &str) -> String {
@@ -166,6 +175,23 @@ mod tests {
                         speaker, agent a  (1 tokens, weights 1.40, stop, mean log-prob -0.250)\n    s7\n\n  rewards\n    \
                         speaker      success 1.000  total 1.000\n\n  figures\n    success                  1.000\n";
         assert_eq!(render(&transcript), expected);
+    }
+
+    #[test]
+    fn log_probs_of_something_else_than_what_was_sampled_from_say_so() {
+        let shown = |of: &str| {
+            render(&Transcript {
+                turns: vec![TranscriptTurn {
+                    logprobs_of: of.into(),
+                    ..TranscriptTurn::default()
+                }],
+                ..Transcript::default()
+            })
+        };
+        assert!(shown("truncated").contains("mean log-prob 0.000 (truncated))"));
+        for plain in ["sampled", ""] {
+            assert!(shown(plain).contains("mean log-prob 0.000)"), "{plain}");
+        }
     }
 
     #[test]

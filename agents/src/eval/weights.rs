@@ -210,6 +210,10 @@ impl Chosen {
         // Nobody trains it here: it is loaded as it is served, and not in f32 too.
         settings.train.enabled = false;
         settings.train.warm_start = None;
+        // Wherever the run's engines are, it is served here.
+        if settings.engine.kind != EngineKind::Scripted {
+            settings.engine.kind = EngineKind::Embedded;
+        }
         policy::prepare_in(place(models, scratch, seed), &settings, source(config, agent), seed)
     }
 

@@ -76,6 +76,12 @@ const MOST_CHOICES: i64 = 128;
 pub(super) const MOST_LIKELY: i64 = 20;
 /// Log-probs of most likely tokens in one answer that is not streamed, at most: each takes hundreds of bytes until it is sent.
 const MOST_TOLD: usize = 1 << 18;
+/// What all choices of one answer that is not streamed repeat of their prompts, at most: bytes of text, and token ids, of which
+/// each takes 32 bytes until it is sent. 16 MiB of each.
+const MOST_ECHOED: usize = 16 << 20;
+const MOST_REPEATED: usize = 1 << 19;
+/// What a token's text is reckoned at: few have more bytes.
+const TOKEN_BYTES: usize = 16;
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
 const MOST_STOP_IDS: usize = 1024;
@@ -150,6 +156,44 @@ impl Ask {
                 "of all tokens would be {told} log-probs in one answer: stream it, or ask for fewer tokens, choices or {field}"
             ),
         ))
+    }
+}
+
+impl Ask {
+    /// Judges how much of the prompts, of `read` tokens together, an answer would repeat in one piece: once with every choice.
+    ///
+    /// # Errors
+    /// More than is kept until the end, by `echo` or `return_token_ids`.
+    pub fn repeats_fit(&self, read: usize) -> Result<(), Refusal> {
+        if self.stream || self.kind == Kind::Chat {
+            return Ok(());
+        }
+        let text = |input: &Input| match input {
+            Input::Text(text) => text.len(),
+            Input::Ids(ids) => ids.len().saturating_mul(TOKEN_BYTES),
+            Input::Chat { .. } => 0,
+        };
+        let texts: usize = self.inputs.iter().map(text).sum();
+        for (wanted, field, repeated, most, what) in [
+            (self.echo, "echo", texts, MOST_ECHOED, "bytes of prompts"),
+            (
+                self.token_ids,
+                "return_token_ids",
+                read,
+                MOST_REPEATED,
+                "ids of prompts",
+            ),
+        ] {
+            let repeated = repeated.saturating_mul(self.n);
+            if wanted && repeated > most {
+                let advice = "stream it, ask for fewer choices or shorter prompts, or leave this out";
+                return Err(Refusal::wrong(
+                    field,
+                    format!("would repeat {repeated} {what} in one answer, and {most} are the most: {advice}"),
+                ));
+            }
+        }
+        Ok(())
     }
 }
 

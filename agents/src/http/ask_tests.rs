@@ -283,6 +283,32 @@ fn the_prompt_is_echoed_in_completions_and_not_with_logprobs_that_nobody_has() {
 }
 
 #[test]
+fn prompts_that_all_choices_repeat_fit_in_one_answer_or_are_streamed() {
+    let asked = |changes: Value| with(Kind::Completion, changes).unwrap();
+    let of =
+        |result: Result<(), Refusal>| result.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()));
+    // A MiB of text, 16 times.
+    let text = "x".repeat(1 << 20);
+    let echo =
+        |n: u32, stream: bool| asked(json!({"prompt": text, "echo": true, "n": n, "stream": stream})).repeats_fit(9);
+    assert_eq!(of(echo(16, false)), Ok(()));
+    assert_eq!(of(echo(17, false)), Err((400, "echo".into())));
+    assert_eq!(of(echo(17, true)), Ok(()));
+    // 16 prompts of 1024 ids are reckoned at 256 KiB, 64 choices of each at 16 MiB.
+    let ids = vec![vec![7; 1024]; 16];
+    let echo = |n: u32| asked(json!({"prompt": ids, "echo": true, "n": n})).repeats_fit(16384);
+    assert_eq!(of(echo(64)), Ok(()));
+    assert_eq!(of(echo(65)), Err((400, "echo".into())));
+    let told = |n: u32, read: usize| asked(json!({"return_token_ids": true, "n": n})).repeats_fit(read);
+    assert_eq!(of(told(128, 4096)), Ok(()));
+    assert_eq!(of(told(128, 4097)), Err((400, "return_token_ids".into())));
+    let plain = asked(json!({"prompt": text, "n": 128})).repeats_fit(1 << 20);
+    assert_eq!(of(plain), Ok(()), "nothing is repeated");
+    let chat = with(Kind::Chat, json!({"return_token_ids": true, "n": 128})).unwrap();
+    assert_eq!(of(chat.repeats_fit(1 << 20)), Ok(()), "once for all choices");
+}
+
+#[test]
 fn what_clients_send_as_their_defaults_changes_nothing() {
     let idle = json!({
         "stop": null, "stop_token_ids": [], "include_stop_str_in_output": false, "skip_special_tokens": true,

@@ -122,6 +122,7 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     let read: usize = prompts.iter().map(|prompt| prompt.len()).sum();
     let choices = prompts.len() * ask.n;
     ask.fits(choices)?;
+    ask.repeats_fit(read)?;
     let charge = front
         .rates
         .tokens(read, choices.saturating_mul(ask.sampling.max_new_tokens as usize))?;

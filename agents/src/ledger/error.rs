@@ -27,6 +27,11 @@ pub enum LedgerError {
     },
     #[error("the ledger {path} has schema {found}, this build has {known}: run the release that wrote it")]
     Schema { path: PathBuf, found: i64, known: i64 },
+    #[error(
+        "{path}, the run's ledger, has samples that another release wrote (schema {found}, this build reads {known}): \
+         finish the run with that release, or begin a new one"
+    )]
+    Release { path: PathBuf, found: u16, known: u16 },
     /// Someone opened the ledger, or began a lineage, after the caller did: stop, write nothing more.
     #[error("a newer owner has the ledger (ours {ours}, newest {newest}): this one must stop")]
     Fenced { ours: i64, newest: i64 },
@@ -76,6 +81,7 @@ impl LedgerError {
             Self::Damaged { .. } => "damaged",
             Self::Foreign { .. } => "foreign",
             Self::Schema { .. } => "schema",
+            Self::Release { .. } => "release",
             Self::Fenced { .. } => "fenced",
             Self::Storage { .. } => "storage",
             Self::Decided { .. } => "decided",

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use broker::AgentName;
+use broker::codec;
 use broker::ids::RunId;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 use tokio::time::Instant;
 
 use super::error::Doing;
@@ -34,7 +35,8 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError::InUse`] while another process (or another `Ledger` of this one) has it; [`LedgerError::Damaged`],
-    /// [`LedgerError::Foreign`] and [`LedgerError::Schema`] where the file is not this agent's sound ledger.
+    /// [`LedgerError::Foreign`], [`LedgerError::Schema`] and [`LedgerError::Release`] where the file is not this agent's sound ledger
+    /// of this release.
     pub fn open(path: &Path, run: &RunId, agent: &AgentName) -> Result<Self, LedgerError> {
         Self::open_with(path, run, agent, LedgerOptions::default())
     }
@@ -181,6 +183,7 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
             wanted: format!("agent {agent} of run {run}"),
         });
     }
+    check_release(&transaction, path)?;
     let opening: i64 = transaction
         .query_row(
             "UPDATE meta SET value = CAST(value AS INTEGER) + 1 WHERE key = 'opening' RETURNING CAST(value AS INTEGER)",
@@ -190,6 +193,29 @@ fn prepare(connection: &mut Connection, path: &Path, run: &RunId, agent: &AgentN
         .doing("opened")?;
     transaction.commit().doing("opened")?;
     Ok(opening)
+}
+
+/// Refuses samples that another release encoded, before anything is played for them: each begins with the number of its schema. What a
+/// ledger holds was written by one release, so the oldest of each kind speak for all.
+fn check_release(connection: &Connection, path: &Path) -> Result<(), LedgerError> {
+    for table in ["payloads", "stages"] {
+        let first = format!("SELECT substr(bytes, 1, 2) FROM {table} ORDER BY rowid LIMIT 1");
+        let head: Option<Vec<u8>> = connection
+            .query_row(&first, [], |row| row.get(0))
+            .optional()
+            .doing("opened")?;
+        let Some(found) = head.and_then(|head| head.try_into().ok()).map(u16::from_le_bytes) else {
+            continue;
+        };
+        if found != codec::SCHEMA {
+            return Err(LedgerError::Release {
+                path: path.into(),
+                found,
+                known: codec::SCHEMA,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn cannot_open(path: &Path, reason: &dyn std::fmt::Display) -> LedgerError {

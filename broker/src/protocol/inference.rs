@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::turn::Finish;
+use super::turn::{Finish, LogProbs};
 use crate::ids::{GroupId, WeightVersion};
 use configs::{AgentName, RoleName};
 
@@ -19,5 +19,33 @@ pub struct SharedTurn {
     pub finish: Finish,
     pub tokens: u32,
     pub mean_logprob: f32,
+    /// What that is of; left out where it is of what was sampled from.
+    #[serde(default = "sampled", skip_serializing_if = "is_sampled")]
+    pub logprobs_of: LogProbs,
     pub version: WeightVersion,
+}
+
+fn sampled() -> LogProbs {
+    LogProbs::Sampled
+}
+
+fn is_sampled(of: &LogProbs) -> bool {
+    *of == LogProbs::Sampled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_log_probs_are_of_is_told_where_it_is_not_what_was_sampled_from() {
+        let plain = r#"{"group":"11111111111111111111111111111111","task":"t","member":3,"role":"solver","seat":1,"turn":2,"agent":"a","text":"4","finish":"length","tokens":3,"mean_logprob":-0.5,"version":{"lineage":2,"step":40}}"#;
+        let mut turn: SharedTurn = serde_json::from_str(plain).unwrap();
+        assert_eq!(turn.logprobs_of, LogProbs::Sampled);
+        assert_eq!(serde_json::to_string(&turn).unwrap(), plain);
+        turn.logprobs_of = LogProbs::Truncated;
+        let told = serde_json::to_string(&turn).unwrap();
+        assert!(told.contains(r#""logprobs_of":"truncated""#), "{told}");
+        assert_eq!(serde_json::from_str::<SharedTurn>(&told).unwrap(), turn);
+    }
 }

@@ -50,14 +50,18 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
         "sampling.min_p",
         format!("is {min_p}: write a number from 0 to below 1"),
     );
-    let Some((others, instead)) = untrainable(agent) else {
-        return;
-    };
-    for (truncates, key, found, neutral) in [
+    let truncations = [
         (possible_p && top_p < 1.0, "sampling.top_p", top_p.to_string(), "1.0"),
         (top_k > 0, "sampling.top_k", top_k.to_string(), "0"),
         (possible_min && min_p > 0.0, "sampling.min_p", min_p.to_string(), "0.0"),
-    ] {
+    ];
+    let Some((others, instead)) = untrainable(agent) else {
+        if truncations.iter().any(|(truncates, ..)| *truncates) {
+            weighed(agent, below);
+        }
+        return;
+    };
+    for (truncates, key, found, neutral) in truncations {
         let wrong = format!("is {found} for an agent that trains: write {neutral}{instead}");
         below.compared(truncates, key, others, wrong);
     }
@@ -68,7 +72,7 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
 ///
 /// The trainer computes log-probs over the whole vocabulary. Of a token drawn from kept ones of probability Z together, its ratio to what
 /// was drawn from is Z, and not 1, for the very weights that drew it. A ratio that is clipped, or taken for staleness, is wrong by that
-/// factor; one that only weighs the loss (`loss.ratio = "decoupled"`) is the importance weight that it should be.
+/// factor; one that only weighs the loss (`loss.ratio = "decoupled"`) is the importance weight that it should be. Cross-entropy takes none.
 fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static str)> {
     let loss = &agent.train.loss;
     if !agent.train.enabled {
@@ -78,10 +82,17 @@ fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static
             &["train.enabled", "engine", "engine.kind"],
             ", since another's server does not say how much of the vocabulary it kept",
         ))
+    } else if loss.kind == LossKind::CrossEntropy {
+        None
     } else if loss.kind == LossKind::M2po {
         Some((
             &["train.enabled", "train.loss", "train.loss.kind"],
             ", or another train.loss.kind than \"m2po\", whose budget would be spent on what was left out",
+        ))
+    } else if loss.kind == LossKind::Gspo {
+        Some((
+            &["train.enabled", "train.loss", "train.loss.kind"],
+            ", or another train.loss.kind than \"gspo\", whose one ratio of a whole answer would be of what was left out",
         ))
     } else if loss.ratio != Ratio::Decoupled {
         Some((
@@ -91,6 +102,21 @@ fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static
     } else {
         None
     }
+}
+
+/// The weight of a token for what was left out is its Z, at most 1; a cap is for weights above that.
+fn weighed(agent: &AgentConfig, below: &mut Below) {
+    let (loss, train) = (&agent.train.loss, &agent.train);
+    let capped = loss.weight_cap > 0.0 && loss.weight_cap < 1.0;
+    below.compared(
+        train.enabled && loss.kind != LossKind::CrossEntropy && capped,
+        "train.loss.weight_cap",
+        &["train.loss", "sampling.top_p", "sampling.top_k", "sampling.min_p"],
+        format!(
+            "is {}, and would cut the weights of tokens for what truncated sampling left out, which are at most 1: write 1.0 or more",
+            loss.weight_cap
+        ),
+    );
 }
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {

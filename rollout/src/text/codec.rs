@@ -28,8 +28,6 @@ pub struct TextCodec {
     vocab: usize,
     /// How its pieces spell bytes.
     alphabet: Alphabet,
-    /// Added tokens, sorted: they are written as they are.
-    added: Vec<u32>,
     /// Every added token: none of them may come out of a system, user or tool message.
     all: Guard,
     /// Control tokens only: an assistant's message may have others, such as `<think>`.
@@ -97,8 +95,6 @@ impl TextCodec {
             .max()
             .map_or(0, |id| *id as usize + 1);
         let reasoning = Marks::new(|text| spell(&tokenizer, text));
-        let mut added: Vec<u32> = added.keys().copied().collect();
-        added.sort_unstable();
         let mut codec = Self {
             tokenizer,
             template,
@@ -107,7 +103,6 @@ impl TextCodec {
             end_of_turn: None,
             vocab,
             alphabet,
-            added,
             all,
             special,
             reasoning,
@@ -180,14 +175,12 @@ impl TextCodec {
         self.tokenizer.decode(ids, false).unwrap_or_default()
     }
 
-    /// The bytes that one token stands for, control tokens as they are written: of byte-level tokenizers and of SentencePiece's its own,
+    /// The bytes that one token stands for, control tokens' too: of byte-level tokenizers and of SentencePiece's its own,
     /// also where they are part of a character; of others those of its text alone. `None` where it has none.
     #[must_use]
     pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        // Of added tokens too: the decoder makes no difference between them and others.
         let piece = self.tokenizer.id_to_token(id)?;
-        if self.added.binary_search(&id).is_ok() {
-            return Some(piece.into_bytes());
-        }
         let alone = || Some(self.spelled(&[id])).filter(|text| !text.contains('\u{FFFD}'));
         self.alphabet.bytes(&piece).or_else(|| alone().map(String::into_bytes))
     }

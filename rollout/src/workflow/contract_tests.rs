@@ -149,6 +149,7 @@ fn shipped_workflows_keep_it() {
 #[test]
 fn of_a_workflow_with_programs_the_asks_are_checked() {
     let config = config("solve-verify", &["solver", "verifier", "retry"], "prompts = \"short\"");
-    let workflow = build(&config, &graders("process:reward.py"), &BTreeMap::new()).unwrap();
+    let program = concat!("process:", env!("CARGO_MANIFEST_DIR"), "/../configs/programs/reward.py");
+    let workflow = build(&config, &graders(program), &BTreeMap::new()).unwrap();
     assert_eq!(check(&*workflow, &task("2+3=", 5.into())), Ok(()));
 }

@@ -67,7 +67,7 @@ impl Training {
         Ok((training, engine))
     }
 
-    async fn begin(&mut self, prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
+    async fn begin(&mut self, mut prepared: Prepared) -> anyhow::Result<Arc<dyn EngineClient>> {
         let folder = self.agent.folder.checkpoints(&self.agent.name);
         std::fs::create_dir_all(&folder)?;
         let found = match checkpoint::find(&folder, true) {
@@ -79,7 +79,7 @@ impl Training {
         let (engine, sinks) = self.engines(&prepared).await?;
         self.refused = self.refusals(&*engine);
         self.engine = Some(engine.clone());
-        let mut trainer = self.trainer(&prepared)?;
+        let mut trainer = self.trainer(&mut prepared)?;
         sinks.into_iter().for_each(|sink| trainer.add_sink(sink));
         self.worker = Some(self.worker(trainer)?);
         let parent = match found {
@@ -105,7 +105,7 @@ impl Training {
         Ok(engine)
     }
 
-    fn trainer(&self, prepared: &Prepared) -> anyhow::Result<Trainer> {
+    fn trainer(&self, prepared: &mut Prepared) -> anyhow::Result<Trainer> {
         let options = TrainerOptions {
             micro_batch_tokens: self.settings.train.micro_batch_tokens,
             keep_reference: self.settings.train.kl.coef > 0.0,
@@ -207,11 +207,12 @@ impl Training {
             self.worker = None;
         }
         let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
-        prepared.weights = if prepared.base.is_some() {
+        let warm = if prepared.base.is_some() {
             peft::load(&sound.folder, &prepared.shape)?.1
         } else {
             Weights::load(&prepared.shape, &sound.folder)?
         };
+        prepared.renew(warm);
         Ok(())
     }
 

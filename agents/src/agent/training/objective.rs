@@ -73,6 +73,12 @@ mod tests {
     fn each_kind_is_the_one_that_is_written() {
         let gspo = of("loss = { kind = \"gspo\", clip_low = 0.0003, clip_high = 0.0004 }");
         assert_eq!(gspo.surrogate, Surrogate::Gspo { low: 3e-4, high: 4e-4 });
+        let (low, high) = (0.1, 0.3);
+        let grpo = of("loss = { kind = \"grpo\", clip_low = 0.1, clip_high = 0.3, dual_clip = 3.0 }");
+        let dual = Some(3.0);
+        assert_eq!(grpo.surrogate, Surrogate::Clipped { low, high, dual });
+        let cispo = of("loss = { kind = \"cispo\", clip_low = 0.1, clip_high = 0.3 }");
+        assert_eq!(cispo.surrogate, Surrogate::Cispo { low, high });
         let m2po = of("loss = { kind = \"m2po\", mode = \"cap\", tau = 0.01, scope = \"microbatch\" }");
         let (mode, scope) = (M2poMode::Cap, M2poScope::Microbatch);
         assert_eq!(
@@ -93,6 +99,14 @@ mod tests {
                 scope
             }
         );
+    }
+
+    #[test]
+    fn the_behaviour_weighs_up_to_its_cap_only_where_the_ratio_is_decoupled() {
+        let cap = |text: &str| of(text).behaviour_cap;
+        assert_eq!(cap("loss = { ratio = \"decoupled\", weight_cap = 2.0 }"), Some(2.0));
+        assert_eq!(cap("loss.ratio = \"decoupled\""), Some(5.0));
+        assert_eq!(cap("loss.weight_cap = 2.0"), None);
     }
 
     #[test]

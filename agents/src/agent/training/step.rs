@@ -6,7 +6,7 @@ use anyhow::{Context, bail, ensure};
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
 use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
-use configs::{Dtype, OptimizerConfig, Ratio};
+use configs::{Dtype, LossKind, OptimizerConfig, Ratio};
 use rollout::batch::Batch;
 
 use super::Training;
@@ -48,7 +48,9 @@ impl Training {
     }
 
     async fn optimise(&mut self, batch: &Batch) -> anyhow::Result<Outcome> {
-        let decoupled = self.settings.train.loss.ratio == Ratio::Decoupled;
+        let loss = &self.settings.train.loss;
+        // Cross-entropy takes no ratio.
+        let decoupled = loss.ratio == Ratio::Decoupled && loss.kind != LossKind::CrossEntropy;
         let mut minibatches = batch.minibatches.clone();
         if decoupled {
             self.begin_from_here(&mut minibatches).await?;

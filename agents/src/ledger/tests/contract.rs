@@ -311,3 +311,30 @@ fn ledgers_of_earlier_releases_are_brought_up_to_date() {
     let overdue = ledger.overdue(Instant::now(), Duration::ZERO).unwrap();
     assert_eq!(overdue.last().unwrap().seal, reserve(3).seal);
 }
+
+/// Samples are not brought up to date: whoever goes on with a run of another release hears it at once.
+#[test]
+fn samples_of_another_release_are_refused_at_the_opening() {
+    for (table, staged) in [("payloads", part(0, 1, 1, 0, 1)), ("stages", part(0, 1, 1, 0, 2))] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ledger = open(&folder);
+        ledger.reserve(&[reserve(0)], 99).unwrap();
+        ledger.stage(&[staged]).unwrap();
+        drop(ledger);
+        drop(open(&folder));
+        let path = folder.path().join("a.sqlite");
+        let raw = rusqlite::Connection::open(&path).unwrap();
+        let stored = format!("SELECT bytes FROM {table}");
+        let mut bytes: Vec<u8> = raw.query_row(&stored, [], |row| row.get(0)).unwrap();
+        assert_eq!(bytes[..2], broker::codec::SCHEMA.to_le_bytes(), "{table}");
+        bytes[..2].copy_from_slice(&9u16.to_le_bytes());
+        raw.execute(&format!("UPDATE {table} SET bytes = ?1"), [bytes]).unwrap();
+        drop(raw);
+        let refused = Ledger::open(&path, &run(), &agent()).unwrap_err();
+        assert!(
+            matches!(refused, LedgerError::Release { found: 9, known, .. } if known == broker::codec::SCHEMA),
+            "{table}: {refused}"
+        );
+        assert!(refused.to_string().contains("schema 9"), "{refused}");
+    }
+}

@@ -28,6 +28,31 @@ fn agents_that_train_sample_the_whole_distribution() {
             ("agents.b.sampling.min_p", "another train.loss.kind"),
         ],
     );
+    let sampled = in_b.replace("temperature = 0", "temperature = 0.7");
+    let gspo = sampled.clone() + "\ntrain.loss.kind = \"gspo\"";
+    expect(
+        &[("[agents.b]", &gspo)],
+        &[
+            ("agents.b.sampling.top_p", "another train.loss.kind than \"gspo\""),
+            ("agents.b.sampling.top_k", "another train.loss.kind than \"gspo\""),
+            ("agents.b.sampling.min_p", "another train.loss.kind than \"gspo\""),
+        ],
+    );
+    let imitating = sampled + "\ntrain.loss.kind = \"cross_entropy\"\ntrain.loss.weight_cap = 0.5";
+    let telling = [
+        ("kind = \"signal\"", "kind = \"sequential\""),
+        ("speaker = \"a\", listener = \"b\"", "first = \"a\", second = \"b\""),
+        ("speaker = { success = 1.0 }, listener = { success = 1.0 }", ""),
+    ];
+    let [kind, roles, reward] = telling;
+    expect(&[kind, roles, reward, ("[agents.b]", &imitating)], &[]);
+    let cut = weighed.clone() + "\ntrain.loss.weight_cap = 0.5";
+    expect(
+        &[("[agents.b]", &cut)],
+        &[("agents.b.train.loss.weight_cap", "write 1.0 or more")],
+    );
+    let whole = "[agents.b]\ntrain.loss.ratio = \"decoupled\"\ntrain.loss.weight_cap = 0.5";
+    expect(&[("[agents.b]", whole)], &[]);
     let foreign = weighed + "\nengine = { kind = \"vllm\", urls = [\"http://127.0.0.1:8000\"] }";
     expect(
         &[("[agents.b]", &foreign), ("mode = \"sync\"", "mode = \"async\"")],

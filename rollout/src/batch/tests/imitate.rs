@@ -1,6 +1,7 @@
 //! Known answers in the place of what was said.
 
 use super::*;
+use broker::protocol::turn::LogProbs;
 use configs::{LossConfig, LossKind};
 
 /// Letters as ids from 40 on, then the end of the turn.
@@ -74,7 +75,12 @@ fn of_several_turns_the_last_is_corrected_in_its_own_context() {
         ([1, 2, 3, 6, 7, 30, 40, 99].as_slice(), 2)
     );
     assert_eq!(row.segments[0].start, 6);
-    assert!(bundles[0].validate().is_ok());
+    // Segments, spans and numbers are those of a bundle. It is none to send: nobody sampled the answer, and what is sent tells who did.
+    assert_eq!(row.segments[0].logprobs_of, LogProbs::Absent);
+    let mut row = row.clone();
+    assert!(row.validate().is_err());
+    row.segments[0].logprobs_of = LogProbs::Sampled;
+    assert_eq!(row.validate(), Ok(()));
 }
 
 /// The trainer refuses a row that is longer than the context, and with it a batch that is recorded already.

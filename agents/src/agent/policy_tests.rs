@@ -1,0 +1,84 @@
+//! Random models that are made, where weights lie, and who may read them.
+
+use configs::WarmStartConfig;
+
+use super::*;
+use crate::folder::tests::config_in;
+
+/// The first agent's settings, which train on the CPU, and its random model.
+fn opened(folder: &Path) -> Prepared {
+    let config = config_in(folder);
+    let (agent, settings) = config.agents.first_key_value().unwrap();
+    let ModelConfig::Random(random) = &settings.model else {
+        panic!("the test's model is random");
+    };
+    let path = folder.join("model");
+    make(random, &path, agent, 1, agent).unwrap();
+    open(path, settings.clone(), 1).unwrap()
+}
+
+#[test]
+fn frozen_weights_lie_on_the_device_only_where_this_process_computes_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = opened(folder.path()).settings;
+    let gpu = Device::Cuda(0);
+    for (kind, frozen) in [
+        (EngineKind::Embedded, gpu),
+        (EngineKind::Scripted, Device::Cpu),
+        (EngineKind::Dyad, Device::Cpu),
+        (EngineKind::Sglang, Device::Cpu),
+        (EngineKind::Vllm, Device::Cpu),
+    ] {
+        settings.engine.kind = kind;
+        settings.train.enabled = true;
+        assert_eq!(
+            frozen_at(&settings, gpu),
+            gpu,
+            "{kind:?}: the trainer has its base there"
+        );
+        settings.train.enabled = false;
+        assert_eq!(frozen_at(&settings, gpu), frozen, "{kind:?}");
+        settings.train.warm_start = Some(WarmStartConfig {
+            source: "generator:signal".into(),
+            steps: 1,
+            batch: 1,
+            lr: 1e-3,
+            params: toml::Table::new(),
+        });
+        assert_eq!(frozen_at(&settings, gpu), gpu, "{kind:?}: it is trained once");
+        settings.train.warm_start = None;
+    }
+}
+
+#[test]
+fn the_first_weights_are_read_until_a_trainer_has_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut prepared = opened(folder.path());
+    let other = Weights::load(&prepared.shape, &prepared.folder).unwrap();
+    assert!(prepared.served().is_ok() && prepared.form().is_ok());
+    assert_eq!(prepared.trained().unwrap().kind(), kind_of(Dtype::F32));
+    assert!(prepared.served().is_err() && prepared.form().is_err() && prepared.trained().is_err());
+    prepared.renew(other);
+    assert!(prepared.served().is_ok() && prepared.form().is_ok());
+}
+
+#[test]
+fn a_folder_without_weights_is_made_anew_and_a_whole_one_is_left() {
+    let base = tempfile::tempdir().unwrap();
+    let folder = base.path().join("model");
+    let (shape, agent) = (
+        "layers = 1\nhidden = 8\nheads = 2\nmax_context = 16\ntokenizer = { words = [\"a\"] }",
+        AgentName::new("a").unwrap(),
+    );
+    let random: RandomModel = toml::from_str(shape).unwrap();
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("left.json"), "{}").unwrap();
+    make(&random, &folder, &agent, 1, &agent).unwrap();
+    let weights = folder.join("model.safetensors");
+    let made = std::fs::read(&weights).unwrap();
+    assert!(!folder.join("left.json").exists());
+    make(&random, &folder, &agent, 2, &agent).unwrap();
+    assert_eq!(std::fs::read(&weights).unwrap(), made);
+    let left: Vec<_> = std::fs::read_dir(base.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "nothing is left aside: {left:?}");
+}
