@@ -96,6 +96,13 @@ pub fn absent(source: &str, cache: &Cache) -> Option<String> {
     hub::absent(folder, cache)
 }
 
+/// The command that brings a source that is [`absent`]; `None` of every other source.
+#[must_use]
+pub fn download(source: &str, cache: &Cache) -> Option<String> {
+    let (folder, _) = files::folder_and_split(source.strip_prefix("hf:")?);
+    hub::download(folder, cache)
+}
+
 /// What gives the tasks of one pass.
 pub(crate) trait Pool: Send {
     /// Tasks of one pass, at least 1.
