@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! runs/<run>/
-//!   config.toml   run.json   connection.json   pinned.json   report.html
+//!   config.toml   run.json   connection.json   pinned.json   pinned.<agent>.json   report.html
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
 //!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/   past/<agent>/step-N/

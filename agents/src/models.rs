@@ -18,8 +18,8 @@ const SHARDS: &str = "model.safetensors.index.json";
 pub enum NotHere {
     #[error("there is no folder {path}: paths count from the working directory, {here}")]
     Folder { path: String, here: String },
-    #[error("{0}")]
-    Absent(String),
+    #[error("{why}")]
+    Absent { why: String, command: String },
     #[error("{name} is in the Hugging Face cache and lacks {lacks} ({folder}): `{command}` completes it")]
     Incomplete {
         name: String,
@@ -52,9 +52,10 @@ fn locate_in(path: &Path, cache: &Cache) -> Result<PathBuf, NotHere> {
             here: std::env::current_dir().unwrap_or_default().display().to_string(),
         });
     };
-    let folder = cache
-        .snapshot(Kind::Model, &name)
-        .ok_or_else(|| NotHere::Absent(name.absent(Kind::Model, cache)))?;
+    let folder = cache.snapshot(Kind::Model, &name).ok_or_else(|| NotHere::Absent {
+        why: name.absent(Kind::Model, cache),
+        command: name.download(Kind::Model),
+    })?;
     match lacks(&folder) {
         None => Ok(folder),
         Some(lacks) => Err(NotHere::Incomplete {
@@ -87,6 +88,34 @@ fn lacks(folder: &Path) -> Option<String> {
         None => Some(format!("a readable {SHARDS}")),
         Some(index) => index.weight_map.into_values().find(|shard| missing(shard)),
     }
+}
+
+/// The commit of the snapshot that a name of the Hub means on this machine; `None` of a folder, and of what is not here.
+#[must_use]
+pub fn commit(path: &Path, cache: &Cache) -> Option<String> {
+    if path.is_dir() {
+        return None;
+    }
+    let snapshot = cache.snapshot(Kind::Model, &Name::read(path.to_str()?)?)?;
+    Some(snapshot.file_name()?.to_str()?.to_owned())
+}
+
+/// Models that the configuration names as the Hub does and that this machine lacks, wholly or in part: the key, and the command that
+/// brings it.
+#[must_use]
+pub fn downloads(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
+    let wanted = config.agents.iter().filter_map(|(agent, settings)| {
+        let ModelConfig::Path(path) = &settings.model else {
+            return None;
+        };
+        match locate_in(path, cache) {
+            Err(NotHere::Absent { command, .. } | NotHere::Incomplete { command, .. }) => {
+                Some((format!("agents.{agent}.model"), command))
+            }
+            Ok(_) | Err(NotHere::Folder { .. }) => None,
+        }
+    });
+    wanted.collect()
 }
 
 /// Where the models that the configuration names are, a line each: found or not.

@@ -17,6 +17,8 @@ use trainer::checkpoint::CheckpointStore;
 use crate::cli::failure::Usage;
 use crate::folder::RunFolder;
 
+pub mod models;
+
 /// Key path in the configuration -> digest of the file's content, in hex.
 type Pins = BTreeMap<String, String>;
 

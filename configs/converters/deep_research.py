@@ -20,6 +20,7 @@ A question that comes again is taken once. A line that cannot be used is named o
 Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
 """
 import argparse
+import hashlib
 import json
 import re
 import sys
@@ -89,24 +90,33 @@ def documents(line):
         yield title.strip().strip('"'), text or title
 
 
+def digest(*parts):
+    """16 bytes that stand for texts, of which there may be millions."""
+    return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
 class Corpus:
     """Documents by title, each text once."""
 
     def __init__(self, path):
         self.file = open(path, "x", encoding="utf-8")
-        self.names, self.texts = set(), set()
+        # Digests of both, and how many documents a title has had.
+        self.names, self.texts, self.numbers = set(), set(), {}
 
     def add(self, title, text):
         title, text = title.strip() or "untitled", text.strip()
-        if not text or (title, text) in self.texts:
+        if not text or digest(title, text) in self.texts:
             return
-        self.texts.add((title, text))
+        self.texts.add(digest(title, text))
         # Another text of the same title is another document.
-        name, number = title, 1
-        while name in self.names:
+        key = digest(title)
+        name, number = title, self.numbers.get(key, 1)
+        while digest(name) in self.names:
             number += 1
             name = f"{title} ({number})"
-        self.names.add(name)
+        self.names.add(digest(name))
+        if number > 1:
+            self.numbers[key] = number
         print(json.dumps({"id": name, "title": title, "text": text}, ensure_ascii=False), file=self.file)
 
 
@@ -124,14 +134,16 @@ def main():
                 raise ValueError("it is no JSON object")
             of_corpus = "contents" in line and "question" not in line and "prompt" not in line
             made = None if of_corpus else task(line)
-            for title, document in documents(line) if corpus else []:
-                corpus.add(title, document)
-        except (ValueError, AttributeError) as error:
+            # All of a line's documents or none of them.
+            beside = list(documents(line)) if corpus else []
+        except (ValueError, AttributeError, TypeError) as error:
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
             continue
-        if made is not None and made["prompt"] not in seen:
-            seen.add(made["prompt"])
+        for title, document in beside:
+            corpus.add(title, document)
+        if made is not None and digest(made["prompt"]) not in seen:
+            seen.add(digest(made["prompt"]))
             print(json.dumps(made, ensure_ascii=False))
     return 1 if bad else 0
 

@@ -131,6 +131,12 @@ pub struct EvalConfig {
     /// The key of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The key of the task's id; that of `[tasks]` if not given, none where `prompt` or `label` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The key of the row's tools, as `tasks.tools`, which is not inherited; all tools of the run if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<String>,
     /// Which rows of `source`, as `tasks.slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,
@@ -175,6 +181,8 @@ impl Default for EvalConfig {
             source: None,
             prompt: None,
             label: None,
+            id: None,
+            tools: None,
             slice: None,
             filter: None,
             tasks: None,

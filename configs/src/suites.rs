@@ -21,6 +21,9 @@ pub struct SuiteConfig {
     /// The key of the task's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// The key of the row's tools, as `tasks.tools`; all tools of the run if not given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<String>,
     /// Which rows of the source, as `tasks.slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<String>,

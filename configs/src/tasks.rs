@@ -24,7 +24,8 @@ pub struct TasksConfig {
     /// The key of the row's images, one or a list; they stand before the prompt's text, or where it says `<image>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub images: Option<String>,
-    /// The key of the row's tools, a list as tasks have it; all tools of the run if not given.
+    /// The key of the row's tools, a list as tasks have it, or null for all tools of the run; every row must have it. All tools of the run
+    /// if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
     /// Which rows of the source: `"100:2000"`, `"-500:"`, `":10%"`.

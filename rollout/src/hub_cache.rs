@@ -103,6 +103,18 @@ impl<'a> Name<'a> {
         (legal(org) && legal(name) && revision.is_none_or(inside)).then_some(Self { org, name, revision })
     }
 
+    /// The name without a revision.
+    #[must_use]
+    pub fn repository(&self) -> String {
+        format!("{}/{}", self.org, self.name)
+    }
+
+    /// The branch, tag or commit that is meant: `main` if none was given.
+    #[must_use]
+    pub fn revision(&self) -> &'a str {
+        self.revision.unwrap_or(MAIN)
+    }
+
     /// The command that brings it into the cache.
     #[must_use]
     pub fn download(&self, kind: Kind) -> String {

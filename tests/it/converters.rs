@@ -179,6 +179,24 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
         "{said:?}"
     );
 
+    let half = folder.path().join("half.jsonl");
+    let beside = |question: &str, key: &str, value: Value| json!({"question": question, "answer": "a", key: value});
+    let bad = [
+        beside("One?", "context", json!({"title": 5, "sentences": []})),
+        beside(
+            "Two?",
+            "paragraphs",
+            json!([{"title": "Half", "paragraph_text": "half"}, 3]),
+        ),
+    ];
+    let output = convert("deep_research.py", &["--corpus", half.to_str().unwrap()], &lines(&bad));
+    assert_eq!((output.status.code(), tasks(&output).len()), (Some(1), 0), "{output:?}");
+    assert_eq!(
+        std::fs::read_to_string(&half).unwrap(),
+        "",
+        "a line's documents are written with it or not at all"
+    );
+
     let bad = [json!({"question": "Why?"}), json!([1]), given[0].clone()];
     let bad = convert("deep_research.py", &[], &lines(&bad));
     assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 1));

@@ -111,3 +111,42 @@ fn every_reference_configuration_passes_dyad_check_without_its_model_and_data() 
         }
     }
 }
+
+#[test]
+fn a_run_whose_models_and_data_sets_are_not_here_is_not_started() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let (empty, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = "configs/actor-verifier-astraflow.toml";
+    let ask = |words: &[&str]| {
+        let output = program
+            .command(words)
+            .env("HF_HUB_CACHE", empty.path())
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stderr).into_owned(),
+        )
+    };
+    let (code, said) = ask(&["check", "--quiet", path]);
+    assert_eq!(code, Some(0), "{said}");
+    for key in ["eval.source", "eval.suites.math500.source", ".model"] {
+        assert!(said.contains(&format!("{key}: NOT HERE: ")), "{key}: {said}");
+    }
+    for way in ["run", "up"] {
+        let (code, said) = ask(&[way, path, "--folder", runs.path().to_str().unwrap()]);
+        assert_eq!(code, Some(2), "{way}: {said}");
+        for command in [
+            "hf download Qwen/Qwen3-8B",
+            "hf download --repo-type dataset HuggingFaceH4/MATH-500",
+        ] {
+            let times = said.lines().filter(|line| line.trim() == command).count();
+            assert_eq!(times, 1, "{command}: {said}");
+        }
+        assert_eq!(
+            std::fs::read_dir(runs.path()).unwrap().count(),
+            0,
+            "{way} left something"
+        );
+    }
+}

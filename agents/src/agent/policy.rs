@@ -17,7 +17,7 @@ use trainer::weights::Published;
 
 use super::{Env, bases};
 use crate::engine::embedded::EmbeddedEngine;
-use crate::models;
+use crate::{models, pins};
 
 /// A policy ready to serve and to train.
 pub struct Prepared {
@@ -110,7 +110,13 @@ pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dty
 pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepared> {
     let (settings, name, seed) = (settings.clone(), env.name.clone(), env.config.run.seed);
     let run = env.folder.clone();
-    tokio::task::spawn_blocking(move || prepare_in(|model| run.model(model), &settings, &name, seed)).await?
+    let prepare = move || {
+        pins::models::verify_one(&run, &name, &settings.model)?;
+        let prepared = prepare_in(|model| run.model(model), &settings, &name, seed)?;
+        pins::models::settle(&run, &name, &settings.model)?;
+        Ok(prepared)
+    };
+    tokio::task::spawn_blocking(prepare).await?
 }
 
 /// The policy of agent `name` as a run of this seed begins, before any warm start; `place` says where random models lie. Blocking.

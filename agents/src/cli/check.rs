@@ -21,7 +21,7 @@ use crate::participant;
 pub struct CheckArgs {
     /// The run's configuration, such as configs/signal.toml
     pub config: PathBuf,
-    /// Only say whether it is good
+    /// Only say whether it is good, and on stderr what of it is not on this machine
     #[arg(long, short)]
     pub quiet: bool,
 }
@@ -33,6 +33,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         return Err(report(&args.config, &problems));
     }
     if args.quiet {
+        for line in not_here(&config, &Cache::of_environment()) {
+            eprintln!("{line}");
+        }
         println!("{}: good", args.config.display());
     } else {
         let (here, absent) = without_absent(&config, &Cache::of_environment());
@@ -45,6 +48,16 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// A line for each data set and model that the configuration names and this machine lacks.
+fn not_here(config: &RunConfig, cache: &Cache) -> Vec<String> {
+    let models = crate::models::found(config, cache).into_iter();
+    let (_, data_sets) = without_absent(config, cache);
+    models
+        .filter(|line| line.contains(": NOT HERE: "))
+        .chain(data_sets)
+        .collect()
 }
 
 /// Where the models are, as comments. One that is not here is no mistake of the configuration: another machine may have it.
@@ -311,6 +324,11 @@ mod tests {
         let (here, lines) = without_absent(&config, &cache);
         assert!(here.eval.suites.is_empty() && here.eval.source.is_none(), "{lines:?}");
         assert_eq!(lines.len(), 6, "{lines:?}");
+        let told = not_here(&config, &cache);
+        assert!(
+            told.len() == 6 + config.agents.len() && told[0].starts_with("agents.") && told[0].contains("NOT HERE"),
+            "--quiet tells them too: {told:?}"
+        );
         let aime = "eval.suites.aime25.source: NOT HERE: math-ai/aime25 is neither";
         let command = "`hf download --repo-type dataset math-ai/aime25`";
         assert!(

@@ -14,6 +14,7 @@ pub mod failure;
 pub mod judging;
 pub mod learn;
 pub mod logs;
+mod needs;
 pub mod orders;
 pub mod overrides;
 mod pair;

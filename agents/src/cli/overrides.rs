@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::{Mode, RunConfig};
 
+use super::needs::{self, When};
 use crate::folder::RunFolder;
 use crate::{pins, snapshot};
 
@@ -20,7 +21,7 @@ pub struct Resume {
 }
 
 impl Resume {
-    /// The run to go on with, whose folder must hold one history; else what `begin` makes of the configuration.
+    /// The run to go on with, whose folder must hold one history and whose models and data sets must be here; else what `begin` makes of the configuration.
     pub fn or_begin(
         &self,
         config: Option<&Path>,
@@ -39,6 +40,8 @@ impl Resume {
         let config = folder.config()?;
         snapshot::verify(&folder, &config)?;
         pins::verify(&folder, &config)?;
+        needs::require(&config, When::GoesOn)?;
+        pins::models::verify(&folder, &config)?;
         Ok((config, folder))
     }
 }

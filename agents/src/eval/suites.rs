@@ -127,6 +127,7 @@ pub fn of_suite(
     };
     let eval = EvalConfig {
         source: Some(suite.source.clone()),
+        tools: suite.tools.clone(),
         slice: suite.slice.clone(),
         filter: suite.filter.clone(),
         tasks: suite.tasks,

@@ -29,11 +29,16 @@ pub struct PassRate {
     pub conversations: u64,
 }
 
-/// What a task is known by whatever its id and its place: 32 hex digits that follow from its prompt and its label.
+/// What a task is known by whatever its id and its place: 32 hex digits that follow from its prompt, its label and its
+/// list of tools if it has one: with others it is another task.
 #[must_use]
 pub fn task_key(task: &Task) -> String {
     // Text, numbers and maps of text are always JSON.
-    let content = serde_json::to_vec(&(&task.prompt, &task.label)).unwrap_or_default();
+    let content = match &task.tools {
+        None => serde_json::to_vec(&(&task.prompt, &task.label)),
+        Some(tools) => serde_json::to_vec(&(&task.prompt, &task.label, tools)),
+    };
+    let content = content.unwrap_or_default();
     let hash = blake3::derive_key("dyad task content v1", &content);
     blake3::Hash::from(hash).to_hex().chars().take(32).collect()
 }
@@ -178,6 +183,29 @@ mod tests {
 
     fn config(text: &str) -> CurriculumConfig {
         toml::from_str(&format!("pass_rates = \"rates.jsonl\"\n{text}")).unwrap()
+    }
+
+    #[test]
+    fn a_task_is_another_one_with_other_tools() {
+        let key = |tools: serde_json::Value| {
+            let mut task = serde_json::json!({"prompt": "x", "label": 1, "tools": tools});
+            if task["tools"].is_null() {
+                task.as_object_mut().unwrap().remove("tools");
+            }
+            task_key(&serde_json::from_value(task).unwrap())
+        };
+        let (all, none) = (key(serde_json::json!(null)), key(serde_json::json!([])));
+        let bound = |corpus: &str| key(serde_json::json!([{"name": "search", "bind": {"corpus": corpus}}]));
+        let keys = [all.clone(), none, bound("one"), bound("two")];
+        assert_eq!(
+            keys.iter().collect::<std::collections::BTreeSet<_>>().len(),
+            4,
+            "{keys:?}"
+        );
+        // What was measured before tasks had tools is still known.
+        let content = serde_json::to_vec(&("x", 1)).unwrap();
+        let hash = blake3::Hash::from(blake3::derive_key("dyad task content v1", &content));
+        assert_eq!(all, hash.to_hex()[..32]);
     }
 
     #[test]

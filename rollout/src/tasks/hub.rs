@@ -50,12 +50,21 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
 /// What is said of a name on the Hub that neither a folder nor this machine's cache has; `None` of anything else, and of a path below a
 /// folder that is here.
 pub(super) fn absent(folder: &Path, cache: &Cache) -> Option<String> {
+    absent_name(folder, cache).map(|name| name.absent(Kind::DataSet, cache))
+}
+
+/// The command that brings what is [`absent`].
+pub(super) fn download(folder: &Path, cache: &Cache) -> Option<String> {
+    absent_name(folder, cache).map(|name| name.download(Kind::DataSet))
+}
+
+fn absent_name<'a>(folder: &'a Path, cache: &Cache) -> Option<Name<'a>> {
     if folder.exists() || folder.parent().is_some_and(Path::is_dir) {
         return None;
     }
     let name = Name::read(folder.to_str()?)?;
     let found = cache.snapshot(Kind::DataSet, &name);
-    found.is_none().then(|| name.absent(Kind::DataSet, cache))
+    found.is_none().then_some(name)
 }
 
 /// The folder itself, or of a folder of Hugging Face's cache the snapshot of `main`; of a name on the Hub what the cache has of it.

@@ -71,11 +71,18 @@ impl Keys {
         })
     }
 
-    /// A row without a list has all tools of the run.
+    /// Where the configuration names a key, only a row that says null there has all tools of the run: one that lost its list must not.
     fn tools(&self, row: &Value) -> Result<Option<Vec<TaskTool>>, String> {
-        let Some((key, found)) = self.tools.as_ref().and_then(|key| Some((key, lookup(row, key)?))) else {
-            return Ok(None);
+        let Some(key) = &self.tools else { return Ok(None) };
+        let Some(found) = at(row, key) else {
+            let missing = missing(row, key);
+            return Err(format!(
+                "{missing}. tasks.tools names it: write the row's tools there, or null for all tools of the run"
+            ));
         };
+        if found.is_null() {
+            return Ok(None);
+        }
         let list = found
             .as_array()
             .ok_or_else(|| format!("{key} is no list of the run's tools"))?;
@@ -117,16 +124,19 @@ pub(super) fn missing(row: &Value, key: &str) -> String {
     }
 }
 
-/// The value under a key: the very key if there is one, else its dotted parts one into another; numbers count in lists.
+/// The value under a key that is not null.
 pub(super) fn lookup<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    at(value, key).filter(|value| !value.is_null())
+}
+
+/// The value under a key: the very key if there is one, else its dotted parts one into another; numbers count in lists.
+fn at<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     let step = |value: &'a Value, part: &str| match value {
         Value::Object(object) => object.get(part),
         Value::Array(list) => list.get(part.parse::<usize>().ok()?),
         _ => None,
     };
-    step(value, key)
-        .or_else(|| key.split('.').try_fold(value, step))
-        .filter(|value| !value.is_null())
+    step(value, key).or_else(|| key.split('.').try_fold(value, step))
 }
 
 /// A text, or a list of messages.

@@ -107,12 +107,7 @@ fn a_dapo_style_line_loads_as_it_is() {
 fn a_row_lists_its_tools_under_a_key_of_ones_choice() {
     let row = |tools: serde_json::Value| json!({"prompt": "x", "label": 1, "can": {"use": tools}});
     let bound = json!([{"name": "search", "bind": {"corpus": "case-17", "top": null}}, {"name": "visit", "bind": null}, "look"]);
-    let lines = format!(
-        "{}\n{}\n{}\n",
-        row(bound),
-        row(json!([])),
-        json!({"prompt": "x", "label": 1})
-    );
+    let lines = format!("{}\n{}\n{}\n", row(bound), row(json!([])), row(json!(null)));
     let (_folder, source) = file(&lines);
     let tasks = take(&mut open(&format!("{source}tools = \"can.use\"\nepochs = 1"), 0), 100);
     let first = &tasks[0].1;
@@ -124,6 +119,16 @@ fn a_row_lists_its_tools_under_a_key_of_ones_choice() {
     );
     assert_eq!(tasks[1].1.tools.as_deref(), Some(&[][..]));
     assert!(tasks[2].1.tools.is_none() && tasks[2].1.offers("fly"));
+    // A row that lost its list does not get all tools.
+    let (_folder, lost) = file(&format!("{}\n", json!({"prompt": "x", "label": 1, "can": {}})));
+    let refused = TaskSource::open(&config(&format!("{lost}tools = \"can.use\"")), 0)
+        .map(|_| ())
+        .unwrap_err();
+    let refused = format!("{refused:?}");
+    assert!(
+        refused.contains("can.use") && refused.contains("null for all tools"),
+        "{refused}"
+    );
     // Without the key, a column of that name is another program's.
     let other = format!(
         "{}\n",
@@ -319,6 +324,51 @@ fn evaluations_take_the_same_few_tasks_each_time() {
     assert_eq!(once(1).len(), 50);
     let distinct: BTreeSet<String> = once(1).iter().map(|(_, t)| t.prompt.text().to_owned()).collect();
     assert_eq!(distinct.len(), 50);
+}
+
+#[test]
+fn evaluations_have_keys_of_their_own() {
+    let row = json!({"q": "1+1", "a": 2, "prompt": "2+2", "label": 4, "n": "first", "id": "second", "use": ["search"]});
+    let (_folder, source) = file(&format!("{row}\n"));
+    let source = source
+        .trim_start_matches("source = ")
+        .trim()
+        .trim_matches('"')
+        .to_owned();
+    let tasks = config("source = \"queue\"\nid = \"id\"\ntools = \"tools\"");
+    let first = |eval: EvalConfig| {
+        let eval = EvalConfig {
+            source: Some(source.clone()),
+            ..eval
+        };
+        take(&mut TaskSource::open_eval(&eval, &tasks, 0).unwrap().unwrap(), 1)
+            .remove(0)
+            .1
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let inherited = first(EvalConfig::default());
+    assert_eq!(
+        (inherited.id.as_deref(), inherited.prompt.text()),
+        (Some("second"), "2+2")
+    );
+    assert!(inherited.tools.is_none(), "the key of tools is not inherited");
+    let own = EvalConfig {
+        prompt: text("q"),
+        label: text("a"),
+        ..EvalConfig::default()
+    };
+    assert_eq!(
+        first(own.clone()).id.as_deref(),
+        Some("tasks/0/0"),
+        "the id belongs to rows with other keys"
+    );
+    let named = first(EvalConfig {
+        id: text("n"),
+        tools: text("use"),
+        ..own
+    });
+    assert_eq!(named.id.as_deref(), Some("first"));
+    assert!(named.offers("search") && !named.offers("fly"));
 }
 
 mod choosing;

@@ -218,9 +218,8 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
     if sides.len() != ops.len() + 1 {
         return None;
     }
-    let relation = |at: usize| {
-        let (mut left, mut right) = (Expr::parse(sides[at])?, Expr::parse(sides[at + 1])?);
-        let (op, flipped) = ops[at];
+    let between = |left: &[Token], (op, flipped): (Op, bool), right: &[Token]| {
+        let (mut left, mut right) = (Expr::parse(left)?, Expr::parse(right)?);
         if flipped {
             std::mem::swap(&mut left, &mut right);
         }
@@ -231,7 +230,8 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
         let (first, last) = (sides.first()?, sides.last()?);
         let named = |name: &[Token], value: &[Token]| {
             let value = read(value, depth + 1)?;
-            Some(Answer::Named(name.to_vec(), Box::new(value), relation(0)))
+            let relation = between(first, (Op::Equal, false), last);
+            Some(Answer::Named(name.to_vec(), Box::new(value), relation))
         };
         if is_name(first) {
             return named(first, last);
@@ -244,7 +244,7 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
         }
     }
     (0..ops.len())
-        .map(relation)
+        .map(|at| between(sides[at], ops[at], sides[at + 1]))
         .collect::<Option<_>>()
         .map(Answer::Relation)
 }
@@ -374,4 +374,23 @@ fn signed(tokens: &[Token], sign: char) -> Vec<Token> {
         token => token.clone(),
     };
     tokens.iter().map(put).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::grade::math::equal;
+
+    #[test]
+    fn the_last_of_a_chain_of_equal_things_is_the_value() {
+        for (one, other, same) in [
+            ("x = 5 = 3", "x = 5", false),
+            ("x = 5 = 3", "x = 3", true),
+            ("x = \\frac{10}{2} = 5", "x = 5", true),
+            ("S = n(n+1) = n^2+n", "S = n^2+n", true),
+            ("5 = x", "x = 5", true),
+        ] {
+            assert_eq!(equal(one, other), same, "{one} and {other}");
+            assert_eq!(equal(other, one), same, "{other} and {one}");
+        }
+    }
 }

@@ -27,13 +27,18 @@ pub(super) enum Expr {
     Degrees(Box<Expr>),
 }
 
+/// Letters that are numbers.
+pub(super) fn is_constant(name: &str) -> bool {
+    ["e", "i", "pi"].contains(&name)
+}
+
 impl Expr {
     /// The names of its variables.
     pub(super) fn variables(&self, names: &mut BTreeSet<String>) {
         match self {
             Self::Number(..) | Self::Infinity => {}
             Self::Variable(name) => {
-                if !["e", "i", "pi"].contains(&name.as_str()) {
+                if !is_constant(name) {
                     names.insert(name.clone());
                 }
             }

@@ -3,19 +3,73 @@
 use super::lexer::PLAIN;
 use crate::grade::{boxed, format};
 
-/// Words that change the number before them: they are no prose.
-const SCALES: [&str; 14] = [
-    "hundred", "thousand", "million", "billion", "trillion", "dozen", "half", "halves", "third", "thirds", "quarter",
-    "quarters", "tenth", "tenths",
+/// Scales and parts, in the singular: they change the number before them.
+const SCALES: [&str; 22] = [
+    "hundred",
+    "thousand",
+    "million",
+    "billion",
+    "trillion",
+    "dozen",
+    "half",
+    "halve",
+    "third",
+    "quarter",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "twelfth",
+    "twentieth",
+    "hundredth",
+    "thousandth",
+    "millionth",
 ];
 
-/// The last boxed answer; else what stands between `<answer>` and `</answer>`; else what follows the last "answer is" or
-/// "answer:" on its line, up to the words behind it; else the last number.
-pub(super) fn found(text: &str) -> Option<&str> {
-    boxed::last(text)
-        .or_else(|| format::last_block(text, "answer"))
-        .or_else(|| announced(text))
-        .or_else(|| last_number(text))
+/// Words behind a number that make another one of it, or take it back.
+const CHANGING: [&str; 23] = [
+    "times",
+    "over",
+    "plus",
+    "minus",
+    "squared",
+    "cubed",
+    "factorial",
+    "choose",
+    "divided",
+    "multiplied",
+    "percent",
+    "percentage",
+    "percents",
+    "mod",
+    "modulo",
+    "power",
+    "wrong",
+    "incorrect",
+    "unless",
+    "otherwise",
+    "or",
+    "and",
+    "not",
+];
+
+/// Words behind which a reason stands, and no part of the answer.
+const REASONS: [&str; 3] = ["because", "since", "as"];
+
+/// What may be the answer in a text: what stands in the last box; else between `<answer>` and `</answer>`; else what follows the last
+/// "answer is" or "answer:" on its line, all of it and up to the words behind a number; else the last number.
+pub(super) fn found(text: &str) -> [Option<&str>; 2] {
+    let marked = boxed::last(text).or_else(|| format::last_block(text, "answer"));
+    if marked.is_some() {
+        return [marked, None];
+    }
+    match announced(text) {
+        Some(line) => [Some(line), without_prose(line)],
+        None => [last_number(text), None],
+    }
 }
 
 fn announced(text: &str) -> Option<&str> {
@@ -25,7 +79,7 @@ fn announced(text: &str) -> Option<&str> {
         .filter_map(|w| lower.rfind(w).map(|at| at + w.len()))
         .max()?;
     let line = text[end..].trim_start_matches([':', ' ', '*']).lines().next()?;
-    let line = without_prose(line.split(". ").next()?).trim_end_matches(['.', ' ', '*']);
+    let line = line.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
     (!line.is_empty()).then_some(line)
 }
 
@@ -44,9 +98,9 @@ pub(super) fn last_number(text: &str) -> Option<&str> {
     Some(&text[start - usize::from(negative && !operand)..end])
 }
 
-/// A formula up to the words behind it: the `7` of `7 apples`, and of `7, because 3+4=7`. What begins with words, before any
-/// number, stays as it is.
-fn without_prose(line: &str) -> &str {
+/// A formula up to the words behind it: the `7` of `7 apples`, and of `7, because 3+4=7`. `None` where no words are behind a number,
+/// or such as change it: `3 times 5`, `2 hours and 30 minutes`.
+fn without_prose(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let (mut at, mut depth, mut number) = (0, 0usize, false);
     while let Some(byte) = bytes.get(at) {
@@ -54,7 +108,9 @@ fn without_prose(line: &str) -> &str {
         if letters > 0 {
             let begins = at == 0 || [b' ', b'('].contains(&bytes[at - 1]);
             if depth == 0 && begins && is_prose(&line[at..at + letters]) {
-                return if number { without_last_words(&line[..at]) } else { line };
+                let formula = without_last_words(&line[..at]);
+                let cut = number && !changes(&line[formula.len()..]);
+                return cut.then(|| formula.trim_end_matches(['.', ' ', '*']));
             }
             at += letters;
             continue;
@@ -67,7 +123,27 @@ fn without_prose(line: &str) -> &str {
         }
         at += 1;
     }
-    line
+    None
+}
+
+/// Whether what stands behind a number may change it: other numbers and words that do, up to where a reason begins.
+fn changes(behind: &str) -> bool {
+    let behind = behind.to_ascii_lowercase();
+    if behind.contains("as well as") {
+        return true;
+    }
+    let words = behind
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty());
+    words
+        .take_while(|word| !REASONS.contains(word))
+        .any(|word| word.contains(|c: char| c.is_ascii_digit()) || CHANGING.contains(&word) || is_scale(word))
+}
+
+/// `million`, `Thirds`.
+fn is_scale(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    SCALES.contains(&word.strip_suffix('s').unwrap_or(&word))
 }
 
 /// A word, and neither a product of variables, nor `sqrt` or `sinx`, nor `million`.
@@ -75,7 +151,7 @@ fn is_prose(word: &str) -> bool {
     let function = PLAIN
         .iter()
         .any(|name| word.starts_with(name) && word.len() <= name.len() + 1);
-    word.len() >= 4 && !function && !SCALES.contains(&word.to_ascii_lowercase().as_str())
+    word.len() >= 4 && !function && !is_scale(word)
 }
 
 /// Without short words at the end: `7` of `7 of the`.
@@ -85,7 +161,7 @@ fn without_last_words(mut line: &str) -> &str {
         let start = line.rfind(' ').map_or(0, |at| at + 1);
         let word = line[start..].trim_start_matches('(');
         let is_word = word.len() >= 2 && word.bytes().all(|b| b.is_ascii_alphabetic());
-        if start == 0 || !is_word || PLAIN.contains(&word) {
+        if start == 0 || !is_word || PLAIN.contains(&word) || is_scale(word) {
             return line;
         }
         line = &line[..start];
@@ -97,27 +173,63 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_announced_answer_ends_where_words_begin() {
-        for (text, answer) in [
-            ("The answer is 7 apples.", "7"),
-            ("The answer is 7, because 3+4=7.", "7"),
-            ("Answer: 7 of the apples", "7"),
-            ("Answer: 7 (the smallest one)", "7"),
-            ("Answer: $\\frac{1}{2}$ of them", "$\\frac{1}{2}$"),
-            ("Answer: 3 and 4 respectively", "3 and 4"),
-            ("Answer: x+1 where x is odd", "x+1"),
-            ("Answer: 2 pi metres", "2 pi"),
-            ("Answer: 2 sqrt(3)", "2 sqrt(3)"),
-            ("Answer: 2 million", "2 million"),
-            ("Answer: 2 and a half", "2 and a half"),
-            ("Answer: 5 cm", "5 cm"),
-            ("Answer: \\text{7 apples}", "\\text{7 apples}"),
-            ("Answer: 5\\text{ apples}", "5\\text{ apples}"),
-            ("Answer: Monday the 7th", "Monday the 7th"),
-            ("The answer is B because of 4 reasons", "B because of 4 reasons"),
-            ("Answer: 2 \\alpha", "2 \\alpha"),
+    fn an_announced_answer_is_its_line_and_what_stands_before_words() {
+        for (text, whole, cut) in [
+            ("The answer is 7 apples.", "7 apples", Some("7")),
+            ("The answer is 7, because 3+4=7.", "7, because 3+4=7", Some("7")),
+            (
+                "Answer: 7 apples since 3 and 4 make 7",
+                "7 apples since 3 and 4 make 7",
+                Some("7"),
+            ),
+            ("Answer: **7** apples", "7** apples", Some("7")),
+            ("Answer: 7 of the apples", "7 of the apples", Some("7")),
+            ("Answer: 7 (the smallest one)", "7 (the smallest one)", Some("7")),
+            (
+                "Answer: $\\frac{1}{2}$ of them",
+                "$\\frac{1}{2}$ of them",
+                Some("$\\frac{1}{2}$"),
+            ),
+            ("Answer: 3 and 4 respectively", "3 and 4 respectively", Some("3 and 4")),
+            ("Answer: x+1 where x is odd", "x+1 where x is odd", Some("x+1")),
+            ("Answer: 2 million people", "2 million people", Some("2 million")),
+            ("Answer: 2 pi metres", "2 pi metres", Some("2 pi")),
+            ("Answer: 2 sqrt(3)", "2 sqrt(3)", None),
+            ("Answer: 2 million", "2 million", None),
+            ("Answer: 2 and a half", "2 and a half", None),
+            ("Answer: 5 cm", "5 cm", None),
+            ("Answer: \\text{7 apples}", "\\text{7 apples}", None),
+            ("Answer: 5\\text{ apples}", "5\\text{ apples}", None),
+            ("Answer: Monday the 7th", "Monday the 7th", None),
+            ("The answer is B because of 4 reasons", "B because of 4 reasons", None),
+            ("Answer: 2 \\alpha", "2 \\alpha", None),
+            ("\\boxed{7 apples}", "7 apples", None),
         ] {
-            assert_eq!(found(text), Some(answer), "{text}");
+            assert_eq!(found(text), [Some(whole), cut], "{text}");
+        }
+    }
+
+    #[test]
+    fn words_that_change_a_number_are_not_cut_off() {
+        for text in [
+            "3 times 5",
+            "1 over 2",
+            "5 factorial",
+            "10 choose 3",
+            "5 squared",
+            "3 fifths",
+            "2 hours and 30 minutes",
+            "3 (when x>0) or 5 (when x<0)",
+            "7 is wrong",
+            "7 apples or pears",
+            "5 as well as 6",
+            "7 unless it rains",
+            "4 divided by three",
+            "10 percent of them",
+            "5 groups of dozens",
+        ] {
+            let text = format!("Answer: {text}");
+            assert_eq!(found(&text)[1], None, "{text}");
         }
     }
 

@@ -15,6 +15,7 @@ mod lexer;
 mod number;
 mod numerals;
 mod parser;
+mod residue;
 mod same;
 mod unit;
 
@@ -33,15 +34,18 @@ const LONGEST: usize = 512;
 pub(super) fn right(text: &str, label: &Value) -> bool {
     let Some(label) = label_text(label) else { return false };
     let label = boxed::last(&label).unwrap_or(&label);
+    readings(text).any(|answer| equal(answer, label))
+}
+
+/// What a text may have for its answer and can be compared.
+fn readings(text: &str) -> impl Iterator<Item = &str> {
     let usable = |answer: &&str| !answer.trim().is_empty() && answer.len() <= LONGEST;
-    found(text).filter(usable).is_some_and(|answer| equal(answer, label))
+    found(text).into_iter().flatten().filter(usable)
 }
 
 /// Whether the answers in two texts are there and equal.
 pub(super) fn same_answer(a: &str, b: &str) -> bool {
-    let usable = |answer: &&str| !answer.trim().is_empty() && answer.len() <= LONGEST;
-    let (a, b) = (found(a).filter(usable), found(b).filter(usable));
-    a.zip(b).is_some_and(|(a, b)| equal(a, b))
+    readings(a).any(|a| readings(b).any(|b| equal(a, b)))
 }
 
 /// Whether the numbers that two GSM8K texts give are there and equal.

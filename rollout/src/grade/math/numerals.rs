@@ -5,6 +5,10 @@ use super::lexer::Token;
 use super::number::Number;
 use super::parser::{Parser, boxed};
 
+/// Digits that fractions hold whatever they are, and of a piece of a longer number.
+const HELD: usize = 38;
+const PIECE: usize = 36;
+
 impl Parser<'_> {
     pub(super) fn number(&mut self, digits: &str) -> Option<Expr> {
         if let Some(expr) = self.repeating(digits) {
@@ -107,6 +111,9 @@ fn is_numeric(first: &Token, rest: &[Token]) -> bool {
 
 fn decimal(digits: &str) -> Option<Expr> {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    if digits.len() > HELD && !digits.contains('.') {
+        return long(digits);
+    }
     let scale = 10i128.checked_pow(u32::try_from(fraction.len()).ok()?);
     let exact = format!("{whole}{fraction}")
         .parse()
@@ -115,4 +122,12 @@ fn decimal(digits: &str) -> Option<Expr> {
         .and_then(|(n, d)| Number::exact(n, d));
     let value = exact.or_else(|| Number::real(digits.parse().ok()?))?;
     Some(Expr::Number(value, fraction.len()))
+}
+
+/// A whole number of more digits than a fraction holds: `head * 10^36 + tail`, so that none is lost.
+fn long(digits: &str) -> Option<Expr> {
+    let (head, tail) = digits.split_at_checked(digits.len().checked_sub(PIECE)?)?;
+    let scale = Expr::Number(Number::exact(10i128.checked_pow(PIECE as u32)?, 1)?, 0);
+    let head = Expr::Product(boxed(decimal(head)?), boxed(scale));
+    Some(Expr::Sum(boxed(head), boxed(decimal(tail)?)))
 }

@@ -18,6 +18,12 @@ pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
     while at < tokens.len() {
         let used = match &tokens[at] {
             Token::Text(words) if !words_alone => {
+                // A number that is set upright: 2\mathrm{i}.
+                if let Some(c) = constant(words) {
+                    out.push(Token::Letter(c));
+                    at += 1;
+                    continue;
+                }
                 let short = words.trim().trim_matches(['(', ')']).chars().count() == 1;
                 // A single letter is a choice, or a variable set upright.
                 if short
@@ -41,6 +47,15 @@ pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
         }
     }
     out
+}
+
+/// `i` and `e`.
+fn constant(words: &str) -> Option<char> {
+    match words.trim() {
+        "i" => Some('i'),
+        "e" => Some('e'),
+        _ => None,
+    }
 }
 
 /// Tokens of a unit in bare letters, where nothing but its exponent follows; 0 if there is none.
@@ -88,9 +103,37 @@ fn exponent(tokens: &[Token]) -> usize {
 /// The number, before a unit or alone, in a text that is nothing else: `5 cm`.
 pub(super) fn without(words: &str) -> Option<&str> {
     let words = words.trim();
-    let end = words.find(|c: char| !(c.is_ascii_digit() || ['.', ',', '-'].contains(&c)));
-    let end = end.unwrap_or(words.len());
+    // A minus between digits makes a formula, a score or a date.
+    let sign = usize::from(words.starts_with('-'));
+    let end = words[sign..].find(|c: char| !(c.is_ascii_digit() || ['.', ','].contains(&c)));
+    let end = end.map_or(words.len(), |end| sign + end);
     let (number, unit) = words.split_at(end);
     let is_number = number.bytes().any(|b| b.is_ascii_digit());
     (is_number && unit.trim().chars().all(|c| c.is_alphabetic() || c == ' ')).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without;
+    use crate::grade::math::equal;
+
+    #[test]
+    fn a_unit_goes_and_a_number_set_upright_stays() {
+        for (one, other, same) in [
+            ("1+2\\mathrm{i}", "1+2i", true),
+            ("1+2\\mathrm{i}", "3", false),
+            ("2\\mathrm{e}^2", "2e^2", true),
+            ("2\\mathrm{e}", "2", false),
+            ("5\\mathrm{ m}", "5", true),
+            ("\\text{3-2}", "1", false),
+            ("\\text{-3 cm}", "-3", true),
+            ("\\text{5 cm}", "5", true),
+        ] {
+            assert_eq!(equal(one, other), same, "{one} and {other}");
+            assert_eq!(equal(other, one), same, "{other} and {one}");
+        }
+        assert_eq!(without("-1,234.5 cm"), Some("-1,234.5"));
+        assert_eq!(without("1-1"), None);
+        assert_eq!(without("-"), None);
+    }
 }

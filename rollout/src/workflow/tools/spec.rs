@@ -63,13 +63,33 @@ impl Spec {
     /// What it is called with: what the agent `said` and what the task has `bound`, or why it is not called.
     pub(crate) fn arguments(&self, said: &Value, bound: Option<&Map<String, Value>>) -> Result<Value, String> {
         let mut arguments = said.clone();
-        if let (Some(fields), Some(bound)) = (arguments.as_object_mut(), bound) {
-            if let Some(key) = bound.keys().find(|key| fields.contains_key(*key)) {
-                return Err(format!("the task has set {key:?} of {}: leave it out", self.name));
-            }
-            fields.extend(bound.clone());
+        let (Some(fields), Some(bound)) = (arguments.as_object_mut(), bound) else {
+            return self.refuse(&arguments).map_or(Ok(arguments), Err);
+        };
+        if let Some(key) = bound.keys().find(|key| fields.contains_key(*key)) {
+            return Err(format!("the task has set {key:?} of {}: leave it out", self.name));
         }
-        self.refuse(&arguments).map_or(Ok(arguments), Err)
+        fields.extend(bound.clone());
+        if self.validator.is_valid(&arguments) {
+            return Ok(arguments);
+        }
+        Err(self.refuse_said(said, bound))
+    }
+
+    /// Why what was `said` beside what is `bound` is not what it takes. What is bound is the task's secret, and faults repeat values: only
+    /// those of what was said are told.
+    fn refuse_said(&self, said: &Value, bound: &Map<String, Value>) -> String {
+        let name = &self.name;
+        if let Some(faults) = faults(&self.partial, said) {
+            return format!("{name} does not take these arguments: {faults}");
+        }
+        let has = |key: &str| bound.contains_key(key) || said.get(key).is_some();
+        let required = self.parameters.get("required").and_then(Value::as_array);
+        let mut required = required.into_iter().flatten().filter_map(Value::as_str);
+        match required.find(|key| !has(key)) {
+            Some(key) => format!("{name} does not take these arguments: {key:?} is a required property"),
+            None => format!("{name} does not take these arguments together with what the task has set"),
+        }
     }
 
     /// Why a task cannot bind these arguments.
@@ -167,6 +187,23 @@ mod tests {
                 .unwrap_err()
                 .contains("corpus")
         );
+    }
+
+    #[test]
+    fn faults_do_not_tell_what_a_task_has_bound() {
+        let schema = json!({"type": "object", "required": ["query", "corpus"], "maxProperties": 2, "properties": {
+            "query": {"type": "string"}, "top": {"type": "integer"}, "corpus": {"type": "string"}}});
+        let spec = Spec::new("search", "Finds.", schema).unwrap();
+        let case = json!({"corpus": "case-17"});
+        let refused = |said: Value| spec.arguments(&said, case.as_object()).unwrap_err();
+        for (said, says) in [
+            (json!({"query": 5}), "string"),
+            (json!({"query": "x", "top": 3}), "together with what the task has set"),
+            (json!({"top": 3}), "\"query\" is a required property"),
+        ] {
+            let refused = refused(said);
+            assert!(refused.contains(says) && !refused.contains("case-17"), "{refused}");
+        }
     }
 
     #[test]

@@ -1,0 +1,144 @@
+//! What a run reads of the Hugging Face Hub and this machine's cache lacks: told all at once, before anything is started.
+
+use configs::RunConfig;
+use rollout::hub_cache::Cache;
+
+use super::failure::Usage;
+
+/// Whether a run begins, with what only its beginning reads, or goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum When {
+    Begins,
+    GoesOn,
+}
+
+/// Refuses a run whose models or data sets are not all here.
+///
+/// # Errors
+/// What lacks, and the commands that bring it.
+pub(super) fn require(config: &RunConfig, when: When) -> anyhow::Result<()> {
+    match refusal(config, when, &Cache::of_environment()) {
+        None => Ok(()),
+        Some(usage) => Err(usage.into()),
+    }
+}
+
+fn refusal(config: &RunConfig, when: When, cache: &Cache) -> Option<Usage> {
+    let lacking = lacking(config, when, cache);
+    if lacking.is_empty() {
+        return None;
+    }
+    let keys: Vec<&str> = lacking.iter().map(|(key, _)| key.as_str()).collect();
+    let mut commands: Vec<&str> = Vec::new();
+    for (_, command) in &lacking {
+        if !commands.contains(&command.as_str()) {
+            commands.push(command);
+        }
+    }
+    let usage = Usage::new(format!(
+        "the run is not started: the Hugging Face cache {} lacks what these keys name: {}",
+        cache.folder().display(),
+        keys.join(", ")
+    ));
+    let hint = format!("dyad downloads nothing; these commands do:\n{}", commands.join("\n"));
+    Some(usage.hint(hint))
+}
+
+/// Key and command of each model and data set that the run reads and that is not here.
+fn lacking(config: &RunConfig, when: When, cache: &Cache) -> Vec<(String, String)> {
+    let mut sources: Vec<(String, &str)> = vec![("tasks.source".to_owned(), &config.tasks.source)];
+    let mix = config.tasks.mix.iter().enumerate();
+    sources.extend(mix.map(|(index, one)| (format!("tasks.mix.{index}.source"), one.source.as_str())));
+    let eval = config.eval.source.iter();
+    sources.extend(eval.map(|source| ("eval.source".to_owned(), source.as_str())));
+    // Others are played by `dyad eval` alone.
+    let played = config
+        .eval
+        .suites
+        .iter()
+        .filter(|(_, suite)| suite.every.is_some_and(|every| every > 0));
+    sources.extend(played.map(|(name, suite)| (format!("eval.suites.{name}.source"), suite.source.as_str())));
+    if when == When::Begins {
+        let warm = config.agents.iter().filter_map(|(name, agent)| {
+            let warm = agent.train.warm_start.as_ref()?;
+            Some((format!("agents.{name}.train.warm_start.source"), warm.source.as_str()))
+        });
+        sources.extend(warm);
+    }
+    let data_sets = sources
+        .into_iter()
+        .filter_map(|(key, source)| Some((key, rollout::tasks::download(source, cache)?)));
+    crate::models::downloads(config, cache)
+        .into_iter()
+        .chain(data_sets)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cli::failure::{code, render};
+
+    #[test]
+    fn all_that_lacks_is_told_at_once_with_each_command_once() {
+        let text = include_str!("../../../configs/actor-verifier-astraflow.toml");
+        let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().to_owned());
+        let refused: anyhow::Error = refusal(&config, When::Begins, &cache).unwrap().into();
+        assert_eq!(code(&refused), 2);
+        let said = render(&refused);
+        for command in [
+            "hf download Qwen/Qwen3-8B",
+            "hf download --repo-type dataset HuggingFaceH4/aime_2024",
+            "hf download --repo-type dataset math-ai/aime25",
+            "hf download --repo-type dataset HuggingFaceH4/MATH-500",
+        ] {
+            assert_eq!(
+                said.lines().filter(|line| line.trim() == command).count(),
+                1,
+                "{command}: {said}"
+            );
+        }
+        for key in [
+            "agents.",
+            "eval.source",
+            "eval.suites.aime24.source",
+            "eval.suites.math500.source",
+        ] {
+            assert!(said.contains(key), "{key}: {said}");
+        }
+
+        let mut config = config;
+        for suite in config.eval.suites.values_mut() {
+            suite.every = None;
+        }
+        let keys: Vec<String> = lacking(&config, When::Begins, &cache)
+            .into_iter()
+            .map(|(key, _)| key)
+            .collect();
+        assert!(
+            !keys.iter().any(|key| key.starts_with("eval.suites.")),
+            "who plays them wants them: {keys:?}"
+        );
+    }
+
+    #[test]
+    fn what_only_the_beginning_reads_is_wanted_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = crate::folder::tests::config_in(folder.path());
+        let cache = Cache::at(folder.path().to_owned());
+        assert!(
+            refusal(&config, When::Begins, &cache).is_none(),
+            "nothing is of the Hub"
+        );
+        let warm = toml::from_str("source = \"hf:org/warm\"\nsteps = 1\nbatch = 1\nlr = 1e-3").unwrap();
+        let agent = config.agents.values_mut().next().unwrap();
+        agent.train.warm_start = Some(warm);
+        let lacks = |when| lacking(&config, when, &cache);
+        assert!(lacks(When::GoesOn).is_empty());
+        assert_eq!(lacks(When::Begins)[0].1, "hf download --repo-type dataset org/warm");
+    }
+}
