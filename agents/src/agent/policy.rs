@@ -138,10 +138,10 @@ fn folder_in(
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
+    // One that plays with another's past is not warmed.
+    let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
     let (weights, base) = match &settings.lora {
-        None if settings.train.enabled || settings.train.warm_start.is_some() => {
-            (Weights::load(&shape, &folder)?, None)
-        }
+        None if settings.train.enabled || warmed => (Weights::load(&shape, &folder)?, None),
         None => (Weights::load_as(&shape, &folder, device, settings.dtype)?, None),
         Some(lora) => {
             let adapter = adapter(lora, &shape, seed)?;

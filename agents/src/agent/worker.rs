@@ -1,6 +1,7 @@
 //! The trainer's own thread: commands in, replies out, in order.
 
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use broker::protocol::train::{TrainCommand, TrainReply};
 use tokio::sync::oneshot;
@@ -13,6 +14,7 @@ type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 pub struct Worker {
     commands: mpsc::Sender<(TrainCommand, Answer)>,
     pulse: Pulse,
+    thread: JoinHandle<()>,
 }
 
 impl Worker {
@@ -20,7 +22,7 @@ impl Worker {
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
         let done = pulse.clone();
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name(format!("trainer-{name}"))
             .spawn(move || {
                 for (command, answer) in inbox {
@@ -29,7 +31,20 @@ impl Worker {
                     done.done(1);
                 }
             })?;
-        Ok(Self { commands, pulse })
+        Ok(Self {
+            commands,
+            pulse,
+            thread,
+        })
+    }
+
+    /// Waits until the thread has ended and the trainer is gone. Blocking.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub fn end(self) -> anyhow::Result<()> {
+        drop(self.commands);
+        self.thread.join().map_err(|_| anyhow::anyhow!("the trainer's thread panicked as it ended"))
     }
 
     /// Runs one command after all before it.

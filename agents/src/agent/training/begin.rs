@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand};
 use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
-use trainer::checkpoint::{self, CheckpointError, TrainerState};
+use trainer::checkpoint::{self, CheckpointError, CheckpointStore, TrainerState};
 use trainer::model::{Weights, peft};
 use trainer::pulse::Pulse;
 use trainer::train::{EmaOptions, Trainer, TrainerOptions};
@@ -19,6 +19,7 @@ use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
 use crate::agent::policy::{Prepared, words};
+use crate::agent::renewing::Renewing;
 use crate::agent::worker::Worker;
 use crate::agent::{Agent, renewing, warm};
 use crate::engine::EngineClient;
@@ -43,6 +44,7 @@ impl Training {
             version: WeightVersion::default(),
             former: Former::new(&agent.config, &agent.name, &prepared),
             refused: Refused::default(),
+            renewing: Renewing::default(),
             seq: 0,
             saved: None,
             metrics,
@@ -59,7 +61,7 @@ impl Training {
             let (engine, sinks) = training.engines(&prepared).await?;
             training.refused = training.refusals(&*engine);
             if let Some(past) = past {
-                renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
+                training.renewing = renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
             }
             return Ok((training, engine));
         }
@@ -200,11 +202,17 @@ impl Training {
             return Ok(());
         }
         let kept = self.agent.folder.initial(&self.agent.name);
+        // What a start that was cut off has left.
+        remove(&Self::warming(&kept))?;
         if !kept.is_dir() {
+            self.refuse_in_mid_run(&kept)?;
             self.worker = Some(self.worker(self.trainer(prepared)?)?);
             self.warm_start(prepared).await?;
             self.keep_warm(&kept).await?;
-            self.worker = None;
+            if let Some(worker) = self.worker.take() {
+                // Its memory is given back before an engine takes its own.
+                tokio::task::spawn_blocking(move || worker.end()).await??;
+            }
         }
         let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
         prepared.weights = if prepared.base.is_some() {
@@ -212,6 +220,27 @@ impl Training {
         } else {
             Weights::load(&prepared.shape, &sound.folder)?
         };
+        Ok(())
+    }
+
+    /// A partner that is not trained changes no more once others have trained with it: what its warm start made is then gone, or the run
+    /// is of a release that skipped it.
+    fn refuse_in_mid_run(&self, kept: &Path) -> anyhow::Result<()> {
+        let others = self.agent.config.agents.keys().filter(|name| **name != self.agent.name);
+        for other in others {
+            let root = self.agent.folder.checkpoints(other);
+            let Ok(newest) = CheckpointStore::new(&root, 1).latest() else {
+                continue;
+            };
+            let step = newest.manifest.step;
+            ensure!(
+                step == 0,
+                "there is no {}, which the warm start of agent {} made, and agent {other} has made {step} steps: bring it back, or begin \
+                 a new run. A run of a release that skipped the warm start of agents that are not trained goes on with that release",
+                kept.display(),
+                self.agent.name
+            );
+        }
         Ok(())
     }
 
@@ -236,6 +265,14 @@ impl Training {
         }
         Ok(())
     }
+}
+
+/// Removes a folder that need not be there.
+fn remove(folder: &Path) -> anyhow::Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))
 }
 
 fn average(train: &TrainConfig) -> Option<EmaOptions> {

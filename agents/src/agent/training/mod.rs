@@ -26,6 +26,7 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 
 use super::Agent;
 use super::alarms::Alarms;
+use super::renewing::Renewing;
 use super::worker::Worker;
 use crate::engine::EngineClient;
 use crate::metrics::{Metrics, MetricsWriter};
@@ -45,6 +46,8 @@ pub struct Training {
     former: Former,
     /// Weights that the engine did not take.
     refused: Refused,
+    /// Of a policy that plays with another's past.
+    renewing: Renewing,
     seq: u64,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
@@ -139,12 +142,13 @@ impl Training {
         self.agent.status.send_modify(|status| status.holding = names);
     }
 
-    /// Waits until the run is closed. Engines that refuse weights which nobody will replace ask for them again by themselves; they
-    /// may refuse them a few times.
+    /// Waits until the run is closed, or weights of the past cannot be renewed any more. Engines that refuse weights which nobody will
+    /// replace ask for them again by themselves; they may refuse them a few times.
     async fn stand_by(&mut self) -> anyhow::Result<()> {
         loop {
             tokio::select! {
                 refused = self.refused.wait(self.version) => { refused?; }
+                error = self.renewing.failed() => return Err(error),
                 () = self.agent.closing.notified() => return Ok(()),
             }
         }
