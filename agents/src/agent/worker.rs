@@ -44,7 +44,9 @@ impl Worker {
     /// The thread panicked.
     pub fn end(self) -> anyhow::Result<()> {
         drop(self.commands);
-        self.thread.join().map_err(|_| anyhow::anyhow!("the trainer's thread panicked as it ended"))
+        self.thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the trainer's thread panicked as it ended"))
     }
 
     /// Runs one command after all before it.

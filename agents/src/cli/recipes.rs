@@ -246,7 +246,10 @@ fn attend(partner: &Partner, beside: &mut Option<Running>, folder: &Path, log: &
         return Ok(());
     };
     if let Some(status) = running.ended()? {
-        bail!("{} ended with {status} while the run needed it", partner.program().display());
+        bail!(
+            "{} ended with {status} while the run needed it",
+            partner.program().display()
+        );
     }
     Ok(())
 }

@@ -350,7 +350,10 @@ mod tests {
             (0, false, false),
             "p was not heard"
         );
-        let waits_for = |gate: &Gate| gate.waits_for().map(|(agent, past)| (agent.clone(), past.config.of.clone()));
+        let waits_for = |gate: &Gate| {
+            gate.waits_for()
+                .map(|(agent, past)| (agent.clone(), past.config.of.clone()))
+        };
         assert_eq!(waits_for(&sync), Some((name("p"), name("a"))));
         sync.beat(&serves(past.expected(0), false), Instant::now());
         assert_eq!(sync.room(0), 0, "p does not serve");

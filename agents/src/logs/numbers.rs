@@ -24,7 +24,10 @@ pub(super) fn by_two_names<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, BTreeMap<String, f64>>, D::Error> {
     let found: BTreeMap<String, BTreeMap<String, Figure>> = BTreeMap::deserialize(from)?;
-    Ok(found.into_iter().map(|(name, figures)| (name, plain(figures))).collect())
+    Ok(found
+        .into_iter()
+        .map(|(name, figures)| (name, plain(figures)))
+        .collect())
 }
 
 fn plain(figures: BTreeMap<String, Figure>) -> BTreeMap<String, f64> {

@@ -31,11 +31,7 @@ pub struct Transcript {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub earned: BTreeMap<String, Earned>,
     /// The workflow's own figures, such as `success`.
-    #[serde(
-        default,
-        deserialize_with = "by_name",
-        skip_serializing_if = "BTreeMap::is_empty"
-    )]
+    #[serde(default, deserialize_with = "by_name", skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
     /// `completed`, `truncated` or `failed`.
     pub status: String,

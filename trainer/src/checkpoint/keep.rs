@@ -82,7 +82,10 @@ mod tests {
         let second = root.path().join("checkpoints/step-1");
         fs::write(second.join("model.safetensors"), "model.safetensors 2").unwrap();
         let other = root.path().join("b");
-        assert!(matches!(keep_model(&second, &other), Err(CheckpointError::Digest { .. })));
+        assert!(matches!(
+            keep_model(&second, &other),
+            Err(CheckpointError::Digest { .. })
+        ));
         assert!(!other.exists(), "what is damaged is not kept");
     }
 }

@@ -242,19 +242,27 @@ mod tests {
         assert_eq!(kept(standing(), true, &names(&["d/4"])), ["d/4"]);
         assert_eq!(kept(standing(), true, &standing()), standing());
         assert!(kept(standing(), false, &standing()).is_empty(), "a renewal is due");
-        assert!(kept(standing(), true, &[]).is_empty(), "the other agent may still make a step");
+        assert!(
+            kept(standing(), true, &[]).is_empty(),
+            "the other agent may still make a step"
+        );
         assert!(kept(Vec::new(), true, &standing()).is_empty(), "nobody asks any more");
     }
 
     #[tokio::test]
     async fn what_ends_renewing_is_told_and_the_end_of_a_run_is_not() {
         let of = |task| Renewing(Some(task));
-        let told = of(tokio::spawn(async { Err(anyhow::anyhow!("no room")) })).failed().await;
+        let told = of(tokio::spawn(async { Err(anyhow::anyhow!("no room")) }))
+            .failed()
+            .await;
         assert_eq!(told.to_string(), "no room");
         let cut = tokio::spawn(std::future::pending());
         cut.abort();
         let broken = of(cut).failed().await;
-        assert!(format!("{broken:#}").contains("renewing weights of the past"), "{broken:#}");
+        assert!(
+            format!("{broken:#}").contains("renewing weights of the past"),
+            "{broken:#}"
+        );
         for mut quiet in [of(tokio::spawn(async { Ok(()) })), Renewing::default()] {
             let waited = tokio::time::timeout(Duration::from_millis(50), quiet.failed()).await;
             assert!(waited.is_err());

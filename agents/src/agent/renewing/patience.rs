@@ -19,7 +19,11 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// The pause before the next look, after one of `pause` that found nothing. `strict`: rounds wait for it.
 pub(super) fn next_pause(strict: bool, pause: Duration) -> Duration {
-    if strict { (pause * 2).min(ROUNDS_LOOK) } else { FREE_LOOK }
+    if strict {
+        (pause * 2).min(ROUNDS_LOOK)
+    } else {
+        FREE_LOOK
+    }
 }
 
 /// Counts equal errors in succession.
@@ -141,10 +145,20 @@ mod tests {
     #[test]
     fn who_waits_says_so_and_after_a_minute_what_may_be_wrong() {
         let (mut waiting, start) = (Waiting::default(), Instant::now());
-        let words: Vec<Option<Word>> = [0, 9, 10, 11, 20, 60, 61].map(|at| waiting.word(start + seconds(at))).into();
+        let words: Vec<Option<Word>> = [0, 9, 10, 11, 20, 60, 61]
+            .map(|at| waiting.word(start + seconds(at)))
+            .into();
         assert_eq!(
             words,
-            [None, None, Some(Word::Soon), None, Some(Word::Soon), Some(Word::Long), None]
+            [
+                None,
+                None,
+                Some(Word::Soon),
+                None,
+                Some(Word::Soon),
+                Some(Word::Long),
+                None
+            ]
         );
         waiting.over();
         assert_eq!(waiting.word(start + seconds(90)), None, "it waits for another");

@@ -126,7 +126,10 @@ mod tests {
         assert_eq!(told("optimizer.schedule = \"cosine\""), [10]);
         assert_eq!(told("entropy = 0.5\nentropy_final = 0.0"), [10]);
         assert!(told("entropy = 0.5").is_empty());
-        assert!(told("optimizer = { schedule = \"linear\", decay_steps = 10 }").is_empty(), "as was asked for");
+        assert!(
+            told("optimizer = { schedule = \"linear\", decay_steps = 10 }").is_empty(),
+            "as was asked for"
+        );
     }
 
     #[test]

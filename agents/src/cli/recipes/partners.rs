@@ -118,10 +118,16 @@ impl Partner {
         let mut running = Running(started.with_context(|| format!("starting {program}"))?);
         let out = running.0.stdout.take().context("a server without a standard output")?;
         let Ok(said) = first_line(out, log.try_clone()?).recv_timeout(patience) else {
-            bail!("{program} did not say within {} s where it listens", patience.as_secs_f64());
+            bail!(
+                "{program} did not say within {} s where it listens",
+                patience.as_secs_f64()
+            );
         };
         if !said.starts_with("http://") {
-            bail!("{program} ended at once: is port {} taken? End what listens there", self.argument);
+            bail!(
+                "{program} ended at once: is port {} taken? End what listens there",
+                self.argument
+            );
         }
         Ok(running)
     }
@@ -202,7 +208,10 @@ mod tests {
     fn a_server_that_says_nothing_is_not_waited_for_without_end() {
         let folder = tempfile::tempdir().unwrap();
         let silent = script(folder.path(), "exec sleep 60\n");
-        let why = silent.server(&log().0, Duration::from_millis(200)).unwrap_err().to_string();
+        let why = silent
+            .server(&log().0, Duration::from_millis(200))
+            .unwrap_err()
+            .to_string();
         assert!(why.contains("server.sh did not say within 0.2 s"), "{why}");
     }
 
