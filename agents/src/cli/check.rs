@@ -288,7 +288,7 @@ mod tests {
     fn a_warm_start_that_a_past_replaces_is_told() {
         let text = include_str!("../../../configs/thinker-adversary-past.toml");
         let warm = "train.warm_start = { source = \"generator:arithmetic-solver\", steps = 1, batch = 1 }";
-        let with = |agent: &str| text.replace(&format!("[agents.{agent}]\n"), &format!("[agents.{agent}]\n{warm}\n"));
+        let with = |agent: &str| text.replace(&format!("[agents.{agent}]"), &format!("[agents.{agent}]\n{warm}\n"));
         let told = |text: &str| ignored(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
         assert_eq!((told(text), told(&with("first"))), (String::new(), String::new()));
         let line = told(&with("past"));

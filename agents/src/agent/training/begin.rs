@@ -3,12 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand};
 use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
-use trainer::checkpoint::{self, CheckpointError, CheckpointStore, TrainerState};
-use trainer::model::{Weights, peft};
+use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::pulse::Pulse;
 use trainer::train::{EmaOptions, Trainer, TrainerOptions};
 use trainer::weights::WeightSink;
@@ -107,7 +106,7 @@ impl Training {
         Ok(engine)
     }
 
-    fn trainer(&self, prepared: &Prepared) -> anyhow::Result<Trainer> {
+    pub(super) fn trainer(&self, prepared: &Prepared) -> anyhow::Result<Trainer> {
         let options = TrainerOptions {
             micro_batch_tokens: self.settings.train.micro_batch_tokens,
             keep_reference: self.settings.train.kl.coef > 0.0,
@@ -127,7 +126,7 @@ impl Training {
         })
     }
 
-    fn worker(&self, trainer: Trainer) -> anyhow::Result<Worker> {
+    pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<Worker> {
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
         Ok(Worker::start(self.agent.name.as_str(), Box::new(trainer), pulse)?)
@@ -195,57 +194,8 @@ impl Training {
         version_of(&state).context("the checkpoint does not say which version it holds")
     }
 
-    /// Gives a policy that is not trained what its warm start makes of it: once in a run, and kept as the policy that the run began
-    /// with.
-    async fn warm_frozen(&mut self, prepared: &mut Prepared) -> anyhow::Result<()> {
-        if self.settings.train.warm_start.is_none() {
-            return Ok(());
-        }
-        let kept = self.agent.folder.initial(&self.agent.name);
-        // What a start that was cut off has left.
-        remove(&Self::warming(&kept))?;
-        if !kept.is_dir() {
-            self.refuse_in_mid_run(&kept)?;
-            self.worker = Some(self.worker(self.trainer(prepared)?)?);
-            self.warm_start(prepared).await?;
-            self.keep_warm(&kept).await?;
-            if let Some(worker) = self.worker.take() {
-                // Its memory is given back before an engine takes its own.
-                tokio::task::spawn_blocking(move || worker.end()).await??;
-            }
-        }
-        let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
-        prepared.weights = if prepared.base.is_some() {
-            peft::load(&sound.folder, &prepared.shape)?.1
-        } else {
-            Weights::load(&prepared.shape, &sound.folder)?
-        };
-        Ok(())
-    }
-
-    /// A partner that is not trained changes no more once others have trained with it: what its warm start made is then gone, or the run
-    /// is of a release that skipped it.
-    fn refuse_in_mid_run(&self, kept: &Path) -> anyhow::Result<()> {
-        let others = self.agent.config.agents.keys().filter(|name| **name != self.agent.name);
-        for other in others {
-            let root = self.agent.folder.checkpoints(other);
-            let Ok(newest) = CheckpointStore::new(&root, 1).latest() else {
-                continue;
-            };
-            let step = newest.manifest.step;
-            ensure!(
-                step == 0,
-                "there is no {}, which the warm start of agent {} made, and agent {other} has made {step} steps: bring it back, or begin \
-                 a new run. A run of a release that skipped the warm start of agents that are not trained goes on with that release",
-                kept.display(),
-                self.agent.name
-            );
-        }
-        Ok(())
-    }
-
     /// Cross-entropy on known answers, before version 0.
-    async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+    pub(super) async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
         let Some(config) = self.settings.train.warm_start.clone() else {
             return Ok(());
         };
@@ -265,14 +215,6 @@ impl Training {
         }
         Ok(())
     }
-}
-
-/// Removes a folder that need not be there.
-fn remove(folder: &Path) -> anyhow::Result<()> {
-    if !folder.exists() {
-        return Ok(());
-    }
-    std::fs::remove_dir_all(folder).with_context(|| format!("removing {}", folder.display()))
 }
 
 fn average(train: &TrainConfig) -> Option<EmaOptions> {

@@ -1,6 +1,6 @@
 //! Checkpoints, and which payloads they make superfluous.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Context;
 use broker::ids::WeightVersion;
@@ -41,23 +41,6 @@ impl Training {
         let root = self.agent.folder.checkpoints(&self.agent.name);
         let first = CheckpointStore::new(&root, self.settings.train.keep_checkpoints).latest()?;
         checkpoint::keep_model(&first.folder, &kept).context("keeping the policy as the run began")
-    }
-
-    /// Keeps what the warm start of a policy that is never trained made of it; nothing else of the trainer stays.
-    pub(super) async fn keep_warm(&mut self, kept: &Path) -> anyhow::Result<()> {
-        let root = Self::warming(kept);
-        let path = root.display().to_string();
-        let meta = serde_json::json!({}).to_string();
-        let saved = self.execute(|seq| TrainCommand::SaveState { seq, path, meta }).await;
-        saved.context("writing what the warm start made")?;
-        let newest = CheckpointStore::new(&root, 1).latest()?;
-        checkpoint::keep_model(&newest.folder, kept).context("keeping what the warm start made")?;
-        std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))
-    }
-
-    /// Where the trainer of a warm start writes before its model is `kept`.
-    pub(super) fn warming(kept: &Path) -> PathBuf {
-        kept.with_extension("warm")
     }
 
     /// Our part of a joint snapshot: the newest checkpoint, which is of this step, and where it stands in the ledger.
