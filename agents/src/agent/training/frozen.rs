@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use broker::AgentName;
 use broker::protocol::train::TrainCommand;
 use trainer::checkpoint::{self, CheckpointStore};
@@ -46,18 +46,14 @@ impl Training {
     fn refuse_in_mid_run(&self, kept: &Path) -> anyhow::Result<()> {
         let (folder, name) = (&self.agent.folder, &self.agent.name);
         let others = self.agent.config.agents.keys().filter(|other| *other != name);
-        let trained = others
-            .map(|other| (other, step(folder, other)))
-            .find(|(_, step)| *step > 0);
-        let (other, steps) = trained.unzip();
-        ensure!(
-            trained.is_none(),
-            "there is no {}, which the warm start of agent {name} made, and agent {} has made {} steps: bring it back, or begin a new run. A \
-             run of a release that skipped the warm start of agents that are not trained goes on with that release",
-            kept.display(),
-            other.map_or("", AgentName::as_str),
-            steps.unwrap_or_default()
-        );
+        let mut steps = others.map(|other| (other, step(folder, other)));
+        if let Some((other, steps)) = steps.find(|(_, step)| *step > 0) {
+            bail!(
+                "there is no {}, which the warm start of agent {name} made, and agent {other} has made {steps} steps: bring it back, or \
+                 begin a new run. A run of a release that skipped the warm start of agents that are not trained goes on with that release",
+                kept.display()
+            );
+        }
         Ok(())
     }
 

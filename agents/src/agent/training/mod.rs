@@ -4,8 +4,8 @@
 //! published, and now and then a checkpoint makes it all permanent. After a restart the trainer goes on from the newest
 //! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
 //!
-//! [`begin`] restores or begins, [`frozen`] warms what is not trained, [`foreign`] drives engines that are other people's servers, [`former`] says what is trained next, [`step`]
-//! trains it, [`save`] makes it permanent.
+//! [`begin`] restores or begins, [`frozen`] warms what is not trained, [`foreign`] drives engines that are other people's servers,
+//! [`former`] says what is trained next, [`step`] trains it, [`save`] makes it permanent.
 
 mod begin;
 mod foreign;
