@@ -58,3 +58,37 @@ impl Worker {
         Ok(reply.await.map_err(|_| gone())??)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A trainer whose memory takes a while to give back.
+    struct Slow(Option<Arc<()>>);
+
+    impl TrainerClient for Slow {
+        fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
+            unreachable!("nothing is asked, not {command:?}")
+        }
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(50));
+            self.0 = None;
+        }
+    }
+
+    #[test]
+    fn the_trainer_is_gone_when_its_worker_has_ended() {
+        let memory = Arc::new(());
+        let trainer = Slow(Some(memory.clone()));
+        let worker = Worker::start("a", Box::new(trainer), Pulse::default()).unwrap();
+        assert_eq!(Arc::strong_count(&memory), 2);
+        worker.end().unwrap();
+        assert_eq!(Arc::strong_count(&memory), 1);
+    }
+}
