@@ -125,6 +125,49 @@ async fn a_killed_broker_loses_nothing_that_was_confirmed() {
     rabbit.stop();
 }
 
+/// A process may begin just when the broker goes: what it declares and consumes then waits for the broker, and is no failure.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_declares_while_the_broker_is_killed_waits_for_it() {
+    const EACH: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let mut rabbit = PrivateRabbit::start(folder.path(), RabbitOptions::default())
+        .await
+        .unwrap();
+    let topology = Topology::new(RunId::new("begin").unwrap());
+    let bus = AmqpBus::connect(&rabbit.url(), AmqpOptions::default()).await.unwrap();
+    bus.declare(&topology, &[]).await.unwrap();
+    let declared = Arc::new(AtomicUsize::new(0));
+    let mut beginning = tokio::task::JoinSet::new();
+    for who in 0..4 {
+        let (bus, topology, declared) = (bus.clone(), topology.clone(), declared.clone());
+        beginning.spawn(async move {
+            for n in 0..EACH {
+                let listener = topology.control(&format!("listener-{who}-{n}"));
+                bus.declare_queue(&listener).await.unwrap();
+                bus.consume(&listener, 10).await.unwrap();
+                declared.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+    }
+    within("a part is declared", async {
+        while declared.load(Ordering::Acquire) < EACH / 4 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    })
+    .await;
+    rabbit.kill9();
+    until_health(&bus, |health| matches!(health, BusHealth::Down(_))).await;
+    assert!(
+        declared.load(Ordering::Acquire) < 4 * EACH,
+        "nothing was left to declare"
+    );
+    rabbit.restart().await.unwrap();
+    while let Some(done) = within("all are declared", beginning.join_next()).await {
+        done.unwrap();
+    }
+    rabbit.stop();
+}
+
 #[tokio::test]
 async fn a_missing_broker_and_a_wrong_password_are_told_apart_without_secrets() {
     let folder = tempfile::tempdir().unwrap();

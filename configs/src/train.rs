@@ -35,8 +35,8 @@ pub struct TrainConfig {
     pub checkpoint_activations: bool,
     /// Entropy bonus per token.
     pub entropy: f64,
-    /// Where the entropy bonus ends: it moves there linearly over the steps that this agent makes in the run. Exploring early and settling
-    /// late is what gets two agents out of a language with two names for one thing.
+    /// Where the entropy bonus ends: it moves there linearly over `optimizer.decay_steps`, over the steps that this agent makes in the run if
+    /// that is 0. Exploring early and settling late is what gets two agents out of a language with two names for one thing.
     pub entropy_final: Option<f64>,
     pub optimizer: OptimizerConfig,
     pub warm_start: Option<WarmStartConfig>,

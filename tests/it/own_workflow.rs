@@ -112,9 +112,10 @@ fn trained(program: &Program) {
     }
     let files = std::fs::read_dir(run.join("transcripts")).unwrap();
     let told: Vec<_> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
-    let completed: Vec<_> = told.iter().filter(|one| one["status"] == "completed").collect();
-    assert!(!completed.is_empty(), "{told:?}");
-    for one in completed {
+    // Models of random bytes talk to their limit: what they said is cut, and paid.
+    let played: Vec<_> = told.iter().filter(|one| one["status"] != "failed").collect();
+    assert!(!played.is_empty(), "{} transcripts", told.len());
+    for one in played {
         assert!(one["rewards"]["verifier"].get("verdict").is_some(), "{one}");
     }
 }

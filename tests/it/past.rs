@@ -12,8 +12,12 @@ const STEPS: u64 = 24;
 
 /// The signal game in which who listens is what the speaker was: it is drawn anew at every fourth step.
 fn config(program: &Program) -> String {
+    written(program, Small::new())
+}
+
+fn written(program: &Program, config: Small) -> String {
     let home = program.runs().parent().unwrap().to_owned();
-    let config = Small::new()
+    let config = config
         .set("run.train_steps", STEPS as i64)
         .set("run.folder", program.runs().to_str().unwrap())
         .set("agents.b.train.enabled", false)
@@ -48,4 +52,36 @@ fn a_killed_run_meets_the_same_past_and_ends_with_the_same_weights() {
     // The newest three; whether the last step's is there is a race with the end.
     let kept = |step: u64| run.join(format!("past/b/step-{step}")).is_dir();
     assert!(kept(16) && kept(20) && !kept(8) && !kept(0));
+}
+
+/// Renewals and evaluations fall on the same steps, and evaluations take longer than a few steps of training would.
+#[test]
+fn without_rounds_an_evaluation_is_of_one_version_of_who_plays_with_the_past() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let evaluated = Small::new()
+        .set("run.mode", "async")
+        // On a busy machine a heartbeat may come late.
+        .set("run.lease", "10s")
+        .set("workflow.group_size", 16)
+        .set("defaults.agent.train.max_staleness", 3)
+        .set("eval.every", 4)
+        .set("eval.source", "generator:signal")
+        .set("eval.tasks", 8)
+        .set("eval.suites.more.source", "generator:signal")
+        .set("eval.suites.more.tasks", 16)
+        .set("eval.suites.more.samples", 40)
+        .set("eval.suites.more.every", 1);
+    program.succeed(&["run", &written(&program, evaluated)]);
+    let folder = program.run_folder().join("evals");
+    let files = std::fs::read_dir(folder).unwrap();
+    let lines: Vec<_> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
+    assert!(lines.len() >= 4, "at 0, 4, 8, .. or a little later: {}", lines.len());
+    for line in lines {
+        let told = (&line["step"], &line["pinned"], &line["versions"]);
+        assert_eq!(line["pinned"], true, "{told:?}");
+        let of_b = line["versions"]["b"].as_array().unwrap();
+        assert_eq!(of_b.len(), 1, "{told:?}");
+        let renewal = line["step"].as_u64().unwrap() / 4;
+        assert_eq!(of_b[0]["lineage"], renewal + 1, "what is due is served: {told:?}");
+    }
 }

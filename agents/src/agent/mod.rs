@@ -159,10 +159,10 @@ impl Agent {
             .insert(beat.agent.clone(), beat);
     }
 
-    /// The step that another agent has last said it is at.
-    fn step_of(&self, name: &AgentName) -> Option<u64> {
+    /// The step that another agent has last said it is at, and the holds that it said it keeps.
+    fn holding_of(&self, name: &AgentName) -> Option<(u64, Vec<String>)> {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        others.get(name).map(|beat| beat.step)
+        others.get(name).map(|beat| (beat.step, beat.holding.clone()))
     }
 
     /// Says that it has done all, with weights `version`, and goes on serving until the others have too.

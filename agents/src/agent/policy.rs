@@ -169,10 +169,10 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
     let device = device::init(settings.device.into())?;
     let at = frozen_at(&settings, device);
     let shape = ModelShape::load(&folder)?;
+    // One that plays with another's past is not warmed.
+    let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
     let (weights, base) = match &settings.lora {
-        None if settings.train.enabled || settings.train.warm_start.is_some() => {
-            (Weights::load(&shape, &folder)?, None)
-        }
+        None if settings.train.enabled || warmed => (Weights::load(&shape, &folder)?, None),
         None => (Weights::load_as(&shape, &folder, at, settings.dtype)?, None),
         Some(lora) => {
             let adapter = adapter(lora, &shape, seed)?;

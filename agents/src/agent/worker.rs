@@ -1,6 +1,7 @@
 //! The trainer's own thread: commands in, replies out, in order.
 
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use broker::protocol::train::{TrainCommand, TrainReply};
 use tokio::sync::oneshot;
@@ -13,6 +14,7 @@ type Answer = oneshot::Sender<Result<TrainReply, TrainError>>;
 pub struct Worker {
     commands: mpsc::Sender<(TrainCommand, Answer)>,
     pulse: Pulse,
+    thread: JoinHandle<()>,
 }
 
 impl Worker {
@@ -20,7 +22,7 @@ impl Worker {
     pub fn start(name: &str, mut trainer: Box<dyn TrainerClient>, pulse: Pulse) -> std::io::Result<Self> {
         let done = pulse.clone();
         let (commands, inbox) = mpsc::channel::<(TrainCommand, Answer)>();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name(format!("trainer-{name}"))
             .spawn(move || {
                 for (command, answer) in inbox {
@@ -29,7 +31,22 @@ impl Worker {
                     done.done(1);
                 }
             })?;
-        Ok(Self { commands, pulse })
+        Ok(Self {
+            commands,
+            pulse,
+            thread,
+        })
+    }
+
+    /// Waits until the thread has ended and the trainer is gone. Blocking.
+    ///
+    /// # Errors
+    /// The thread panicked.
+    pub fn end(self) -> anyhow::Result<()> {
+        drop(self.commands);
+        self.thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("the trainer's thread panicked as it ended"))
     }
 
     /// Runs one command after all before it.
@@ -39,5 +56,39 @@ impl Worker {
         self.pulse.take(1);
         self.commands.send((command, answer)).map_err(|_| gone())?;
         Ok(reply.await.map_err(|_| gone())??)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A trainer whose memory takes a while to give back.
+    struct Slow(Option<Arc<()>>);
+
+    impl TrainerClient for Slow {
+        fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError> {
+            unreachable!("nothing is asked, not {command:?}")
+        }
+    }
+
+    impl Drop for Slow {
+        fn drop(&mut self) {
+            std::thread::sleep(Duration::from_millis(50));
+            self.0 = None;
+        }
+    }
+
+    #[test]
+    fn the_trainer_is_gone_when_its_worker_has_ended() {
+        let memory = Arc::new(());
+        let trainer = Slow(Some(memory.clone()));
+        let worker = Worker::start("a", Box::new(trainer), Pulse::default()).unwrap();
+        assert_eq!(Arc::strong_count(&memory), 2);
+        worker.end().unwrap();
+        assert_eq!(Arc::strong_count(&memory), 1);
     }
 }

@@ -41,8 +41,9 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
         let (here, absent) = without_absent(&config, &Cache::of_environment());
         let absent: String = absent.iter().map(|line| format!("# {line}\n")).collect();
         print!(
-            "{}{absent}{}{}",
+            "{}{}{absent}{}{}",
             models(&config),
+            ignored(&config),
             stock(&here)?,
             toml::to_string_pretty(&config)?
         );
@@ -64,6 +65,21 @@ fn not_here(config: &RunConfig, cache: &Cache) -> Vec<String> {
 fn models(config: &RunConfig) -> String {
     let lines = crate::models::found(config, &Cache::of_environment());
     lines.iter().map(|line| format!("# {line}\n")).collect()
+}
+
+/// What is written and has no effect, as comments.
+fn ignored(config: &RunConfig) -> String {
+    let warmed = config
+        .agents
+        .iter()
+        .filter(|(_, agent)| agent.train.warm_start.is_some());
+    let lines = warmed.filter_map(|(name, agent)| {
+        let of = &agent.past.as_ref()?.of;
+        Some(format!(
+            "# agents.{name}.train.warm_start: is not done, as {name} plays with the past of {of}; that of {of} counts\n"
+        ))
+    });
+    lines.collect()
 }
 
 /// The configuration without data sets that it names as the Hub does and this machine's cache has not, and a line for each of them.
@@ -279,6 +295,21 @@ mod tests {
         let text = toml::to_string_pretty(&check_text(CONFIG).unwrap()).unwrap();
         assert!(text.contains("max_staleness = 1"), "{text}");
         assert!(check_text(&text).is_ok(), "what is printed is a configuration again");
+    }
+
+    #[test]
+    fn a_warm_start_that_a_past_replaces_is_told() {
+        let text = include_str!("../../../configs/thinker-adversary-past.toml");
+        let warm = "train.warm_start = { source = \"generator:arithmetic-solver\", steps = 1, batch = 1 }";
+        let with = |agent: &str| text.replace(&format!("[agents.{agent}]"), &format!("[agents.{agent}]\n{warm}\n"));
+        let told = |text: &str| ignored(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
+        assert_eq!((told(text), told(&with("first"))), (String::new(), String::new()));
+        let line = told(&with("past"));
+        assert!(
+            line.starts_with("# agents.past.train.warm_start: is not done"),
+            "{line}"
+        );
+        assert!(line.ends_with("that of adversary counts\n"), "{line}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use configs::{ModelConfig, RunConfig};
 use serde::Serialize;
@@ -17,7 +17,7 @@ use super::table::{Align, Table};
 use crate::folder::RunFolder;
 use crate::report::data;
 use crate::summary;
-use partners::Partner;
+use partners::{Partner, Running};
 
 /// Between two looks at a run under way.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -201,11 +201,15 @@ fn play(
     }
 }
 
-/// `dyad up` to its end, with what it prints in a file, and its partner beside it.
+/// `dyad up` to its end, with what it prints in a file, and its partner beside it, whose errors are there too.
+///
+/// # Errors
+/// It failed, or its partner ended before it did.
 fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partner>) -> anyhow::Result<()> {
-    let mut beside = partner.map(Partner::before).transpose()?.flatten();
     let mut out = File::create(log).with_context(|| format!("making {}", log.display()))?;
     writeln!(out, "dyad up {} --steps {steps}", file.display())?;
+    let before = partner.map(|partner| partner.before(&out)).transpose()?;
+    let mut beside = before.flatten();
     let program = std::env::current_exe().context("finding this program")?;
     let mut run = Command::new(program)
         .arg("up")
@@ -215,28 +219,38 @@ fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partn
         .arg(folder)
         .stdin(Stdio::null())
         .stdout(out.try_clone()?)
-        .stderr(out)
+        .stderr(out.try_clone()?)
         .spawn()?;
     let status = loop {
         if let Some(status) = run.try_wait()? {
             break status;
         }
-        if beside.is_none()
-            && let Some(partner) = partner
+        if let Some(partner) = partner
+            && let Err(error) = attend(partner, &mut beside, folder, &out)
         {
-            match partner.beside(folder) {
-                Ok(begun) => beside = begun,
-                Err(error) => {
-                    // Its processes end with their supervisor.
-                    let _ = run.kill();
-                    let _ = run.wait();
-                    return Err(error);
-                }
-            }
+            // Its processes end with their supervisor.
+            let _ = run.kill();
+            let _ = run.wait();
+            return Err(error);
         }
         std::thread::sleep(LOOK_EVERY);
     };
     ensure!(status.success(), "it ended with {status}");
+    Ok(())
+}
+
+/// Starts the partner of a run under way as soon as that can be, and looks whether it is still there.
+fn attend(partner: &Partner, beside: &mut Option<Running>, folder: &Path, log: &File) -> anyhow::Result<()> {
+    let Some(running) = beside else {
+        *beside = partner.beside(folder, log)?;
+        return Ok(());
+    };
+    if let Some(status) = running.ended()? {
+        bail!(
+            "{} ended with {status} while the run needed it",
+            partner.program().display()
+        );
+    }
     Ok(())
 }
 

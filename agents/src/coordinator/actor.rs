@@ -34,6 +34,8 @@ use crate::strikes::Strikes;
 use crate::tasks::Feed;
 
 const TICK: Duration = Duration::from_millis(100);
+/// Between two words about weights that rounds wait for.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Everything that can happen to a coordinator.
 #[derive(Message)]
@@ -193,6 +195,8 @@ pub struct Coordinator {
     pub(super) started: Instant,
     pub(super) last_beat: Option<Instant>,
     last_lease: Instant,
+    /// Since when, or since it was last told, an agent's weights of the past are all that is waited for.
+    waits_since: Option<Instant>,
     /// Told to stop: nothing new is begun.
     pub(super) stopping: bool,
     pub(super) ended: Option<oneshot::Sender<anyhow::Result<()>>>,
@@ -254,6 +258,7 @@ impl Coordinator {
             started: Instant::now(),
             last_beat: None,
             last_lease: Instant::now(),
+            waits_since: None,
             stopping: false,
             ended: Some(ended),
             env,
@@ -325,6 +330,23 @@ impl Coordinator {
         self.metrics.write(line);
     }
 
+    /// Says what a round waits for, where that is no work of its own.
+    fn tell_waiting(&mut self) {
+        let Some((agent, past)) = self.gate.waits_for() else {
+            self.waits_since = None;
+            return;
+        };
+        if self.waits_since.get_or_insert_with(Instant::now).elapsed() >= TELL_EVERY {
+            tracing::info!(
+                %agent,
+                of = %past.config.of,
+                "no round begins: waiting for {agent} to serve the past of {}; its log says what it waits for",
+                past.config.of
+            );
+            self.waits_since = Some(Instant::now());
+        }
+    }
+
     fn tick(&mut self, ctx: &mut Context<Self>) {
         if self.last_beat.is_none_or(|at| at.elapsed() >= Duration::from_secs(1)) {
             self.say_beat();
@@ -338,6 +360,7 @@ impl Coordinator {
         if !self.stopping {
             self.retry_admissions(ctx);
             self.look_at_queues(ctx);
+            self.tell_waiting();
         }
         self.proceed(ctx);
     }

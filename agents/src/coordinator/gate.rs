@@ -37,11 +37,12 @@ pub struct Gate {
     renewing: BTreeMap<AgentName, Renewing>,
 }
 
-/// An agent that plays with another's past, and what it serves while it serves.
+/// An agent that plays with another's past, what it serves while it serves, and the holds that it keeps.
 #[derive(Debug)]
 struct Renewing {
     past: Past,
     serves: Option<WeightVersion>,
+    holding: Vec<String>,
 }
 
 impl Gate {
@@ -59,7 +60,11 @@ impl Gate {
     /// With agents that play with the past of those that train: in rounds, nothing begins before they have renewed themselves.
     #[must_use]
     pub fn with_pasts(mut self, pasts: impl IntoIterator<Item = (AgentName, Past)>) -> Self {
-        let renewing = |past| Renewing { past, serves: None };
+        let renewing = |past| Renewing {
+            past,
+            serves: None,
+            holding: Vec::new(),
+        };
         self.renewing = pasts.into_iter().map(|(name, past)| (name, renewing(past))).collect();
         self
     }
@@ -68,6 +73,7 @@ impl Gate {
     pub fn beat(&mut self, beat: &Heartbeat, now: Instant) {
         if let Some(renewing) = self.renewing.get_mut(&beat.agent) {
             renewing.serves = beat.serving.then_some(beat.version);
+            renewing.holding.clone_from(&beat.holding);
         }
         let Some(batch) = self.batches.get(&beat.agent) else {
             return;
@@ -118,16 +124,31 @@ impl Gate {
         self.complete() && self.seen.values().all(settled)
     }
 
-    /// What each agent serves, if all of them keep this hold and every engine serves what its trainer made.
+    /// What each agent serves, if all of them keep this hold, every engine serves what its trainer made, and those that play with a
+    /// past serve the renewal that is due.
     #[must_use]
     pub fn held(&self, name: &str) -> Option<BTreeMap<AgentName, WeightVersion>> {
-        let held = |(agent, seen): (&AgentName, &Seen)| {
+        let keeps = |holding: &[String]| holding.iter().any(|held| held == name);
+        let trained = |(agent, seen): (&AgentName, &Seen)| {
             let beat = &seen.beat;
-            let keeps = beat.serving && beat.version.step == beat.step && beat.holding.iter().any(|held| held == name);
-            keeps.then(|| (agent.clone(), beat.version))
+            let held = beat.serving && beat.version.step == beat.step && keeps(&beat.holding);
+            held.then(|| (agent.clone(), beat.version))
         };
-        let held: BTreeMap<_, _> = self.seen.iter().filter_map(held).collect();
-        (self.complete() && held.len() == self.seen.len()).then_some(held)
+        let renewing = |(agent, renewing): (&AgentName, &Renewing)| {
+            // Whose past does not train has one that never changes.
+            let Some(of) = self.seen.get(&renewing.past.config.of) else {
+                return renewing.serves.map(|version| (agent.clone(), version));
+            };
+            // Without rounds another step may have been taken than was drawn, and after a restart the other agent may say less than before.
+            let due = renewing.past.expected(of.beat.step).lineage;
+            let serves = renewing.serves.filter(|version| version.lineage >= due);
+            serves
+                .filter(|_| keeps(&renewing.holding))
+                .map(|version| (agent.clone(), version))
+        };
+        let trained = self.seen.iter().map(trained);
+        let all: Option<BTreeMap<_, _>> = trained.chain(self.renewing.iter().map(renewing)).collect();
+        all.filter(|_| self.complete())
     }
 
     /// Nothing is reserved anywhere, and all that was sent has arrived.
@@ -146,11 +167,26 @@ impl Gate {
 
     /// Every agent with a past serves what is drawn at the step of the agent whose past it is.
     fn renewed(&self) -> bool {
-        self.renewing.values().all(|renewing| {
+        self.unrenewed().is_none()
+    }
+
+    /// In rounds, the first agent with a past that does not serve what is drawn yet.
+    fn unrenewed(&self) -> Option<(&AgentName, &Past)> {
+        let late = |renewing: &Renewing| {
             let of = self.seen.get(&renewing.past.config.of);
             let expected = of.map(|of| renewing.past.expected(of.beat.step));
-            self.mode == Mode::Async || expected.is_none() || expected == renewing.serves
-        })
+            expected.is_some() && expected != renewing.serves
+        };
+        let mut all = self.renewing.iter().filter(|_| self.mode == Mode::Sync);
+        let (name, renewing) = all.find(|(_, renewing)| late(renewing))?;
+        Some((name, &renewing.past))
+    }
+
+    /// The agent whose past's weights are all that the next round waits for, and whose past it plays with.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<(&AgentName, &Past)> {
+        let ready = self.complete() && self.seen.values().all(Seen::idle);
+        self.unrenewed().filter(|_| ready)
     }
 
     /// The least place in the run's own source of which some agent has no group.
@@ -314,9 +350,18 @@ mod tests {
             (0, false, false),
             "p was not heard"
         );
+        let waits_for = |gate: &Gate| {
+            gate.waits_for()
+                .map(|(agent, past)| (agent.clone(), past.config.of.clone()))
+        };
+        assert_eq!(waits_for(&sync), Some((name("p"), name("a"))));
         sync.beat(&serves(past.expected(0), false), Instant::now());
         assert_eq!(sync.room(0), 0, "p does not serve");
+        sync.beat(&beat("a", 0, 0, 1, 0), Instant::now());
+        assert_eq!(waits_for(&sync), None, "something else is waited for too");
+        sync.beat(&beat("a", 0, 0, 0, 0), Instant::now());
         sync.beat(&serves(past.expected(0), true), Instant::now());
+        assert_eq!(waits_for(&sync), None);
         assert_eq!((sync.room(0), sync.idle(), sync.still()), (4, true, true));
         sync.beat(&beat("a", 9, 0, 0, 0), Instant::now());
         assert_eq!(sync.room(0), 4, "there is no renewal before step 10");
@@ -328,6 +373,41 @@ mod tests {
         without.beat(&beat("a", 10, 0, 0, 0), Instant::now());
         without.beat(&beat("b", 0, 0, 0, 0), Instant::now());
         assert_eq!(without.room(0), 8, "it comes when it comes");
+        assert_eq!(waits_for(&without), None);
+    }
+
+    /// Without rounds nothing waits for a renewal but an evaluation, which is to be of one version of it too.
+    #[test]
+    fn an_evaluation_waits_until_who_plays_with_the_past_serves_what_is_due_and_holds() {
+        let past = crate::past::tests::past("p", 0);
+        let mut gate = gate(Mode::Async).with_pasts([(name("p"), past.clone())]);
+        let holding = |agent: &str, step: u64| Heartbeat {
+            holding: vec!["c/1".to_owned()],
+            ..beat(agent, step, 0, 0, 0)
+        };
+        let now = Instant::now();
+        gate.beat(&holding("a", 10), now);
+        gate.beat(&holding("b", 0), now);
+        assert_eq!(gate.held("c/1"), None, "p was not heard");
+        let plays = |version, serving, held: bool| Heartbeat {
+            version,
+            serving,
+            holding: holding("p", 0).holding.into_iter().filter(|_| held).collect(),
+            ..beat("p", 0, 0, 0, 0)
+        };
+        let (before, due) = (past.version(0, 0), past.version(1, 0));
+        for (version, serving, held) in [(due, true, false), (due, false, true), (before, true, true)] {
+            gate.beat(&plays(version, serving, held), now);
+            assert_eq!(gate.held("c/1"), None, "{version:?} {serving} {held}");
+        }
+        let version = |step| WeightVersion { lineage: 0, step };
+        // Any step of that renewal, and any later one.
+        for serves in [due, past.version(1, 10), past.version(2, 10)] {
+            gate.beat(&plays(serves, true, true), now);
+            let held = BTreeMap::from([(name("a"), version(10)), (name("b"), version(0)), (name("p"), serves)]);
+            assert_eq!(gate.held("c/1"), Some(held));
+        }
+        assert_eq!(gate.held("c/2"), None, "another hold");
     }
 
     /// A beat that says nothing is reserved may be older than what was sent.

@@ -4,12 +4,15 @@ use configs::{Advantage, CreditConfig};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::numbers::number;
+
 /// What one seat earned: the parts with their weights, what an operator made of them, and what the group makes of their sum.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct Earned {
     /// In the order in which they are added.
     pub parts: Vec<EarnedPart>,
     /// Sum of weight x value: the reward.
+    #[serde(deserialize_with = "number")]
     pub total: f64,
     /// Where `[workflow.credit]` has an operator for the role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,8 +29,10 @@ pub struct Earned {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 pub struct EarnedPart {
     pub name: String,
+    #[serde(deserialize_with = "number")]
     pub value: f64,
     /// 0 for what is told and does not count.
+    #[serde(deserialize_with = "number")]
     pub weight: f64,
 }
 
@@ -36,8 +41,10 @@ pub struct EarnedPart {
 pub struct Credited {
     pub operator: CreditConfig,
     /// What the workflow's own parts come to.
+    #[serde(deserialize_with = "number")]
     pub own: f64,
     /// What stands in their place.
+    #[serde(deserialize_with = "number")]
     pub credit: f64,
 }
 
@@ -49,12 +56,17 @@ pub struct Compared {
     /// Conversations (or tries at one problem) that are compared.
     pub conversations: usize,
     /// Mean over them.
+    #[serde(deserialize_with = "number")]
     pub mean: f64,
     /// Unbiased standard deviation of their rewards.
+    #[serde(deserialize_with = "number")]
     pub std: f64,
+    #[serde(deserialize_with = "number")]
     pub baseline: f64,
+    #[serde(deserialize_with = "number")]
     pub scale: f64,
     /// As the group gives it, before anything that depends on the rest of the batch.
+    #[serde(deserialize_with = "number")]
     pub advantage: f64,
     /// What the batch does to it afterwards.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

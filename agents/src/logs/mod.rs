@@ -2,6 +2,7 @@
 
 mod appender;
 mod earned;
+mod numbers;
 mod printable;
 mod reader;
 mod transcripts;

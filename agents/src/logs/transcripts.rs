@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::numbers::{by_name, by_two_names, number};
 use super::{Appender, Earned};
 
 /// One conversation as a person reads it.
@@ -23,14 +24,14 @@ pub struct Transcript {
     pub label: Value,
     pub turns: Vec<TranscriptTurn>,
     /// By role (`role` or `role/seat` where a role has several seats), the parts by name and their weighted sum as `total`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "by_two_names")]
     pub rewards: BTreeMap<String, BTreeMap<String, f64>>,
     /// The same seats: parts with their weights, what an operator of `[workflow.credit]` made of them, and the advantage that the
     /// group gives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub earned: BTreeMap<String, Earned>,
     /// The workflow's own figures, such as `success`.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, deserialize_with = "by_name", skip_serializing_if = "BTreeMap::is_empty")]
     pub metrics: BTreeMap<String, f64>,
     /// `completed`, `truncated` or `failed`.
     pub status: String,
@@ -60,7 +61,7 @@ pub struct TranscriptTurn {
     /// `stop` or `length`.
     #[serde(default)]
     pub finish: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "number")]
     pub mean_logprob: f64,
     /// Of which distribution the log-probs are: `sampled`, `truncated` (both of what it was sampled from), `tempered`, `raw`, `unknown` or
     /// `absent`. Empty in transcripts of earlier releases.
@@ -113,7 +114,52 @@ pub fn find_conversation(folder: &Path, wanted: &str) -> io::Result<Vec<Transcri
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Compared, EarnedPart};
     use super::*;
+
+    /// A grader that divides by zero must not hide the conversation that shows it.
+    #[test]
+    fn a_conversation_whose_figures_are_no_numbers_is_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let transcripts = Transcripts::open(&folder.path().join("coordinator.jsonl")).unwrap();
+        let earned = Earned {
+            parts: vec![EarnedPart {
+                name: "correct".into(),
+                value: f64::NAN,
+                weight: 1.0,
+            }],
+            total: f64::INFINITY,
+            compared: Some(Compared {
+                std: f64::NAN,
+                ..Compared::default()
+            }),
+            ..Earned::default()
+        };
+        transcripts.write(&Transcript {
+            conversation: "ab01/0".into(),
+            turns: vec![TranscriptTurn {
+                mean_logprob: f64::NEG_INFINITY,
+                ..TranscriptTurn::default()
+            }],
+            rewards: [("solver".to_owned(), [("correct".to_owned(), f64::NAN)].into())].into(),
+            earned: [("solver".to_owned(), earned)].into(),
+            metrics: [("success".to_owned(), f64::NAN), ("tries".to_owned(), 2.0)].into(),
+            ..Transcript::default()
+        });
+        transcripts.flush();
+        let found = &find_conversation(folder.path(), "ab01").unwrap()[0];
+        let earned = &found.earned["solver"];
+        let lost = [
+            found.turns[0].mean_logprob,
+            found.rewards["solver"]["correct"],
+            found.metrics["success"],
+            earned.total,
+            earned.parts[0].value,
+            earned.compared.as_ref().unwrap().std,
+        ];
+        assert!(lost.iter().all(|figure| figure.is_nan()), "{lost:?}");
+        assert_eq!((found.metrics["tries"], earned.parts[0].weight), (2.0, 1.0));
+    }
 
     #[test]
     fn a_conversation_is_found_by_its_id_or_the_start_of_it() {

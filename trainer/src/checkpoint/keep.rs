@@ -11,10 +11,10 @@ use super::manifest::{MANIFEST, Manifest};
 const OF_TRAINING: [&str; 2] = ["optimizer.safetensors", "state.json"];
 
 /// Makes `target` a folder with the model or adapter of the checkpoint in `folder`, with its tokenizer and a manifest of its own,
-/// whole or not at all. Files are linked, so that they take no room while the checkpoint is there, and copied where that cannot be.
+/// whole and verified or not at all. Files are linked, so that they take no room while the checkpoint is there, and copied where that cannot be.
 ///
 /// # Errors
-/// [`CheckpointError`]; then there is no `target`.
+/// [`CheckpointError`], also of a checkpoint that is damaged; then there is no `target`.
 pub fn keep_model(folder: &Path, target: &Path) -> Result<(), CheckpointError> {
     let mut manifest = Manifest::read(folder)?;
     manifest
@@ -29,8 +29,11 @@ pub fn keep_model(folder: &Path, target: &Path) -> Result<(), CheckpointError> {
         let (from, to) = (folder.join(name), aside.join(name));
         if fs::hard_link(&from, &to).is_err() {
             fs::copy(&from, &to).map_err(CheckpointError::io("copying", &from))?;
+            let copy = fs::File::open(&to).map_err(CheckpointError::io("opening", &to))?;
+            copy.sync_all().map_err(CheckpointError::io("syncing", &to))?;
         }
     }
+    manifest.verify(&aside)?;
     write_synced(&aside.join(MANIFEST), manifest.to_json().as_bytes())?;
     sync_folder(&aside)?;
     fs::rename(&aside, target).map_err(CheckpointError::io("naming", target))?;
@@ -76,5 +79,13 @@ mod tests {
         );
         fs::write(kept.join("model.safetensors"), "model.safetensors 1").unwrap();
         assert!(sound(&kept).is_err(), "damage is found");
+        let second = root.path().join("checkpoints/step-1");
+        fs::write(second.join("model.safetensors"), "model.safetensors 2").unwrap();
+        let other = root.path().join("b");
+        assert!(matches!(
+            keep_model(&second, &other),
+            Err(CheckpointError::Digest { .. })
+        ));
+        assert!(!other.exists(), "what is damaged is not kept");
     }
 }

@@ -8,7 +8,6 @@ use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand};
 use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
-use trainer::model::{Weights, peft};
 use trainer::pulse::Pulse;
 use trainer::train::{EmaOptions, Trainer, TrainerOptions};
 use trainer::weights::WeightSink;
@@ -19,6 +18,7 @@ use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
 use crate::agent::policy::{Prepared, words};
+use crate::agent::renewing::Renewing;
 use crate::agent::worker::Worker;
 use crate::agent::{Agent, renewing, warm};
 use crate::engine::EngineClient;
@@ -43,6 +43,7 @@ impl Training {
             version: WeightVersion::default(),
             former: Former::new(&agent.config, &agent.name, &prepared),
             refused: Refused::default(),
+            renewing: Renewing::default(),
             seq: 0,
             saved: None,
             metrics,
@@ -59,7 +60,7 @@ impl Training {
             let (engine, sinks) = training.engines(&prepared).await?;
             training.refused = training.refusals(&*engine);
             if let Some(past) = past {
-                renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
+                training.renewing = renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
             }
             return Ok((training, engine));
         }
@@ -105,7 +106,7 @@ impl Training {
         Ok(engine)
     }
 
-    fn trainer(&self, prepared: &mut Prepared) -> anyhow::Result<Trainer> {
+    pub(super) fn trainer(&self, prepared: &mut Prepared) -> anyhow::Result<Trainer> {
         let options = TrainerOptions {
             micro_batch_tokens: self.settings.train.micro_batch_tokens,
             keep_reference: self.settings.train.kl.coef > 0.0,
@@ -125,7 +126,7 @@ impl Training {
         })
     }
 
-    fn worker(&self, trainer: Trainer) -> anyhow::Result<Worker> {
+    pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<Worker> {
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
         Ok(Worker::start(self.agent.name.as_str(), Box::new(trainer), pulse)?)
@@ -193,31 +194,8 @@ impl Training {
         version_of(&state).context("the checkpoint does not say which version it holds")
     }
 
-    /// Gives a policy that is not trained what its warm start makes of it: once in a run, and kept as the policy that the run began
-    /// with.
-    async fn warm_frozen(&mut self, prepared: &mut Prepared) -> anyhow::Result<()> {
-        if self.settings.train.warm_start.is_none() {
-            return Ok(());
-        }
-        let kept = self.agent.folder.initial(&self.agent.name);
-        if !kept.is_dir() {
-            self.worker = Some(self.worker(self.trainer(prepared)?)?);
-            self.warm_start(prepared).await?;
-            self.keep_warm(&kept).await?;
-            self.worker = None;
-        }
-        let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
-        let warm = if prepared.base.is_some() {
-            peft::load(&sound.folder, &prepared.shape)?.1
-        } else {
-            Weights::load(&prepared.shape, &sound.folder)?
-        };
-        prepared.renew(warm);
-        Ok(())
-    }
-
     /// Cross-entropy on known answers, before version 0.
-    async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
+    pub(super) async fn warm_start(&mut self, prepared: &Prepared) -> anyhow::Result<()> {
         let Some(config) = self.settings.train.warm_start.clone() else {
             return Ok(());
         };

@@ -4,12 +4,13 @@
 //! published, and now and then a checkpoint makes it all permanent. After a restart the trainer goes on from the newest
 //! checkpoint in a new lineage, and the batches that were recorded after it are trained again first, in their order.
 //!
-//! [`begin`] restores or begins, [`foreign`] drives engines that are other people's servers, [`former`] says what is trained next, [`step`]
-//! trains it, [`save`] makes it permanent.
+//! [`begin`] restores or begins, [`frozen`] warms what is not trained, [`foreign`] drives engines that are other people's servers,
+//! [`former`] says what is trained next, [`step`] trains it, [`save`] makes it permanent.
 
 mod begin;
 mod foreign;
 mod former;
+mod frozen;
 mod objective;
 mod refused;
 mod save;
@@ -27,6 +28,7 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 use super::Agent;
 use super::alarms::Alarms;
 use super::holds;
+use super::renewing::Renewing;
 use super::worker::Worker;
 use crate::engine::EngineClient;
 use crate::metrics::{Metrics, MetricsWriter};
@@ -46,6 +48,8 @@ pub struct Training {
     former: Former,
     /// Weights that the engine did not take.
     refused: Refused,
+    /// Of a policy that plays with another's past.
+    renewing: Renewing,
     seq: u64,
     /// Step of the newest checkpoint.
     saved: Option<u64>,
@@ -150,12 +154,13 @@ impl Training {
         self.agent.status.send_modify(|status| status.holding = names);
     }
 
-    /// Waits until the run is closed. Engines that refuse weights which nobody will replace ask for them again by themselves; they
-    /// may refuse them a few times.
+    /// Waits until the run is closed, or weights of the past cannot be renewed any more. Engines that refuse weights which nobody will
+    /// replace ask for them again by themselves; they may refuse them a few times.
     async fn stand_by(&mut self) -> anyhow::Result<()> {
         loop {
             tokio::select! {
                 refused = self.refused.wait(self.version) => { refused?; }
+                error = self.renewing.failed() => return Err(error),
                 () = self.agent.closing.notified() => return Ok(()),
             }
         }

@@ -1,7 +1,7 @@
 //! The loss that a configuration asks for.
 
 use broker::protocol::train::{Kl, Loss, M2poMode, M2poScope, Policy, Surrogate};
-use configs::{KlKind, LossKind, Ratio, TrainConfig};
+use configs::{KlKind, LossKind, Ratio, Schedule, TrainConfig};
 
 /// The loss of a step, as the configuration has it.
 pub(super) fn loss(config: &TrainConfig, step: u64, steps: u64) -> Loss {
@@ -51,8 +51,19 @@ pub(super) fn estimate(kind: KlKind) -> Kl {
     }
 }
 
-/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over the run.
-fn entropy(config: &TrainConfig, step: u64, steps: u64) -> f64 {
+/// Whether a step is the first after all that the agent's schedules were laid out for: `steps`, where nobody said
+/// `optimizer.decay_steps`.
+pub(super) fn outlasts(config: &TrainConfig, step: u64, steps: u64) -> bool {
+    let moves = config.optimizer.schedule != Schedule::Constant || config.entropy_final.is_some();
+    moves && config.optimizer.decay_steps == 0 && step == steps
+}
+
+/// The entropy bonus at a step: linear from `entropy` to `entropy_final` over `optimizer.decay_steps`, over the run if that is 0.
+fn entropy(config: &TrainConfig, step: u64, run_steps: u64) -> f64 {
+    let steps = match config.optimizer.decay_steps {
+        0 => run_steps,
+        steps => steps,
+    };
     let done = (step as f64 / steps.max(1) as f64).min(1.0);
     config.entropy + (config.entropy_final.unwrap_or(config.entropy) - config.entropy) * done
 }
@@ -107,6 +118,32 @@ mod tests {
         assert_eq!(cap("loss = { ratio = \"decoupled\", weight_cap = 2.0 }"), Some(2.0));
         assert_eq!(cap("loss.ratio = \"decoupled\""), Some(5.0));
         assert_eq!(cap("loss.weight_cap = 2.0"), None);
+    }
+
+    #[test]
+    fn the_entropy_bonus_moves_over_the_run_or_over_what_the_learning_rate_does() {
+        let at = |text: &str, step: u64| entropy(&toml::from_str(text).unwrap(), step, 10);
+        let run = "entropy = 0.5\nentropy_final = 0.0";
+        assert_eq!([0, 5, 10, 99].map(|step| at(run, step)), [0.5, 0.25, 0.0, 0.0]);
+        let longer = format!("{run}\noptimizer.decay_steps = 20");
+        assert_eq!([0, 5, 10, 20].map(|step| at(&longer, step)), [0.5, 0.375, 0.25, 0.0]);
+        assert_eq!(at("entropy = 0.5", 7), 0.5);
+    }
+
+    /// Once, and only where something was laid out.
+    #[test]
+    fn an_agent_that_outlasts_its_schedule_is_told() {
+        let told = |text: &str| -> Vec<u64> {
+            let config: TrainConfig = toml::from_str(text).unwrap();
+            (0..20).filter(|step| outlasts(&config, *step, 10)).collect()
+        };
+        assert_eq!(told("optimizer.schedule = \"cosine\""), [10]);
+        assert_eq!(told("entropy = 0.5\nentropy_final = 0.0"), [10]);
+        assert!(told("entropy = 0.5").is_empty());
+        assert!(
+            told("optimizer = { schedule = \"linear\", decay_steps = 10 }").is_empty(),
+            "as was asked for"
+        );
     }
 
     #[test]

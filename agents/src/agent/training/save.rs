@@ -43,18 +43,6 @@ impl Training {
         checkpoint::keep_model(&first.folder, &kept).context("keeping the policy as the run began")
     }
 
-    /// Keeps what the warm start of a policy that is never trained made of it; nothing else of the trainer stays.
-    pub(super) async fn keep_warm(&mut self, kept: &Path) -> anyhow::Result<()> {
-        let root = kept.with_extension("warm");
-        let path = root.display().to_string();
-        let meta = serde_json::json!({}).to_string();
-        let saved = self.execute(|seq| TrainCommand::SaveState { seq, path, meta }).await;
-        saved.context("writing what the warm start made")?;
-        let newest = CheckpointStore::new(&root, 1).latest()?;
-        checkpoint::keep_model(&newest.folder, kept).context("keeping what the warm start made")?;
-        std::fs::remove_dir_all(&root).with_context(|| format!("removing {}", root.display()))
-    }
-
     /// Our part of a joint snapshot: the newest checkpoint, which is of this step, and where it stands in the ledger.
     pub(super) async fn snapshot(&mut self, name: Option<String>) -> anyhow::Result<()> {
         let Some(name) = name else { return Ok(()) };

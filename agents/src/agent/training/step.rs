@@ -61,6 +61,13 @@ impl Training {
         }
         let config = &self.settings.train;
         let steps = self.agent.config.steps_of(&self.agent.name);
+        if objective::outlasts(config, self.version.step, steps) {
+            tracing::warn!(
+                agent = %self.agent.name,
+                "this agent has made the {steps} steps that its schedule was laid out for, and goes on where that ends: the lead plays in \
+                 fewer groups; set optimizer.decay_steps"
+            );
+        }
         let loss = objective::loss(config, self.version.step, steps);
         let optimizer = config.optimizer;
         let lr = trainer::schedule::learning_rate(&optimizer, self.version.step, steps);

@@ -1,16 +1,21 @@
 //! Programs of ours that two recipes need beside their run, started and ended with it.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail};
 use configs::{EngineKind, RunConfig};
 
 use crate::folder::RunFolder;
 
 /// The Python that runs them, where it is not `python3`.
 const PYTHON: &str = "DYAD_PYTHON";
+/// A server says where it listens within this time.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who stands beside a recipe.
 #[derive(Debug)]
@@ -25,6 +30,13 @@ pub(super) struct Partner {
 /// A partner at work, ended with this.
 #[derive(Debug)]
 pub(super) struct Running(Child);
+
+impl Running {
+    /// How it has ended, if it has.
+    pub(super) fn ended(&mut self) -> anyhow::Result<Option<ExitStatus>> {
+        self.0.try_wait().context("looking at a program beside the run")
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -83,26 +95,46 @@ fn has(python: &str, module: &str) -> Result<(), String> {
 }
 
 impl Partner {
-    /// Starts a server, before its run; `None` of one that waits for the run's broker.
-    pub(super) fn before(&self) -> anyhow::Result<Option<Running>> {
+    /// What it is, for people.
+    pub(super) fn program(&self) -> &Path {
+        &self.program
+    }
+
+    /// Starts a server, before its run, with what it prints in `log`; `None` of one that waits for the run's broker.
+    ///
+    /// # Errors
+    /// It cannot be started, ends, or does not say in time where it listens.
+    pub(super) fn before(&self, log: &File) -> anyhow::Result<Option<Running>> {
         if self.over_broker {
             return Ok(None);
         }
-        let mut running = Running(self.command().stdout(Stdio::piped()).spawn()?);
-        let mut said = String::new();
-        let out = running.0.stdout.take().context("a server without a standard output")?;
-        BufReader::new(out).read_line(&mut said)?;
-        ensure!(
-            said.starts_with("http://"),
-            "{} ended at once: is port {} taken? End what listens there",
-            self.program.display(),
-            self.argument
-        );
-        Ok(Some(running))
+        self.server(log, PATIENCE).map(Some)
     }
 
-    /// Starts one that is asked over the broker, once the run below `folder` says where that is; `None` until then.
-    pub(super) fn beside(&self, folder: &Path) -> anyhow::Result<Option<Running>> {
+    fn server(&self, log: &File, patience: Duration) -> anyhow::Result<Running> {
+        let program = self.program.display();
+        let mut command = self.command(log)?;
+        let started = command.stdout(Stdio::piped()).spawn();
+        let mut running = Running(started.with_context(|| format!("starting {program}"))?);
+        let out = running.0.stdout.take().context("a server without a standard output")?;
+        let Ok(said) = first_line(out, log.try_clone()?).recv_timeout(patience) else {
+            bail!(
+                "{program} did not say within {} s where it listens",
+                patience.as_secs_f64()
+            );
+        };
+        if !said.starts_with("http://") {
+            bail!(
+                "{program} ended at once: is port {} taken? End what listens there",
+                self.argument
+            );
+        }
+        Ok(running)
+    }
+
+    /// Starts one that is asked over the broker, once the run below `folder` says where that is, with what it prints in `log`; `None`
+    /// until then.
+    pub(super) fn beside(&self, folder: &Path, log: &File) -> anyhow::Result<Option<Running>> {
         if !self.over_broker {
             return Ok(None);
         }
@@ -113,19 +145,34 @@ impl Partner {
         let Some(urls) = run.connection()? else {
             return Ok(None);
         };
-        let mut command = self.command();
+        let mut command = self.command(log)?;
         command
             .env("DYAD_BROKER", urls.broker)
             .env("DYAD_RUN", run.run().as_str());
-        Ok(Some(Running(command.stdout(Stdio::null()).spawn()?)))
+        let started = command.stdout(log.try_clone()?).spawn();
+        let running = started.with_context(|| format!("starting {}", self.program.display()))?;
+        Ok(Some(Running(running)))
     }
 
-    fn command(&self) -> Command {
+    fn command(&self, log: &File) -> anyhow::Result<Command> {
         let mut command = Command::new(&self.python);
         command.arg(&self.program).arg(&self.argument);
-        command.stdin(Stdio::null()).stderr(Stdio::null());
-        command
+        command.stdin(Stdio::null()).stderr(log.try_clone()?);
+        Ok(command)
     }
+}
+
+/// The first line that a program prints, empty if it ends without one; what follows goes to `log`.
+fn first_line(out: ChildStdout, mut log: File) -> Receiver<String> {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (mut out, mut said) = (BufReader::new(out), String::new());
+        // One that says nothing readable says nothing.
+        let _ = out.read_line(&mut said);
+        let _ = tell.send(said);
+        let _ = std::io::copy(&mut out, &mut log);
+    });
+    told
 }
 
 #[cfg(test)]
@@ -137,6 +184,48 @@ mod tests {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs").join(name);
         let config = RunConfig::load(&file).unwrap();
         (file, config)
+    }
+
+    /// A log to write to, and where it is.
+    fn log() -> (File, tempfile::NamedTempFile) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        (file.as_file().try_clone().unwrap(), file)
+    }
+
+    /// A server that is this shell script.
+    fn script(folder: &Path, text: &str) -> Partner {
+        let program = folder.join("server.sh");
+        std::fs::write(&program, text).unwrap();
+        Partner {
+            python: "sh".into(),
+            program,
+            argument: "8200".into(),
+            over_broker: false,
+        }
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_not_waited_for_without_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let silent = script(folder.path(), "exec sleep 60\n");
+        let why = silent
+            .server(&log().0, Duration::from_millis(200))
+            .unwrap_err()
+            .to_string();
+        assert!(why.contains("server.sh did not say within 0.2 s"), "{why}");
+    }
+
+    #[test]
+    fn a_server_that_dies_is_noticed_and_what_it_said_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let dies = script(folder.path(), "echo http://here\necho more\necho why >&2\nexit 3\n");
+        let (log, told) = log();
+        let mut running = dies.before(&log).unwrap().unwrap();
+        let status = running.0.wait().unwrap();
+        assert_eq!(running.ended().unwrap(), Some(status));
+        assert_eq!(status.code(), Some(3));
+        let said = std::fs::read_to_string(told.path()).unwrap();
+        assert!(said.contains("why"), "{said}");
     }
 
     #[test]
@@ -160,7 +249,8 @@ mod tests {
             .1;
         eye.engine.urls = vec![format!("http://{free}")];
         let partner = find(&file, &config, "python3").unwrap().unwrap();
-        let running = partner.before().unwrap().unwrap();
+        let (log, told) = log();
+        let running = partner.before(&log).unwrap().unwrap();
         let mut asked = std::net::TcpStream::connect(free).unwrap();
         asked
             .write_all(b"POST / HTTP/1.1\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}")
@@ -168,9 +258,11 @@ mod tests {
         let mut said = String::new();
         asked.read_to_string(&mut said).unwrap();
         assert!(said.starts_with("HTTP/1.1 400"), "{said}");
-        let taken = partner.before().unwrap_err().to_string();
+        let taken = partner.before(&log).unwrap_err().to_string();
         assert!(taken.contains("is port") && taken.contains("taken"), "{taken}");
-        assert!(partner.beside(Path::new("nowhere")).unwrap().is_none());
+        let said = std::fs::read_to_string(told.path()).unwrap();
+        assert!(said.contains("OSError"), "what it died of is in the log: {said}");
+        assert!(partner.beside(Path::new("nowhere"), &log).unwrap().is_none());
         drop(running);
         assert!(std::net::TcpStream::connect(free).is_err());
     }

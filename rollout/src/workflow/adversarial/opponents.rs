@@ -2,7 +2,7 @@
 //!
 //! `[workflow.params.opponents] adversary = ["past1", "past2"]` makes `past1` and `past2` roles of the game, to be given agents
 //! under `[workflow.roles]`. Who plays is drawn for each task, evenly among the side itself and its stand-ins, so that all
-//! conversations of a group meet the same one and compare with each other. A side that trains only against its newest
+//! conversations of a group meet the same one and compare with each other (in asynchronous runs its weights may change on the way). A side that trains only against its newest
 //! opponent may chase it in circles; one that also meets its past cannot forget how it was beaten.
 //!
 //! `renewing = ["past2"]` says which of them change while the run goes on (`agents.NAME.past`): what is won against those is no fixed

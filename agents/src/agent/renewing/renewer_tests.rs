@@ -65,6 +65,15 @@ impl Bench {
         saved.unwrap();
     }
 
+    /// Something else stands in a kept model; the checkpoint that it was linked to is as it was.
+    fn damage(&self, step: u64) {
+        let file = self.renewer.kept(step).join("model.safetensors");
+        let mut bytes = std::fs::read(&file).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, bytes).unwrap();
+    }
+
     fn weights(&self, step: u64) -> String {
         digest(&Weights::load(&self.renewer.shape, &model(&self.home, step)).unwrap())
     }
@@ -165,4 +174,57 @@ fn checkpoints_that_went_before_they_were_taken_are_passed_over() {
     let (version, weights) = bench.caught.try_iter().last().unwrap();
     assert_eq!(version, WeightVersion { lineage: 3, step: 0 });
     assert_eq!(weights, bench.weights(0));
+}
+
+#[test]
+fn a_damaged_model_is_taken_again_while_its_checkpoint_is_there() {
+    let mut bench = Bench::new(true);
+    bench.save(0);
+    assert!(bench.renewer.renew(None).unwrap());
+    bench.damage(0);
+    // As after a restart.
+    bench.renewer.served = None;
+    assert!(bench.renewer.renew(None).unwrap());
+    let served: Vec<_> = bench.caught.try_iter().collect();
+    let first = (WeightVersion { lineage: 1, step: 0 }, bench.weights(0));
+    assert_eq!(served, [first.clone(), first]);
+}
+
+#[test]
+fn a_damaged_model_whose_checkpoint_is_gone_ends_rounds_and_is_passed_over_without() {
+    let mut bench = Bench::new(true);
+    // A renewal that draws the one before the newest, which has one before it in the pool.
+    let renewal = (2..)
+        .find(|renewal| bench.renewer.past.drawn(*renewal) == (renewal - 1) * 10)
+        .unwrap();
+    for before in 0..renewal {
+        bench.save(before * 10);
+        assert!(bench.renewer.renew(Some(before * 10)).unwrap());
+    }
+    bench.damage((renewal - 1) * 10);
+    bench.save(renewal * 10);
+    let error = bench.renewer.renew(Some(renewal * 10)).unwrap_err().to_string();
+    assert!(
+        error.contains("damaged") && error.contains("begin a new run"),
+        "{error}"
+    );
+    bench.renewer.strict = false;
+    assert!(bench.renewer.renew(Some(renewal * 10)).unwrap());
+    let (version, weights) = bench.caught.try_iter().last().unwrap();
+    let taken = (renewal - 2) * 10;
+    assert_eq!(version, bench.renewer.past.version(renewal, taken));
+    assert_eq!(weights, bench.weights(taken));
+}
+
+#[test]
+fn a_damaged_checkpoint_is_not_kept() {
+    let mut bench = Bench::new(false);
+    bench.save(0);
+    let file = bench.renewer.from.join("step-0/model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let error = format!("{:#}", bench.renewer.renew(None).unwrap_err());
+    assert!(error.contains("keeping") && error.contains("damaged"), "{error}");
+    assert!(bench.pool().is_empty());
 }

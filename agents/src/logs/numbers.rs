@@ -1,0 +1,35 @@
+//! Figures of a transcript as they are read: JSON has no word for what is not finite, so it was written as null.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Deserializer};
+
+/// A figure, NaN where there is a null.
+#[derive(Deserialize)]
+#[serde(transparent)]
+struct Figure(#[serde(deserialize_with = "number")] f64);
+
+/// A number, NaN for null.
+pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
+}
+
+/// Numbers by name.
+pub(super) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
+    Ok(plain(BTreeMap::deserialize(from)?))
+}
+
+/// Numbers by two names.
+pub(super) fn by_two_names<'de, D: Deserializer<'de>>(
+    from: D,
+) -> Result<BTreeMap<String, BTreeMap<String, f64>>, D::Error> {
+    let found: BTreeMap<String, BTreeMap<String, Figure>> = BTreeMap::deserialize(from)?;
+    Ok(found
+        .into_iter()
+        .map(|(name, figures)| (name, plain(figures)))
+        .collect())
+}
+
+fn plain(figures: BTreeMap<String, Figure>) -> BTreeMap<String, f64> {
+    figures.into_iter().map(|(name, Figure(value))| (name, value)).collect()
+}
