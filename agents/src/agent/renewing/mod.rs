@@ -203,7 +203,7 @@ impl Follower {
 
     /// Keeps the holds that can be kept now.
     fn hold(&self, renewer: &Renewer, due: bool, other: &[String]) {
-        let standing = self.agent.holds.borrow().standing(Instant::now());
+        let (standing, _) = self.agent.holds.borrow().at(Instant::now());
         let serves = *self.engine.versions().borrow();
         let ready = !due && renewer.served.is_some_and(|(_, version)| version == serves);
         self.keep_holds(kept(standing, ready, other));
