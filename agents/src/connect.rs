@@ -12,9 +12,9 @@ use broker::ids::RunId;
 use broker::local::LocalError;
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use broker::local::redis::{PrivateRedis, RedisServerOptions};
-use broker::store::Store;
 use broker::store::memory::MemoryStore;
 use broker::store::redis::{RedisOptions, RedisStore};
+use broker::store::{Store, StoreError};
 use broker::tls::{TlsError, TlsFiles};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -177,8 +177,15 @@ pub async fn store(url: &str, run: &RunId) -> anyhow::Result<Arc<dyn Store>> {
     let store = RedisStore::connect(url, run, store_options(url)?)
         .await
         .context("connecting to the state store")?;
-    for warning in store.check().await? {
-        tracing::warn!(warning, "the state store's settings");
+    match store.check().await {
+        Ok(warnings) => {
+            for warning in warnings {
+                tracing::warn!(warning, "the state store's settings");
+            }
+        }
+        // It was there just now: whoever uses it waits for it. What is wrong with it will be said then.
+        Err(StoreError::Unknown(reason)) => tracing::warn!(reason, "the state store's settings could not be looked at"),
+        Err(error) => return Err(error.into()),
     }
     Ok(store)
 }

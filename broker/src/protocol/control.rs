@@ -114,7 +114,7 @@ pub struct CoordinatorBeat {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
     /// It plays an evaluation, whether or not anybody holds for it any more.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evaluating: bool,
     /// The newest evaluation that it made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
