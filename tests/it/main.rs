@@ -32,6 +32,7 @@ mod processes;
 mod programs;
 mod published;
 mod recipes;
+mod recipes_actor;
 mod recipes_pairs;
 mod recipes_tools;
 mod reference;

@@ -25,13 +25,13 @@ fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
 }
 
 /// A finished run: what was printed, and its folder.
-struct Played {
+pub(crate) struct Played {
     program: Program,
     printed: String,
-    folder: PathBuf,
+    pub(crate) folder: PathBuf,
 }
 
-fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -> Played {
+pub(crate) fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -> Played {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
     let runs = program.runs();
     std::fs::create_dir_all(&runs).unwrap();
@@ -48,12 +48,12 @@ fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -
 }
 
 impl Played {
-    fn train(&self, agent: &str) -> Vec<Value> {
+    pub(crate) fn train(&self, agent: &str) -> Vec<Value> {
         let lines = metrics(&self.folder, "train");
         lines.into_iter().filter(|line| line["agent"] == agent).collect()
     }
 
-    fn transcripts(&self) -> Vec<Value> {
+    pub(crate) fn transcripts(&self) -> Vec<Value> {
         let files = std::fs::read_dir(self.folder.join("transcripts")).unwrap();
         let text: String = files
             .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
