@@ -54,8 +54,8 @@ learn: build ## before and after, cross-play, team against solo, 3 seeds; LEARN=
 	$(phase) "learn" "about 20 minutes" $(dyad) $(LEARN) $(ARGS)
 
 recipes: build ## every recipe that needs no model folder, over a private RabbitMQ and Redis, and one table; STEPS=20 shortens
-	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
-	$(phase) "recipes" "an hour; with STEPS=20 some minutes" $(if $(wildcard $(DYAD_TEST_PYTHON)),env DYAD_PYTHON=$(DYAD_TEST_PYTHON)) $(dyad) recipes $(if $(STEPS),--steps $(STEPS)) $(ARGS)
+	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients
+	$(phase) "recipes" "an hour; with STEPS=20 some minutes" env DYAD_PYTHON=$(DYAD_TEST_PYTHON) $(dyad) recipes $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
 up: build ## the same as processes, over a private RabbitMQ and Redis
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
@@ -94,6 +94,7 @@ lint: setup ## formatting, clippy with warnings as errors, cargo-deny where inst
 # Python with the torch, transformers, peft and trl that the fixtures were made with.
 PARITY := trainer/fixtures/.venv/bin/python
 parity: build ## models, adapters, losses, AdamW, chat templates: made anew by transformers, peft and trl, and compared (Python, 5 GB once)
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "models and adapters" "about a minute" $(PARITY) trainer/fixtures/models.py target/parity/models
 	$(phase) "loss and optimizer steps" "seconds" $(PARITY) trainer/fixtures/make.py target/parity
@@ -105,17 +106,20 @@ parity: build ## models, adapters, losses, AdamW, chat templates: made anew by t
 		DYAD_PARITY_PYTHON=$(CURDIR)/$(PARITY) cargo test --workspace --lib parity $(ARGS)
 
 bench-engine: build ## tokens per second beside transformers' generate(), one thread, f32 (Python as for parity)
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
 	$(phase) "bench" "about 5 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh bench
 	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example train_work
 	$(phase) "bench" "about 15 minutes" env OMP_NUM_THREADS=1 trainer/bench/.venv/bin/python trainer/bench/train.py \
 	    target/debug/examples/train_work $(ARGS)
 
 bench-gpu: build ## parity and speed beside PyTorch eager, on a GPU (GPU=1); ARGS='--device cpu --tiny' tries the script
+	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "workers" "first time about a minute, then seconds" cargo build --workspace --example engine_work --example train_work
 	$(phase) "bench" "some minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/gpu.py target/debug/examples $(ARGS)

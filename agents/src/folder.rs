@@ -6,6 +6,8 @@
 //!   logs/<process>.jsonl   metrics/<process>.jsonl   transcripts/<process>.jsonl
 //!   tensorboard/<agent>/   models/<agent>/   checkpoints/<agent>/step-N/   buffer/<agent>.sqlite
 //!   initial/<agent>/   weights/<agent>/LINEAGE-STEP/   past/<agent>/step-N/
+//!   evals/<process>.jsonl   refused/<process>.jsonl   published.jsonl   pool.jsonl   round.journal
+//!   snapshots/   strikes/   servers/
 //! ```
 
 use std::fs;

@@ -30,9 +30,7 @@ impl Past {
     pub fn drawn(&self, renewal: u64) -> u64 {
         let earliest = self.config.earliest(renewal);
         let digest = Digest::of(format!("past/{}/{}/{renewal}", self.seed, self.name).as_bytes());
-        let mut bytes = [0; 8];
-        bytes.copy_from_slice(&digest.0[..8]);
-        let place = u64::from_le_bytes(bytes) % (renewal - earliest + 1);
+        let place = digest.number() % (renewal - earliest + 1);
         self.config.step(earliest + place)
     }
 

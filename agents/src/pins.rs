@@ -29,7 +29,7 @@ const PASS_RATES: &str = "tasks.curriculum.pass_rates";
 /// # Errors
 /// A file with another content than when the run began, and what to do; the disk's.
 pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
-    compare(&read(folder)?, config).map(|_| ())
+    compare(&read(&path(folder))?, config).map(|_| ())
 }
 
 /// As [`verify`], and pins the files of a run that has none pinned. Call it when they are known to be usable.
@@ -37,12 +37,12 @@ pub fn verify(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
 /// # Errors
 /// As [`verify`]; files that another coordinator has pinned otherwise meanwhile.
 pub fn settle(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
-    let pinned = read(folder)?;
+    let path = path(folder);
+    let pinned = read(&path)?;
     let all = compare(&pinned, config)?;
     if all == pinned {
         return Ok(());
     }
-    let path = path(folder);
     if has_history(folder, config) {
         for (key, digest) in &all {
             tracing::warn!(key, digest, pins = %path.display(), "a run that has already trained pins this file as it is");
@@ -52,7 +52,7 @@ pub fn settle(folder: &RunFolder, config: &RunConfig) -> anyhow::Result<()> {
         return Ok(());
     }
     // Another coordinator was first: what it has pinned holds.
-    let theirs = read(folder)?;
+    let theirs = read(&path)?;
     match compare(&theirs, config)? == theirs {
         true => Ok(()),
         false => Err(Usage::new(format!(
@@ -104,9 +104,9 @@ fn files(config: &RunConfig) -> impl Iterator<Item = (&'static str, &Path)> {
     curriculum.map(|curriculum| (PASS_RATES, curriculum.pass_rates.as_path()))
 }
 
-fn read(folder: &RunFolder) -> anyhow::Result<Pins> {
-    let path = path(folder);
-    let text = match fs::read(&path) {
+/// What is pinned in a file; nothing if it is not there.
+fn read(path: &Path) -> anyhow::Result<Pins> {
+    let text = match fs::read(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Pins::new()),
         text => text.with_context(|| format!("reading {}", path.display()))?,
     };

@@ -145,6 +145,12 @@ impl Digest {
     pub fn of(content: &[u8]) -> Self {
         Self(first_half(&blake3::hash(content)))
     }
+
+    /// Its first eight bytes as a number, for a seed.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        u64::from_le_bytes(std::array::from_fn(|at| self.0[at]))
+    }
 }
 
 /// One seat's turn within a conversation of a group: what is generated, apart from which attempt generates it.

@@ -22,6 +22,7 @@ Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True
 import argparse
 import hashlib
 import json
+import pathlib
 import re
 import sys
 
@@ -99,6 +100,7 @@ class Corpus:
     """Documents by title, each text once."""
 
     def __init__(self, path):
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         self.file = open(path, "x", encoding="utf-8")
         # Digests of both, and how many documents a title has had.
         self.names, self.texts, self.numbers = set(), set(), {}
@@ -132,6 +134,7 @@ def main():
             line = json.loads(text)
             if not isinstance(line, dict):
                 raise ValueError("it is no JSON object")
+            json.dumps(line, ensure_ascii=False).encode()  # half a character cannot be written
             of_corpus = "contents" in line and "question" not in line and "prompt" not in line
             made = None if of_corpus else task(line)
             # All of a line's documents or none of them.

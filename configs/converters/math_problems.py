@@ -91,6 +91,7 @@ def main():
             continue
         try:
             made = task(json.loads(line), keep)
+            json.dumps(made, ensure_ascii=False).encode()  # half a character cannot be written
         except ValueError as error:
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)

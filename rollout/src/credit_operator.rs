@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 
 use broker::RoleName;
-use configs::{CreditConfig, PROCESS, REMOTE, WorkflowConfig};
+use configs::{CreditConfig, OwnKinds, PROCESS, REMOTE, WorkflowConfig};
 
 /// What a seat of `role` with total `own` earns, where `totals` has each role that earned something, its own too.
 #[must_use]
@@ -48,7 +48,8 @@ pub fn refusal(
     operator: &CreditConfig,
     weight: impl Fn(&str, &str) -> f64,
 ) -> Option<String> {
-    if config.kind.starts_with(PROCESS) || config.kind.starts_with(REMOTE) {
+    let theirs = config.kind.starts_with(PROCESS) || config.kind.starts_with(REMOTE);
+    if theirs || OwnKinds::installed().has_workflow(&config.kind) {
         return None;
     }
     let role = role.as_str();

@@ -7,6 +7,8 @@ use tests::program::{Program, json_lines};
 use tests::small::Small;
 use tests::trace::{audit, final_digest};
 
+use crate::pinned::{evaluated, evaluations};
+
 const PATIENCE: Duration = Duration::from_secs(120);
 const STEPS: u64 = 24;
 
@@ -58,23 +60,9 @@ fn a_killed_run_meets_the_same_past_and_ends_with_the_same_weights() {
 #[test]
 fn without_rounds_an_evaluation_is_of_one_version_of_who_plays_with_the_past() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let evaluated = Small::new()
-        .set("run.mode", "async")
-        // On a busy machine a heartbeat may come late.
-        .set("run.lease", "10s")
-        .set("workflow.group_size", 16)
-        .set("defaults.agent.train.max_staleness", 3)
-        .set("eval.every", 4)
-        .set("eval.source", "generator:signal")
-        .set("eval.tasks", 8)
-        .set("eval.suites.more.source", "generator:signal")
-        .set("eval.suites.more.tasks", 16)
-        .set("eval.suites.more.samples", 40)
-        .set("eval.suites.more.every", 1);
+    let evaluated = evaluated(Small::new().set("run.mode", "async"));
     program.succeed(&["run", &written(&program, evaluated)]);
-    let folder = program.run_folder().join("evals");
-    let files = std::fs::read_dir(folder).unwrap();
-    let lines: Vec<_> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
+    let lines = evaluations(&program.run_folder());
     assert!(lines.len() >= 4, "at 0, 4, 8, .. or a little later: {}", lines.len());
     for line in lines {
         let told = (&line["step"], &line["pinned"], &line["versions"]);

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 16;
 
 /// Evaluated at every fourth step; with suites, so that evaluations take longer than a few steps of training would.
-fn evaluated(config: Small) -> Small {
+pub(crate) fn evaluated(config: Small) -> Small {
     config
         .set("run.train_steps", STEPS as i64)
         // On a busy machine a heartbeat may come late.
@@ -33,7 +33,7 @@ fn evaluated(config: Small) -> Small {
 }
 
 /// The lines of all evaluations, in the order of their steps.
-fn evaluations(run: &Path) -> Vec<Value> {
+pub(crate) fn evaluations(run: &Path) -> Vec<Value> {
     let files = std::fs::read_dir(run.join("evals")).unwrap();
     let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
     lines.sort_by_key(|line| (line["step"].as_u64(), line["last"].as_bool()));

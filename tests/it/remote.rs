@@ -19,6 +19,7 @@ use tests::trace::audit;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const NAME: &str = "referee";
+
 fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }

@@ -3,6 +3,7 @@
 #
 #   machine.sh rust        the Rust toolchain (only said, never installed)
 #   machine.sh build       a C++ compiler and Python with pip or venv
+#   machine.sh venv        what makes Python environments (parity and benches)
 #   machine.sh servers     RabbitMQ and Redis, whose binaries dyad starts privately
 #   machine.sh clients     what only tests need: Python's pika and openai in tests/.venv, and faketime, which lies about the time
 #
@@ -49,9 +50,13 @@ need_servers() {
     wanted+=("${servers[@]}")
 }
 
+need_venv() {
+    python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
+}
+
 need_clients() {
     compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || wanted+=(faketime)
-    [ -x tests/.venv/bin/python ] || python3 -c 'import ensurepip, venv' 2>/dev/null || wanted+=(python3-venv)
+    [ -x tests/.venv/bin/python ] || need_venv
 }
 
 make_clients() {
@@ -108,7 +113,7 @@ install_packages() {
 
 for need in "$@"; do
     case $need in
-        rust | build | servers | clients) "need_$need" ;;
+        rust | build | servers | clients | venv) "need_$need" ;;
         *) say "unknown: $need" && exit 2 ;;
     esac
 done

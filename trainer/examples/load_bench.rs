@@ -12,7 +12,7 @@ use configs::Dtype;
 use trainer::device::{self, Device, Want};
 use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights, kind_of};
 
-use memory::{begin_peak, memory};
+use memory::{apart, begin_peak, memory};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -63,20 +63,6 @@ fn measure(folder: &Path, dtype: Dtype) -> Result<(f64, f64)> {
     Ok(found)
 }
 
-/// The same in a process of its own.
-fn apart(folder: &Path, name: &str) -> Result<(f64, f64)> {
-    let output = std::process::Command::new(std::env::current_exe()?)
-        .arg(folder)
-        .arg(name)
-        .output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut numbers = text.split_whitespace().map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(kept), Some(peak)) => Ok((kept?, peak?)),
-        _ => Err(format!("loading as {name} failed: {}", String::from_utf8_lossy(&output.stderr)).into()),
-    }
-}
-
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [folder, name] = arguments.as_slice() {
@@ -98,7 +84,7 @@ fn main() -> Result<()> {
             for (name, dtype) in TYPES {
                 let bytes = weights.layout().numel() * kind_of(dtype).elt_size_in_bytes();
                 let values = bytes as f64 / f64::from(1 << 20);
-                let (kept, peak) = apart(folder.path(), name)?;
+                let (kept, peak) = apart(&[folder.path().to_str().ok_or("no UTF-8")?, name])?;
                 println!(
                     "{on_disk:4} in {files:8} as {name:4}: {values:5.0} MiB of values, {kept:5.0} MiB kept, {peak:5.0} MiB at the peak"
                 );

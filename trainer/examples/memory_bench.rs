@@ -15,7 +15,7 @@ use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
 use clock::on_processor;
-use memory::{begin_peak, memory};
+use memory::{apart, begin_peak, memory};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -89,18 +89,6 @@ fn measure(checkpoint_activations: bool, rows: u32, length: u32) -> Result<(f64,
     Ok((seconds, memory("VmHWM")? - held))
 }
 
-/// The same in a process of its own.
-fn apart(way: &str, rows: u32, length: u32) -> Result<(f64, f64)> {
-    let mut child = std::process::Command::new(std::env::current_exe()?);
-    let output = child.args([way, &rows.to_string(), &length.to_string()]).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    let mut numbers = text.split_whitespace().map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(seconds), Some(peak)) => Ok((seconds?, peak?)),
-        _ => Err(format!("{way} failed: {}", String::from_utf8_lossy(&output.stderr)).into()),
-    }
-}
-
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [way, rows, length] = arguments.as_slice() {
@@ -112,7 +100,7 @@ fn main() -> Result<()> {
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..REPEATS {
             for (way, figures) in WAYS.into_iter().zip(&mut figures) {
-                figures.push(apart(way, rows, length)?);
+                figures.push(apart(&[way, &rows.to_string(), &length.to_string()])?);
             }
         }
         for (way, mut figures) in WAYS.into_iter().zip(figures) {

@@ -8,6 +8,8 @@
 //! that of a GPU. To a line of `{"score": [[1, 2, ...], ...]}` it tells the trainer's log-probs of the ids of each row but the first,
 //! `{"logprobs": [[...], ...]}`.
 
+#[path = "common/memory.rs"]
+mod memory;
 #[path = "common/place.rs"]
 mod place;
 
@@ -26,6 +28,7 @@ use trainer::sampling::SamplingParams;
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 use trainer::weights::{MemorySink, Published};
 
+use memory::{begin_peak, memory};
 use place::Place;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
@@ -249,14 +252,6 @@ fn on_processor() -> Result<f64> {
     Ok(ticks.iter().sum::<u64>() as f64 / 100.0)
 }
 
-/// A line of `/proc/self/status`, in MiB.
-fn memory(key: &str) -> Result<f64> {
-    let text = std::fs::read_to_string("/proc/self/status")?;
-    let line = text.lines().find(|line| line.starts_with(key)).ok_or("no such line")?;
-    let kib: f64 = line.split_whitespace().nth(1).ok_or("no number")?.parse()?;
-    Ok(kib / 1024.0)
-}
-
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, folder, micro_batch_tokens, rest @ ..] = arguments.as_slice() else {
@@ -268,7 +263,7 @@ fn main() -> Result<()> {
     let weights = Weights::load_as(&shape, folder, place.device, Dtype::F32)?;
     let loaded = memory("VmRSS")?;
     // The peak begins anew.
-    std::fs::write("/proc/self/clear_refs", "5")?;
+    begin_peak()?;
     let mut worker = Worker::new(&shape, weights, micro_batch_tokens.parse()?, place)?;
     for work in std::io::stdin().lock().lines() {
         let work: Work = serde_json::from_str(&work?)?;

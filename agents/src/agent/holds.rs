@@ -7,7 +7,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use broker::protocol::control::RunPhase;
+use tokio::sync::watch;
 use tokio::time::Instant;
+
+use super::Status;
+use crate::engine::EngineClient;
 
 /// Heartbeats come each second, and one may be late: a hold of a shorter lease would lapse between two of them.
 const LEAST_LEASE: Duration = Duration::from_secs(5);
@@ -99,6 +103,20 @@ impl Holds {
 pub(crate) fn may_begin(phase: RunPhase, kept: &[String], asked: &[String]) -> bool {
     let begun = asked.iter().any(|name| kept.contains(name));
     asked.is_empty() || (phase == RunPhase::Draining && !begun)
+}
+
+/// Keeps these holds and no others: the engine follows before the heartbeat says so. Whether keeping began or ended with it.
+pub(super) fn keep(status: &watch::Sender<Status>, engine: Option<&dyn EngineClient>, names: Vec<String>) -> bool {
+    let known = status.borrow().holding.clone();
+    if known == names {
+        return false;
+    }
+    let turned = known.is_empty() != names.is_empty();
+    if turned && let Some(engine) = engine {
+        engine.pin(!names.is_empty());
+    }
+    status.send_modify(|status| status.holding = names);
+    turned
 }
 
 /// Waits until a hold is over, for ever if there is none; one that is over already is waited for no more.

@@ -292,10 +292,7 @@ fn adapter_seed(run_seed: u64, name: &AgentName) -> u64 {
 }
 
 fn seed_of(text: &str) -> u64 {
-    let digest = broker::ids::Digest::of(text.as_bytes());
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&digest.0[..8]);
-    u64::from_le_bytes(bytes)
+    broker::ids::Digest::of(text.as_bytes()).number()
 }
 
 #[cfg(test)]

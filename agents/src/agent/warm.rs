@@ -67,8 +67,5 @@ impl Batches {
 }
 
 fn seed(run_seed: u64, agent: &AgentName) -> u64 {
-    let digest = Digest::of(format!("warm/{run_seed}/{agent}").as_bytes());
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&digest.0[..8]);
-    u64::from_le_bytes(bytes)
+    Digest::of(format!("warm/{run_seed}/{agent}").as_bytes()).number()
 }

@@ -11,6 +11,7 @@ use rollout::workflow::program::Place;
 use rollout::workflow::tools::ToolProgram;
 
 use super::failure::Usage;
+use super::needs;
 use crate::clients::{self, Lack, Processes};
 use crate::participant;
 
@@ -238,28 +239,13 @@ fn told(error: &TasksError) -> String {
 fn sources(config: &RunConfig) -> Vec<Problem> {
     let warm = config.agents.iter().filter_map(|(name, agent)| {
         let warm = agent.train.warm_start.as_ref()?;
-        Some((format!("agents.{name}.train.warm_start.source"), warm.source.clone()))
+        Some((format!("agents.{name}.train.warm_start.source"), warm.source.as_str()))
     });
-    let eval = config
-        .eval
-        .source
-        .clone()
-        .map(|source| ("eval.source".to_owned(), source));
-    let suites = config
-        .eval
-        .suites
-        .iter()
-        .map(|(name, suite)| (format!("eval.suites.{name}.source"), suite.source.clone()));
-    let mix = config.tasks.mix.iter().enumerate();
-    let mix = mix.map(|(index, one)| (format!("tasks.mix.{index}.source"), one.source.clone()));
-    [("tasks.source".to_owned(), config.tasks.source.clone())]
+    needs::sources(config, |_| true)
         .into_iter()
-        .chain(mix)
-        .chain(eval)
-        .chain(suites)
         .chain(warm)
         .filter_map(|(path, source)| {
-            let message = rollout::tasks::locate(&source).err()?;
+            let message = rollout::tasks::locate(source).err()?;
             Some(Problem { path, message })
         })
         .collect()

@@ -1,30 +1,23 @@
 //! What a run reads of the Hugging Face Hub and this machine's cache lacks: told all at once, before anything is started.
 
-use configs::RunConfig;
+use configs::{RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
 
 use super::failure::Usage;
-
-/// Whether a run begins, with what only its beginning reads, or goes on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum When {
-    Begins,
-    GoesOn,
-}
 
 /// Refuses a run whose models or data sets are not all here.
 ///
 /// # Errors
 /// What lacks, and the commands that bring it.
-pub(super) fn require(config: &RunConfig, when: When) -> anyhow::Result<()> {
-    match refusal(config, when, &Cache::of_environment()) {
+pub(super) fn require(config: &RunConfig) -> anyhow::Result<()> {
+    match refusal(config, &Cache::of_environment()) {
         None => Ok(()),
         Some(usage) => Err(usage.into()),
     }
 }
 
-fn refusal(config: &RunConfig, when: When, cache: &Cache) -> Option<Usage> {
-    let lacking = lacking(config, when, cache);
+fn refusal(config: &RunConfig, cache: &Cache) -> Option<Usage> {
+    let lacking = lacking(config, cache);
     if lacking.is_empty() {
         return None;
     }
@@ -45,26 +38,9 @@ fn refusal(config: &RunConfig, when: When, cache: &Cache) -> Option<Usage> {
 }
 
 /// Key and command of each model and data set that the run reads and that is not here.
-fn lacking(config: &RunConfig, when: When, cache: &Cache) -> Vec<(String, String)> {
-    let mut sources: Vec<(String, &str)> = vec![("tasks.source".to_owned(), &config.tasks.source)];
-    let mix = config.tasks.mix.iter().enumerate();
-    sources.extend(mix.map(|(index, one)| (format!("tasks.mix.{index}.source"), one.source.as_str())));
-    let eval = config.eval.source.iter();
-    sources.extend(eval.map(|source| ("eval.source".to_owned(), source.as_str())));
-    // Others are played by `dyad eval` alone.
-    let played = config
-        .eval
-        .suites
-        .iter()
-        .filter(|(_, suite)| suite.every.is_some_and(|every| every > 0));
-    sources.extend(played.map(|(name, suite)| (format!("eval.suites.{name}.source"), suite.source.as_str())));
-    if when == When::Begins {
-        let warm = config.agents.iter().filter_map(|(name, agent)| {
-            let warm = agent.train.warm_start.as_ref()?;
-            Some((format!("agents.{name}.train.warm_start.source"), warm.source.as_str()))
-        });
-        sources.extend(warm);
-    }
+fn lacking(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
+    // Other suites are played by `dyad eval` alone.
+    let sources = sources(config, |suite| suite.every.is_some_and(|every| every > 0));
     let data_sets = sources
         .into_iter()
         .filter_map(|(key, source)| Some((key, rollout::tasks::download(source, cache)?)));
@@ -72,6 +48,18 @@ fn lacking(config: &RunConfig, when: When, cache: &Cache) -> Vec<(String, String
         .into_iter()
         .chain(data_sets)
         .collect()
+}
+
+/// Key and source of every set of tasks that the configuration names, of suites those that are `wanted`.
+pub(super) fn sources(config: &RunConfig, wanted: impl Fn(&SuiteConfig) -> bool) -> Vec<(String, &str)> {
+    let mut all = vec![("tasks.source".to_owned(), config.tasks.source.as_str())];
+    let mix = config.tasks.mix.iter().enumerate();
+    all.extend(mix.map(|(index, one)| (format!("tasks.mix.{index}.source"), one.source.as_str())));
+    let eval = config.eval.source.iter();
+    all.extend(eval.map(|source| ("eval.source".to_owned(), source.as_str())));
+    let suites = config.eval.suites.iter().filter(|(_, suite)| wanted(suite));
+    all.extend(suites.map(|(name, suite)| (format!("eval.suites.{name}.source"), suite.source.as_str())));
+    all
 }
 
 #[cfg(test)]
@@ -87,7 +75,7 @@ mod tests {
         let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::at(folder.path().to_owned());
-        let refused: anyhow::Error = refusal(&config, When::Begins, &cache).unwrap().into();
+        let refused: anyhow::Error = refusal(&config, &cache).unwrap().into();
         assert_eq!(code(&refused), 2);
         let said = render(&refused);
         for command in [
@@ -112,33 +100,15 @@ mod tests {
         }
 
         let mut config = config;
+        let local = crate::folder::tests::config_in(folder.path());
+        assert!(refusal(&local, &cache).is_none(), "nothing of it is of the Hub");
         for suite in config.eval.suites.values_mut() {
             suite.every = None;
         }
-        let keys: Vec<String> = lacking(&config, When::Begins, &cache)
-            .into_iter()
-            .map(|(key, _)| key)
-            .collect();
+        let keys: Vec<String> = lacking(&config, &cache).into_iter().map(|(key, _)| key).collect();
         assert!(
             !keys.iter().any(|key| key.starts_with("eval.suites.")),
             "who plays them wants them: {keys:?}"
         );
-    }
-
-    #[test]
-    fn what_only_the_beginning_reads_is_wanted_then() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut config = crate::folder::tests::config_in(folder.path());
-        let cache = Cache::at(folder.path().to_owned());
-        assert!(
-            refusal(&config, When::Begins, &cache).is_none(),
-            "nothing is of the Hub"
-        );
-        let warm = toml::from_str("source = \"hf:org/warm\"\nsteps = 1\nbatch = 1\nlr = 1e-3").unwrap();
-        let agent = config.agents.values_mut().next().unwrap();
-        agent.train.warm_start = Some(warm);
-        let lacks = |when| lacking(&config, when, &cache);
-        assert!(lacks(When::GoesOn).is_empty());
-        assert_eq!(lacks(When::Begins)[0].1, "hf download --repo-type dataset org/warm");
     }
 }

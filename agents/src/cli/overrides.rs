@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::{Mode, RunConfig};
 
-use super::needs::{self, When};
+use super::needs;
 use crate::folder::RunFolder;
 use crate::{pins, snapshot};
 
@@ -40,7 +40,7 @@ impl Resume {
         let config = folder.config()?;
         snapshot::verify(&folder, &config)?;
         pins::verify(&folder, &config)?;
-        needs::require(&config, When::GoesOn)?;
+        needs::require(&config)?;
         pins::models::verify(&folder, &config)?;
         Ok((config, folder))
     }

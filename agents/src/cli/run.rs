@@ -7,7 +7,7 @@ use clap::Args;
 use configs::RunConfig;
 
 use super::failure::Usage;
-use super::needs::{self, When};
+use super::needs;
 use super::overrides::{Overrides, Resume};
 use crate::clients::{self, Lack, Processes};
 use crate::telemetry;
@@ -27,7 +27,7 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        needs::require(&config, When::Begins)?;
+        needs::require(&config)?;
         let config = settled(config, Processes::One)?;
         let folder = crate::run::new_folder(&config, path)?;
         Ok((config, folder))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::RunConfig;
 
-use super::needs::{self, When};
+use super::needs;
 use super::overrides::{Overrides, Resume};
 use crate::clients::Processes;
 
@@ -24,7 +24,7 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        needs::require(&config, When::Begins)?;
+        needs::require(&config)?;
         let mut config = super::run::settled(config, Processes::Each)?;
         // Processes share no memory: what is embedded by default becomes private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {

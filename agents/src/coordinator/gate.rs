@@ -1,4 +1,4 @@
-//! The one gate: how many groups may be admitted now. Pure; fed with heartbeats.
+//! The one gate: how many groups may be admitted now, and whether the weights of an evaluation stand still. Pure; fed with heartbeats.
 //!
 //! Asynchronous: the least capacity of the agents that train, less what was asked for and is not yet in their heartbeats.
 //! Synchronous: nothing until every agent is idle, then one round.

@@ -12,13 +12,14 @@ use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::protocol::control::{Beat, Command, CoordinatorBeat, Heartbeat, RunPhase, RunState};
 use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveVerdict};
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Finish, Generation, LogProbs, TurnOutcome, TurnResult, VersionSpan};
+use broker::protocol::turn::{Generation, LogProbs, TurnOutcome, TurnResult, VersionSpan};
 use broker::store::memory::MemoryStore;
 use broker::store::{Claim, Committed, Lease, Store};
 use broker::topology::Topology;
 use broker::{AgentName, RoleName};
 use configs::RunConfig;
 use rollout::group::GroupRun;
+use rollout::workflow::unanswered::said;
 use tokio::time::Instant;
 
 use super::Env;
@@ -177,7 +178,6 @@ pub(super) fn speaker(member: u16) -> TurnKey {
 pub(super) fn generation(token: u32) -> Generation {
     let version = WeightVersion { lineage: 1, step: 0 };
     Generation {
-        kept: 0,
         prompt_ids: vec![1],
         output_ids: vec![token],
         logprobs: vec![-1.0],
@@ -189,8 +189,7 @@ pub(super) fn generation(token: u32) -> Generation {
         }],
         oldest_kv: version,
         temperature: 1.0,
-        finish: Finish::Stop,
-        text: "s1".into(),
+        ..said("s1".into())
     }
 }
 

@@ -157,9 +157,7 @@ impl Ask {
             ),
         ))
     }
-}
 
-impl Ask {
     /// Judges how much of the prompts, of `read` tokens together, an answer would repeat in one piece: once with every choice.
     ///
     /// # Errors

@@ -1,10 +1,9 @@
 //! Which commit of the Hub's repository a run's models are: a name without one means another when its branch moves on.
 //!
 //! `pinned.AGENT.json` in the run folder has the commit by the name of the repository. The agent's process writes it when it has opened the
-//! model for the first time; every later one, and `--resume`, compares. Folders are not pinned.
+//! model for the first time; every later one, and `--resume`, compares. Folders are not pinned, nor
+//! compared: one may be a copy of what the run began with.
 
-use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -63,17 +62,17 @@ fn compare(folder: &RunFolder, agent: &AgentName, model: &ModelConfig, cache: &C
     let (Some(found), Some(name)) = (models::commit(model, cache), model.to_str().and_then(Name::read)) else {
         return Ok(None);
     };
-    let path = path(folder, agent);
-    let pinned: Pins = match fs::read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok(Some(Pins::from([(name.repository(), found)])));
-        }
-        text => serde_json::from_slice(&text.with_context(|| format!("reading {}", path.display()))?)
-            .with_context(|| format!("{} is damaged: take it from a copy", path.display()))?,
-    };
-    match pinned.get(&name.repository()) {
-        Some(began) if *began != found => Err(moved(folder.path(), agent, &name, began, &found)),
-        _ => Ok(None),
+    let pinned = super::read(&path(folder, agent))?;
+    match pinned.first_key_value() {
+        None => Ok(Some(Pins::from([(name.repository(), found)]))),
+        Some((repository, _)) if *repository != name.repository() => Err(Usage::new(format!(
+            "agents.{agent}.model: this run began with {repository}, and the configuration names {}",
+            name.repository()
+        ))
+        .hint("put it back as it was, or begin a new run")
+        .into()),
+        Some((_, began)) if *began != found => Err(moved(folder.path(), agent, &name, began, &found)),
+        Some(_) => Ok(None),
     }
 }
 
@@ -83,7 +82,8 @@ fn moved(run: &Path, agent: &AgentName, name: &Name<'_>, began: &str, found: &st
         "agents.{agent}.model: {revision} of {name} moved from {began} to {found} since this run began"
     ))
     .hint(format!(
-        "write model.path = \"{name}@{began}\" in {}; `hf download {name} --revision {began}` brings it if it is gone",
+        "write model.path = \"{name}@{began}\" in the configuration that this process is started with (with --resume {}); \
+         `hf download {name} --revision {began}` brings it if it is gone",
         run.join("config.toml").display()
     ))
     .into()
@@ -91,6 +91,8 @@ fn moved(run: &Path, agent: &AgentName, name: &Name<'_>, began: &str, found: &st
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::cli::failure::{code, render};
     use crate::folder::tests::config_in;
@@ -137,5 +139,12 @@ mod tests {
         );
         main("aaaa");
         settle("org/model").unwrap();
+
+        let second = cache.folder().join("models--org--second");
+        fs::create_dir_all(second.join("snapshots/cccc")).unwrap();
+        fs::create_dir_all(second.join("refs")).unwrap();
+        fs::write(second.join("refs/main"), "cccc").unwrap();
+        let said = render(&settle("org/second").unwrap_err());
+        assert!(said.contains("this run began with org/model"), "{said}");
     }
 }

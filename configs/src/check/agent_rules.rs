@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::below::Below;
-use super::rules::{Report, is_source};
+use super::rules::Report;
 use super::{loss_rules, sampling_rules, template_rules};
 use crate::{
     AgentConfig, AgentName, AlarmsConfig, DeviceName, EngineKind, History, LoraConfig, LossKind, ModelConfig,
@@ -261,6 +261,14 @@ fn train(train: &TrainConfig, below: &mut Below) {
     loss_rules::check(train, below);
     alarms(&train.alarms, below);
     alarms_of_imitation(train, below);
+}
+
+/// `jsonl:PATH` or `generator:KIND`.
+fn is_source(source: &str) -> bool {
+    let kinds = ["jsonl:", "generator:"];
+    kinds
+        .iter()
+        .any(|kind| source.strip_prefix(kind).is_some_and(|rest| !rest.trim().is_empty()))
 }
 
 /// Of agents that train, and of partners that are frozen after it.

@@ -167,14 +167,6 @@ fn is_url(url: &str, schemes: &[&str]) -> bool {
             .is_some_and(|(scheme, rest)| schemes.contains(&scheme) && has_host(rest))
 }
 
-/// `jsonl:PATH` or `generator:KIND`.
-pub(super) fn is_source(source: &str) -> bool {
-    let kinds = ["jsonl:", "generator:"];
-    kinds
-        .iter()
-        .any(|kind| source.strip_prefix(kind).is_some_and(|rest| !rest.trim().is_empty()))
-}
-
 fn workflow(config: &RunConfig, report: &mut Report) {
     let workflow = &config.workflow;
     let kind = &workflow.kind;

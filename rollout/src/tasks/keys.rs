@@ -77,7 +77,7 @@ impl Keys {
         let Some(found) = at(row, key) else {
             let missing = missing(row, key);
             return Err(format!(
-                "{missing}. tasks.tools names it: write the row's tools there, or null for all tools of the run"
+                "{missing}. `tools` of this source names it: write the row's tools there, or null for all tools of the run"
             ));
         };
         if found.is_null() {

@@ -5,9 +5,6 @@ use super::Event;
 /// Tokens that a chat template lays around a message, at the most.
 pub(crate) const AROUND: u64 = 16;
 
-/// Bytes of a text that make a token, at the least: so a text has no more tokens than [`tokens_of`] says.
-const BYTES_OF_TOKEN: usize = 1;
-
 /// A bound on the tokens of a seat's turn: its prompt and what it says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Room {
@@ -45,9 +42,9 @@ pub(crate) fn prompt_of(last: Option<&Event>, new: u64) -> u64 {
     last.map_or(new + AROUND, |last| prompt_after(last, new, 1))
 }
 
-/// Tokens of a text, at the most.
+/// Tokens of a text, at the most: each byte may be one.
 pub(crate) fn tokens_of(text: &str) -> u64 {
-    (text.len() / BYTES_OF_TOKEN) as u64
+    text.len() as u64
 }
 
 #[cfg(test)]

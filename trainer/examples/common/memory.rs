@@ -19,3 +19,17 @@ pub(crate) fn memory(line: &str) -> Result<f64> {
 pub(crate) fn begin_peak() -> Result<()> {
     Ok(std::fs::write("/proc/self/clear_refs", "5")?)
 }
+
+/// The two numbers that this program prints when it is called with `arguments`: measured in a process of its own.
+#[allow(dead_code, reason = "train_work measures itself")]
+pub(crate) fn apart(arguments: &[&str]) -> Result<(f64, f64)> {
+    let output = std::process::Command::new(std::env::current_exe()?)
+        .args(arguments)
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut numbers = text.split_whitespace().map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(first), Some(second)) => Ok((first?, second?)),
+        _ => Err(format!("{arguments:?} failed: {}", String::from_utf8_lossy(&output.stderr)).into()),
+    }
+}

@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows tensors: [`head`] turns the derivatives into gradients of the hidden states and of the output matrix.
 
+mod configured;
 pub mod head;
 pub mod joint;
 mod kl;
@@ -11,6 +12,7 @@ mod ratio;
 mod returns;
 mod sequence;
 
+pub use configured::{configured, estimate};
 pub use kl::{k3, kl_estimate};
 pub use policy::{clipped_policy, policy_between, ratio};
 pub use ratio::{cispo, decoupled_policy, dro, dual_clipped_policy, importance_sampling, truncated};

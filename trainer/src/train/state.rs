@@ -17,6 +17,7 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 const REFERENCE: &str = "reference";
 /// A whole Hugging Face or PEFT folder, to be loaded by itself.
 const AVERAGE: &str = "ema";
+
 impl Trainer {
     /// Writes `step-N` under the root `path`, N the step of the version published last.
     pub(super) fn save(&mut self, seq: u64, path: &str, meta: &str) -> Result<TrainReply, Stop> {

@@ -25,8 +25,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use trainer::weights::WeightSink;
 
-use super::Agent;
 use super::policy::Prepared;
+use super::{Agent, holds};
 use crate::engine::{EngineClient, Refusal};
 use crate::past::Past;
 use patience::{LOOK_EVERY, Patience, Verdict, Waiting, Word, next_pause};
@@ -127,7 +127,7 @@ impl Follower {
                 self.pause = LOOK_EVERY;
             }
         }
-        self.keep_holds(Vec::new());
+        holds::keep(&self.agent.status, Some(&*self.engine), Vec::new());
         Ok(())
     }
 
@@ -206,19 +206,7 @@ impl Follower {
         let (standing, _) = self.agent.holds.borrow().at(Instant::now());
         let serves = *self.engine.versions().borrow();
         let ready = !due && renewer.served.is_some_and(|(_, version)| version == serves);
-        self.keep_holds(kept(standing, ready, other));
-    }
-
-    /// Has the engine follow before the heartbeat says so.
-    fn keep_holds(&self, names: Vec<String>) {
-        let known = self.agent.status.borrow().holding.clone();
-        if known == names {
-            return;
-        }
-        if known.is_empty() != names.is_empty() {
-            self.engine.pin(!names.is_empty());
-        }
-        self.agent.status.send_modify(|status| status.holding = names);
+        holds::keep(&self.agent.status, Some(&*self.engine), kept(standing, ready, other));
     }
 }
 

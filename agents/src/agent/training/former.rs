@@ -234,10 +234,7 @@ fn sample_verdict(verdict: BatchVerdict) -> SampleVerdict {
 }
 
 fn batch_seed(run_seed: u64, agent: &str, step: u64) -> u64 {
-    let digest = Digest::of(format!("batch/{run_seed}/{agent}/{step}").as_bytes());
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&digest.0[..8]);
-    u64::from_le_bytes(bytes)
+    Digest::of(format!("batch/{run_seed}/{agent}/{step}").as_bytes()).number()
 }
 
 #[cfg(test)]

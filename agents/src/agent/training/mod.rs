@@ -133,25 +133,19 @@ impl Training {
         }
     }
 
-    /// Has the engine follow before the heartbeat says so, and the heartbeat before the next batch begins.
+    /// As [`holds::keep`], before the next batch begins.
     fn keep_holds(&self, names: Vec<String>) {
-        let known = self.agent.status.borrow().holding.clone();
-        if known == names {
+        let first = names.first().cloned();
+        if !holds::keep(&self.agent.status, self.engine.as_deref(), names) {
             return;
         }
-        if known.is_empty() != names.is_empty() {
-            let (agent, step) = (&self.agent.name, self.version.step);
-            match names.first() {
-                Some(hold) => {
-                    tracing::info!(%agent, step, hold, "holding: no batch is begun until an evaluation is over")
-                }
-                None => tracing::info!(%agent, step, "holding no longer"),
+        let (agent, step) = (&self.agent.name, self.version.step);
+        match first {
+            Some(hold) => {
+                tracing::info!(%agent, step, hold, "holding: no batch is begun until an evaluation is over")
             }
-            if let Some(engine) = &self.engine {
-                engine.pin(!names.is_empty());
-            }
+            None => tracing::info!(%agent, step, "holding no longer"),
         }
-        self.agent.status.send_modify(|status| status.holding = names);
     }
 
     /// Waits until the run is closed, or weights of the past cannot be renewed any more. Engines that refuse weights which nobody will

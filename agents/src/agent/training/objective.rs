@@ -1,54 +1,11 @@
-//! The loss that a configuration asks for.
+//! The loss of a step: what the configuration asks for, with the entropy bonus that moves over the run.
 
-use broker::protocol::train::{Kl, Loss, M2poMode, M2poScope, Policy, Surrogate};
-use configs::{KlKind, LossKind, Ratio, Schedule, TrainConfig};
+use broker::protocol::train::Loss;
+use configs::{Schedule, TrainConfig};
 
 /// The loss of a step, as the configuration has it.
 pub(super) fn loss(config: &TrainConfig, step: u64, steps: u64) -> Loss {
-    let settings = &config.loss;
-    let (low, high) = (settings.clip_low as f32, settings.clip_high as f32);
-    let surrogate = match settings.kind {
-        LossKind::CrossEntropy => return Loss::CrossEntropy,
-        LossKind::Grpo => Surrogate::Clipped {
-            low,
-            high,
-            dual: settings.dual_clip.map(|cap| cap as f32),
-        },
-        LossKind::ImportanceSampling => Surrogate::ImportanceSampling,
-        LossKind::Cispo => Surrogate::Cispo { low, high },
-        LossKind::Dro => Surrogate::Dro {
-            beta: settings.beta as f32,
-        },
-        LossKind::Gspo => Surrogate::Gspo { low, high },
-        LossKind::M2po => Surrogate::M2po {
-            mode: match settings.mode {
-                configs::M2poMode::Clip => M2poMode::Clip,
-                configs::M2poMode::Cap => M2poMode::Cap,
-                configs::M2poMode::Mask => M2poMode::Mask,
-            },
-            budget: settings.tau as f32,
-            scope: match settings.scope {
-                configs::M2poScope::Minibatch => M2poScope::Minibatch,
-                configs::M2poScope::Microbatch => M2poScope::Microbatch,
-            },
-        },
-    };
-    let kl_coef = if config.kl_in_reward() { 0.0 } else { config.kl.coef };
-    Loss::Policy(Policy {
-        surrogate,
-        kl: estimate(config.kl.kind),
-        kl_coef: kl_coef as f32,
-        entropy_coef: entropy(config, step, steps) as f32,
-        behaviour_cap: (settings.ratio == Ratio::Decoupled).then_some(settings.weight_cap as f32),
-    })
-}
-
-pub(super) fn estimate(kind: KlKind) -> Kl {
-    match kind {
-        KlKind::K1 => Kl::K1,
-        KlKind::K2 => Kl::K2,
-        KlKind::K3 => Kl::K3,
-    }
+    trainer::loss::configured(config, entropy(config, step, steps))
 }
 
 /// Whether a step is the first after all that the agent's schedules were laid out for: `steps`, where nobody said
@@ -70,6 +27,8 @@ fn entropy(config: &TrainConfig, step: u64, run_steps: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use broker::protocol::train::{M2poMode, M2poScope, Policy, Surrogate};
+
     use super::*;
 
     fn of(text: &str) -> Policy {

@@ -111,7 +111,7 @@ impl Training {
             reference.push(self.logprobs(minibatch.clone(), Whose::Reference).await?);
         }
         let kl = self.settings.train.kl;
-        let mean = trainer::loss::kl_returns(minibatches, &reference, objective::estimate(kl.kind), kl.coef);
+        let mean = trainer::loss::kl_returns(minibatches, &reference, trainer::loss::estimate(kl.kind), kl.coef);
         mean.context("the reference's log-probs are not of the batch they were asked for")
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::ids::WeightVersion;
 use broker::protocol::task::Task;
-use broker::protocol::turn::{Finish, Generation, LogProbs, TurnOutcome, VersionSpan};
+use broker::protocol::turn::{Generation, LogProbs, TurnOutcome, VersionSpan};
 use configs::RunConfig;
 use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
 use rollout::workflow::Workflow;
+use rollout::workflow::unanswered::said;
 
 use crate::cli::conversation::prompt_text;
 use crate::participant::Host;
@@ -74,7 +75,6 @@ fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
     let choice = (wanted.seed % choices.len().max(1) as u64) as usize;
     let version = WeightVersion::default();
     Generation {
-        kept: 0,
         prompt_ids: vec![0],
         output_ids: vec![choice as u32],
         logprobs: vec![-(choices.len().max(1) as f32).ln()],
@@ -84,9 +84,7 @@ fn scripted(wanted: &Wanted, task: &Task, says: &Says) -> Generation {
             start: 0,
             end: 1,
         }],
-        oldest_kv: version,
         temperature: 1.0,
-        finish: Finish::Stop,
-        text: choices.get(choice).cloned().unwrap_or_default(),
+        ..said(choices.get(choice).cloned().unwrap_or_default())
     }
 }

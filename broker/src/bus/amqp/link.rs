@@ -99,7 +99,7 @@ impl Shared {
     }
 
     /// Whether `error` came of the loss of its link, so that the next one may do. A failed write is known before the connection's
-    /// end is: it has a moment.
+    /// end is: it has a moment, and an error of a link that stands is known as such only after it.
     pub(super) async fn is_lost(&self, link: &Arc<Link>, error: &BusError) -> bool {
         let mut links = self.link.subscribe();
         let another = links.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, link)));

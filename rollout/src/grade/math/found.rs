@@ -128,10 +128,7 @@ fn without_prose(line: &str) -> Option<&str> {
 
 /// Whether what stands behind a number may change it: other numbers and words that do, up to where a reason begins.
 fn changes(behind: &str) -> bool {
-    let behind = behind.to_ascii_lowercase();
-    if behind.contains("as well as") {
-        return true;
-    }
+    let behind = behind.to_ascii_lowercase().replace("as well as", "and");
     let words = behind
         .split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty());

@@ -2,15 +2,14 @@
 //!
 //! A case has the settings of both sides; the logits of a row are the hidden states of a head that is the identity.
 
-use broker::protocol::train::{Kl, Loss, Policy, Surrogate};
 use configs::{Aggregation, KlKind, LossKind, Ratio, TrainConfig};
 use serde::Deserialize;
 use tch::{Device, Kind, Tensor};
 
 use super::parity_models::fixtures;
-use crate::loss::Token;
 use crate::loss::head::{self, HeadGrad, HeadInput, HeadValues};
 use crate::loss::joint::{self, Member};
+use crate::loss::{Token, configured};
 
 /// Both sides compute in f32, and sum in another order.
 const LOSS_GAP: f64 = 2e-6;
@@ -117,35 +116,6 @@ impl Fixture {
     }
 }
 
-/// As `agents/src/agent/training/objective.rs` reads a configuration.
-fn loss(config: &TrainConfig) -> Loss {
-    let settings = &config.loss;
-    let (low, high) = (settings.clip_low as f32, settings.clip_high as f32);
-    let surrogate = match settings.kind {
-        LossKind::CrossEntropy => return Loss::CrossEntropy,
-        LossKind::Grpo => Surrogate::Clipped {
-            low,
-            high,
-            dual: settings.dual_clip.map(|cap| cap as f32),
-        },
-        LossKind::ImportanceSampling => Surrogate::ImportanceSampling,
-        LossKind::Cispo => Surrogate::Cispo { low, high },
-        LossKind::Gspo => Surrogate::Gspo { low, high },
-        other => panic!("TRL has no {other:?}"),
-    };
-    Loss::Policy(Policy {
-        surrogate,
-        kl: match config.kl.kind {
-            KlKind::K1 => Kl::K1,
-            KlKind::K2 => Kl::K2,
-            KlKind::K3 => Kl::K3,
-        },
-        kl_coef: config.kl.coef as f32,
-        entropy_coef: config.entropy as f32,
-        behaviour_cap: (settings.ratio == Ratio::Decoupled).then_some(settings.weight_cap as f32),
-    })
-}
-
 fn norm(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum::<f64>().sqrt()
 }
@@ -178,7 +148,10 @@ fn losses_and_gradients_equal_trls() {
     };
     let values = head::values(&input).unwrap();
     for case in &fixture.cases {
-        let (shares, _) = joint::shares(&loss(&case.ours), &fixture.members(case, &values));
+        let (shares, _) = joint::shares(
+            &configured(&case.ours, case.ours.entropy),
+            &fixture.members(case, &values),
+        );
         let value: f64 = shares.iter().map(|share| share.value).sum();
         let gap = (value / case.loss - 1.0).abs();
         assert!(
