@@ -10,6 +10,9 @@
 //!   snapshots/   strikes/   servers/
 //! ```
 
+mod begun;
+mod connection;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,7 +21,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use broker::AgentName;
 use broker::ids::RunId;
 use configs::{ConfigError, RunConfig};
-use serde::{Deserialize, Serialize};
+
+use begun::{git_commit, new_run_id, read_info};
+
+pub use begun::RunInfo;
+pub use connection::Connection;
 
 /// Why a run folder cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -39,31 +46,6 @@ pub enum FolderError {
     Config(#[from] ConfigError),
     #[error("the configuration cannot be written as TOML: {0}")]
     Unwritable(String),
-}
-
-/// What `run.json` says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunInfo {
-    pub run: String,
-    pub name: String,
-    pub seed: u64,
-    /// dyad's release.
-    pub version: String,
-    /// Commit of the working tree it was started in, with `+changes` if it differed; empty outside of one.
-    #[serde(default)]
-    pub git: String,
-    /// The configuration file it was started with.
-    #[serde(default)]
-    pub source: Option<PathBuf>,
-    /// Milliseconds since 1970, UTC.
-    pub created_ms: u64,
-}
-
-/// Where a live run's servers are. Has passwords: its file is read by its owner alone, and it is never logged.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connection {
-    pub broker: String,
-    pub state: String,
 }
 
 /// The folder of one run.
@@ -124,40 +106,6 @@ impl RunFolder {
             reason: format!("{:?} is no run id", info.run),
         })?;
         Ok(Self { path: path.into(), run })
-    }
-
-    /// The run that `which` means: a folder, `latest`, a run id below `base`, or the start of just one.
-    pub fn find(base: &Path, which: &str) -> Result<Self, FolderError> {
-        let path = Path::new(which);
-        if path.join("run.json").is_file() {
-            return Self::open(path);
-        }
-        let mut runs = list(base);
-        let not_found = || FolderError::NotFound {
-            base: base.into(),
-            which: which.into(),
-        };
-        if which == "latest" {
-            let newest = runs.into_iter().max_by_key(|(info, _)| info.created_ms);
-            return Self::open(&newest.ok_or_else(not_found)?.1);
-        }
-        runs.retain(|(info, _)| info.run.starts_with(which));
-        if let Some((_, path)) = runs.iter().find(|(info, _)| info.run == which) {
-            return Self::open(path);
-        }
-        match runs.as_slice() {
-            [] => Err(not_found()),
-            [(_, path)] => Self::open(path),
-            many => Err(FolderError::Ambiguous {
-                base: base.into(),
-                which: which.into(),
-                runs: many
-                    .iter()
-                    .map(|(info, _)| info.run.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            }),
-        }
     }
 
     #[must_use]
@@ -288,37 +236,6 @@ impl RunFolder {
         Ok(files)
     }
 
-    /// Where the live run's servers are (`connection.json`); `None` if that is not known.
-    pub fn connection(&self) -> Result<Option<Connection>, FolderError> {
-        let path = self.path.join("connection.json");
-        let text = match fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io_error("read", &path)(error)),
-        };
-        serde_json::from_slice(&text)
-            .map(Some)
-            .map_err(|e| FolderError::Broken {
-                path,
-                reason: e.to_string(),
-            })
-    }
-
-    /// Writes where the servers are. The file has their passwords: only its owner reads it.
-    pub fn set_connection(&self, connection: &Connection) -> Result<(), FolderError> {
-        let path = self.path.join("connection.json");
-        let new = self.path.join("connection.json.new");
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create(true).truncate(true);
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        let text = broker::codec::encode_json(connection);
-        options
-            .open(&new)
-            .and_then(|mut file| io::Write::write_all(&mut file, &text))
-            .and_then(|()| fs::rename(&new, &path))
-            .map_err(io_error("write", &path))
-    }
-
     fn write(&self, name: &str, content: &[u8]) -> Result<(), FolderError> {
         let path = self.path.join(name);
         fs::write(&path, content).map_err(io_error("write", &path))
@@ -328,72 +245,6 @@ impl RunFolder {
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> FolderError {
     let path = path.to_owned();
     move |source| FolderError::Io { doing, path, source }
-}
-
-fn read_info(path: &Path) -> Result<RunInfo, FolderError> {
-    let text = fs::read(path.join("run.json")).map_err(io_error("read", &path.join("run.json")))?;
-    serde_json::from_slice(&text).map_err(|e| FolderError::Broken {
-        path: path.into(),
-        reason: format!("run.json: {e}"),
-    })
-}
-
-fn list(base: &Path) -> Vec<(RunInfo, PathBuf)> {
-    let entries = fs::read_dir(base).into_iter().flatten();
-    entries
-        .filter_map(|entry| {
-            let path = entry.ok()?.path();
-            Some((read_info(&path).ok()?, path))
-        })
-        .collect()
-}
-
-/// The name, narrowed to the alphabet of run ids, and eight random characters.
-fn new_run_id(name: &str) -> RunId {
-    let narrow: String = name
-        .to_lowercase()
-        .chars()
-        .map(|c| {
-            if c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' {
-                c
-            } else {
-                '-'
-            }
-        })
-        .take(39)
-        .collect();
-    let narrow = narrow.trim_matches(['-', '_']);
-    let name = if narrow.is_empty() { "run" } else { narrow };
-    let random: String = uuid::Uuid::new_v4()
-        .as_bytes()
-        .iter()
-        // Bytes 6 and 8 hold the UUID's version and variant.
-        .take(6)
-        .flat_map(|byte| [byte & 15, byte >> 4])
-        .take(8)
-        .map(|digit| char::from(b"0123456789abcdef"[usize::from(digit)]))
-        .collect();
-    match RunId::new(&format!("{name}-{random}")) {
-        Some(run) => run,
-        None => unreachable!("a narrowed name and hexadecimal digits are a run id"),
-    }
-}
-
-fn git_commit() -> String {
-    let git = |arguments: &[&str]| -> Option<String> {
-        let output = std::process::Command::new("git").args(arguments).output().ok()?;
-        output
-            .status
-            .success()
-            .then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(commit) = git(&["rev-parse", "HEAD"]) else {
-        return String::new();
-    };
-    match git(&["status", "--porcelain", "--untracked-files=no"]) {
-        Some(changes) if !changes.is_empty() => format!("{commit}+changes"),
-        _ => commit,
-    }
 }
 
 #[cfg(test)]
@@ -427,29 +278,6 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_folder_is_made_found_and_read_back() {
-        let base = tempfile::tempdir().unwrap();
-        let config = config_in(base.path());
-        let first = RunFolder::create(base.path(), &config, None).unwrap();
-        assert!(first.run().as_str().starts_with("signal-game-"), "{}", first.run());
-        assert_eq!(first.run().as_str().len(), "signal-game-".len() + 8);
-        std::thread::sleep(std::time::Duration::from_millis(3));
-        let second = RunFolder::create(base.path(), &config, None).unwrap();
-        assert_ne!(first.run(), second.run());
-
-        let find = |which: &str| RunFolder::find(base.path(), which).map(|f| f.run().clone());
-        assert_eq!(find("latest").unwrap(), *second.run());
-        assert_eq!(find(first.run().as_str()).unwrap(), *first.run());
-        assert_eq!(find(&first.path().display().to_string()).unwrap(), *first.run());
-        assert!(matches!(find("signal"), Err(FolderError::Ambiguous { .. })));
-        assert!(matches!(find("other"), Err(FolderError::NotFound { .. })));
-
-        let resolved = first.config().unwrap();
-        assert_eq!(toml::to_string(&resolved).unwrap(), toml::to_string(&config).unwrap());
-        assert_eq!(first.info().unwrap().seed, 7);
-    }
-
-    #[test]
     fn a_run_of_a_given_id_has_one_folder() {
         let base = tempfile::tempdir().unwrap();
         let (config, run) = (config_in(base.path()), RunId::new("given-1").unwrap());
@@ -458,25 +286,5 @@ pub(crate) mod tests {
         std::thread::sleep(std::time::Duration::from_millis(3));
         let found = RunFolder::open_or_create(base.path(), &config, run.clone()).unwrap();
         assert_eq!((found.path(), found.info().unwrap()), (made.path(), before));
-    }
-
-    #[test]
-    fn connection_data_is_for_its_owner_alone() {
-        use std::os::unix::fs::PermissionsExt;
-        let base = tempfile::tempdir().unwrap();
-        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
-        assert!(folder.connection().unwrap().is_none());
-        let urls = Connection {
-            broker: "amqp://u:p@127.0.0.1:1/".into(),
-            state: "redis://127.0.0.1:2".into(),
-        };
-        folder.set_connection(&urls).unwrap();
-        folder.set_connection(&urls).unwrap();
-        assert_eq!(folder.connection().unwrap().unwrap().broker, urls.broker);
-        let mode = fs::metadata(folder.path().join("connection.json"))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o777, 0o600);
     }
 }

@@ -14,7 +14,9 @@ mod judge_rules;
 mod loss_rules;
 mod merge;
 mod names;
+mod opponent_rules;
 mod past_rules;
+mod report;
 mod reward_rules;
 mod rules;
 mod sampling_rules;
@@ -38,7 +40,7 @@ use crate::run::Problem;
 pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
     let (origins, mut problems) = merge::agent_defaults(&mut table);
     let read = shape::read::<RunConfig>(table);
-    let mut report = rules::Report {
+    let mut report = report::Report {
         mended: read.flaws.iter().map(|flaw| flaw.path.clone()).collect(),
         problems: Vec::new(),
     };

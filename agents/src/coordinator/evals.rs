@@ -1,33 +1,33 @@
 //! Evaluations: greedy conversations on held-out tasks, in no ledger, of no effect but on metrics.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod found;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use broker::AgentName;
-use broker::ids::{Attempt, GroupId, TurnKey, WeightVersion};
+use broker::ids::{Attempt, GroupId, WeightVersion};
 use broker::protocol::control::{Evaluated, RunPhase};
 use broker::protocol::task::Task;
-use broker::protocol::turn::Generation;
 use configs::{Mode, RunConfig};
-use rollout::group::{GroupRun, MemberEnd, Rules, RunSpec};
+use rollout::group::{GroupRun, MemberEnd, RunSpec};
 use rollout::workflow::player;
 use tokio::time::Instant;
+
+use found::{Current, below_floor, told, turns};
 
 use super::actor::{Coordinator, Open, Purpose};
 use super::hold::Hold;
 use super::pool::Pool;
 use super::suites::{Program, Suite};
 use super::versions::{self, Seen, Versions};
-use crate::eval::figures;
 use crate::folder::RunFolder;
 use crate::logs::Appender;
 use crate::metrics::Metrics;
-use crate::stats::repeated;
 use crate::summary::Evaluation;
 
-/// The role whose first answers the verifier's pool is chosen from.
-const SOLVER: &str = "solver";
+pub(super) use found::Stage;
 
 /// The evaluation tasks of a run and the evaluation under way.
 pub struct Evals {
@@ -49,30 +49,6 @@ pub struct Evals {
     pub(super) holds: u64,
     /// How long the newest hold was asked for, once agents were let go.
     pub(super) held: Option<Duration>,
-}
-
-/// What an evaluation does, in this order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Every task once, greedy.
-    Conversations,
-    /// Every task several times, sampled: what the most say.
-    Votes,
-    /// The verifier on its pool.
-    Pool,
-    /// Suites that are due, a chunk after the other.
-    Suites,
-}
-
-pub(super) struct Current {
-    pub(super) found: Evaluation,
-    versions: Versions,
-    pub(super) stage: Stage,
-    pub(super) left: usize,
-    failed: u64,
-    /// What the solver answered, by task, for a pool that is not chosen yet: in no order of arrival.
-    solutions: BTreeMap<String, (Task, String)>,
-    pub(super) program: Program,
 }
 
 impl Evals {
@@ -369,99 +345,6 @@ fn chosen(pool: &mut Pool, config: &RunConfig, solutions: Vec<(Task, String)>) -
         return Ok(());
     }
     pool.choose(config, solutions)
-}
-
-/// The weights that an evaluation is of, for people.
-fn told(found: &Evaluation) -> String {
-    let of_agent = |(agent, versions): (&AgentName, &BTreeSet<WeightVersion>)| {
-        let versions: Vec<String> = versions.iter().map(WeightVersion::to_string).collect();
-        format!("{agent}: {}", versions.join(", "))
-    };
-    let agents: Vec<String> = found.versions.iter().map(of_agent).collect();
-    agents.join("; ")
-}
-
-impl Current {
-    fn add(&mut self, open: &Open, members: &[MemberEnd], rules: &Rules) {
-        self.left = self.left.saturating_sub(1);
-        let id = open
-            .task_id
-            .strip_prefix(&format!("eval/{}/", self.found.step))
-            .unwrap_or(&open.task_id)
-            .to_owned();
-        if self.stage == Stage::Votes {
-            if let Some(success) = majority(members) {
-                self.put("majority", &id, success);
-            }
-            let tokens: usize = members
-                .iter()
-                .flat_map(turns)
-                .map(|(_, made)| made.output_ids.len())
-                .sum();
-            return self.put("tokens/votes", &id, tokens as f64);
-        }
-        for end in members {
-            let MemberEnd::Ended { outcome, .. } = end else {
-                self.failed += 1;
-                continue;
-            };
-            if self.stage != Stage::Conversations {
-                for (name, value) in &outcome.metrics {
-                    self.put(name, &id, *value);
-                }
-                continue;
-            }
-            for (name, value) in figures::of(rules, outcome, turns(end)) {
-                self.put(&name, &id, value);
-            }
-            let first = |(key, _): &&(TurnKey, Generation)| key.role.as_str() == SOLVER && key.turn == 0;
-            if let Some((_, made)) = turns(end).iter().rfind(first) {
-                self.solutions
-                    .insert(id.clone(), ((*open.task).clone(), made.text.clone()));
-            }
-        }
-    }
-
-    fn put(&mut self, metric: &str, task: &str, value: f64) {
-        self.found
-            .values
-            .entry(metric.to_owned())
-            .or_default()
-            .insert(task.to_owned(), value);
-    }
-}
-
-fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
-    match end {
-        MemberEnd::Ended { turns, .. } => turns,
-        MemberEnd::Failed { .. } => &[],
-    }
-}
-
-/// (metric, value, floor) of every figure that is below its floor. A figure that the evaluation does not have is none.
-fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec<(&'a str, f64, f64)> {
-    let low = |(metric, floor): (&'a String, &f64)| {
-        let value = found.mean(metric).filter(|value| value < floor)?;
-        Some((metric.as_str(), value, *floor))
-    };
-    floors.iter().filter_map(low).collect()
-}
-
-/// What a conversation of one role came to say, and its success. Turns before its last one called tools.
-fn answer(end: &MemberEnd) -> Option<(&str, f64)> {
-    let MemberEnd::Ended { outcome, .. } = end else {
-        return None;
-    };
-    let (_, made) = turns(end).iter().rev().find(|(key, _)| key.role.as_str() == SOLVER)?;
-    let (_, success) = outcome.metrics.iter().find(|(name, _)| *name == "success")?;
-    Some((made.text.trim(), *success))
-}
-
-/// The success of the answer that the most members gave; of the earliest of those that tie.
-fn majority(members: &[MemberEnd]) -> Option<f64> {
-    let answers: Vec<(&str, f64)> = members.iter().filter_map(answer).collect();
-    let most = repeated::majority(&answers, |(a, _), (b, _)| a == b)?;
-    answers.get(most).map(|(_, success)| *success)
 }
 
 #[cfg(test)]

@@ -123,8 +123,8 @@ impl Coordinator {
         let alive = self.others.values().filter(|(_, heard)| heard.elapsed() < lease);
         let others = alive.filter_map(|(beat, _)| Some((beat.incarnation.as_str(), stage(beat)?)));
         let ours = match (self.evals.running(), &self.evals.hold) {
-            (true, _) => Some(Stage::Plays),
-            (false, Some(_)) => Some(Stage::Asks),
+            (true, _) => Some(Turn::Plays),
+            (false, Some(_)) => Some(Turn::Asks),
             (false, None) => None,
         };
         yields(&self.env.incarnation, ours, others)
@@ -150,21 +150,21 @@ impl Coordinator {
 
 /// How far a coordinator is with an evaluation; the later goes before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum Turn {
     /// Agents are asked to hold for it.
     Asks,
     Plays,
 }
 
-fn stage(beat: &CoordinatorBeat) -> Option<Stage> {
-    let asks = || beat.hold.as_ref().map(|_| Stage::Asks);
-    let plays = beat.evaluating.then_some(Stage::Plays);
+fn stage(beat: &CoordinatorBeat) -> Option<Turn> {
+    let asks = || beat.hold.as_ref().map(|_| Turn::Asks);
+    let plays = beat.evaluating.then_some(Turn::Plays);
     plays.or_else(asks).filter(|_| beat.phase != RunPhase::Closed)
 }
 
 /// Whether a coordinator of the name `ours`, which is at this stage or at none, leaves an evaluation to one of the others: to who is further,
 /// and of those that are as far to the lesser name.
-fn yields<'a>(ours: &str, at: Option<Stage>, mut others: impl Iterator<Item = (&'a str, Stage)>) -> bool {
+fn yields<'a>(ours: &str, at: Option<Turn>, mut others: impl Iterator<Item = (&'a str, Turn)>) -> bool {
     others.any(|(other, stage)| Some(stage) > at || (Some(stage) == at && other < ours))
 }
 

@@ -283,7 +283,7 @@ async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
 
 #[test]
 fn who_is_further_goes_on_and_of_two_that_are_as_far_the_lesser_name() {
-    use Stage::{Asks, Plays};
+    use Turn::{Asks, Plays};
     assert!(!yields("b", None, [].into_iter()));
     for stage in [Asks, Plays] {
         for other in ["a", "c"] {

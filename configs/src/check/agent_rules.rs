@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::below::Below;
-use super::rules::Report;
+use super::report::Report;
 use super::{loss_rules, sampling_rules, template_rules};
 use crate::{
     AgentConfig, AgentName, AlarmsConfig, DeviceName, EngineKind, History, LoraConfig, LossKind, ModelConfig,

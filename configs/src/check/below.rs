@@ -1,6 +1,6 @@
 //! Reports on keys that stand below one path.
 
-use super::rules::Report;
+use super::report::Report;
 
 /// A report on the keys below one path.
 pub(super) struct Below<'a> {

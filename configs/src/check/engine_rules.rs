@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::rules::Report;
+use super::report::Report;
 use crate::{EngineConfig, EngineKind, RunConfig};
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {

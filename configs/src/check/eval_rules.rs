@@ -1,6 +1,6 @@
 //! What `[eval]` may say wrongly.
 
-use super::rules::Report;
+use super::report::Report;
 use super::tasks_rules::{is_task_source, not_understood, rows};
 use crate::{Mode, OwnKinds, RunConfig};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::engine_rules::{same, shown};
-use super::rules::Report;
+use super::report::Report;
 use crate::{AgentConfig, EngineKind, Mode, RunConfig};
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {

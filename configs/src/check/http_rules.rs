@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::rules::Report;
+use super::report::Report;
 use crate::{EngineKind, HttpConfig, RunConfig};
 
 /// Less than this holds no question.

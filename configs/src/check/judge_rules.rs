@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::rules::Report;
+use super::report::Report;
 use crate::{AgentName, GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, REMOTE, RunConfig};
 
 /// Less than this is not enough for a model to answer.

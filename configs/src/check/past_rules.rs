@@ -1,7 +1,7 @@
 //! What may be said wrongly about agents that play with another's past.
 
 use super::below::Below;
-use super::rules::Report;
+use super::report::{Report, one_of};
 use crate::{AgentConfig, EngineKind, ModelConfig, PastConfig, RunConfig};
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
@@ -20,7 +20,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
                 let message = format!(
                     "is {:?}, which is no other agent that trains: write {}",
                     past.of.as_str(),
-                    super::rules::one_of(&names)
+                    one_of(&names)
                 );
                 below.compared(true, "past.of", &["train"], message);
             }

@@ -1,7 +1,7 @@
 //! What `[workflow.shaping.ROLE]` and `[workflow.credit]` may say wrongly. Which operators a workflow allows is checked where the
 //! workflows are.
 
-use super::rules::{Report, one_of};
+use super::report::{Report, one_of};
 use crate::{CreditConfig, RoleName, RunConfig, ShapingConfig};
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {

@@ -1,10 +1,7 @@
 //! What a configuration of the right shape may still say wrongly about the run, its tasks and its workflow.
 
-use std::collections::BTreeSet;
-use std::fmt::Display;
-
 use super::names::nearest;
-use crate::run::Problem;
+use super::report::{Report, one_of};
 use crate::{
     Advantage, JUDGE, LossKind, Mode, OwnKinds, PROCESS, ParticipantName, REMOTE, RunConfig, TrainConfig, ZeroAdvantage,
 };
@@ -31,36 +28,6 @@ pub(crate) const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "ma
 /// The run id is the name, a hyphen and eight characters, 48 in all.
 const LONGEST_NAME: usize = 39;
 
-/// Gathers problems, but for those that follow from a flaw found before.
-pub(super) struct Report {
-    /// Paths at which something was removed or filled in: what stands there is not what the person wrote.
-    pub(super) mended: Vec<Vec<String>>,
-    pub(super) problems: Vec<Problem>,
-}
-
-impl Report {
-    /// Whether the value at `path` is what the person wrote.
-    pub(super) fn trusts(&self, path: &str) -> bool {
-        let path: Vec<&str> = path.split('.').collect();
-        self.mended.iter().all(|mended| {
-            let shared = mended.len().min(path.len());
-            // A key removed from a table taints the key, not its neighbours; the table itself lacks something.
-            !(mended.len() <= path.len() && mended.iter().zip(&path).take(shared).all(|(a, b)| a == b))
-        })
-    }
-
-    /// `message` if `wrong`, unless `path` or one of what it is `compared` with was already at fault.
-    pub(super) fn when(&mut self, wrong: bool, path: impl Display, compared: &[&str], message: impl Into<String>) {
-        let path = path.to_string();
-        if wrong && self.trusts(&path) && compared.iter().all(|other| self.trusts(other)) {
-            self.problems.push(Problem {
-                path,
-                message: message.into(),
-            });
-        }
-    }
-}
-
 /// All rules.
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     run(config, report);
@@ -76,7 +43,7 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
     }
     agents(config, report);
     imitators(config, report);
-    opponents(config, report);
+    super::opponent_rules::all(config, report);
     super::past_rules::all(config, report);
     super::engine_rules::all(config, report);
     super::foreign_rules::all(config, report);
@@ -255,6 +222,25 @@ fn workflow(config: &RunConfig, report: &mut Report) {
             );
         }
     }
+    let process = &workflow.process;
+    report.when(
+        process.workers == 0,
+        "workflow.process.workers",
+        &[],
+        "is 0, so nobody would play: write 1 or more",
+    );
+    report.when(
+        process.timeout.0.is_zero(),
+        "workflow.process.timeout",
+        &[],
+        "is 0: write for example \"10s\"",
+    );
+    report.when(
+        process.memory.0 < LEAST_MEMORY,
+        "workflow.process.memory",
+        &[],
+        format!("is {}: a program needs \"16 MiB\" or more", process.memory),
+    );
 }
 
 /// Whether the user's own program or participant is named.
@@ -306,25 +292,6 @@ fn graders(config: &RunConfig, report: &mut Report) {
             format!("is {}: a program needs \"16 MiB\" or more", grader.memory),
         );
     }
-    let process = &config.workflow.process;
-    report.when(
-        process.workers == 0,
-        "workflow.process.workers",
-        &[],
-        "is 0, so nobody would play: write 1 or more",
-    );
-    report.when(
-        process.timeout.0.is_zero(),
-        "workflow.process.timeout",
-        &[],
-        "is 0: write for example \"10s\"",
-    );
-    report.when(
-        process.memory.0 < LEAST_MEMORY,
-        "workflow.process.memory",
-        &[],
-        format!("is {}: a program needs \"16 MiB\" or more", process.memory),
-    );
 }
 
 fn agents(config: &RunConfig, report: &mut Report) {
@@ -375,58 +342,6 @@ fn imitators(config: &RunConfig, report: &mut Report) {
     }
 }
 
-/// A stand-in that trained would be no fixed opponent.
-fn opponents(config: &RunConfig, report: &mut Report) {
-    if config.workflow.kind != "adversarial" {
-        return;
-    }
-    // Their shape is the workflow's to check.
-    let sides = config.workflow.params.get("opponents").and_then(toml::Value::as_table);
-    let lists = sides
-        .into_iter()
-        .flat_map(|sides| sides.values())
-        .filter_map(toml::Value::as_array);
-    let names: BTreeSet<&str> = lists.flatten().filter_map(toml::Value::as_str).collect();
-    for (role, agent) in &config.workflow.roles {
-        let trains = config.agents.get(agent).is_some_and(|agent| agent.train.enabled);
-        report.when(
-            trains && names.contains(role.as_str()),
-            format!("workflow.roles.{role}"),
-            &["workflow.params.opponents", &format!("agents.{agent}.train.enabled")],
-            format!(
-                "is {:?}, which trains, while workflow.params.opponents names the role: an opponent stays as it is, so write agents.{agent}.train.enabled = false, or name another agent",
-                agent.as_str()
-            ),
-        );
-    }
-    renewing(config, &names, report);
-}
-
-/// What is won against a stand-in has a name by whether it changes: the workflow must be told.
-fn renewing(config: &RunConfig, stand_ins: &BTreeSet<&str>, report: &mut Report) {
-    let told = config.workflow.params.get("renewing").and_then(toml::Value::as_array);
-    let told: BTreeSet<&str> = told.into_iter().flatten().filter_map(toml::Value::as_str).collect();
-    for (role, agent) in &config.workflow.roles {
-        let role = role.as_str();
-        let renews = config.agents.get(agent).is_some_and(|agent| agent.past.is_some());
-        let path = "workflow.params.renewing";
-        let compared = [format!("agents.{agent}.past"), format!("workflow.roles.{role}")];
-        let compared: Vec<&str> = compared.iter().map(String::as_str).collect();
-        report.when(
-            renews && stand_ins.contains(role) && !told.contains(role),
-            path,
-            &compared,
-            format!("does not have {role:?}, which renews itself as agents.{agent}.past says: write renewing = [{role:?}], so that win_fixed is of those alone that never change"),
-        );
-        report.when(
-            !renews && told.contains(role),
-            path,
-            &compared,
-            format!("has {role:?}, whose agent never changes: leave it out, or give it a past ([agents.{agent}] past)"),
-        );
-    }
-}
-
 /// Synchronous rounds: R is the least batch, and every batch must be a whole number of rounds.
 fn rounds(config: &RunConfig, report: &mut Report) {
     if config.run.mode != Mode::Sync {
@@ -459,13 +374,4 @@ fn rounds(config: &RunConfig, report: &mut Report) {
 fn unknown(kind: &str, known: &[&str]) -> String {
     let meant = nearest(kind, known.iter().copied()).map_or(String::new(), |near| format!(" (did you mean {near:?}?)"));
     format!("{kind:?} is not known: write {}{meant}", one_of(known))
-}
-
-pub(super) fn one_of(names: &[&str]) -> String {
-    let quoted: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-    match &quoted[..] {
-        [] => "one that exists".into(),
-        [one] => one.clone(),
-        [first @ .., last] => format!("{} or {last}", first.join(", ")),
-    }
 }

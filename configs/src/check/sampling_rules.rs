@@ -1,7 +1,7 @@
 //! What an agent's sampling and `[workflow.sampling.ROLE]` may say wrongly.
 
 use super::below::Below;
-use super::rules::Report;
+use super::report::Report;
 use crate::{
     AgentConfig, AgentName, EngineKind, LossKind, ModelConfig, Ratio, RoleSampling, RunConfig, SamplingConfig,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::rules::Report;
+use super::report::Report;
 use crate::{CurriculumConfig, RunConfig, TasksConfig};
 
 /// Kinds of sources that have a place or a name behind the colon.

@@ -1,6 +1,7 @@
 //! What may be said wrongly about tools and who may call them.
 
-use super::rules::{LEAST_MEMORY, Report, one_of};
+use super::report::{Report, one_of};
+use super::rules::LEAST_MEMORY;
 use crate::{PROCESS, RoleName, RunConfig, ToolConfig};
 
 /// Tools that a corpus of documents gives.

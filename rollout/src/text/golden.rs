@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::TextCodec;
 use super::folder::SpecialTexts;
 use super::template::ChatTemplate;
-use super::tests::{add_token, changed_folder};
+use super::testing::{add_token, changed_folder};
 
 /// The moment of `golden/make.py`: 20 November 2026, 12:00 UTC.
 const NOW: i64 = 1_795_176_000;

@@ -20,6 +20,8 @@ mod speech;
 mod stream;
 mod template;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;

@@ -15,6 +15,7 @@
 //! says nothing earns 0 (`aborted`), which is more than many an answer.
 
 mod ahead;
+mod earned;
 mod rubric;
 mod said;
 
@@ -26,17 +27,16 @@ use broker::protocol::turn::{Finish, Message};
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use minijinja::context;
 
-use super::grading::{Grades, Grading};
+use super::grading::Grading;
 use super::params::{Params, check_roles, cut_ends};
 use super::program::Program;
 use super::prompts::{Prompts, templates};
 use super::room::{Room, prompt_of, tokens_of};
 use super::transcript::{Transcript, ask, role};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
-use crate::grade::Grader;
+use super::{Event, RoleSpec, Step, Workflow};
 use ahead::Ahead;
 use rubric::Facts;
-use said::{DIAGNOSIS, RECOMMENDATION, Said, Status, ends, named};
+use said::{Said, Status, ends};
 
 const FULL: [(&str, &str); 5] = templates!(
     "doctor-patient/full",
@@ -217,109 +217,6 @@ impl DoctorPatient {
             return Some(Status::Truncated);
         }
         is_last.then_some(Status::Completed)
-    }
-
-    fn doctor_parts(&self, task: &Task, said: &Said<'_>) -> Vec<Part> {
-        let part = |name, value| Part { name, value };
-        if said.status == Status::Aborted {
-            let names = ["diagnosis", "recommendation", "information", "compliance"];
-            return names.into_iter().map(|name| part(name, 0.0)).collect();
-        }
-        let last = said.doctor.last().map_or("", |event| event.text.as_str());
-        let (diagnosis, recommendation) = (named(last, DIAGNOSIS), named(last, RECOMMENDATION));
-        let overlap = |text: Option<&str>, key: &str| text.map_or(0.0, |text| Grader::F1.grade(text, &task.label[key]));
-        let replies = said.patient.iter().map(|reply| {
-            let refused = reply.text.to_lowercase().contains("sorry");
-            if refused { -2.0 } else { 1.0 }
-        });
-        let total: f32 = replies.sum();
-        let information = if self.mrlx {
-            total
-        } else {
-            total / said.patient.len().max(1) as f32
-        };
-        let asker = if self.mrlx { &said.patient } else { &said.doctor };
-        let several = |event: &&&Event| event.text.matches(['?', '？']).count() >= 2;
-        let needs = task.label.get("recommendation").is_some_and(|wanted| !wanted.is_null());
-        let incomplete = if self.mrlx {
-            diagnosis.is_none() || recommendation.is_some()
-        } else {
-            diagnosis.is_none() || (needs && recommendation.is_none())
-        };
-        let compliance = -2.0 * asker.iter().filter(several).count() as f32 - if incomplete { 5.0 } else { 0.0 };
-        vec![
-            part("diagnosis", overlap(diagnosis, "diagnosis")),
-            part("recommendation", overlap(recommendation, "recommendation")),
-            part("information", information),
-            part("compliance", compliance),
-        ]
-    }
-
-    fn patient_parts(&self, task: &Task, said: &Said<'_>, grades: Option<&Grades<'_>>) -> Vec<Part> {
-        let part = |name, value| Part { name, value };
-        if let Some(grades) = grades {
-            return vec![part("judged", grades.of_text(&self.patient, 0, &said.transcript()))];
-        }
-        let pairs = said.doctor.iter().zip(&said.patient);
-        let pairs = pairs.map(|(question, reply)| (question.text.as_str(), reply.text.as_str()));
-        let rubric = rubric::judge(&Facts::of(task), pairs);
-        vec![
-            part("control", rubric.control),
-            part("complete", rubric.complete),
-            part("consistent", rubric.consistent),
-        ]
-    }
-
-    fn done(&self, task: &Task, events: Transcript<'_>, said: &Said<'_>) -> Step {
-        let grades = self.judge.as_ref().map(|judge| judge.grades(task, events));
-        let seat = |role: &RoleName, parts| SeatReward {
-            role: role.clone(),
-            seat: 0,
-            subkey: String::new(),
-            target: None,
-            parts,
-        };
-        let doctor = self.doctor_parts(task, said);
-        let value = |name: &str| {
-            doctor
-                .iter()
-                .find(|part| part.name == name)
-                .map_or(0.0, |part| f64::from(part.value))
-        };
-        let diagnosed = said
-            .doctor
-            .last()
-            .is_some_and(|event| named(&event.text, DIAGNOSIS).is_some());
-        let mut metrics = vec![
-            ("success", f64::from(u8::from(value("diagnosis") == 1.0))),
-            ("diagnosis_f1", value("diagnosis")),
-            ("recommendation_f1", value("recommendation")),
-            ("turns", said.doctor.len() as f64),
-            ("diagnosed", f64::from(u8::from(diagnosed))),
-        ];
-        let flag = |yes: bool| f64::from(u8::from(yes));
-        let truncated = [Status::Truncated, Status::Silenced].contains(&said.status);
-        metrics.extend([("truncated", flag(truncated)), ("hurried", flag(said.hurried))]);
-        if self.mrlx {
-            metrics.push(("aborted", flag(said.status == Status::Aborted)));
-        }
-        let mut rewards = Vec::new();
-        // A doctor whom the patient's turn kept from its ending earns nothing, good or bad; nor does one that was never asked.
-        if said.status != Status::Silenced && !said.doctor.is_empty() {
-            rewards.push(seat(&self.doctor, doctor));
-        }
-        // A patient that was never asked did nothing; the reference does not train on what was aborted.
-        if !said.patient.is_empty() && said.status != Status::Aborted {
-            let parts = self.patient_parts(task, said, grades.as_ref());
-            let total: f64 = parts.iter().map(|part| f64::from(part.value)).sum();
-            metrics.push(("patient_rubric", total / parts.len().max(1) as f64));
-            rewards.push(seat(&self.patient, parts));
-        }
-        let outcome = Outcome { rewards, metrics };
-        match grades {
-            Some(grades) => grades.settle(outcome),
-            None => Step::Done(outcome),
-        }
     }
 }
 

@@ -4,8 +4,8 @@ use configs::{JUDGE, JudgeConfig};
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::Ask;
 use super::super::testing::{any_events, check_total, config, event, graders, problems};
+use super::super::{Ask, Outcome};
 use super::*;
 
 fn clinic(profile: &str, params: &str) -> DoctorPatient {

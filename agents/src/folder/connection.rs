@@ -1,0 +1,74 @@
+//! Where a live run's servers are, which its folder keeps for its owner alone.
+
+use std::fs;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use super::{FolderError, RunFolder, io_error};
+
+/// Where a live run's servers are. Has passwords: its file is read by its owner alone, and it is never logged.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    pub broker: String,
+    pub state: String,
+}
+
+impl RunFolder {
+    /// Where the live run's servers are (`connection.json`); `None` if that is not known.
+    pub fn connection(&self) -> Result<Option<Connection>, FolderError> {
+        let path = self.path.join("connection.json");
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io_error("read", &path)(error)),
+        };
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|e| FolderError::Broken {
+                path,
+                reason: e.to_string(),
+            })
+    }
+
+    /// Writes where the servers are. The file has their passwords: only its owner reads it.
+    pub fn set_connection(&self, connection: &Connection) -> Result<(), FolderError> {
+        let path = self.path.join("connection.json");
+        let new = self.path.join("connection.json.new");
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create(true).truncate(true);
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let text = broker::codec::encode_json(connection);
+        options
+            .open(&new)
+            .and_then(|mut file| io::Write::write_all(&mut file, &text))
+            .and_then(|()| fs::rename(&new, &path))
+            .map_err(io_error("write", &path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::tests::config_in;
+
+    #[test]
+    fn connection_data_is_for_its_owner_alone() {
+        use std::os::unix::fs::PermissionsExt;
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        assert!(folder.connection().unwrap().is_none());
+        let urls = Connection {
+            broker: "amqp://u:p@127.0.0.1:1/".into(),
+            state: "redis://127.0.0.1:2".into(),
+        };
+        folder.set_connection(&urls).unwrap();
+        folder.set_connection(&urls).unwrap();
+        assert_eq!(folder.connection().unwrap().unwrap().broker, urls.broker);
+        let mode = fs::metadata(folder.path().join("connection.json"))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+}
