@@ -4,11 +4,13 @@
 //! asked before the run begins and has a typed answer: a mistake in the configuration stays a mistake, and only what the
 //! machine cannot hold is made up for by one agent that takes turns with itself.
 
-use configs::{AgentConfig, AgentName, ByteSize, DeviceName, Dtype, ModelConfig, RoleName, RunConfig, TokenizerConfig};
+use configs::{
+    AgentConfig, AgentName, ByteSize, DeviceName, Dtype, EngineKind, ModelConfig, RoleName, RunConfig, TokenizerConfig,
+};
 use trainer::model::{Layout, ModelShape};
 
 use crate::agent::policy::lora_shape;
-use crate::models;
+use crate::models::{self, Reads};
 
 /// Numbers kept for each trained one: the weights, their served copy, the gradient, and two moments of AdamW.
 const KEPT: u64 = 5;
@@ -123,7 +125,10 @@ fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64>
         Dtype::F32 => 4,
         Dtype::Bf16 => 2,
     };
-    let copies = if processes == Processes::One { 1 } else { 2 };
+    let copies = match processes {
+        Processes::One => copies(a).max(copies(b)),
+        Processes::Each => copies(a) + copies(b),
+    };
     let base = Layout::of(&shape).numel() as u64 * width * copies;
     let adapters = [a, b].into_iter().filter_map(|agent| agent.lora.as_ref());
     let trained: u64 = adapters
@@ -132,9 +137,18 @@ fn needed(a: &AgentConfig, b: &AgentConfig, processes: Processes) -> Option<u64>
     Some(base + trained * 4 * KEPT)
 }
 
+/// How often an agent's process has the base on a CPU: an embedded engine in f32 has its matrices in order beside it (trainer's README).
+fn copies(agent: &AgentConfig) -> u64 {
+    match Reads::of(agent) {
+        Reads::NoWeights => 0,
+        Reads::Whole if agent.dtype == Dtype::F32 && agent.engine.kind == EngineKind::Embedded => 2,
+        Reads::Whole => 1,
+    }
+}
+
 fn shape(model: &ModelConfig) -> Option<ModelShape> {
     match model {
-        ModelConfig::Path(path) => ModelShape::load(&models::locate(path).ok()?).ok(),
+        ModelConfig::Path(path) => ModelShape::load(&models::locate(path, Reads::NoWeights).ok()?).ok(),
         ModelConfig::Random(random) => {
             let words = match &random.tokenizer {
                 TokenizerConfig::Bytes => 256,
@@ -215,9 +229,13 @@ mod tests {
         let shape = shape(&a.model).unwrap();
         let base = Layout::of(&shape).numel() as u64 * 4;
         let [one, each] = [Processes::One, Processes::Each].map(|processes| needed(a, b, processes).unwrap());
-        assert_eq!(each - one, base);
+        assert_eq!(each - one, 2 * base, "with its order for the engine");
         let adapter = Layout::of_adapter(&shape, &lora_shape(a.lora.as_ref().unwrap())).numel() as u64;
-        assert_eq!(one, base + 2 * adapter * 20);
+        assert_eq!(one, 2 * base + 2 * adapter * 20);
+        let mut elsewhere = b.clone();
+        (elsewhere.train.enabled, elsewhere.engine.kind) = (false, EngineKind::Vllm);
+        let both = needed(a, &elsewhere, Processes::Each).unwrap();
+        assert_eq!(both, one, "its servers have the base that its process does not read");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub mod models;
 pub mod participant;
 pub mod past;
 pub mod pins;
+#[cfg(test)]
+mod ports;
 pub mod progress;
 pub mod report;
 pub mod run;

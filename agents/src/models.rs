@@ -1,10 +1,10 @@
 //! Where a model lies: `model.path` is a folder, or a name of the Hugging Face Hub (`Qwen/Qwen3-8B`, `Qwen/Qwen3-8B@REVISION`) that
-//! the Hub's cache on this machine has.
+//! the Hub's cache on this machine has. And what of it is read: not always the weights.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use configs::{ModelConfig, RunConfig};
+use configs::{AgentConfig, ModelConfig, RunConfig};
 use rollout::hub_cache::{Cache, Kind, Name};
 use serde::Deserialize;
 
@@ -12,6 +12,36 @@ use serde::Deserialize;
 const NEEDED: [&str; 2] = ["config.json", "tokenizer.json"];
 const WEIGHTS: &str = "model.safetensors";
 const SHARDS: &str = "model.safetensors.index.json";
+
+/// What of a model its agent's process reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reads {
+    /// All of it.
+    Whole,
+    /// Shape, tokenizer and chat template. The weights are the servers' alone: what they were started with is what plays.
+    NoWeights,
+}
+
+impl Reads {
+    /// As the agent's settings say. Weights that are trained, warmed or replaced, or that an engine of ours computes with or fetches,
+    /// must be here; those below an adapter that other people's servers are given need not be.
+    #[must_use]
+    pub fn of(settings: &AgentConfig) -> Self {
+        let changes = settings.train.enabled || settings.train.warm_start.is_some() || settings.past.is_some();
+        if changes || !settings.engine.kind.is_foreign() {
+            Self::Whole
+        } else {
+            Self::NoWeights
+        }
+    }
+
+    fn kind(self) -> Kind {
+        match self {
+            Self::Whole => Kind::Model,
+            Self::NoWeights => Kind::ModelWithoutWeights,
+        }
+    }
+}
 
 /// Why a model's folder cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,9 +62,9 @@ pub enum NotHere {
 /// The folder of `model.path` on this machine.
 ///
 /// # Errors
-/// It is not here, or not all of it.
-pub fn locate(path: &Path) -> Result<PathBuf, NotHere> {
-    let folder = locate_in(path, &Cache::of_environment())?;
+/// It is not here, or not all of what is read.
+pub fn locate(path: &Path, reads: Reads) -> Result<PathBuf, NotHere> {
+    let folder = locate_in(path, reads, &Cache::of_environment())?;
     if folder != path {
         tracing::info!(model = %path.display(), folder = %folder.display(), "found in the Hugging Face cache");
     }
@@ -42,7 +72,7 @@ pub fn locate(path: &Path) -> Result<PathBuf, NotHere> {
 }
 
 /// The folder of this name, whatever it holds, else the snapshot of the cache.
-fn locate_in(path: &Path, cache: &Cache) -> Result<PathBuf, NotHere> {
+fn locate_in(path: &Path, reads: Reads, cache: &Cache) -> Result<PathBuf, NotHere> {
     if path.is_dir() {
         return Ok(path.to_owned());
     }
@@ -52,17 +82,18 @@ fn locate_in(path: &Path, cache: &Cache) -> Result<PathBuf, NotHere> {
             here: std::env::current_dir().unwrap_or_default().display().to_string(),
         });
     };
-    let folder = cache.snapshot(Kind::Model, &name).ok_or_else(|| NotHere::Absent {
-        why: name.absent(Kind::Model, cache),
-        command: name.download(Kind::Model),
+    let kind = reads.kind();
+    let folder = cache.snapshot(kind, &name).ok_or_else(|| NotHere::Absent {
+        why: name.absent(kind, cache),
+        command: name.download(kind),
     })?;
-    match lacks(&folder) {
+    match lacks(&folder, reads) {
         None => Ok(folder),
         Some(lacks) => Err(NotHere::Incomplete {
             name: name.to_string(),
             lacks,
             folder: folder.display().to_string(),
-            command: name.download(Kind::Model),
+            command: name.download(kind),
         }),
     }
 }
@@ -73,11 +104,14 @@ struct ShardIndex {
     weight_map: BTreeMap<String, String>,
 }
 
-/// The first file that a model's folder should have and has not; of the Hub's links, those that lead nowhere are not there.
-fn lacks(folder: &Path) -> Option<String> {
+/// The first file that is read of a model's folder and is not there; of the Hub's links, those that lead nowhere are not there.
+fn lacks(folder: &Path, reads: Reads) -> Option<String> {
     let missing = |name: &str| !folder.join(name).is_file();
     if let Some(name) = NEEDED.into_iter().find(|name| missing(name)) {
         return Some(name.to_owned());
+    }
+    if reads == Reads::NoWeights {
+        return None;
     }
     if missing(SHARDS) {
         return missing(WEIGHTS).then(|| WEIGHTS.to_owned());
@@ -100,39 +134,45 @@ pub fn commit(path: &Path, cache: &Cache) -> Option<String> {
     Some(snapshot.file_name()?.to_str()?.to_owned())
 }
 
+/// A model that the configuration names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Key path in the configuration, such as `agents.solver.model`.
+    pub key: String,
+    /// What stands there.
+    pub model: PathBuf,
+    /// Its folder on this machine, or why there is none.
+    pub folder: Result<PathBuf, NotHere>,
+    /// What of it is read.
+    pub reads: Reads,
+}
+
+/// Where the models that the configuration names are, in the order of its agents.
+#[must_use]
+pub fn found(config: &RunConfig, cache: &Cache) -> Vec<Found> {
+    let named = config.agents.iter().filter_map(|(agent, settings)| {
+        let ModelConfig::Path(path) = &settings.model else {
+            return None;
+        };
+        Some(Found {
+            key: format!("agents.{agent}.model"),
+            model: path.clone(),
+            folder: locate_in(path, Reads::of(settings), cache),
+            reads: Reads::of(settings),
+        })
+    });
+    named.collect()
+}
+
 /// Models that the configuration names as the Hub does and that this machine lacks, wholly or in part: the key, and the command that
 /// brings it.
 #[must_use]
 pub fn downloads(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
-    let wanted = config.agents.iter().filter_map(|(agent, settings)| {
-        let ModelConfig::Path(path) = &settings.model else {
-            return None;
-        };
-        match locate_in(path, cache) {
-            Err(NotHere::Absent { command, .. } | NotHere::Incomplete { command, .. }) => {
-                Some((format!("agents.{agent}.model"), command))
-            }
-            Ok(_) | Err(NotHere::Folder { .. }) => None,
-        }
+    let wanted = found(config, cache).into_iter().filter_map(|one| match one.folder {
+        Err(NotHere::Absent { command, .. } | NotHere::Incomplete { command, .. }) => Some((one.key, command)),
+        Ok(_) | Err(NotHere::Folder { .. }) => None,
     });
     wanted.collect()
-}
-
-/// Where the models that the configuration names are, a line each: found or not.
-#[must_use]
-pub fn found(config: &RunConfig, cache: &Cache) -> Vec<String> {
-    let lines = config.agents.iter().filter_map(|(agent, settings)| {
-        let ModelConfig::Path(path) = &settings.model else {
-            return None;
-        };
-        let shown = path.display();
-        Some(match locate_in(path, cache) {
-            Ok(folder) if folder == *path => format!("agents.{agent}.model: {shown} is a folder here"),
-            Ok(folder) => format!("agents.{agent}.model: {shown} is {}", folder.display()),
-            Err(why) => format!("agents.{agent}.model: NOT HERE: {why}"),
-        })
-    });
-    lines.collect()
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::symlink;
 
+use configs::{AgentName, EngineKind};
+
 use super::*;
 
 const COMMIT: &str = "b968826d9c46dd6066d109eabc6255188de91218";
@@ -35,7 +37,7 @@ fn put(repository: &Path, commit: &str, name: &str, text: &str) {
 }
 
 fn at(cache: &Cache, name: &str) -> Result<PathBuf, String> {
-    locate_in(Path::new(name), cache).map_err(|why| why.to_string())
+    locate_in(Path::new(name), Reads::Whole, cache).map_err(|why| why.to_string())
 }
 
 #[test]
@@ -108,21 +110,89 @@ fn a_download_that_was_broken_off_is_told() {
     lacks("tokenizer.json");
 }
 
+/// Each key that has a say in it, with the kinds of engines.
+#[test]
+fn weights_are_read_but_where_other_peoples_servers_play_what_they_were_started_with() {
+    let text = include_str!("../../configs/actor-verifier.toml");
+    let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
+    let mut frozen = config.agents.into_values().next().unwrap();
+    frozen.train.enabled = false;
+    let keys: [fn(&mut AgentConfig); 3] = [
+        |agent| agent.train.enabled = true,
+        |agent| agent.train.warm_start = toml::from_str("source = 'jsonl:x'\nsteps = 1\nbatch = 1").ok(),
+        |agent| agent.past = toml::from_str("of = 'a'\nevery = 1").ok(),
+    ];
+    for (kind, alone) in [
+        (EngineKind::Embedded, Reads::Whole),
+        (EngineKind::Scripted, Reads::Whole),
+        (EngineKind::Dyad, Reads::Whole),
+        (EngineKind::Sglang, Reads::NoWeights),
+        (EngineKind::Vllm, Reads::NoWeights),
+    ] {
+        frozen.engine.kind = kind;
+        frozen.lora = None;
+        assert_eq!(Reads::of(&frozen), alone, "{kind:?}");
+        frozen.lora = Some(configs::LoraConfig::default());
+        assert_eq!(Reads::of(&frozen), alone, "{kind:?}: an adapter is made over the shape");
+        for (place, key) in keys.iter().enumerate() {
+            let mut agent = frozen.clone();
+            key(&mut agent);
+            assert_eq!(Reads::of(&agent), Reads::Whole, "{kind:?}, {place}");
+        }
+    }
+}
+
+#[test]
+fn weights_that_are_not_read_are_not_asked_for() {
+    let (folder, cache) = cache();
+    let repository = folder.path().join("models--Qwen--Qwen3-8B");
+    let text = include_str!("../../configs/actor-verifier.toml");
+    let mut config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
+    let verifier = config.agents.get_mut(&AgentName::new("verifier").unwrap()).unwrap();
+    (verifier.train.enabled, verifier.engine.kind) = (false, EngineKind::Vllm);
+    assert!(downloads(&config, &cache).is_empty());
+
+    std::fs::remove_file(repository.join("blobs").join(format!("{COMMIT}-{WEIGHTS}"))).unwrap();
+    let whole = "hf download Qwen/Qwen3-8B".to_owned();
+    let solver = ("agents.solver.model".to_owned(), whole.clone());
+    assert_eq!(downloads(&config, &cache), std::slice::from_ref(&solver));
+    let here = |agent: usize| {
+        let found = found(&config, &cache).swap_remove(agent);
+        let folder = found.folder.map_err(|why| why.to_string());
+        (folder.map(|folder| folder.display().to_string()), found.reads)
+    };
+    let (solver_folder, verifier_folder) = (here(0), here(1));
+    assert!(solver_folder.0.unwrap_err().contains("lacks model.safetensors"));
+    assert_eq!(verifier_folder.1, Reads::NoWeights);
+    assert!(verifier_folder.0.unwrap().contains(COMMIT));
+
+    std::fs::remove_file(repository.join("snapshots").join(COMMIT).join("tokenizer.json")).unwrap();
+    let without = (
+        "agents.verifier.model".to_owned(),
+        format!("{whole} --exclude '*.safetensors'"),
+    );
+    assert_eq!(downloads(&config, &cache), [solver, without]);
+    assert!(here(1).0.unwrap_err().contains("lacks tokenizer.json"));
+}
+
 #[test]
 fn a_configuration_tells_where_its_models_are() {
     let (_folder, cache) = cache();
     let text = include_str!("../../configs/actor-verifier.toml");
     let parse = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
-    let lines = found(&parse(text), &cache);
-    assert_eq!(lines.len(), 2);
-    assert!(
-        lines[0].starts_with("agents.solver.model: Qwen/Qwen3-8B is ") && lines[0].ends_with(COMMIT),
-        "{lines:?}"
+    let told = found(&parse(text), &cache);
+    assert_eq!(told.len(), 2);
+    let Found { key, model, folder, .. } = &told[0];
+    assert_eq!(
+        (key.as_str(), model.as_path()),
+        ("agents.solver.model", Path::new("Qwen/Qwen3-8B"))
     );
-    let lines = found(&parse(&text.replace("Qwen/Qwen3-8B\"", "Qwen/Qwen3-4B\"")), &cache);
+    assert!(folder.as_ref().is_ok_and(|folder| folder.ends_with(COMMIT)), "{told:?}");
+    let told = found(&parse(&text.replace("Qwen/Qwen3-8B\"", "Qwen/Qwen3-4B\"")), &cache);
+    let why = told[1].folder.as_ref().unwrap_err().to_string();
     assert!(
-        lines[1].contains("agents.verifier.model: NOT HERE: ") && lines[1].contains("hf download Qwen/Qwen3-4B"),
-        "{lines:?}"
+        told[1].key == "agents.verifier.model" && why.contains("hf download Qwen/Qwen3-4B"),
+        "{told:?}"
     );
     let random = include_str!("../../configs/signal.toml");
     assert!(found(&parse(random), &cache).is_empty());

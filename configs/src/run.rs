@@ -134,7 +134,8 @@ pub struct EvalConfig {
     /// The key of the task's id; that of `[tasks]` if not given, none where `prompt` or `label` is given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The key of the row's tools, as `tasks.tools`, which is not inherited; all tools of the run if not given.
+    /// The key of the row's tools, as `tasks.tools`; that of `[tasks]` if not given, none where `prompt` or `label` is given: then each
+    /// row has all tools of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
     /// Which rows of `source`, as `tasks.slice`.
@@ -195,6 +196,14 @@ impl Default for EvalConfig {
             hold: default_hold(),
             hold_at_most: default_hold_at_most(),
         }
+    }
+}
+
+impl EvalConfig {
+    /// The key of its rows' tools.
+    #[must_use]
+    pub fn tools_key(&self, tasks: &TasksConfig) -> Option<String> {
+        tasks.tools_key(self.tools.as_ref(), self.prompt.is_some() || self.label.is_some())
     }
 }
 

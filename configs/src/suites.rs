@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::TasksConfig;
+
 /// Tasks, how often each is tried, and how answers are graded. What is not given comes from the preset of this name, else from
 /// `[tasks]` and `[graders]`, one try at the temperature of training.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,7 +23,8 @@ pub struct SuiteConfig {
     /// The key of the task's id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The key of the row's tools, as `tasks.tools`; all tools of the run if not given.
+    /// The key of the row's tools, as `tasks.tools`; that of `[tasks]` if not given, none where `prompt` or `label` is given, by the
+    /// preset too: then each row has all tools of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<String>,
     /// Which rows of the source, as `tasks.slice`.
@@ -98,6 +101,12 @@ impl SuiteConfig {
         };
         suite.fill(name);
         suite
+    }
+
+    /// The key of its rows' tools, once [`SuiteConfig::fill`] has been called.
+    #[must_use]
+    pub fn tools_key(&self, tasks: &TasksConfig) -> Option<String> {
+        tasks.tools_key(self.tools.as_ref(), self.prompt.is_some() || self.label.is_some())
     }
 
     /// Fills in what the preset of this name gives, if there is one.

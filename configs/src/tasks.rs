@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TasksConfig {
-    /// `jsonl:PATH`, `parquet:PATH`, `hf:FOLDER[:SPLIT]`, `generator:KIND` (the workflow's own generator), `mix` (those of
-    /// `[[tasks.mix]]`), or `queue` (only what others publish).
+    /// `jsonl:PATH`, `parquet:PATH`, `arrow:PATH`, `hf:FOLDER[:SPLIT]`, `generator:KIND` (the workflow's own generator), `mix`
+    /// (those of `[[tasks.mix]]`), or `queue` (only what others publish).
     pub source: String,
     /// The key of the prompt in each row: text, or a list of `{role, content}` messages. Dots go into objects.
     #[serde(default = "default_prompt_key")]
@@ -166,6 +166,12 @@ impl TasksConfig {
             mix: Vec::new(),
             ..self.clone()
         })
+    }
+
+    /// The key of the tools in rows on which is measured: `own` if they have one, else that of `[tasks]`, but where another prompt or
+    /// label is read: those rows are another file's, whose tools are not known to stand anywhere.
+    pub(crate) fn tools_key(&self, own: Option<&String>, other_rows: bool) -> Option<String> {
+        own.or(self.tools.as_ref().filter(|_| !other_rows)).cloned()
     }
 
     /// This configuration for another source: the keys stay, what chooses and orders the rows of the own source goes, and so do

@@ -18,6 +18,8 @@ pub struct Cache(PathBuf);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Model,
+    /// A model's shape, tokenizer and chat template alone.
+    ModelWithoutWeights,
     DataSet,
 }
 
@@ -67,7 +69,7 @@ impl Cache {
     #[must_use]
     pub fn snapshot(&self, kind: Kind, name: &Name<'_>) -> Option<PathBuf> {
         let plural = match kind {
-            Kind::Model => "models",
+            Kind::Model | Kind::ModelWithoutWeights => "models",
             Kind::DataSet => "datasets",
         };
         let repository = self.0.join(format!("{plural}--{}--{}", name.org, name.name));
@@ -118,13 +120,14 @@ impl<'a> Name<'a> {
     /// The command that brings it into the cache.
     #[must_use]
     pub fn download(&self, kind: Kind) -> String {
-        let option = match kind {
-            Kind::Model => "",
-            Kind::DataSet => "--repo-type dataset ",
+        let (option, files) = match kind {
+            Kind::Model => ("", ""),
+            Kind::ModelWithoutWeights => ("", " --exclude '*.safetensors'"),
+            Kind::DataSet => ("--repo-type dataset ", ""),
         };
         let revision = self.revision.map(|revision| format!(" --revision {revision}"));
         format!(
-            "hf download {option}{}/{}{}",
+            "hf download {option}{}/{}{}{files}",
             self.org,
             self.name,
             revision.unwrap_or_default()
@@ -195,6 +198,8 @@ mod tests {
                 (text, command)
             );
         }
+        let without = Name::read("a/b@v1").unwrap().download(Kind::ModelWithoutWeights);
+        assert_eq!(without, "hf download a/b --revision v1 --exclude '*.safetensors'");
         for text in [
             "", "a", "a/", "/a", "a/b/c", "../a", "a/..", "a/b@", "a/b@../c", "a/b@/c", "a b/c", "~/a",
         ] {
@@ -215,6 +220,15 @@ mod tests {
         let found = Some(repository.join("snapshots/abc1"));
         assert_eq!(at(Kind::DataSet, "a/b"), found);
         assert_eq!(at(Kind::DataSet, "a/b@abc1"), found);
+        let model = folder.path().join("models--a--m/snapshots/abc3");
+        std::fs::create_dir_all(&model).unwrap();
+        for kind in [Kind::Model, Kind::ModelWithoutWeights] {
+            assert_eq!(
+                at(kind, "a/m@abc3"),
+                Some(model.clone()),
+                "{kind:?}: the weights lie beside the rest"
+            );
+        }
         for (kind, text) in [
             (Kind::Model, "a/b"),
             (Kind::DataSet, "a/c"),

@@ -55,7 +55,7 @@ pub use crate::grade::{Grader, OwnGrader};
 pub use crate::workflow::program::Program;
 pub use crate::workflow::{
     Ask, Event, Grades, Grading, Outcome, Params, Part, RoleSpec, SeatReward, Step, Transcript, Workflow, ask,
-    contract, grader,
+    contract, grader, reward, role,
 };
 
 use crate::grade::Own;
@@ -161,31 +161,6 @@ pub(crate) fn workflow(config: &WorkflowConfig, graders: &Graders) -> Option<Mad
 pub(crate) fn own_grader(kind: &str) -> Option<Grader> {
     let found = INSTALLED.get()?.graders.iter().find(|own| own.kind() == kind)?;
     Some(Grader::Own(*found))
-}
-
-/// The name of a role.
-///
-/// # Errors
-/// One that is no name, as the problem of a configuration.
-pub fn role(name: &str) -> Result<RoleName, Vec<Problem>> {
-    RoleName::new(name).map_err(|error| {
-        vec![Problem {
-            path: "workflow.kind".into(),
-            message: error.to_string(),
-        }]
-    })
-}
-
-/// What a seat earned: all parts of its role, in their order.
-#[must_use]
-pub fn reward(role: &RoleName, seat: u16, parts: &[(&'static str, f32)]) -> SeatReward {
-    SeatReward {
-        role: role.clone(),
-        seat,
-        subkey: String::new(),
-        target: None,
-        parts: parts.iter().map(|&(name, value)| Part { name, value }).collect(),
-    }
 }
 
 #[cfg(test)]

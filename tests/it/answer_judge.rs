@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
+use tests::ports::quiet_port;
 use tests::program::Program;
 use tests::small::Small;
 
@@ -161,9 +162,7 @@ fn the_judge_is_shown_question_labels_and_the_answer_alone() {
 
 #[test]
 fn a_judge_that_is_not_there_is_an_error_and_no_zero() {
-    // A port that was free a moment ago.
-    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let url = format!("http://{gone}/v1");
+    let url = format!("http://127.0.0.1:{}/v1", quiet_port());
     let whales = question(3, "whales", &json!("Largest?"));
     for (url, reason) in [(Some(url.as_str()), "URLError"), (None, "JUDGE_URL")] {
         let said = judge(url, std::slice::from_ref(&whales));

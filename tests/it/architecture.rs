@@ -1,34 +1,40 @@
-//! The arrows between crates, and where each heavy package lives: read from `cargo metadata`.
+//! The arrows between crates, and where each heavy package lives: read from `cargo metadata`. And what pages say of files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tests::program::Program;
 
 /// Crate -> crates of ours it may name.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("configs", &[]),
+    ("kernels", &[]),
     ("broker", &["configs"]),
     ("rollout", &["broker", "configs"]),
-    ("trainer", &["broker", "configs"]),
+    ("trainer", &["broker", "configs", "kernels"]),
     ("agents", &["broker", "configs", "rollout", "trainer"]),
     ("tests", &["agents", "broker", "configs", "rollout"]),
 ];
 
 /// Package -> the only crates of ours that may name it.
-const HOMES: [(&str, &[&str]); 14] = [
+const HOMES: [(&str, &[&str]); 18] = [
     ("lapin", &["broker"]),
     ("redis", &["broker"]),
     ("rustls", &["broker"]),
     ("bincode", &["broker"]),
     ("tch", &["trainer"]),
     ("torch-sys", &["trainer"]),
+    ("pulp", &["kernels"]),
     ("actix", &["agents"]),
     ("actix-web", &["agents"]),
     ("rusqlite", &["agents"]),
     ("reqwest", &["agents"]),
     ("zstd", &["trainer", "rollout"]),
     ("parquet", &["rollout"]),
+    ("arrow-array", &["rollout"]),
+    ("arrow-ipc", &["rollout"]),
+    ("arrow-schema", &["rollout"]),
     ("tantivy", &["agents"]),
     ("jsonschema", &["rollout"]),
 ];
@@ -131,15 +137,54 @@ fn only_topology_spells_queue_names() {
     }
 }
 
-fn rust_files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            files.extend(rust_files(&path));
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
+/// By their whole path, or by its end.
+#[test]
+fn pages_name_files_that_are_there() {
+    let root = Program::root();
+    let folders = ["agents", "broker", "configs", "rollout", "tests", "trainer"];
+    let known: Vec<PathBuf> = folders.iter().flat_map(|folder| files(&root.join(folder))).collect();
+    let is_path = |text: &str| {
+        let of_ours = [".rs", ".py", ".sh", ".lua", ".toml", ".md", ".yaml", ".jinja"];
+        of_ours.iter().any(|end| text.ends_with(end))
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))
+    };
+    let mut named = 0;
+    for page in [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        "tests/README.md",
+    ] {
+        let text = std::fs::read_to_string(root.join(page)).unwrap();
+        for path in text.split('`').skip(1).step_by(2).filter(|text| is_path(text)) {
+            named += 1;
+            let is_there = root.join(path).is_file() || known.iter().any(|file| file.ends_with(path));
+            assert!(is_there, "{page} names {path}, which is not there");
         }
     }
+    assert!(named > 200, "{named} files are named");
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = files(folder);
+    files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
     files
+}
+
+/// All below it, but for what a dot hides.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().starts_with('.') {
+            continue;
+        }
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.push(path);
+        }
+    }
+    found
 }

@@ -1,13 +1,13 @@
 //! Agents whose engines are processes of their own.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use tests::ports::quiet_port;
 use tests::program::{Program, Running, json_lines, wait_for};
 use tests::small::Small;
 use tests::trace::{audit, digests};
@@ -17,17 +17,6 @@ const STEPS: u64 = 12;
 
 fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// A port that the system gives to nobody unasked, while its engine is not there yet or away: below those that it gives to
-/// servers which ask for any (the run's own RabbitMQ has taken one). Each call another.
-fn quiet_port() -> u16 {
-    static GIVEN: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 700) as u16 * 16;
-    let mut ports = std::iter::repeat_with(|| first + GIVEN.fetch_add(1, Ordering::Relaxed)).take(500);
-    ports
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .unwrap()
 }
 
 /// A short run with an engine process for each agent.

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use broker::local::process::free_port;
+use tests::ports::quiet_port;
 use tests::program::{Program, Running, json_lines, metrics, wait_for};
 use tests::small::Small;
 use tests::trace::digests;
@@ -137,7 +137,7 @@ fn a_synchronous_run_is_the_same_with_a_client_that_chats() {
         let mut urls = Vec::new();
         if fronts {
             for agent in ["a", "b"] {
-                let listen = format!("127.0.0.1:{}", free_port().unwrap());
+                let listen = format!("127.0.0.1:{}", quiet_port());
                 urls.push(format!("http://{listen}/v1"));
                 config = config.set(&format!("agents.{agent}.http.listen"), listen);
             }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
+use tests::ports::quiet_port;
 use tests::program::{Program, json_lines, metrics};
 use tests::trace::successes;
 
@@ -166,14 +167,12 @@ fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
 fn the_table_of_recipes_brings_the_server() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
     let runs = program.runs();
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let file = config(&runs, &format!("http://{free}"));
+    let port = quiet_port();
+    let file = config(&runs, &format!("http://127.0.0.1:{port}"));
     std::os::unix::fs::symlink(Program::root().join("configs/programs"), runs.join("programs")).unwrap();
     let base = runs.join("base");
     let printed = program.succeed(&["recipes", &file, "--steps", "2", "--folder", base.to_str().unwrap()]);
     assert!(printed.contains("image-turns: ok"), "{printed}");
-    assert!(std::net::TcpStream::connect(free).is_err(), "the server is still there");
+    let asked = std::net::TcpStream::connect(("127.0.0.1", port));
+    assert!(asked.is_err(), "the server is still there");
 }

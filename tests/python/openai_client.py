@@ -63,6 +63,7 @@ def training(trained, frozen):
     stops(other, b)
     stop_tokens(other, b)
     echoes(other, b)
+    scores(other, b)
     refusals(other, b)
 
 
@@ -189,14 +190,52 @@ def stop_tokens(api, model):
 
 
 def echoes(api, model):
-    """The prompt comes back before each of its answers, and its log-probs are refused by name."""
+    """The prompt comes back before each of its answers."""
     def made(echo, **more):
         return api.completions.create(model=model, prompt=["o1 o2", "o3"], n=2, seed=3, max_tokens=4, echo=echo, **more)
 
     plain, echoed = (list(made(echo).choices) for echo in (False, True))
     prompts = ["o1 o2", "o1 o2", "o3", "o3"]
     assert [one.text for one in echoed] == [prompt + one.text for prompt, one in zip(prompts, plain, strict=True)]
-    assert fails(400, made, echo=True, logprobs=1)["param"] == "echo"
+
+
+def near(some, others):
+    return all(abs(a - b) < 1e-3 for a, b in zip(some, others, strict=True))
+
+
+def scores(api, model):
+    """Log-probs of a text that is there already, as evaluations ask for them: those that its tokens had when they were generated."""
+    def asked(prompt, **more):
+        more = {"temperature": 0, "logprobs": 1, **more}
+        return api.completions.create(model=model, prompt=prompt, **more)
+
+    made = asked("o1 o2", max_tokens=6, extra_body={"return_token_ids": True}).choices[0]
+    ids = made.prompt_token_ids + made.token_ids
+    answer = asked([ids, made.prompt_token_ids, "o3"], max_tokens=0, echo=True)
+    assert answer.usage.completion_tokens == 0
+    for choice in answer.choices:
+        lists = choice.logprobs
+        count = len(lists.tokens)
+        assert count == len(lists.token_logprobs) == len(lists.top_logprobs) == len(lists.text_offset)
+        assert choice.finish_reason == "length" and lists.token_logprobs[0] is None and lists.top_logprobs[0] is None
+        assert lists.text_offset[0] == 0 and lists.text_offset == sorted(lists.text_offset)
+        assert choice.dyad["spans"] == [] and [span["end"] for span in choice.dyad["prompt_spans"]] in ([], [count])
+        for token, logprob, top in list(zip(lists.tokens, lists.token_logprobs, lists.top_logprobs))[1:]:
+            assert top[token] == logprob <= max(top.values()) <= 0 and len(top) <= 2, (token, logprob, top)
+    whole, prompt, _ = (choice.logprobs for choice in answer.choices)
+    made_at = len(made.prompt_token_ids)
+    assert len(whole.tokens) == len(ids) and near(whole.token_logprobs[1:made_at], prompt.token_logprobs[1:])
+    # The answer was greedy.
+    assert near(whole.token_logprobs[made_at:], made.logprobs.token_logprobs)
+    assert near(whole.token_logprobs[made_at:], [max(top.values()) for top in whole.top_logprobs[made_at:]])
+    # As lm-evaluation-harness asks: with one token more, which it leaves out.
+    one = asked(ids, max_tokens=1, echo=True, seed=1234).choices[0]
+    assert len(one.logprobs.tokens) == len(ids) + 1 and near(one.logprobs.token_logprobs[1:-1], whole.token_logprobs[1:])
+    assert one.text.startswith(answer.choices[0].text)
+    pieces = [chunk.choices[0] for chunk in asked(ids, max_tokens=1, echo=True, stream=True)]
+    told = [logprob for piece in pieces for logprob in piece.logprobs.token_logprobs]
+    assert told[0] is None and near(told[1:], one.logprobs.token_logprobs[1:])
+    assert "".join(piece.text for piece in pieces) == one.text
 
 
 def refusals(api, model):

@@ -10,6 +10,7 @@ pub mod fleet;
 pub mod kit;
 pub mod letters;
 pub mod mutate;
+pub mod ports;
 pub mod program;
 pub mod proxy;
 pub mod secured;

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use broker::local::process::{Guarded, free_port, lock_log};
+use broker::local::process::{Guarded, lock_log};
 use broker::local::rabbitmq::{PrivateRabbit, RabbitOptions};
 use tokio::runtime::Runtime;
 
 use crate::fleet::RUN;
+use crate::ports::quiet_port;
 use crate::program::{Program, wait_for};
 use crate::small::Small;
 
@@ -36,7 +37,7 @@ impl Secured {
     #[must_use]
     pub fn start(program: &Program) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (rabbit_port, redis_port) = (free_port().unwrap(), free_port().unwrap());
+        let (rabbit_port, redis_port) = (quiet_port(), quiet_port());
         let config = Small::scripted()
             .set("run.broker", format!("amqp://127.0.0.1:{rabbit_port}/dyad"))
             .set("run.state", format!("redis://127.0.0.1:{redis_port}/0"))

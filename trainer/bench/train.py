@@ -28,7 +28,7 @@ from model import VOCAB, save_model
 
 NEW, SAMPLES, PROMPTS = 64, 16, 4
 LENGTHS = {"16 of each, prompts of 215": 215, "16 of each, prompts of 20": 20}
-MICRO_BATCH_TOKENS = 1700
+MICRO_BATCH_TOKENS = 1300
 
 
 def save_folder(folder):

@@ -80,6 +80,7 @@ fn requests(vocab: u32, count: u64, prompts: u64, length: u64, max_new: impl Fn(
         seed: n,
         keep: false,
         top: 0,
+        prompt_top: None,
     };
     (0..count).map(make).collect()
 }

@@ -49,6 +49,7 @@ fn requests(work: &Work, first_seed: u64) -> Vec<GenRequest> {
         seed: first_seed + i as u64,
         keep: false,
         top: 0,
+        prompt_top: None,
     };
     work.new.iter().enumerate().map(make).collect()
 }

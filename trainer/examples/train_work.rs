@@ -155,6 +155,7 @@ impl Worker {
                     seed: self.step * 1_000_000 + number,
                     keep: false,
                     top: 0,
+                    prompt_top: None,
                 })?;
             }
         }

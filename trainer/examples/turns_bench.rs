@@ -82,6 +82,7 @@ fn play(conversations: usize, prefix_cache: usize) -> Result<(Vec<f64>, f64), Bo
                 seed: (turn * conversations + c) as u64,
                 keep: true,
                 top: 0,
+                prompt_top: None,
             })?;
         }
         while !engine.is_idle() {

@@ -9,6 +9,7 @@ mod linear;
 pub mod loss;
 pub mod model;
 pub mod optim;
+mod ordered;
 pub mod pulse;
 pub mod rng;
 pub mod sampling;

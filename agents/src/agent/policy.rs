@@ -17,18 +17,21 @@ use trainer::weights::Published;
 
 use super::{Env, bases};
 use crate::engine::embedded::EmbeddedEngine;
-use crate::{models, pins};
+use crate::models::{self, Reads};
+use crate::pins;
 
 /// A policy ready to serve and to train.
 pub struct Prepared {
     pub folder: PathBuf,
     pub shape: ModelShape,
     /// What is trained and served: the model, or an adapter of `base`. In f32, on the CPU; but the model of an agent that does not train
-    /// as it is served, on its device (on the CPU where engines elsewhere serve it).
-    pub weights: Weights,
+    /// as it is served, on its device (on the CPU where engines elsewhere serve it). None where servers alone have them
+    /// ([`Reads::NoWeights`]); an adapter that they are given is here.
+    weights: Option<Weights>,
     /// Whether `weights` are the trainer's own: nobody else may read them.
     handed: bool,
     /// The frozen model below an adapter, as it computes, on its device (as `weights`); shared with the agents that name the same folder.
+    /// None where servers alone have it.
     pub base: Option<Weights>,
     pub text: Arc<TextCodec>,
     /// Where its engine and its trainer compute.
@@ -50,13 +53,13 @@ impl Prepared {
 
     /// What an engine serves first: a copy, or the storage itself where nobody changes it.
     fn served(&self) -> anyhow::Result<Weights> {
-        self.readable()?;
+        let weights = self.weights()?;
         let (device, dtype) = (self.device, self.settings.dtype);
-        let as_is = self.weights.device() == device && self.weights.kind() == kind_of(dtype);
+        let as_is = weights.device() == device && weights.kind() == kind_of(dtype);
         if as_is && !self.settings.train.enabled {
-            return Ok(self.weights.share());
+            return Ok(weights.share());
         }
-        Ok(self.weights.copied_to(device, dtype)?)
+        Ok(weights.copied_to(device, dtype)?)
     }
 
     /// What a trainer moves, in f32 on its device. On the CPU that is the storage of `weights` itself, which nobody may read from then
@@ -65,33 +68,42 @@ impl Prepared {
     /// # Errors
     /// A trainer has that storage already.
     pub(crate) fn trained(&mut self) -> anyhow::Result<Weights> {
-        self.readable()?;
-        let as_is = self.weights.device() == self.device && self.weights.kind() == kind_of(Dtype::F32);
+        let weights = self.weights()?;
+        let as_is = weights.device() == self.device && weights.kind() == kind_of(Dtype::F32);
         if as_is && self.device == Device::Cpu {
+            let own = weights.share();
             self.handed = true;
-            return Ok(self.weights.share());
+            return Ok(own);
         }
-        Ok(self.weights.copied_to(self.device, Dtype::F32)?)
+        Ok(weights.copied_to(self.device, Dtype::F32)?)
     }
 
     /// Goes on with other weights of the same layout, which nobody else moves.
     pub(crate) fn renew(&mut self, weights: Weights) {
-        (self.weights, self.handed) = (weights, false);
+        (self.weights, self.handed) = (Some(weights), false);
     }
 
-    fn readable(&self) -> anyhow::Result<()> {
+    /// What is trained and served.
+    ///
+    /// # Errors
+    /// A trainer has its storage already, or servers alone have it.
+    pub(crate) fn weights(&self) -> anyhow::Result<&Weights> {
         ensure!(
             !self.handed,
             "the first weights of {} are asked for after the trainer has them: this is a bug, engines begin before their trainer",
             self.folder.display()
         );
-        Ok(())
+        self.weights.as_ref().with_context(|| {
+            format!(
+                "the weights in {} are asked for, which this process has left to the agent's servers: this is a bug",
+                self.folder.display()
+            )
+        })
     }
 
     /// What engines in other processes hold its weights against.
     pub fn form(&self) -> anyhow::Result<Form> {
-        self.readable()?;
-        form(self.weights.layout(), self.settings.dtype, self.base.as_ref())
+        form(self.weights()?.layout(), self.settings.dtype, self.base.as_ref())
     }
 }
 
@@ -154,7 +166,9 @@ fn folder_in(
     seed: u64,
 ) -> anyhow::Result<PathBuf> {
     match &settings.model {
-        ModelConfig::Path(path) => models::locate(path).with_context(|| format!("finding the model of agent {name}")),
+        ModelConfig::Path(path) => {
+            models::locate(path, Reads::of(settings)).with_context(|| format!("finding the model of agent {name}"))
+        }
         ModelConfig::Served(model) => anyhow::bail!("the model {model:?} is a server's: there is no policy to open"),
         ModelConfig::Random(random) => {
             let model = model_name(settings, name)?;
@@ -167,18 +181,8 @@ fn folder_in(
 
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
-    let at = frozen_at(&settings, device);
     let shape = ModelShape::load(&folder)?;
-    // One that plays with another's past is not warmed.
-    let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
-    let (weights, base) = match &settings.lora {
-        None if settings.train.enabled || warmed => (Weights::load(&shape, &folder)?, None),
-        None => (Weights::load_as(&shape, &folder, at, settings.dtype)?, None),
-        Some(lora) => {
-            let adapter = adapter(lora, &shape, seed)?;
-            (adapter, Some(bases::shared(&shape, &folder, at, settings.dtype)?))
-        }
-    };
+    let (weights, base) = load(&shape, &folder, &settings, device, seed)?;
     let text = Arc::new(TextCodec::open_with_args(&folder, &settings.template_args)?);
     Ok(Prepared {
         folder,
@@ -190,6 +194,37 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
         device,
         settings,
     })
+}
+
+/// What is trained and served, and the frozen model below it if that is an adapter; neither model where servers alone have it.
+fn load(
+    shape: &ModelShape,
+    folder: &Path,
+    settings: &AgentConfig,
+    device: Device,
+    seed: u64,
+) -> anyhow::Result<(Option<Weights>, Option<Weights>)> {
+    let (at, dtype) = (frozen_at(settings, device), settings.dtype);
+    let here = Reads::of(settings) == Reads::Whole;
+    if !here {
+        tracing::info!(folder = %folder.display(), "its weights are not read: those that its servers were started with play");
+    }
+    if let Some(lora) = &settings.lora {
+        let adapter = adapter(lora, shape, seed)?;
+        let base = here.then(|| bases::shared(shape, folder, at, dtype)).transpose()?;
+        return Ok((Some(adapter), base));
+    }
+    if !here {
+        return Ok((None, None));
+    }
+    // One that plays with another's past is not warmed.
+    let warmed = settings.train.warm_start.is_some() && settings.past.is_none();
+    let weights = if settings.train.enabled || warmed {
+        Weights::load(shape, folder)?
+    } else {
+        Weights::load_as(shape, folder, at, dtype)?
+    };
+    Ok((Some(weights), None))
 }
 
 /// Where frozen weights lie: on the agent's `device` if something of this process computes with them, a trainer or an engine. Those that

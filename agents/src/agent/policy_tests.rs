@@ -1,4 +1,4 @@
-//! Random models that are made, where weights lie, and who may read them.
+//! Random models that are made, where weights lie, whether they are read at all, and who may read them.
 
 use configs::WarmStartConfig;
 
@@ -60,6 +60,43 @@ fn the_first_weights_are_read_until_a_trainer_has_them() {
     assert!(prepared.served().is_err() && prepared.form().is_err() && prepared.trained().is_err());
     prepared.renew(other);
     assert!(prepared.served().is_ok() && prepared.form().is_ok());
+}
+
+/// Neither damage of the file nor its absence is noticed, and neither is hidden from who needs it.
+#[test]
+fn a_policy_whose_weights_are_its_servers_alone_is_opened_without_the_file() {
+    let home = tempfile::tempdir().unwrap();
+    let Prepared { folder, settings, .. } = opened(home.path());
+    let open = |kind, trains, lora| {
+        let mut settings = settings.clone();
+        (settings.engine.kind, settings.train.enabled, settings.lora) = (kind, trains, lora);
+        open(folder.clone(), settings, 1)
+    };
+    let file = folder.join("model.safetensors");
+    std::fs::write(&file, "torn").unwrap();
+    for lost in [false, true] {
+        if lost {
+            std::fs::remove_file(&file).unwrap();
+        }
+        for kind in [EngineKind::Sglang, EngineKind::Vllm] {
+            let whole = open(kind, false, None).unwrap();
+            assert!(whole.weights().is_err() && whole.base.is_none(), "{kind:?}, {lost}");
+            assert!(!words(&whole.text).is_empty() && whole.shape.vocab > 0);
+            let adapter = open(kind, false, Some(LoraConfig::default())).unwrap();
+            assert!(adapter.weights().unwrap().layout().lora().is_some() && adapter.base.is_none());
+        }
+        for (kind, trains) in [
+            (EngineKind::Sglang, true),
+            (EngineKind::Vllm, true),
+            (EngineKind::Dyad, false),
+            (EngineKind::Embedded, false),
+        ] {
+            for lora in [None, Some(LoraConfig::default())] {
+                let refused = open(kind, trains, lora).err().unwrap().to_string();
+                assert!(refused.contains("model.safetensors"), "{kind:?}, {lost}: {refused}");
+            }
+        }
+    }
 }
 
 #[test]

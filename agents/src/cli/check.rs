@@ -1,5 +1,6 @@
 //! `dyad check CONFIG`: every problem at once, or the configuration with every default filled in.
 
+mod finding;
 mod notes;
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use rollout::tasks::{TaskSource, TasksError};
 use rollout::workflow::program::Place;
 use rollout::workflow::tools::ToolProgram;
 
-use notes::{ignored, models, not_here, stock, without_absent};
+use notes::{all_tools, comments, ignored, models, not_here, stock, without_absent};
 
 use super::failure::Usage;
 use super::needs;
@@ -37,18 +38,20 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<()> {
     if !problems.is_empty() {
         return Err(report(&args.config, &problems));
     }
+    let cache = Cache::of_environment();
     if args.quiet {
-        for line in not_here(&config, &Cache::of_environment()) {
-            eprintln!("{line}");
+        for finding in not_here(&config, &cache) {
+            eprintln!("{finding}");
         }
         println!("{}: good", args.config.display());
     } else {
-        let (here, absent) = without_absent(&config, &Cache::of_environment());
-        let absent: String = absent.iter().map(|line| format!("# {line}\n")).collect();
+        let (here, absent) = without_absent(&config, &cache);
         print!(
-            "{}{}{absent}{}{}",
-            models(&config),
+            "{}{}{}{}{}{}",
+            comments(&models(&config, &cache)),
             ignored(&config),
+            all_tools(&config),
+            comments(&absent),
             stock(&here)?,
             toml::to_string_pretty(&config)?
         );

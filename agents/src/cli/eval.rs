@@ -249,6 +249,8 @@ fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
                 format!("hf:{file}")
             } else if file.ends_with(".parquet") {
                 format!("parquet:{file}")
+            } else if file.ends_with(".arrow") {
+                format!("arrow:{file}")
             } else {
                 format!("jsonl:{file}")
             }
@@ -378,4 +380,38 @@ fn render(one: &Measured) -> String {
         text += &format!("\n{table}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use configs::ModelConfig;
+
+    use super::*;
+    use crate::folder::tests::config_in;
+
+    #[test]
+    fn a_runs_weights_are_of_the_commit_of_the_model_that_it_pinned() {
+        let base = tempfile::tempdir().unwrap();
+        let mut config = config_in(base.path());
+        for agent in config.agents.values_mut() {
+            agent.model = ModelConfig::Path("org/model".into());
+        }
+        let run = RunFolder::create(base.path(), &config, None).unwrap();
+        for agent in ["a", "b"] {
+            let pin = run.path().join(format!("pinned.{agent}.json"));
+            std::fs::write(pin, r#"{"org/model": "aaaa"}"#).unwrap();
+        }
+        let asked = |run: Option<&str>| {
+            let chosen = chosen(&[], run, base.path(), &config).unwrap();
+            let error = engines::start(&config, &chosen, base.path()).err().unwrap();
+            format!("{error:#}")
+        };
+        let said = asked(Some("latest@initial"));
+        assert!(said.contains("`hf download org/model --revision aaaa`"), "{said}");
+        let said = asked(None);
+        assert!(
+            said.contains("`hf download org/model`"),
+            "a configuration alone: {said}"
+        );
+    }
 }

@@ -81,6 +81,26 @@ fn a_run_as_it_began_is_exported_whole_and_as_an_adapter() {
     assert_eq!(logits(&merged_shape, &whole, None), wanted);
 }
 
+#[test]
+fn the_base_of_an_adapter_is_of_the_commit_that_the_run_pinned() {
+    let base = tempfile::tempdir().unwrap();
+    let mut config = config_in(base.path());
+    for agent in config.agents.values_mut() {
+        agent.model = ModelConfig::Path("org/model".into());
+        agent.lora = Some(LoraConfig::default());
+    }
+    let run = RunFolder::create(base.path(), &config, None).unwrap();
+    let args = args(base.path(), "a", Step::Initial);
+    let said = || format!("{:#}", write(&args).unwrap_err());
+    assert!(
+        said().contains("`hf download org/model`"),
+        "nothing is pinned: {}",
+        said()
+    );
+    std::fs::write(run.path().join("pinned.a.json"), r#"{"org/model": "aaaa"}"#).unwrap();
+    assert!(said().contains("`hf download org/model --revision aaaa`"), "{}", said());
+}
+
 /// Saves `weights` as the agent's checkpoint of a step.
 fn save(run: &RunFolder, agent: &AgentName, shape: &ModelShape, base: Option<&Weights>, weights: &Weights, step: u64) {
     let weights = weights.copied_to(trainer::device::Device::Cpu, Dtype::F32).unwrap();

@@ -32,7 +32,7 @@ const WINDOW: usize = 512;
 /// and read with the keys of the run's [tasks].
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// JSON lines, - for standard input, or a data set: jsonl:PATH, parquet:PATH, hf:FOLDER[:SPLIT]
+    /// JSON lines, - for standard input, or a data set: jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT]
     pub file: PathBuf,
     /// The run: `latest`, its id or the start of it, or its folder
     #[arg(long, env = "DYAD_RUN", default_value = "latest", value_name = "RUN")]
@@ -110,7 +110,8 @@ fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
 /// The file if it is written as a source of tasks is, and there is no file of that name.
 fn data_set(file: &std::path::Path) -> Option<&str> {
     let text = file.to_str()?;
-    let known = ["jsonl:", "parquet:", "hf:"].iter().any(|kind| text.starts_with(kind));
+    let kinds = ["jsonl:", "parquet:", "arrow:", "hf:"];
+    let known = kinds.iter().any(|kind| text.starts_with(kind));
     (known && !file.exists()).then_some(text)
 }
 
@@ -288,6 +289,16 @@ mod tests {
 
     use super::*;
     use crate::cli::failure::{code, render};
+
+    #[test]
+    fn data_sets_are_known_by_what_leads_their_names() {
+        for source in ["jsonl:a", "parquet:a", "arrow:a", "hf:a"] {
+            assert_eq!(data_set(std::path::Path::new(source)), Some(source));
+        }
+        for file in ["a.arrow", "arrow", "-"] {
+            assert_eq!(data_set(std::path::Path::new(file)), None, "{file}");
+        }
+    }
 
     #[test]
     fn rows_without_ids_bring_none_and_are_read_whatever_the_generator_of_the_run() {

@@ -87,7 +87,7 @@ impl Coordinator {
         self.counters.dead_tasks += u64::from(decided.letter.is_some());
         if let Some(open) = self.open.get(&group) {
             let step = self.lead_step();
-            self.tell(group, open, &members, step, Some(&decided.assembled));
+            self.tell(group, open, &members, step, &decided.assembled);
             self.talk.add(&members, |seat| self.rules.reward(seat));
             if let Some(line) = self.talk.line(step) {
                 self.metrics.write(line);

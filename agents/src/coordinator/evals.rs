@@ -156,6 +156,8 @@ impl Coordinator {
                 last,
                 ..Evaluation::default()
             },
+            begun: Instant::now(),
+            untold: Vec::new(),
             versions: Versions::new(held),
             stage: Stage::Conversations,
             left: tasks.len(),
@@ -207,14 +209,14 @@ impl Coordinator {
             current.left = current.left.saturating_sub(1);
             let mut program = std::mem::take(&mut current.program);
             if matches!(open.purpose, Purpose::Suite { greedy: true, .. }) {
-                self.tell(group, &open, &members, step, None);
+                self.tell_eval(group, &open, &members, step);
             }
             self.add_part(&mut program, step, &open, members);
             self.keep(program);
         } else {
             current.add(&open, &members, &self.rules);
             if stage == Stage::Conversations {
-                self.tell(group, &open, &members, step, None);
+                self.tell_eval(group, &open, &members, step);
             }
         }
         while let Some(current) = self.evals.current.as_ref()
@@ -296,6 +298,7 @@ impl Coordinator {
         let Some(current) = self.evals.current.take() else {
             return;
         };
+        current.untold.iter().for_each(|one| self.transcripts.write(one));
         let mut found = current.found;
         let failed = current.failed + current.program.tell(&self.evals.suites, &mut found);
         let mut line = Metrics::eval(found.step).with("conversations/failed", failed);
@@ -330,6 +333,8 @@ impl Coordinator {
         self.evals.made(&found, self.env.config.eval.stop_at);
         tracing::info!(step = found.step, success, pinned, "evaluated");
         self.metrics.write(line);
+        // Once the figures are on disk, this evaluation is not played again.
+        self.transcripts.flush();
         if let Ok(line) = serde_json::to_vec(&found) {
             self.evals.lines.line(line);
             self.evals.lines.flush();

@@ -6,7 +6,8 @@
 //! that hold fill up, and then have no room.
 //!
 //! Of several coordinators one evaluates at a time, with a hold or without: whoever says that it does is left to it. Of two that ask at
-//! once the lesser name goes on; of two that have begun before they heard each other the other one gives its evaluation up.
+//! once the lesser name goes on; of two that have begun before they heard each other the other one gives its evaluation up. Those that hear each other
+//! do within a lease: what is played in that time is written down when it is over.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use configs::Mode;
 use tokio::time::Instant;
 
 use super::actor::{Coordinator, Purpose};
+use super::phases::LISTEN;
 use crate::agent::holds::lease;
 
 /// A hold that we ask for.
@@ -38,7 +40,7 @@ impl Coordinator {
             }
             return self.let_go_in_time();
         }
-        if !self.eval_is_due() || self.leaves_it_to_another() {
+        if !self.eval_is_due() || self.may_still_hear_of_another() || self.leaves_it_to_another() {
             return self.release();
         }
         if !self.holds_evals() {
@@ -114,6 +116,11 @@ impl Coordinator {
         }
     }
 
+    /// Whether a coordinator that has just begun may not know yet of another that evaluates.
+    fn may_still_hear_of_another(&self) -> bool {
+        !self.env.alone && self.env.config.run.mode == Mode::Async && self.started.elapsed() < LISTEN
+    }
+
     /// Whether a coordinator beside us is to evaluate, and we are not. A synchronous run has one coordinator.
     fn leaves_it_to_another(&self) -> bool {
         if self.env.config.run.mode == Mode::Sync {
@@ -130,7 +137,15 @@ impl Coordinator {
         yields(&self.env.incarnation, ours, others)
     }
 
-    /// Forgets what was played of the evaluation under way: it comes to no figures.
+    /// Whether nobody can have begun the evaluation under way before hearing that we had.
+    pub(super) fn eval_is_ours(&self) -> bool {
+        let config = &self.env.config.run;
+        let heard = |begun: Instant| begun.elapsed() >= lease(config.lease.0);
+        let current = self.evals.current.as_ref();
+        config.mode == Mode::Sync || current.is_some_and(|current| heard(current.begun))
+    }
+
+    /// Forgets what was played of the evaluation under way: it comes to no figures and no transcripts.
     fn give_eval_up(&mut self) {
         tracing::info!("another coordinator plays this evaluation too: it is left to that one");
         let given_up: Vec<GroupId> = self

@@ -95,7 +95,12 @@ impl Bench {
 
     /// Every conversation under way is played to its end, each turn by what `made` makes of a generation.
     fn play(&mut self, made: impl Fn(&str, Generation) -> Generation) {
-        let groups: Vec<GroupId> = self.coordinator.open.keys().copied().collect();
+        self.play_some(usize::MAX, made);
+    }
+
+    /// So many of them.
+    fn play_some(&mut self, most: usize, made: impl Fn(&str, Generation) -> Generation) {
+        let groups: Vec<GroupId> = self.coordinator.open.keys().copied().take(most).collect();
         for group in groups {
             let run = &mut self.coordinator.open.get_mut(&group).unwrap().run;
             while !run.is_done() {
@@ -106,6 +111,15 @@ impl Bench {
             }
             self.coordinator.close(group, &mut self.ctx);
         }
+    }
+
+    /// How many transcripts are written.
+    fn written(&self) -> usize {
+        self.coordinator.transcripts.flush();
+        let path = self.coordinator.env.folder.transcripts("coordinator-us");
+        crate::logs::read_json_lines::<crate::logs::Transcript>(&path)
+            .unwrap()
+            .len()
     }
 
     /// The evaluations that are written.
@@ -348,6 +362,46 @@ async fn without_holds_coordinators_play_no_evaluation_twice_either() {
     assert_eq!(bench.asks(), None);
     assert!(!bench.coordinator.evals.running(), "that one is made");
     assert!(bench.evaluated().is_empty(), "by the other");
+}
+
+/// The other writes its own.
+#[tokio::test(start_paused = true)]
+async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
+    let mut bench = bench(|config| (config.eval.hold, config.eval.tasks) = (false, Some(3))).await;
+    let lease = lease(bench.coordinator.env.config.run.lease.0);
+    assert_eq!(bench.asks(), None);
+    bench.play_some(1, |_, made| made);
+    assert!(bench.coordinator.evals.running());
+    assert_eq!(bench.written(), 0, "another may have begun it too");
+    bench.hears(plays("another", 1));
+    assert_eq!(bench.asks(), None);
+    assert!(!bench.coordinator.evals.running(), "it is left to the other");
+    assert_eq!(bench.written(), 0);
+
+    tokio::time::advance(lease).await;
+    assert_eq!(bench.asks(), None);
+    assert!(bench.coordinator.evals.running(), "which is gone");
+    bench.play_some(1, |_, made| made);
+    assert_eq!(bench.written(), 0);
+    tokio::time::advance(lease).await;
+    bench.play_some(1, |_, made| made);
+    assert!(bench.coordinator.evals.running());
+    assert_eq!(bench.written(), 2, "nobody else can have begun it");
+    bench.play_some(1, |_, made| made);
+    assert_eq!((bench.written(), bench.evaluated().len()), (3, 1));
+
+    let mut rounds = self::bench(|config| config.run.mode = Mode::Sync).await;
+    assert_eq!(rounds.asks(), None);
+    rounds.play_some(1, |_, made| made);
+    assert_eq!(rounds.written(), 1, "a run in rounds has one coordinator");
+}
+
+#[tokio::test]
+async fn what_is_over_before_a_lease_is_written_too() {
+    let mut bench = bench(|config| config.eval.hold = false).await;
+    assert_eq!(bench.asks(), None);
+    bench.play(|_, made| made);
+    assert_eq!((bench.written(), bench.evaluated().len()), (2, 1));
 }
 
 /// It took longer than agents hold for it, and goes on.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::actor::{Coordinator, Input, Purpose};
 
 /// How long a coordinator of a synchronous run listens for another one before it begins: a few heartbeats.
-const LISTEN: Duration = Duration::from_millis(1500);
+pub(super) const LISTEN: Duration = Duration::from_millis(1500);
 /// Between two looks at the queues of a run that is being drained.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks in succession that must find nothing.

@@ -138,6 +138,10 @@ impl EngineClient for EmbeddedEngine {
         let _ = self.commands.send(Command::Leave(request));
     }
 
+    fn scores_prompts(&self) -> bool {
+        true
+    }
+
     fn pin(&self, pinned: bool) {
         // A thread that has ended begins nothing with anything.
         let _ = self.commands.send(Command::Pin(pinned));
@@ -227,6 +231,7 @@ impl Thread {
                 for visit in visits {
                     let request = GenRequest {
                         top: visit.top,
+                        prompt_top: visit.prompt_top,
                         ..self.request(&visit.job)
                     };
                     self.visits.begin(&mut self.engine, visit, request);
@@ -275,6 +280,7 @@ impl Thread {
             keep: job.keep,
             stop,
             top: 0,
+            prompt_top: None,
         }
     }
 

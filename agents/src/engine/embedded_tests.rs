@@ -123,6 +123,7 @@ async fn a_turn_has_the_log_probs_of_what_it_was_sampled_from_and_a_visit_those_
             job: job.clone(),
             watched: false,
             top: 0,
+            prompt_top: None,
             tell,
         }]);
         let (mut ids, mut whole) = (Vec::new(), Vec::new());
@@ -187,6 +188,7 @@ fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::Unbou
         job,
         watched,
         top: 0,
+        prompt_top: None,
         tell,
     };
     (visit, told)
@@ -204,6 +206,36 @@ async fn visited(told: &mut tokio::sync::mpsc::UnboundedReceiver<Told>) -> (Vec<
         }
     }
     panic!("a visit that was not left has an end");
+}
+
+/// With what is told first, and with the end of a visit that wants nothing else.
+#[tokio::test]
+async fn a_visit_is_told_the_log_probs_of_its_prompt_once() {
+    let engine = lasting();
+    assert!(engine.scores_prompts());
+    for (id, tokens, watched) in [(1, 0, false), (2, 0, true), (3, 6, false), (4, 6, true)] {
+        let (one, mut told) = visit(id, tokens, watched);
+        engine.visit(vec![Visit {
+            prompt_top: Some(2),
+            ..one
+        }]);
+        let mut first = true;
+        let mut made = 0;
+        loop {
+            let news = told.recv().await.unwrap();
+            assert_eq!(news.prompt.is_some(), std::mem::take(&mut first));
+            // Its prompt has three tokens.
+            let scored = |scores: &trainer::engine::PromptScores| (scores.logprobs.len(), scores.top.len()) == (2, 2);
+            assert!(news.prompt.as_deref().is_none_or(scored));
+            made += news.ids.len();
+            if let Some(end) = news.end {
+                assert_eq!(end, Ok(broker::protocol::turn::Finish::Length));
+                break;
+            }
+        }
+        assert_eq!(made, tokens as usize);
+    }
+    idle(&engine).await;
 }
 
 async fn idle(engine: &EmbeddedEngine) {

@@ -28,6 +28,9 @@ use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, LogProbs, Sampling, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use trainer::engine::PromptScores;
+
+use crate::failure;
 
 /// One generation to make.
 #[derive(Debug, Clone)]
@@ -92,6 +95,9 @@ pub struct Visit {
     pub watched: bool,
     /// How many of the most likely tokens are wanted in each place.
     pub top: u8,
+    /// Whether the log-probs of the prompt's own tokens are wanted, and how many of the most likely ones in each of its places. To be
+    /// asked of engines that [give them](EngineClient::scores_prompts); of those a visit may ask for no new token.
+    pub prompt_top: Option<u8>,
     pub tell: UnboundedSender<Told>,
 }
 
@@ -101,6 +107,17 @@ impl Visit {
         // A visitor who is gone leaves in a moment.
         let _ = self.tell.send(Told::end(self.job.request, Err(failure)));
     }
+}
+
+/// Visits for an engine that gives no log-probs of prompts. Whoever asks for them all the same has a failure, not an answer without.
+fn without_scores(mut visits: Vec<Visit>) -> Vec<Visit> {
+    for visit in visits.extract_if(.., |visit| visit.prompt_top.is_some()) {
+        visit.fail(EngineFailure {
+            reason: failure::request("this agent's engine gives no log-probs of prompts"),
+            retry: false,
+        });
+    }
+    visits
 }
 
 /// What became of a visit since it was last told.
@@ -114,6 +131,8 @@ pub struct Told {
     pub top: Vec<Vec<TopLogprob>>,
     /// Of these ids, counted from the first of the visit.
     pub spans: Vec<VersionSpan>,
+    /// Log-probs of the prompt, told with what is told first, if they were asked for.
+    pub prompt: Option<Arc<PromptScores>>,
     /// Told once, last.
     pub end: Option<Result<Finish, EngineFailure>>,
 }
@@ -133,6 +152,10 @@ pub trait EngineClient: Send + Sync {
     /// may be asked of another. Most are always there.
     fn presence(&self) -> watch::Receiver<bool> {
         watch::channel(true).1
+    }
+    /// Whether it gives the log-probs of prompts.
+    fn scores_prompts(&self) -> bool {
+        false
     }
     /// While pinned, nothing that it is asked begins with keys and values that earlier weights computed: an evaluation is to be of one
     /// version whole. Engines that keep none across versions need do nothing.

@@ -260,6 +260,10 @@ impl EngineClient for Replicas {
         }
     }
 
+    fn scores_prompts(&self) -> bool {
+        self.engines.iter().all(|engine| engine.scores_prompts())
+    }
+
     fn pin(&self, pinned: bool) {
         self.engines.iter().for_each(|engine| engine.pin(pinned));
     }

@@ -10,6 +10,7 @@ struct Held {
     refused: watch::Sender<Option<Refusal>>,
     there: watch::Sender<bool>,
     pinned: watch::Sender<bool>,
+    scores: watch::Sender<bool>,
 }
 
 impl Held {
@@ -21,6 +22,7 @@ impl Held {
             refused: watch::Sender::new(None),
             there: watch::Sender::new(true),
             pinned: watch::Sender::new(false),
+            scores: watch::Sender::new(false),
         })
     }
 
@@ -69,6 +71,10 @@ impl EngineClient for Held {
             .iter_mut()
             .for_each(|(jobs, ..)| jobs.retain(|job| job.request != request));
         given.retain(|(jobs, ..)| !jobs.is_empty());
+    }
+
+    fn scores_prompts(&self) -> bool {
+        *self.scores.borrow()
     }
 
     fn pin(&self, pinned: bool) {
@@ -240,6 +246,7 @@ async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() 
             job: job(group, member),
             watched: true,
             top: 0,
+            prompt_top: None,
             tell: tell.clone(),
         };
         (0..members).map(visit).collect()
@@ -255,6 +262,16 @@ async fn visits_are_shared_out_too_and_a_visitor_leaves_the_engine_it_is_with() 
     replicas.leave(job(2, 0).request);
     assert_eq!(counts(), [0, 0]);
     assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
+}
+
+#[tokio::test]
+async fn they_give_log_probs_of_prompts_where_each_of_them_does() {
+    let (held, replicas) = two();
+    assert!(!replicas.scores_prompts());
+    held[0].scores.send_replace(true);
+    assert!(!replicas.scores_prompts());
+    held[1].scores.send_replace(true);
+    assert!(replicas.scores_prompts());
 }
 
 #[tokio::test]

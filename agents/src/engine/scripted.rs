@@ -7,6 +7,7 @@ use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
+use trainer::engine::PromptScores;
 use trainer::model::Weights;
 use trainer::weights::{SinkError, WeightSink};
 
@@ -58,6 +59,21 @@ impl ScriptedEngine {
         vec![ids.into_iter().map(likely).collect()]
     }
 
+    /// Of a prompt, as if every token of it had been one of the choices.
+    fn scores(&self, prompt: &[u32], top: u8, version: WeightVersion) -> Arc<PromptScores> {
+        let places = prompt.len().saturating_sub(1);
+        let span = VersionSpan {
+            version,
+            start: 1,
+            end: prompt.len() as u32,
+        };
+        Arc::new(PromptScores {
+            logprobs: vec![self.logprob(); places],
+            top: self.top(top).into_iter().cycle().take(places).collect(),
+            spans: (places > 0).then_some(span).into_iter().collect(),
+        })
+    }
+
     fn answer(&self, job: Job, version: WeightVersion) -> Finished {
         let choice = (job.seed % self.choices.len().max(1) as u64) as usize;
         let made = Made {
@@ -97,6 +113,15 @@ impl EngineClient for ScriptedEngine {
     fn visit(&self, visits: Vec<Visit>) {
         let version = *self.version.borrow();
         for visit in visits {
+            let silent = visit.job.sampling.max_new_tokens == 0;
+            let scores = |top| self.scores(&visit.job.prompt_ids, top, version);
+            let prompt = visit.prompt_top.map(scores);
+            if silent {
+                let end = Told::end(visit.job.request, Ok(Finish::Length));
+                // The visitor may have gone.
+                let _ = visit.tell.send(Told { prompt, ..end });
+                continue;
+            }
             let Finished { job, result } = self.answer(visit.job, version);
             let told = result.map(|made| Told {
                 request: job.request,
@@ -104,6 +129,7 @@ impl EngineClient for ScriptedEngine {
                 logprobs: made.logprobs,
                 top: self.top(visit.top),
                 spans: made.spans,
+                prompt,
                 end: Some(Ok(made.finish)),
             });
             if let Ok(told) = told {
@@ -114,6 +140,10 @@ impl EngineClient for ScriptedEngine {
     }
 
     fn leave(&self, _: RequestId) {}
+
+    fn scores_prompts(&self) -> bool {
+        true
+    }
 
     fn versions(&self) -> watch::Receiver<WeightVersion> {
         self.version.subscribe()

@@ -115,6 +115,7 @@ impl Visits {
             logprobs: &one.logprobs,
             top: &one.top,
             spans: &one.spans,
+            prompt: one.prompt.as_ref(),
         };
         let news = Told::news(visitor.told, made);
         let end = Some(Ok(one.finish));
@@ -155,18 +156,19 @@ fn tell(visit: &Visit, told: Told) {
 }
 
 impl Told {
-    pub(super) fn end(request: RequestId, end: Result<Finish, EngineFailure>) -> Self {
+    pub(crate) fn end(request: RequestId, end: Result<Finish, EngineFailure>) -> Self {
         Self {
             request,
             ids: Vec::new(),
             logprobs: Vec::new(),
             top: Vec::new(),
             spans: Vec::new(),
+            prompt: None,
             end: Some(end),
         }
     }
 
-    /// What lies behind the first `told` ids.
+    /// What lies behind the first `told` ids; with the first of them, or without any, what is known of the prompt.
     pub(super) fn news(told: usize, made: UnderWay<'_>) -> Self {
         let new = |span: &VersionSpan| VersionSpan {
             start: span.start.max(told as u32),
@@ -183,6 +185,7 @@ impl Told {
                 .map(new)
                 .filter(|span| span.start < span.end)
                 .collect(),
+            prompt: made.prompt.filter(|_| told == 0).cloned(),
             end: None,
         }
     }

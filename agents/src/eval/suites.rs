@@ -122,12 +122,12 @@ pub fn of_suite(
         prompt: suite.prompt.clone().unwrap_or(config.tasks.prompt.clone()),
         label: suite.label.clone().unwrap_or(config.tasks.label.clone()),
         id: suite.id.clone(),
+        tools: suite.tools_key(&config.tasks),
         shuffle: false,
         ..config.tasks.clone()
     };
     let eval = EvalConfig {
         source: Some(suite.source.clone()),
-        tools: suite.tools.clone(),
         slice: suite.slice.clone(),
         filter: suite.filter.clone(),
         tasks: suite.tasks,
@@ -258,6 +258,35 @@ mod tests {
         assert!(build(&config).unwrap().check_task(task).is_err());
         let set = of_suite(&config, "aime24", suite, Some(2), Some(1.0)).unwrap();
         assert_eq!((set.samples, set.temperature), (2, 1.0));
+    }
+
+    #[test]
+    fn a_suites_rows_name_their_tools_where_those_of_training_do() {
+        let row = r#"{"prompt": "1/2?", "label": "0.5", "use": ["search"], "may": ["visit"]}"#;
+        let (_folder, mut config) = config(&format!("{row}\n"));
+        config.tasks.tools = Some("use".into());
+        let source = config.eval.suites["aime24"].source.clone();
+        let mine = SuiteConfig::on("mine", source.clone());
+        let offered = |suite: &SuiteConfig| {
+            let set = of_suite(&config, "mine", suite, None, None).unwrap();
+            let (_, task) = &set.tasks[0];
+            ["search", "visit", "fly"].map(|tool| task.offers(tool))
+        };
+        assert_eq!(offered(&mine), [true, false, false], "as in training");
+        let own = SuiteConfig {
+            tools: Some("may".into()),
+            ..mine.clone()
+        };
+        assert_eq!(offered(&own), [false, true, false]);
+        let other = SuiteConfig {
+            label: Some("label".into()),
+            ..mine
+        };
+        assert_eq!(offered(&other), [true; 3], "rows of another file");
+        config.tasks.tools = Some("lost".into());
+        let error = of_suite(&config, "mine", &SuiteConfig::on("mine", source), None, None).err();
+        let error = format!("{:#}", error.unwrap());
+        assert!(error.contains("lost") && error.contains("or of [tasks]"), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use trainer::model::Weights;
 use crate::agent::policy::{self, Prepared};
 use crate::cli::failure::Usage;
 use crate::folder::RunFolder;
+use crate::pins;
 
 /// The weights of an agent, found.
 #[derive(Debug, Clone)]
@@ -277,6 +278,10 @@ impl Chosen {
             .run
             .as_ref()
             .filter(|_| same_models(kept.as_ref(), agent, &settings));
+        // A name of the Hub may mean another commit by now than when the run began.
+        if let Some(run) = models {
+            settings.model = pins::models::pinned(run, agent, &settings.model)?;
+        }
         Ok(Resolved { settings, seed, models })
     }
 }
@@ -297,7 +302,7 @@ struct Resolved<'a> {
     settings: AgentConfig,
     /// Of random weights.
     seed: u64,
-    /// The run that keeps the random model.
+    /// The run that keeps the random model, where the model is that run's.
     models: Option<&'a RunFolder>,
 }
 

@@ -5,13 +5,14 @@
 use std::sync::Arc;
 
 use broker::ids::WeightVersion;
-use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::TextCodec;
 use serde_json::{Map, Value, json};
+use trainer::engine::PromptScores;
 
-use super::ask::{Ask, Input, Kind};
+use super::ask::{Ask, Kind};
 use super::choice::Piece;
+use super::echo::Echo;
 
 /// What all parts of one answer have in common.
 pub struct Paper {
@@ -27,8 +28,8 @@ pub struct Paper {
     pub token_ids: bool,
     pub include_usage: bool,
     pub prompts: Vec<Arc<[u32]>>,
-    /// The text that each prompt's choices begin with; empty where none is asked for.
-    pub echoes: Vec<String>,
+    /// What each prompt's choices begin with; empty where that is not asked for.
+    pub echoes: Vec<Echo>,
     pub codec: Arc<TextCodec>,
 }
 
@@ -48,7 +49,7 @@ impl Paper {
             top: ask.top > 0,
             token_ids: ask.token_ids,
             include_usage: ask.include_usage,
-            echoes: echoes(ask, &codec),
+            echoes: echoes(ask, &prompts, &codec),
             prompts,
             codec,
         }
@@ -62,10 +63,10 @@ impl Paper {
             let mut choice = self.choice(index, piece);
             match self.kind {
                 Kind::Chat => choice.insert("message".into(), json!({"role": "assistant", "content": piece.text})),
-                Kind::Completion => choice.insert("text".into(), json!(self.echo(index) + &piece.text)),
+                Kind::Completion => choice.insert("text".into(), json!(self.echo(index).to_owned() + &piece.text)),
             };
             self.prompt_ids(index, &mut choice);
-            choice.insert("dyad".into(), dyad(spans));
+            choice.insert("dyad".into(), dyad(Some(spans.as_slice()), piece.prompt.as_deref()));
             Value::Object(choice)
         });
         let mut answer = self.frame("chat.completion", list.collect());
@@ -76,14 +77,14 @@ impl Paper {
         Value::Object(answer)
     }
 
-    /// A piece of one choice; `first` begins it. `spans` come with its end.
+    /// A piece of one choice; `first` begins it. `spans` come with its end, those of the prompt's log-probs with these.
     #[must_use]
     pub fn chunk(&self, index: usize, piece: &Piece, first: bool, spans: &[VersionSpan]) -> Value {
         let mut choice = self.choice(index, piece);
         match self.kind {
             Kind::Completion => {
-                let echo = if first { self.echo(index) } else { String::new() };
-                choice.insert("text".into(), json!(echo + &piece.text));
+                let echo = if first { self.echo(index) } else { "" };
+                choice.insert("text".into(), json!(echo.to_owned() + &piece.text));
             }
             Kind::Chat => {
                 let mut delta = Map::new();
@@ -99,8 +100,9 @@ impl Paper {
         if first {
             self.prompt_ids(index, &mut choice);
         }
-        if piece.end.is_some() {
-            choice.insert("dyad".into(), dyad(spans));
+        if piece.end.is_some() || piece.prompt.is_some() {
+            let spans = piece.end.is_some().then_some(spans);
+            choice.insert("dyad".into(), dyad(spans, piece.prompt.as_deref()));
         }
         let mut chunk = self.frame("chat.completion.chunk", vec![Value::Object(choice)]);
         if first && index == 0 && self.kind == Kind::Chat && self.token_ids {
@@ -142,7 +144,7 @@ impl Paper {
         choice.insert(
             "logprobs".into(),
             if self.logprobs {
-                self.logprobs(piece)
+                self.logprobs(index, piece)
             } else {
                 Value::Null
             },
@@ -153,77 +155,25 @@ impl Paper {
         choice
     }
 
+    /// The place of a choice's prompt.
+    pub(super) fn prompt_of(&self, index: usize) -> usize {
+        index / self.n.max(1)
+    }
+
     /// What a choice's text begins with.
-    fn echo(&self, index: usize) -> String {
-        let prompt = index / self.n.max(1);
-        self.echoes.get(prompt).cloned().unwrap_or_default()
+    fn echo(&self, index: usize) -> &str {
+        self.echoes
+            .get(self.prompt_of(index))
+            .map_or("", |echo| echo.text.as_str())
     }
 
     fn prompt_ids(&self, index: usize, choice: &mut Map<String, Value>) {
         if self.token_ids && self.kind == Kind::Completion {
             choice.insert(
                 "prompt_token_ids".into(),
-                json!(self.prompts.get(index / self.n.max(1))),
+                json!(self.prompts.get(self.prompt_of(index))),
             );
         }
-    }
-
-    fn logprobs(&self, piece: &Piece) -> Value {
-        let chosen = piece.ids.iter().zip(&piece.logprobs);
-        let chosen: Vec<TopLogprob> = chosen.map(|(&id, &logprob)| TopLogprob { id, logprob }).collect();
-        // Nobody asked for the most likely ones: each place has none.
-        let top = |place: usize| piece.top.get(place).map_or(&[][..], Vec::as_slice);
-        match self.kind {
-            Kind::Completion => {
-                let tops = chosen
-                    .iter()
-                    .enumerate()
-                    .map(|(place, one)| self.by_name(*one, top(place)));
-                json!({
-                    "tokens": chosen.iter().map(|one| self.name(one.id)).collect::<Vec<_>>(),
-                    "token_logprobs": piece.logprobs,
-                    "top_logprobs": self.top.then(|| tops.collect::<Vec<_>>()),
-                    "text_offset": piece.offsets,
-                })
-            }
-            Kind::Chat => {
-                let tokens = chosen.iter().enumerate().map(|(place, one)| {
-                    let mut token = self.token(*one);
-                    let top = top(place).iter().map(|one| Value::Object(self.token(*one)));
-                    token.insert("top_logprobs".into(), top.collect());
-                    Value::Object(token)
-                });
-                json!({"content": tokens.collect::<Vec<_>>(), "refusal": null})
-            }
-        }
-    }
-
-    /// As chats have a token and its log-prob.
-    fn token(&self, TopLogprob { id, logprob }: TopLogprob) -> Map<String, Value> {
-        let mut token = Map::new();
-        token.insert("token".into(), json!(self.name(id)));
-        token.insert("logprob".into(), json!(logprob));
-        token.insert("bytes".into(), json!(self.codec.bytes(id)));
-        token
-    }
-
-    /// What a token says alone. Half a character says nothing, and goes by its id.
-    fn name(&self, id: u32) -> String {
-        let text = self.codec.bytes(id).and_then(|bytes| String::from_utf8(bytes).ok());
-        text.filter(|text| !text.is_empty()).unwrap_or_else(|| by_id(id))
-    }
-
-    /// As completions have the most likely tokens, by their names: with the chosen one, also if it is not among them. Of tokens that
-    /// have the same text it keeps that, else the likeliest does; the others go by their ids.
-    fn by_name(&self, chosen: TopLogprob, top: &[TopLogprob]) -> Value {
-        let mut named = Map::new();
-        let others = top.iter().filter(|one| one.id != chosen.id);
-        for TopLogprob { id, logprob } in std::iter::once(&chosen).chain(others) {
-            let name = self.name(*id);
-            let name = if named.contains_key(&name) { by_id(*id) } else { name };
-            named.insert(name, json!(logprob));
-        }
-        Value::Object(named)
     }
 
     fn usage(&self, made: usize) -> Value {
@@ -232,20 +182,12 @@ impl Paper {
     }
 }
 
-/// The texts of the prompts, if they are to come back: as they were sent, or what their ids stand for.
-fn echoes(ask: &Ask, codec: &TextCodec) -> Vec<String> {
-    let text = |input: &Input| match input {
-        Input::Text(text) => text.clone(),
-        Input::Ids(ids) => codec.spelled(ids),
-        Input::Chat { .. } => String::new(),
-    };
-    let inputs = ask.inputs.iter().filter(|_| ask.echo);
-    inputs.map(text).collect()
-}
-
-/// As vLLM names tokens by their ids.
-fn by_id(id: u32) -> String {
-    format!("token_id:{id}")
+/// The prompts, if they are to come back.
+fn echoes(ask: &Ask, prompts: &[Arc<[u32]>], codec: &TextCodec) -> Vec<Echo> {
+    let prompts = ask.inputs.iter().zip(prompts).filter(|_| ask.echo);
+    prompts
+        .map(|(input, ids)| Echo::new(input, ids, ask.logprobs, codec))
+        .collect()
 }
 
 fn finish(end: Option<Finish>) -> Value {
@@ -256,9 +198,14 @@ fn finish(end: Option<Finish>) -> Value {
     }
 }
 
-fn dyad(spans: &[VersionSpan]) -> Value {
+/// Which weights made which tokens of an answer, and computed which log-probs of its prompt.
+fn dyad(spans: Option<&[VersionSpan]>, prompt: Option<&PromptScores>) -> Value {
     let span = |span: &VersionSpan| json!({"weights": span.version.to_string(), "start": span.start, "end": span.end});
-    json!({"spans": spans.iter().map(span).collect::<Vec<_>>()})
+    let list = |spans: &[VersionSpan]| spans.iter().map(span).collect::<Value>();
+    let mut dyad = Map::new();
+    dyad.extend(spans.map(|spans| ("spans".to_owned(), list(spans))));
+    dyad.extend(prompt.map(|prompt| ("prompt_spans".to_owned(), list(&prompt.spans))));
+    Value::Object(dyad)
 }
 
 /// An agent as a model.

@@ -74,14 +74,6 @@ const COMPLETION_TOKENS: u32 = 16;
 const MOST_CHOICES: i64 = 128;
 /// Most likely tokens in one place at most: OpenAI's limit for chats, and vLLM's for both. OpenAI's own for completions is 5.
 pub(super) const MOST_LIKELY: i64 = 20;
-/// Log-probs of most likely tokens in one answer that is not streamed, at most: each takes hundreds of bytes until it is sent.
-const MOST_TOLD: usize = 1 << 18;
-/// What all choices of one answer that is not streamed repeat of their prompts, at most: bytes of text, and token ids, of which
-/// each takes 32 bytes until it is sent. 16 MiB of each.
-const MOST_ECHOED: usize = 16 << 20;
-const MOST_REPEATED: usize = 1 << 19;
-/// What a token's text is reckoned at: few have more bytes.
-const TOKEN_BYTES: usize = 16;
 const MOST_STOPS: usize = 16;
 const LONGEST_STOP: usize = 256;
 const MOST_STOP_IDS: usize = 1024;
@@ -112,7 +104,7 @@ impl Ask {
             Kind::Chat => chat::logprobs(&mut fields)?,
         };
         let echo = match kind {
-            Kind::Completion => completions::echo(&mut fields, logprobs)?,
+            Kind::Completion => fields.flag("echo")?,
             Kind::Chat => false,
         };
         let ask = Self {
@@ -120,7 +112,7 @@ impl Ask {
             model,
             inputs,
             n: fields.whole("n", 1, MOST_CHOICES)?.unwrap_or(1) as usize,
-            sampling: sampling(&mut fields, kind, usual)?,
+            sampling: sampling(&mut fields, kind, echo, usual)?,
             stop: stopping(&mut fields)?,
             echo,
             seed: fields.whole("seed", i64::MIN, i64::MAX)?.map(|seed| seed as u64),
@@ -136,62 +128,10 @@ impl Ask {
         Ok(ask)
     }
 
-    /// Judges how much an answer of `choices` would tell in one piece.
-    ///
-    /// # Errors
-    /// More log-probs of most likely tokens than are kept until the end.
-    pub fn fits(&self, choices: usize) -> Result<(), Refusal> {
-        let tokens = choices.saturating_mul(self.sampling.max_new_tokens as usize);
-        let told = tokens.saturating_mul(self.top.into());
-        if self.stream || told <= MOST_TOLD {
-            return Ok(());
-        }
-        let field = match self.kind {
-            Kind::Completion => "logprobs",
-            Kind::Chat => "top_logprobs",
-        };
-        Err(Refusal::wrong(
-            field,
-            format!(
-                "of all tokens would be {told} log-probs in one answer: stream it, or ask for fewer tokens, choices or {field}"
-            ),
-        ))
-    }
-
-    /// Judges how much of the prompts, of `read` tokens together, an answer would repeat in one piece: once with every choice.
-    ///
-    /// # Errors
-    /// More than is kept until the end, by `echo` or `return_token_ids`.
-    pub fn repeats_fit(&self, read: usize) -> Result<(), Refusal> {
-        if self.stream || self.kind == Kind::Chat {
-            return Ok(());
-        }
-        let text = |input: &Input| match input {
-            Input::Text(text) => text.len(),
-            Input::Ids(ids) => ids.len().saturating_mul(TOKEN_BYTES),
-            Input::Chat { .. } => 0,
-        };
-        let texts: usize = self.inputs.iter().map(text).sum();
-        for (wanted, field, repeated, most, what) in [
-            (self.echo, "echo", texts, MOST_ECHOED, "bytes of prompts"),
-            (
-                self.token_ids,
-                "return_token_ids",
-                read,
-                MOST_REPEATED,
-                "ids of prompts",
-            ),
-        ] {
-            let repeated = repeated.saturating_mul(self.n);
-            if wanted && repeated > most {
-                let advice = "stream it, ask for fewer choices or shorter prompts, or leave this out";
-                return Err(Refusal::wrong(
-                    field,
-                    format!("would repeat {repeated} {what} in one answer, and {most} are the most: {advice}"),
-                ));
-            }
-        }
-        Ok(())
+    /// Whether the log-probs of the prompts' own tokens are told, and how many of the most likely tokens in each of their places.
+    #[must_use]
+    pub fn prompt_top(&self) -> Option<u8> {
+        (self.echo && self.logprobs).then_some(self.top)
     }
 }
 
@@ -214,7 +154,7 @@ fn stream(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
     Ok((stream, include_usage))
 }
 
-fn sampling(fields: &mut Fields, kind: Kind, usual: &SamplingConfig) -> Result<Sampling, Refusal> {
+fn sampling(fields: &mut Fields, kind: Kind, echo: bool, usual: &SamplingConfig) -> Result<Sampling, Refusal> {
     // A temperature near 0 makes infinite logits, which would end every generation of the engine.
     let temperature = |t: f32| t == 0.0 || (0.01..=10.0).contains(&t);
     let temperature = fields.number("temperature", temperature, "0, or a number from 0.01 to 10")?;
@@ -227,7 +167,7 @@ fn sampling(fields: &mut Fields, kind: Kind, usual: &SamplingConfig) -> Result<S
         // Both -1 and 0 are all tokens.
         top_k: top_k.map_or(usual.top_k, |k| k.max(0) as u32),
         min_p: min_p.unwrap_or(usual.min_p),
-        max_new_tokens: max_tokens(fields, kind)?.unwrap_or(match kind {
+        max_new_tokens: max_tokens(fields, kind, echo)?.unwrap_or(match kind {
             Kind::Completion => COMPLETION_TOKENS,
             Kind::Chat => usual.max_new_tokens,
         }),
@@ -237,8 +177,10 @@ fn sampling(fields: &mut Fields, kind: Kind, usual: &SamplingConfig) -> Result<S
     })
 }
 
-fn max_tokens(fields: &mut Fields, kind: Kind) -> Result<Option<u32>, Refusal> {
-    let mut read = |field: &str| fields.whole(field, 1, i64::from(i32::MAX));
+/// A choice that begins with its prompt may have no token of its own.
+fn max_tokens(fields: &mut Fields, kind: Kind, echo: bool) -> Result<Option<u32>, Refusal> {
+    let least = i64::from(!echo);
+    let mut read = |field: &str| fields.whole(field, least, i64::from(i32::MAX));
     let old = read("max_tokens")?;
     let new = if kind == Kind::Chat {
         read("max_completion_tokens")?
@@ -377,7 +319,11 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
             &[json!(true)],
             "control tokens come back with return_token_ids",
         ),
-        ("prompt_logprobs", &off, "the engine keeps none of the prompt"),
+        (
+            "prompt_logprobs",
+            &off,
+            "send echo = true with logprobs to /v1/completions, which tells those of the prompt too",
+        ),
         ("continue_final_message", &off, "send its ids to /v1/completions"),
         ("spaces_between_special_tokens", &[json!(true)], LEAVE),
         (

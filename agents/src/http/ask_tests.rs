@@ -267,19 +267,58 @@ fn more_logprobs_than_fit_in_one_answer_are_refused_unless_it_is_streamed() {
 }
 
 #[test]
-fn the_prompt_is_echoed_in_completions_and_not_with_logprobs_that_nobody_has() {
+fn the_prompt_is_echoed_in_completions_with_its_log_probs_and_without() {
     let (completion, chat) = (Kind::Completion, Kind::Chat);
-    assert!(with(completion, json!({"echo": true})).unwrap().echo);
-    assert!(!with(completion, json!({"echo": false, "logprobs": 1})).unwrap().echo);
-    let unsupported = ("echo".to_owned(), Some("unsupported_parameter"));
-    for logprobs in [0, 1] {
-        assert_eq!(
-            refused(completion, json!({"echo": true, "logprobs": logprobs})),
-            unsupported
-        );
+    let told = |changes| {
+        let ask = with(completion, changes).unwrap();
+        (ask.echo, ask.prompt_top(), ask.sampling.max_new_tokens)
+    };
+    assert_eq!(told(json!({"echo": true})), (true, None, 16));
+    assert_eq!(told(json!({"echo": false, "logprobs": 1})), (false, None, 16));
+    for top in [0, 1, 20] {
+        let asked = json!({"echo": true, "logprobs": top, "max_tokens": 0});
+        assert_eq!(told(asked), (true, Some(top), 0));
     }
+    assert_eq!(told(json!({"echo": true, "max_tokens": 0})), (true, None, 0));
+    assert_eq!(
+        refused(completion, json!({"echo": false, "max_tokens": 0})).0,
+        "max_tokens"
+    );
+    let unsupported = ("echo".to_owned(), Some("unsupported_parameter"));
     assert_eq!(refused(chat, json!({"echo": true})), unsupported);
+    assert_eq!(refused(chat, json!({"max_tokens": 0})).0, "max_tokens");
     assert_eq!(refused(completion, json!({"echo": "yes"})).0, "echo");
+}
+
+#[test]
+fn log_probs_of_prompts_fit_in_one_answer_or_are_streamed() {
+    let of = |top: u8, n: u32, stream: bool, read: usize| {
+        let asked = json!({"echo": true, "logprobs": top, "n": n, "stream": stream});
+        let fits = with(Kind::Completion, asked).unwrap().repeats_fit(read);
+        fits.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()))
+    };
+    let most = 1 << 18;
+    let too_many = Err((400, "echo".to_owned()));
+    for (top, n, read) in [
+        (0, 1, most),
+        (1, 1, most),
+        (2, 1, most / 2),
+        (20, 1, most / 20),
+        (4, 64, 1 << 10),
+    ] {
+        assert_eq!(of(top, n, false, read), Ok(()));
+        assert_eq!(of(top, n, false, read + 1), too_many);
+        assert_eq!(of(top, n, true, read + 1), Ok(()));
+    }
+    // An event of a stream has those of one prompt.
+    let event = |stream: bool, longest: usize| {
+        let asked = json!({"echo": true, "logprobs": 20, "n": 64, "stream": stream});
+        let fits = with(Kind::Completion, asked).unwrap().prompt_fits(longest);
+        fits.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()))
+    };
+    assert_eq!(event(true, most / 20), Ok(()));
+    assert_eq!(event(true, most / 20 + 1), too_many);
+    assert_eq!(event(false, most / 20 + 1), Ok(()), "judged with all the others");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 use rollout::text::{TextCodec, TextStream};
 use serde::Serialize;
+use trainer::engine::PromptScores;
 
 use super::ask::Stopping;
 use super::stops::Stops;
@@ -46,6 +47,8 @@ pub struct Piece {
     pub top: Vec<Vec<TopLogprob>>,
     /// In characters, where each id's text begins.
     pub offsets: Vec<usize>,
+    /// With the first piece: log-probs of the prompt, if they are asked for.
+    pub prompt: Option<Arc<PromptScores>>,
     pub end: Option<Finish>,
     /// With the end: the stop text or the stop token that it came with, if it did.
     pub reason: Option<StopReason>,
@@ -74,6 +77,7 @@ impl Choice {
         if self.end.is_some() {
             return Ok(piece);
         }
+        piece.prompt = told.prompt;
         let first = self.tokens;
         let mut top = told.top.into_iter();
         for (id, logprob) in told.ids.iter().zip(&told.logprobs) {
@@ -181,6 +185,7 @@ mod tests {
                 start,
                 end: start + bytes.len() as u32,
             }],
+            prompt: None,
             end: end.map(Ok),
         }
     }

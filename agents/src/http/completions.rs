@@ -55,16 +55,3 @@ pub(super) fn logprobs(fields: &mut Fields) -> Result<(bool, u8), Refusal> {
     let count = fields.whole("logprobs", 0, MOST_LIKELY)?;
     Ok((count.is_some(), count.unwrap_or(0) as u8))
 }
-
-/// `echo`: whether the text of each choice begins with its prompt's.
-///
-/// # Errors
-/// Log-probs with it: those of the prompt would have to come too, and nobody has them.
-pub(super) fn echo(fields: &mut Fields, logprobs: bool) -> Result<bool, Refusal> {
-    let echo = fields.flag("echo")?;
-    if echo && logprobs {
-        let advice = "with logprobs the prompt's would come too, and the engine keeps none of a prompt: send one without the other, or score the text elsewhere";
-        return Err(Refusal::not_done("echo", advice));
-    }
-    Ok(echo)
-}

@@ -3,8 +3,8 @@
 //! It lives in the process of its agent and asks the agent's own engine (`EngineClient::visit`), beside training: the answers come
 //! from the weights of the moment, and say from which. Nothing that it does is trained on, and no wave waits for it.
 //!
-//! [`ask`] understands a body ([`fields`], [`completions`], [`chat`]), [`open`] has it generated, [`choice`] puts text together
-//! ([`stops`]), [`answers`] and [`sse`] write it down; [`routes`] is the way through. [`token`] says who may ask, [`gate`] how much at
+//! [`ask`] understands a body ([`fields`], [`completions`], [`chat`]), [`fits`] judges how much it would tell in one piece, [`open`] has it generated, [`choice`] puts text together
+//! ([`stops`]), [`answers`] and [`sse`] write it down, with the prompt ([`echo`]) and [`logprobs`] where they are asked for; [`routes`] is the way through. [`token`] says who may ask, [`gate`] how much at
 //! once, [`rates`] how much in a minute, [`refusal`] what is told to the others.
 
 pub mod answers;
@@ -12,8 +12,11 @@ pub mod ask;
 pub(crate) mod chat;
 pub mod choice;
 pub(crate) mod completions;
+pub mod echo;
 pub mod fields;
+mod fits;
 pub mod gate;
+mod logprobs;
 pub mod open;
 pub mod rates;
 pub mod refusal;

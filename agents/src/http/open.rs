@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use broker::ids::{Digest, GroupId, RequestId};
+use broker::protocol::turn::Finish;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use uuid::Uuid;
 
@@ -30,6 +31,9 @@ impl Open {
         let told = held(taken, told, prompts.len() * ask.n);
         let seed = ask.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
         let sampling = Arc::new(ask.sampling.clone());
+        let prompt_top = ask.prompt_top();
+        // The prompt alone comes back: no engine is needed for that.
+        let silent = sampling.max_new_tokens == 0 && prompt_top.is_none();
         let (mut visits, mut choices) = (Vec::new(), HashMap::new());
         for (index, prompt) in prompts.iter().enumerate() {
             let group = GroupId(*Uuid::new_v4().as_bytes());
@@ -37,6 +41,11 @@ impl Open {
                 let request = RequestId(*Uuid::new_v4().as_bytes());
                 let choice = index * ask.n + member;
                 choices.insert(request, choice);
+                if silent {
+                    // The other end is here.
+                    let _ = tell.send(Told::end(request, Ok(Finish::Length)));
+                    continue;
+                }
                 visits.push(Visit {
                     job: Job {
                         request,
@@ -51,6 +60,7 @@ impl Open {
                     // What comes with tokens is many times their size: it is told as it is made, and never in one piece.
                     watched: ask.stream || !ask.stop.is_empty() || ask.top > 0,
                     top: ask.top,
+                    prompt_top,
                     tell: tell.clone(),
                 });
             }
@@ -171,6 +181,7 @@ mod tests {
             logprobs: vec![-1.0],
             top: Vec::new(),
             spans: Vec::new(),
+            prompt: None,
             end: None,
         };
         first.tell.send(told.clone()).unwrap();
@@ -203,6 +214,7 @@ mod tests {
                 logprobs: vec![-1.0],
                 top: Vec::new(),
                 spans: Vec::new(),
+                prompt: None,
                 end: Some(Ok(broker::protocol::turn::Finish::Stop)),
             };
             visit.tell.send(end).unwrap();

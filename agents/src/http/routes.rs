@@ -116,6 +116,7 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     let body = tokio::time::timeout(BODY, read(req, body, front.body)).await;
     let mut ask = Ask::read(kind, &body.map_err(|_| Refusal::slow())??, &front.sampling)?;
     front.is_asked(&ask.model)?;
+    front.scores(&ask)?;
     let places = [place, front.gate.generate(ask.inputs.len().saturating_mul(ask.n))?];
     let (prompts, places) = front.prompts(&ask, places).await?;
     ask.sampling.max_new_tokens = front.room(&prompts, ask.sampling.max_new_tokens)?;
@@ -123,6 +124,7 @@ async fn answer(req: &HttpRequest, body: Payload, front: &Front, kind: Kind) -> 
     let choices = prompts.len() * ask.n;
     ask.fits(choices)?;
     ask.repeats_fit(read)?;
+    ask.prompt_fits(prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0))?;
     let charge = front
         .rates
         .tokens(read, choices.saturating_mul(ask.sampling.max_new_tokens as usize))?;
@@ -206,6 +208,7 @@ async fn gather(open: &mut Open, choices: &mut [Choice], first: (usize, Told)) -
         whole.logprobs.extend(piece.logprobs);
         whole.top.extend(piece.top);
         whole.offsets.extend(piece.offsets);
+        whole.prompt = whole.prompt.take().or(piece.prompt);
         (whole.end, whole.reason) = (piece.end, piece.reason);
         if choice.end.is_some() {
             open.leave(index);
@@ -228,6 +231,16 @@ impl Front {
         }
     }
 
+    /// Whether log-probs of prompts are not asked for, or its engine gives them.
+    fn scores(&self, ask: &Ask) -> Result<(), Refusal> {
+        if ask.prompt_top().is_none() || self.engine.scores_prompts() {
+            return Ok(());
+        }
+        let advice = "with logprobs those of the prompt come too, and the engine of this agent, which is a process of its own or another's \
+                      server, does not give log-probs of prompts: send one without the other, or ask an agent whose engine is embedded";
+        Err(Refusal::not_done("echo", advice))
+    }
+
     /// The ids of every prompt. Templates and tokenizers work beside the thread that answers, and have the request's places until
     /// they are done, whether or not the client is still there.
     async fn prompts(&self, ask: &Ask, places: [Place; 2]) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), Refusal> {
@@ -243,8 +256,9 @@ impl Front {
     /// New tokens that the longest prompt leaves of a client's context, at most `wanted`.
     fn room(&self, prompts: &[Arc<[u32]>], wanted: u32) -> Result<u32, Refusal> {
         let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or(0);
-        match self.context.checked_sub(longest) {
-            None | Some(0) => Err(Refusal::context(longest, self.context)),
+        let room = self.context.checked_sub(longest);
+        match room.filter(|room| *room > 0 || wanted == 0) {
+            None => Err(Refusal::context(longest, self.context)),
             Some(room) => Ok(wanted.min(u32::try_from(room).unwrap_or(u32::MAX))),
         }
     }
@@ -271,3 +285,7 @@ fn ids(codec: &rollout::text::TextCodec, input: Input) -> Result<Arc<[u32]>, Ref
 #[cfg(test)]
 #[path = "routes_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "echo_routes_tests.rs"]
+mod echo_tests;

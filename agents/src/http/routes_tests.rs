@@ -14,12 +14,12 @@ use crate::engine::scripted::ScriptedEngine;
 const SECRET: &str = "0123456789abcdef";
 const CHAT: &str = r#"{"model": "a", "messages": [{"role": "user", "content": "x"}]}"#;
 
-fn front(token: Option<&str>) -> Data<Front> {
+pub(super) fn front(token: Option<&str>) -> Data<Front> {
     front_of(token, vec![65])
 }
 
 /// Whose engine answers with one of these tokens.
-fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
+pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
     let folder = tempfile::tempdir().unwrap();
     rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
     Data::new(Front {
@@ -38,14 +38,14 @@ fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
 }
 
 /// Status and body of an answer.
-async fn ask(front: &Data<Front>, request: TestRequest) -> (u16, Value) {
+pub(super) async fn ask(front: &Data<Front>, request: TestRequest) -> (u16, Value) {
     let app = init_service(App::new().app_data(front.clone()).configure(routes)).await;
     let response: ServiceResponse = call_service(&app, request.to_request()).await;
     let status = response.status().as_u16();
     (status, read_body_json(response).await)
 }
 
-fn post(path: &str, body: &str) -> TestRequest {
+pub(super) fn post(path: &str, body: &str) -> TestRequest {
     TestRequest::post()
         .uri(path)
         .insert_header(("host", "127.0.0.1:8001"))

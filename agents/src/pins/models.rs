@@ -1,8 +1,8 @@
 //! Which commit of the Hub's repository a run's models are: a name without one means another when its branch moves on.
 //!
 //! `pinned.AGENT.json` in the run folder has the commit by the name of the repository. The agent's process writes it when it has opened the
-//! model for the first time; every later one, and `--resume`, compares. Folders are not pinned, nor
-//! compared: one may be a copy of what the run began with.
+//! model for the first time; every later one, and `--resume`, compares. What measures or exports a run's weights takes the commit that is
+//! pinned. Folders are not pinned, nor compared: one may be a copy of what the run began with.
 
 use std::path::{Path, PathBuf};
 
@@ -65,15 +65,40 @@ fn compare(folder: &RunFolder, agent: &AgentName, model: &ModelConfig, cache: &C
     let pinned = super::read(&path(folder, agent))?;
     match pinned.first_key_value() {
         None => Ok(Some(Pins::from([(name.repository(), found)]))),
-        Some((repository, _)) if *repository != name.repository() => Err(Usage::new(format!(
-            "agents.{agent}.model: this run began with {repository}, and the configuration names {}",
-            name.repository()
-        ))
-        .hint("put it back as it was, or begin a new run")
-        .into()),
+        Some((repository, _)) if *repository != name.repository() => Err(other(agent, repository, &name)),
         Some((_, began)) if *began != found => Err(moved(folder.path(), agent, &name, began, &found)),
         Some(_) => Ok(None),
     }
+}
+
+/// The model that a run's agent began with: of a name of the Hub the commit that is pinned, wherever its revision has moved since. Folders are
+/// as they are, and so is a name of which the run has pinned none.
+///
+/// # Errors
+/// Another repository than the run began with; the disk's.
+pub fn pinned(folder: &RunFolder, agent: &AgentName, model: &ModelConfig) -> anyhow::Result<ModelConfig> {
+    let ModelConfig::Path(named) = model else {
+        return Ok(model.clone());
+    };
+    let Some(name) = named.to_str().and_then(Name::read).filter(|_| !named.is_dir()) else {
+        return Ok(model.clone());
+    };
+    match super::read(&path(folder, agent))?.first_key_value() {
+        None => Ok(model.clone()),
+        Some((repository, commit)) if *repository == name.repository() => {
+            Ok(ModelConfig::Path(format!("{repository}@{commit}").into()))
+        }
+        Some((repository, _)) => Err(other(agent, repository, &name)),
+    }
+}
+
+fn other(agent: &AgentName, began: &str, name: &Name<'_>) -> anyhow::Error {
+    Usage::new(format!(
+        "agents.{agent}.model: this run began with {began}, and the configuration names {}",
+        name.repository()
+    ))
+    .hint("put it back as it was, or begin a new run")
+    .into()
 }
 
 fn moved(run: &Path, agent: &AgentName, name: &Name<'_>, began: &str, found: &str) -> anyhow::Error {
@@ -146,5 +171,33 @@ mod tests {
         fs::write(second.join("refs/main"), "cccc").unwrap();
         let said = render(&settle("org/second").unwrap_err());
         assert!(said.contains("this run began with org/model"), "{said}");
+    }
+
+    #[test]
+    fn what_looks_at_a_run_later_takes_the_commit_that_it_pinned() {
+        let base = tempfile::tempdir().unwrap();
+        let config = config_in(base.path());
+        let folder = RunFolder::create(base.path(), &config, None).unwrap();
+        let agent = config.agents.keys().next().unwrap();
+        let of = |name: &str| match pinned(&folder, agent, &ModelConfig::Path(name.into())) {
+            Ok(ModelConfig::Path(path)) => Ok(path.display().to_string()),
+            Ok(model) => Err(format!("{model:?}")),
+            Err(error) => Err(render(&error)),
+        };
+        assert_eq!(of("org/model"), Ok("org/model".into()), "nothing is pinned");
+        fs::write(path(&folder, agent), r#"{"org/model": "aaaa"}"#).unwrap();
+        for name in ["org/model", "org/model@main", "org/model@bbbb"] {
+            assert_eq!(of(name), Ok("org/model@aaaa".into()), "{name}");
+        }
+        let own = base.path().display().to_string();
+        assert_eq!(of(&own), Ok(own.clone()), "a folder is itself");
+        let said = of("org/second").unwrap_err();
+        assert!(said.contains("this run began with org/model"), "{said}");
+        let random = &config.agents[agent].model;
+        let same = pinned(&folder, agent, random).unwrap();
+        assert!(matches!(
+            (random, same),
+            (ModelConfig::Random(_), ModelConfig::Random(_))
+        ));
     }
 }

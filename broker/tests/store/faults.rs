@@ -279,11 +279,10 @@ async fn credentials_and_permissions_are_explained_without_the_password() {
 
 #[tokio::test]
 async fn a_url_that_leads_nowhere_is_explained() {
-    let free = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    // Bound and not listened on: nobody is there, and nobody else comes.
+    let held = tokio::net::TcpSocket::new_v4().unwrap();
+    held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let free = held.local_addr().unwrap().port();
     let nobody = format!("redis://:s3cret@127.0.0.1:{free}/0");
     let refused = RedisStore::connect(&nobody, &run(), options()).await;
     assert!(

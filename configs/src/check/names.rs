@@ -207,7 +207,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (&["eval_prompt_data", "val_files", "eval_dataset"], "eval.source"),
     (
         &["prompt_data", "train_files", "dataset", "dataset_name", "train_dataset"],
-        "tasks.source (\"jsonl:PATH\", \"parquet:PATH\" or \"hf:FOLDER:SPLIT\")",
+        "tasks.source (\"jsonl:PATH\", \"parquet:PATH\", \"arrow:PATH\" or \"hf:FOLDER:SPLIT\")",
     ),
     (&["input_key", "prompt_key"], "tasks.prompt"),
     (&["label_key", "answer_key"], "tasks.label"),

@@ -206,7 +206,9 @@ fn example(path: &[String]) -> String {
         ["run"] => "[run] with name and train_steps",
         ["run", "name"] => "name = \"my-run\"",
         ["run", "train_steps"] => "train_steps = 200",
-        ["tasks"] => "[tasks] with source = \"jsonl:PATH\", \"parquet:PATH\", \"generator:KIND\" or \"queue\"",
+        ["tasks"] => {
+            "[tasks] with source = \"jsonl:PATH\", \"parquet:PATH\", \"hf:NAME\", \"generator:KIND\" or \"queue\""
+        }
         ["tasks", "source"] => "source = \"jsonl:PATH\", \"parquet:PATH\", \"generator:KIND\" or \"queue\"",
         ["tasks", "mix", _, "source"] => "source = \"jsonl:PATH\", \"parquet:PATH\" or \"generator:KIND\"",
         ["tasks", "curriculum", "pass_rates"] => "pass_rates = \"rates.jsonl\", which dyad eval --pass-rates writes",

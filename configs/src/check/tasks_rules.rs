@@ -6,8 +6,8 @@ use super::report::Report;
 use crate::{CurriculumConfig, RunConfig, TasksConfig};
 
 /// Kinds of sources that have a place or a name behind the colon.
-const KINDS: [&str; 4] = ["jsonl:", "parquet:", "hf:", "generator:"];
-const EXAMPLES: &str = "\"jsonl:PATH\", \"parquet:PATH\", \"hf:FOLDER[:SPLIT]\" or \"generator:KIND\"";
+const KINDS: [&str; 5] = ["jsonl:", "parquet:", "arrow:", "hf:", "generator:"];
+const EXAMPLES: &str = "\"jsonl:PATH\", \"parquet:PATH\", \"arrow:PATH\", \"hf:FOLDER[:SPLIT]\" or \"generator:KIND\"";
 
 pub(super) fn all(config: &RunConfig, report: &mut Report) {
     let tasks = &config.tasks;

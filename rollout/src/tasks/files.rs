@@ -21,6 +21,7 @@ impl Files {
         match source.split_once(':')? {
             ("jsonl", path) => Some(Self::jsonl(Path::new(path))),
             ("parquet", path) => Some(Self::parquet(Path::new(path))),
+            ("arrow", path) => Some(Self::arrow(Path::new(path))),
             ("hf", folder) => Some(Self::hub(folder)),
             _ => None,
         }
@@ -47,18 +48,33 @@ impl Files {
 
     /// `parquet:PATH`: a file, a folder of files `*.parquet`, or a pattern.
     pub(super) fn parquet(path: &Path) -> Result<Self, String> {
-        let found = if path.is_dir() {
-            matching(&Path::new(&glob::Pattern::escape(&path.to_string_lossy())).join("*.parquet"))?
-        } else if path.exists() {
-            vec![path.to_owned()]
-        } else {
-            matching(path)?
-        };
-        let format = Format::Parquet;
-        Ok(Self {
+        Ok(Self::all(path, named(path, "*.parquet")?, Format::Parquet))
+    }
+
+    /// `arrow:PATH`: a file, a folder that `save_to_disk` wrote or one of files `*.arrow`, or a pattern.
+    pub(super) fn arrow(path: &Path) -> Result<Self, String> {
+        if hub::is_saved(path) {
+            return Ok(Self::all(path, hub::files(path, None)?, Format::Arrow));
+        }
+        let mut found = named(path, "*.arrow")?;
+        if !path.is_file() {
+            found.retain(|file| !hub::is_cache(file));
+        }
+        if found.is_empty() {
+            return Err(format!(
+                "{} has only cache-*.arrow, which `map` of `datasets` left: name the file itself if it is meant",
+                path.display()
+            ));
+        }
+        Ok(Self::all(path, found, Format::Arrow))
+    }
+
+    /// Files of one format, which `path` means.
+    fn all(path: &Path, found: Vec<PathBuf>, format: Format) -> Self {
+        Self {
             name: name_of(path),
             shards: found.into_iter().map(|path| Shard { path, format }).collect(),
-        })
+        }
     }
 
     /// `hf:FOLDER[:SPLIT]`.
@@ -79,6 +95,17 @@ pub(super) fn folder_and_split(text: &str) -> (&Path, Option<&str>) {
     match text.rsplit_once(':') {
         Some((folder, part)) if !Path::new(text).exists() => (Path::new(folder), Some(part)),
         _ => (Path::new(text), None),
+    }
+}
+
+/// The file at `path`, or those that `inside` means in that folder, or those that it means as a pattern.
+fn named(path: &Path, inside: &str) -> Result<Vec<PathBuf>, String> {
+    if path.is_dir() {
+        matching(&Path::new(&glob::Pattern::escape(&path.to_string_lossy())).join(inside))
+    } else if path.exists() {
+        Ok(vec![path.to_owned()])
+    } else {
+        matching(path)
     }
 }
 
@@ -176,5 +203,20 @@ mod tests {
         }
         let error = Files::jsonl(folder.path()).unwrap_err();
         assert!(error.contains("is a folder"), "{error}");
+
+        std::fs::write(folder.path().join("cache-1.arrow"), "x").unwrap();
+        let error = Files::arrow(folder.path()).unwrap_err();
+        assert!(error.contains("only cache-*.arrow"), "{error}");
+        for name in ["b.arrow", "a.arrow"] {
+            std::fs::write(folder.path().join(name), "x").unwrap();
+        }
+        let arrow = Files::arrow(folder.path()).unwrap();
+        assert!(arrow.shards.iter().all(|shard| shard.format == Format::Arrow));
+        assert_eq!(names(arrow), ["a.arrow", "b.arrow"]);
+        let pattern = Files::arrow(&folder.path().join("*.arrow")).unwrap();
+        assert_eq!(names(pattern), ["a.arrow", "b.arrow"]);
+        let state = "{\"_data_files\": [{\"filename\": \"b.arrow\"}, {\"filename\": \"a.arrow\"}]}";
+        std::fs::write(folder.path().join("state.json"), state).unwrap();
+        assert_eq!(names(Files::arrow(folder.path()).unwrap()), ["b.arrow", "a.arrow"]);
     }
 }

@@ -1,12 +1,15 @@
-//! Folders of data sets as the Hugging Face Hub has them: what the card says, else what the files are called.
+//! Folders of data sets as the Hugging Face Hub has them: what the card says, else what the files are called. And folders that
+//! `save_to_disk` wrote.
 
 mod card;
+mod saved;
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use super::files::matching;
 use crate::hub_cache::{Cache, Kind, Name};
+pub(super) use saved::is_saved;
 
 /// Words in names of files and folders that say which split they are of.
 const WORDS: [(&str, &[&str]); 3] = [
@@ -15,13 +18,20 @@ const WORDS: [(&str, &[&str]); 3] = [
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
 /// Endings that are read, those first that are taken where there are several kinds.
-const ENDINGS: [&[&str]; 3] = [
+const ENDINGS: [&[&str]; 4] = [
     &[".parquet"],
     &[".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"],
     &[".json", ".json.gz", ".json.zst"],
+    &[".arrow"],
 ];
 /// Files that stand beside data and are none.
-const NOT_DATA: [&str; 4] = ["dataset_info.json", "dataset_infos.json", "config.json", "state.json"];
+const NOT_DATA: [&str; 5] = [
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dataset_dict.json",
+    "config.json",
+    "state.json",
+];
 /// Folders below the data set's that are looked into.
 const DEPTH: usize = 4;
 
@@ -36,6 +46,8 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
         None => (None, None),
     };
     match card::subsets(&folder)? {
+        // What save_to_disk left beside files that a card names is not the data set.
+        subsets if subsets.is_empty() && is_saved(&folder) => saved::files(&folder, subset, split),
         subsets if subsets.is_empty() => {
             let splits = match subset {
                 None => by_names(&folder)?,
@@ -81,14 +93,6 @@ fn snapshot(folder: &Path) -> Result<PathBuf, String> {
             "{shown} is not a folder here: paths count from the working directory, {}; nothing is downloaded",
             here.display()
         ));
-    }
-    for marker in ["state.json", "dataset_dict.json"] {
-        if folder.join(marker).is_file() {
-            return Err(format!(
-                "{shown} was written by save_to_disk, whose Arrow files are not read: write it with \
-                 load_from_disk(...).to_parquet(\"FILE.parquet\") and name parquet:FILE.parquet"
-            ));
-        }
     }
     match std::fs::read_to_string(folder.join("refs/main")) {
         Ok(revision) => {
@@ -167,7 +171,7 @@ fn by_names(folder: &Path) -> Result<Splits, String> {
     let kind = ENDINGS.iter().find(|endings| all.iter().any(|path| is(path, endings)));
     let Some(kind) = kind else {
         return Err(format!(
-            "{} has no file that is read: .parquet, .jsonl or .json, the last two also with .gz or .zst",
+            "{} has no file that is read: .parquet, .arrow, .jsonl or .json, the last two also with .gz or .zst",
             folder.display()
         ));
     };
@@ -206,13 +210,19 @@ fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Re
         // Also through links: the Hub's cache is made of them.
         let kind = std::fs::metadata(entry.path()).map_err(failed)?;
         let is_data = NOT_DATA.iter().all(|name| entry.file_name() != *name);
-        if kind.is_file() && is_data {
+        if kind.is_file() && is_data && !is_cache(&path) {
             found.push(path);
         } else if kind.is_dir() && depth < DEPTH {
             list(root, &path, depth + 1, found)?;
         }
     }
     Ok(())
+}
+
+/// Whether `map` and others of `datasets` left this file beside a data set: its rows are made of the others.
+pub(super) fn is_cache(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("cache-") && name.ends_with(".arrow")
 }
 
 /// `SPLIT` of a name such as `data/SPLIT-00000-of-00001.parquet`.
@@ -248,7 +258,7 @@ fn expand(folder: &Path, patterns: &[String]) -> Result<Vec<PathBuf>, String> {
     }
     found.retain(|path| {
         let name = path.file_name().unwrap_or_default();
-        NOT_DATA.iter().all(|other| name != *other)
+        NOT_DATA.iter().all(|other| name != *other) && !is_cache(path)
     });
     Ok(found)
 }

@@ -77,7 +77,7 @@ impl Keys {
         let Some(found) = at(row, key) else {
             let missing = missing(row, key);
             return Err(format!(
-                "{missing}. `tools` of this source names it: write the row's tools there, or null for all tools of the run"
+                "{missing}. `tools` of this source (or of [tasks], where it has none of its own) names it: write the row's tools there, or null for all tools of the run; in [eval] an own `prompt` goes without it"
             ));
         };
         if found.is_null() {

@@ -151,8 +151,8 @@ impl TaskSource {
         Self::open_split(config, seed, Split::Train, "tasks")
     }
 
-    /// Opens the tasks of evaluations: `eval.source` read with its own keys or those of `[tasks]` (of tools its own alone), held-out tasks where a generator
-    /// has them, `eval.tasks` of them (all, if not given), one pass, the same ones each time. `None` if there is no
+    /// Opens the tasks of evaluations: `eval.source` read with its own keys or those of `[tasks]`, held-out tasks where a generator has them,
+    /// `eval.tasks` of them (all, if not given), one pass, the same ones each time. `None` if there is no
     /// source to take them from.
     pub fn open_eval(eval: &EvalConfig, tasks: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
         let mut config = match &eval.source {
@@ -175,12 +175,12 @@ impl TaskSource {
         if let Some(label) = &eval.label {
             config.label.clone_from(label);
         }
-        // Rows with other keys are another file's, whose ids stand elsewhere too; tools are none of what is inherited.
+        // Rows with other keys are another file's, whose ids and tools stand elsewhere too.
         let own_rows = eval.prompt.is_some() || eval.label.is_some();
         if eval.id.is_some() || own_rows {
             config.id.clone_from(&eval.id);
         }
-        config.tools.clone_from(&eval.tools);
+        config.tools = eval.tools_key(tasks);
         config.slice.clone_from(&eval.slice);
         config.filter.clone_from(&eval.filter);
         (config.epochs, config.limit) = (1, eval.tasks);

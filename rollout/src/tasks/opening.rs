@@ -55,8 +55,8 @@ fn lane(
         (None, Some(("generator", "guess-number"))) => Box::new(secrets::Secrets::new(&params).map_err(at)?),
         (None, Some(("generator", "arithmetic"))) => Box::new(Arithmetic::new(&params, split).map_err(at)?),
         _ => {
-            let known = "write jsonl:PATH, parquet:PATH, hf:FOLDER[:SPLIT], generator:signal, generator:guess-number, \
-                         generator:arithmetic, mix or queue";
+            let known = "write jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT], generator:signal, \
+                         generator:guess-number, generator:arithmetic, mix or queue";
             let message = format!("{:?} is no source of tasks: {known}", config.source);
             return Err(problem(section, "source", message));
         }

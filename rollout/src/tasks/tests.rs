@@ -328,14 +328,14 @@ fn evaluations_take_the_same_few_tasks_each_time() {
 
 #[test]
 fn evaluations_have_keys_of_their_own() {
-    let row = json!({"q": "1+1", "a": 2, "prompt": "2+2", "label": 4, "n": "first", "id": "second", "use": ["search"]});
+    let row = json!({"q": "1+1", "a": 2, "prompt": "2+2", "label": 4, "n": "first", "id": "second", "use": ["search"], "may": ["visit"]});
     let (_folder, source) = file(&format!("{row}\n"));
     let source = source
         .trim_start_matches("source = ")
         .trim()
         .trim_matches('"')
         .to_owned();
-    let tasks = config("source = \"queue\"\nid = \"id\"\ntools = \"tools\"");
+    let tasks = config("source = \"queue\"\nid = \"id\"\ntools = \"use\"");
     let first = |eval: EvalConfig| {
         let eval = EvalConfig {
             source: Some(source.clone()),
@@ -351,7 +351,12 @@ fn evaluations_have_keys_of_their_own() {
         (inherited.id.as_deref(), inherited.prompt.text()),
         (Some("second"), "2+2")
     );
-    assert!(inherited.tools.is_none(), "the key of tools is not inherited");
+    assert!(inherited.offers("search") && !inherited.offers("fly"), "as in training");
+    let own_tools = first(EvalConfig {
+        tools: text("may"),
+        ..EvalConfig::default()
+    });
+    assert!(own_tools.offers("visit") && !own_tools.offers("search"));
     let own = EvalConfig {
         prompt: text("q"),
         label: text("a"),
@@ -362,6 +367,7 @@ fn evaluations_have_keys_of_their_own() {
         Some("tasks/0/0"),
         "the id belongs to rows with other keys"
     );
+    assert!(first(own.clone()).tools.is_none(), "and so do the tools");
     let named = first(EvalConfig {
         id: text("n"),
         tools: text("use"),

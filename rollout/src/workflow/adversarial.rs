@@ -19,8 +19,8 @@ use broker::RoleName;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 
 use super::params::{Params, check_roles};
-use super::transcript::role;
-use super::{Part, RoleSpec, SeatReward, Workflow};
+use super::transcript::reward;
+use super::{RoleSpec, SeatReward, Workflow};
 
 /// The game that `params.game` names.
 pub(super) fn build(
@@ -47,10 +47,6 @@ fn checked<W: Workflow + 'static>(
     }
 }
 
-fn named(name: &'static str) -> Result<RoleName, Vec<Problem>> {
-    role(name).map_err(|problem| vec![problem])
-}
-
 fn spec(name: &RoleName, parts: &[(&'static str, f64)]) -> RoleSpec {
     RoleSpec {
         name: name.clone(),
@@ -60,11 +56,8 @@ fn spec(name: &RoleName, parts: &[(&'static str, f64)]) -> RoleSpec {
 
 fn seat(role: &RoleName, seat: u16, subkey: &str, parts: &[(&'static str, f32)]) -> SeatReward {
     SeatReward {
-        role: role.clone(),
-        seat,
         subkey: subkey.to_owned(),
-        target: None,
-        parts: parts.iter().map(|(name, value)| Part { name, value: *value }).collect(),
+        ..reward(role, seat, parts)
     }
 }
 

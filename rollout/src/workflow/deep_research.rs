@@ -27,8 +27,8 @@ use super::prompts::{Prompts, templates, with_preamble};
 use super::tools::call::Call;
 use super::tools::talk::{Answer, Progress, Spoken, Start, Talk};
 use super::tools::{ERROR, Spec, ToolProgram, Tools};
-use super::transcript::{Transcript, ask, role};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, ask, reward, role};
+use super::{Event, Outcome, RoleSpec, Step, Workflow};
 use form::{between, has_form, has_label};
 
 const FULL: [(&str, &str); 3] = templates!("deep-research/full", "main", "sub", "summariser");
@@ -68,13 +68,12 @@ impl DeepResearch {
         let mut params = Params::new(&config.params, "workflow.params");
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let sample = context! { prompt => "?", task => "?", context => "?", transcript => "?" };
-        let named = |name| role(name).map_err(|problem| vec![problem]);
-        let (main, summariser) = (named("main")?, named("summariser")?);
+        let (main, summariser) = (role("main")?, role("summariser")?);
         let grading = grader(&mut params, graders).of_roles(&[&main]);
         let workflow = Self {
             judge: judge(&mut params, graders, &grading, &main),
             grader: grading,
-            sub: named("sub")?,
+            sub: role("sub")?,
             summariser: config.roles.contains_key(&summariser).then_some(summariser),
             mrlx: config.profile == "mrlx",
             research: research().map_err(|message| vec![problem("workflow.kind", message)])?,
@@ -204,15 +203,7 @@ impl DeepResearch {
             (true, false) => FORM,
             (false, false) => 0.0,
         };
-        let seat = |role: &RoleName, seat, parts| SeatReward {
-            role: role.clone(),
-            seat,
-            subkey: String::new(),
-            target: None,
-            parts,
-        };
-        let part = |name, value| Part { name, value };
-        let mut rewards = vec![seat(&self.main, 0, vec![part("answer", earned)])];
+        let mut rewards = vec![reward(&self.main, 0, &[("answer", earned)])];
         let (mut forms, mut found) = (0.0, 0.0);
         for child in children {
             let good = has_form(&child.spoken.turns, "result") && !(self.mrlx && child.spoken.hurried);
@@ -225,8 +216,8 @@ impl DeepResearch {
             };
             forms += f64::from(u8::from(good));
             found += f64::from(u8::from(has));
-            let parts = vec![part("team", team), part("found", f32::from(u8::from(has)))];
-            rewards.push(seat(&self.sub, child.seat, parts));
+            let parts = [("team", team), ("found", f32::from(u8::from(has)))];
+            rewards.push(reward(&self.sub, child.seat, &parts));
         }
         let sum = |of: fn(&Spoken<'_>) -> u16| children.iter().map(|child| f64::from(of(&child.spoken))).sum::<f64>();
         let mut metrics = vec![

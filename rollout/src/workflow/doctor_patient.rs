@@ -74,8 +74,7 @@ impl DoctorPatient {
         let mut params = Params::new(&config.params, "workflow.params");
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let sample = context! { complaint => "?", self_report => "?", question => "?", reply => "?", turns => 10 };
-        let named = |name| role(name).map_err(|problem| vec![problem]);
-        let patient = named("patient")?;
+        let patient = role("patient")?;
         let judge = params.text("judge", "facts");
         let judge = match (judge.as_str(), graders.get(&judge)) {
             ("facts", _) => None,
@@ -102,7 +101,7 @@ impl DoctorPatient {
             }
         };
         let workflow = Self {
-            doctor: named("doctor")?,
+            doctor: role("doctor")?,
             patient,
             turns: params.integer("turns", 10, 1..=256) as u16,
             room: room(&mut params, config),

@@ -16,8 +16,8 @@ use minijinja::context;
 use super::params::{Params, check_roles, cut_ends};
 use super::prompts::{Prompts, templates};
 use super::room::{Room, prompt_of, tokens_of};
-use super::transcript::{Transcript, ask, role};
-use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, ask, reward, role};
+use super::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
 
 const FULL: [(&str, &str); 4] = templates!("guess-number/full", "asker", "asker_next", "answerer", "answerer_next");
 const SHORT: [(&str, &str); 4] = templates!("guess-number/short", "asker", "asker_next", "answerer", "answerer_next");
@@ -75,10 +75,9 @@ impl GuessNumber {
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let sample = context! { low => 0, high => 7, turns => 3, secret => 5, guess => 3, answer => "more" };
         let templates = if short { &SHORT } else { &FULL };
-        let named = |name| role(name).map_err(|problem| vec![problem]);
         let workflow = Self {
-            asker: named("asker")?,
-            answerer: named("answerer")?,
+            asker: role("asker")?,
+            answerer: role("answerer")?,
             turns: params.integer("turns", 4, 1..=256) as u16,
             cost: params.number("cost", 0.05, 0.0..=1.0),
             share: params.number("lambda", 0.2, 0.0..=100.0),
@@ -140,23 +139,13 @@ impl GuessNumber {
     }
 
     fn outcome(&self, said: &Said) -> Outcome {
-        let part = |name, value: f64| Part {
-            name,
-            value: value as f32,
-        };
-        let seat = |role: &RoleName, parts| SeatReward {
-            role: role.clone(),
-            seat: 0,
-            subkey: String::new(),
-            target: None,
-            parts,
-        };
         let success = f64::from(u8::from(said.found));
         let truthful = f64::from(said.true_answers) / f64::from(said.answers.max(1));
         let turns = f64::from(said.guesses);
         let mut rewards = Vec::new();
         if said.guesses > 0 && !said.silenced {
-            rewards.push(seat(&self.asker, vec![part("success", success), part("turns", turns)]));
+            let parts = [("success", success as f32), ("turns", turns as f32)];
+            rewards.push(reward(&self.asker, 0, &parts));
         }
         let mut metrics = vec![
             ("success", success),
@@ -165,10 +154,8 @@ impl GuessNumber {
             ("truncated", f64::from(u8::from(said.truncated))),
         ];
         if said.answers > 0 {
-            rewards.push(seat(
-                &self.answerer,
-                vec![part("truthful", truthful), part("success", success)],
-            ));
+            let parts = [("truthful", truthful as f32), ("success", success as f32)];
+            rewards.push(reward(&self.answerer, 0, &parts));
             metrics.push(("truthful", truthful));
         }
         Outcome { rewards, metrics }

@@ -45,7 +45,7 @@ use configs::{GraderConfig, Missing, PROCESS, Problem, REMOTE, ToolConfig, Workf
 
 pub use grading::{Grades, Grading};
 pub use params::{Params, check_roles, grader};
-pub use transcript::{Transcript, ask};
+pub use transcript::{Transcript, ask, reward, role};
 
 use crate::grade::Grader;
 use crate::own;

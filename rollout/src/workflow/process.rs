@@ -39,7 +39,7 @@ impl Process {
             problem("workflow.kind".into(), message);
             None
         });
-        let own = role("workflow").map_err(|problem| vec![problem])?;
+        let own = role("workflow")?;
         if config.roles.is_empty() {
             problem(
                 "workflow.roles".into(),

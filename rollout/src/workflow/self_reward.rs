@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::params::{Params, check_roles};
 use super::prompts::{Prompts, templates, with_preamble};
-use super::transcript::{Transcript, ask, role};
-use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, ask, reward, role};
+use super::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
 
 const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grader");
 const SHORT: [(&str, &str); 2] = templates!("self-reward/short", "answerer", "grader");
@@ -49,11 +49,10 @@ struct Item {
 impl SelfReward {
     pub(super) fn new(config: &WorkflowConfig) -> Result<Self, Vec<Problem>> {
         let mut params = Params::new(&config.params, "workflow.params");
-        let named = |name| role(name).map_err(|problem| vec![problem]);
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let workflow = Self {
-            answerer: named("answerer")?,
-            grader: named("grader")?,
+            answerer: role("answerer")?,
+            grader: role("grader")?,
             tries: params.integer("tries", 3, 1..=100) as u16,
             clip: params.choice("clip", &["no", "yes"]) == "yes",
             again: if short { AGAIN_SHORT } else { AGAIN },
@@ -109,16 +108,9 @@ impl SelfReward {
             ],
         };
         if unread == 0 {
-            outcome.rewards.push(SeatReward {
-                role: self.answerer.clone(),
-                seat: 0,
-                subkey: String::new(),
-                target: None,
-                parts: vec![Part {
-                    name: "rubric",
-                    value: score as f32,
-                }],
-            });
+            outcome
+                .rewards
+                .push(reward(&self.answerer, 0, &[("rubric", score as f32)]));
         }
         outcome
     }

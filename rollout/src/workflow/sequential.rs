@@ -18,8 +18,8 @@ use super::grading::Grading;
 use super::params::{Params, check_roles, grader};
 use super::program::Program;
 use super::prompts::{Prompts, templates, with_preamble};
-use super::transcript::{Transcript, ask, role};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, ask, reward, role};
+use super::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 use crate::grade::Grader;
 
 const FULL: [(&str, &str); 2] = templates!("sequential/full", "first", "second");
@@ -53,8 +53,7 @@ impl Sequential {
         graders: &BTreeMap<String, GraderConfig>,
     ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
         let mut params = Params::new(&config.params, "workflow.params");
-        let named = |name| role(name).map_err(|problem| vec![problem]);
-        let (first, second) = (named("first")?, named("second")?);
+        let (first, second) = (role("first")?, role("second")?);
         let templates = match params.choice("prompts", &["full", "short", "mint"]) {
             "short" => &SHORT,
             "mint" => &MINT,
@@ -124,17 +123,13 @@ impl Workflow for Sequential {
         };
         let grades = self.grader.grades(task, events);
         let (s1, s2) = (grades.of(first), grades.of(second));
-        let part = |name, value| Part { name, value };
-        let seat = |role: &RoleName, parts| SeatReward {
-            role: role.clone(),
-            seat: 0,
-            subkey: String::new(),
+        let seat = |role: &RoleName, parts: &[(&'static str, f32)]| SeatReward {
             target: known_answer(&task.label),
-            parts,
+            ..reward(role, 0, parts)
         };
         let rewards = vec![
-            seat(&self.first, vec![part("correct", s1), part("team", s2)]),
-            seat(&self.second, vec![part("correct", s2), part("gain", s2 - s1)]),
+            seat(&self.first, &[("correct", s1), ("team", s2)]),
+            seat(&self.second, &[("correct", s2), ("gain", s2 - s1)]),
         ];
         let agree = f64::from(u8::from(first.text.trim() == second.text.trim()));
         let metrics = vec![

@@ -11,8 +11,8 @@ use minijinja::context;
 
 use super::params::{Params, check_roles};
 use super::prompts::{Prompts, with_preamble};
-use super::transcript::{Transcript, ask, role};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, ask, reward, role};
+use super::{Event, Outcome, RoleSpec, Step, Workflow};
 
 const TEMPLATES: [(&str, &str); 2] = [
     ("speaker", include_str!("../../templates/signal/speaker.jinja")),
@@ -56,8 +56,8 @@ impl Signal {
         let mut params = Params::new(&config.params, "workflow.params");
         let sample = context! { prompt => object_word(0), message => symbol_word(0) };
         let signal = Self {
-            speaker: role("speaker").map_err(|p| vec![p])?,
-            listener: role("listener").map_err(|p| vec![p])?,
+            speaker: role("speaker")?,
+            listener: role("listener")?,
             lambda: params.number("lambda", 0.0, 0.0..=1e6),
             symbols: (0..params.integer("symbols", 16, 0..=100_000) as usize)
                 .map(symbol_word)
@@ -82,23 +82,15 @@ impl Signal {
         // What is no symbol is no message: guessing right without one earns nothing, or silence would be a symbol more.
         let legal = !self.heard(&spoken.text).is_empty();
         let success = legal && task.label.as_str().is_some_and(|word| named.text.trim() == word.trim());
-        let reward = f32::from(u8::from(success));
-        let part = |name, value| Part { name, value };
-        let seat = |role: &RoleName, parts| SeatReward {
-            role: role.clone(),
-            seat: 0,
-            subkey: String::new(),
-            target: None,
-            parts,
-        };
+        let success = f32::from(u8::from(success));
         let length = spoken.tokens as f32;
         Outcome {
             rewards: vec![
-                seat(&self.speaker, vec![part("success", reward), part("length", length)]),
-                seat(&self.listener, vec![part("success", reward)]),
+                reward(&self.speaker, 0, &[("success", success), ("length", length)]),
+                reward(&self.listener, 0, &[("success", success)]),
             ],
             metrics: vec![
-                ("success", f64::from(reward)),
+                ("success", f64::from(success)),
                 ("message_tokens", f64::from(spoken.tokens)),
                 ("message_legal", f64::from(u8::from(legal))),
             ],

@@ -9,8 +9,8 @@ use configs::{GraderConfig, Problem, WorkflowConfig};
 use super::params::check_roles;
 use super::program::Program;
 use super::solve_verify::SolveVerify;
-use super::transcript::{Transcript, ask, role};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, ask, reward, role};
+use super::{Event, Outcome, RoleSpec, Step, Workflow};
 use crate::grade::Grader;
 
 /// The solver of `solve-verify` alone, in the same prompts (`workflow.params` are those of `solve-verify`) and with the same
@@ -23,7 +23,7 @@ pub(crate) struct Solo {
 impl Solo {
     pub(crate) fn new(config: &WorkflowConfig, graders: &BTreeMap<String, GraderConfig>) -> Result<Self, Vec<Problem>> {
         let solo = Self {
-            solver: role("solver").map_err(|p| vec![p])?,
+            solver: role("solver")?,
             prompts: SolveVerify::without_roles(config, graders)?,
         };
         let problems = check_roles(config, &solo.roles());
@@ -54,15 +54,8 @@ impl Workflow for Solo {
         };
         let grades = self.prompts.grading().grades(task, Transcript(events));
         let value = grades.of(said);
-        let name = "correct";
         grades.settle(Outcome {
-            rewards: vec![SeatReward {
-                role: self.solver.clone(),
-                seat: 0,
-                subkey: String::new(),
-                target: None,
-                parts: vec![Part { name, value }],
-            }],
+            rewards: vec![reward(&self.solver, 0, &[("correct", value)])],
             metrics: vec![("success", f64::from(value)), ("solver_first", f64::from(value))],
         })
     }

@@ -26,8 +26,8 @@ use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles, grader};
 use super::program::Program;
 use super::prompts::{Prompts, templates, with_preamble};
-use super::transcript::{Transcript, role};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::transcript::{Transcript, reward, role};
+use super::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 
 const FULL: [(&str, &str); 3] = templates!("solve-rewrite-select/full", "solver", "rewriter", "selector");
 const SHORT: [(&str, &str); 3] = templates!("solve-rewrite-select/short", "solver", "rewriter", "selector");
@@ -74,8 +74,8 @@ impl SolveRewriteSelect {
             (false, "miles") => Judgment::First,
             (false, _) => Judgment::Last,
         };
-        let solver = role("solver").map_err(|p| vec![p])?;
-        let rewriter = role("rewriter").map_err(|p| vec![p])?;
+        let solver = role("solver")?;
+        let rewriter = role("rewriter")?;
         let workflow = Self {
             seats: params.integer("num_parallel", 5, 1..=64) as u16,
             failed: params.number("incorrect_weight", 0.8, 0.0..=100.0) as f32,
@@ -84,7 +84,7 @@ impl SolveRewriteSelect {
             grader: grader(&mut params, graders).of_roles(&[&solver, &rewriter]),
             solver,
             rewriter,
-            selector: role("selector").map_err(|p| vec![p])?,
+            selector: role("selector")?,
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
         let mut problems = params.finish();
@@ -193,23 +193,7 @@ impl SolveRewriteSelect {
 }
 
 fn seat(event: &Event, correct: f32, team: f32) -> SeatReward {
-    let parts = vec![
-        Part {
-            name: "team",
-            value: team,
-        },
-        Part {
-            name: "correct",
-            value: correct,
-        },
-    ];
-    SeatReward {
-        role: event.role.clone(),
-        seat: event.seat,
-        subkey: String::new(),
-        target: None,
-        parts,
-    }
+    reward(&event.role, event.seat, &[("team", team), ("correct", correct)])
 }
 
 /// Those that have something to pass on, in the order of their seats.

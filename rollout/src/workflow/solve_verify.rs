@@ -17,9 +17,9 @@ use super::grading::{Grades, Grading};
 use super::params::{Params, check_roles, grader};
 use super::program::Program;
 use super::prompts::{Prompts, templates, with_preamble};
-use super::transcript::{Transcript, ask, role};
+use super::transcript::{Transcript, ask, reward, role};
 use super::verdict::{Pick, verdict};
-use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 use crate::grade::Grader;
 
 const FULL: [(&str, &str); 3] = templates!("solve-verify/full", "solver", "verifier", "retry");
@@ -72,8 +72,7 @@ impl SolveVerify {
             (false, true) => &SHORT,
             (false, false) => &FULL,
         };
-        let named = |name| role(name).map_err(|problem| vec![problem]);
-        let (solver, verifier, retry) = (named("solver")?, named("verifier")?, named("retry")?);
+        let (solver, verifier, retry) = (role("solver")?, role("verifier")?, role("retry")?);
         let workflow = Self {
             astraflow,
             short: short && !astraflow,
@@ -202,14 +201,7 @@ impl SolveVerify {
 
     fn seat(&self, role: &RoleName, parts: Vec<(&'static str, f32)>) -> SeatReward {
         let known = parts.into_iter().filter(|(name, _)| !self.astraflow || *name != "gain");
-        let parts = known.map(|(name, value)| Part { name, value }).collect();
-        SeatReward {
-            role: role.clone(),
-            seat: 0,
-            subkey: String::new(),
-            target: None,
-            parts,
-        }
+        reward(role, 0, &known.collect::<Vec<_>>())
     }
 }
 

@@ -1,9 +1,11 @@
-//! A conversation's events, looked up by seat. The first event of a turn counts; a repeat changes nothing.
+//! A conversation's events, looked up by seat, and what a workflow makes of them: names of roles, asks, rewards. The first event of a
+//! turn counts; a repeat changes nothing.
 
 use broker::RoleName;
 use broker::protocol::turn::Message;
+use configs::Problem;
 
-use super::{Ask, Event};
+use super::{Ask, Event, Part, SeatReward};
 
 /// A view of the events so far.
 #[derive(Debug, Clone, Copy)]
@@ -54,10 +56,27 @@ pub fn ask(role: &RoleName, seat: u16, messages: Vec<Message>) -> Ask {
     }
 }
 
-/// A role's name. The names are this crate's own and legal (a test builds every workflow).
-pub(crate) fn role(name: &'static str) -> Result<RoleName, configs::Problem> {
-    RoleName::new(name).map_err(|e| configs::Problem {
-        path: "workflow.kind".into(),
-        message: e.to_string(),
+/// The name of a role.
+///
+/// # Errors
+/// One that is no name, as the problem of a configuration.
+pub fn role(name: &str) -> Result<RoleName, Vec<Problem>> {
+    RoleName::new(name).map_err(|error| {
+        vec![Problem {
+            path: "workflow.kind".into(),
+            message: error.to_string(),
+        }]
     })
+}
+
+/// What a seat earned: all parts of its role, in their order.
+#[must_use]
+pub fn reward(role: &RoleName, seat: u16, parts: &[(&'static str, f32)]) -> SeatReward {
+    SeatReward {
+        role: role.clone(),
+        seat,
+        subkey: String::new(),
+        target: None,
+        parts: parts.iter().map(|&(name, value)| Part { name, value }).collect(),
+    }
 }

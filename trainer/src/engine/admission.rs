@@ -18,12 +18,16 @@ pub(super) struct Admission {
 pub(super) type OfPrompt = (Arc<[u32]>, Vec<GenRequest>);
 
 impl Admission {
-    /// Takes out the prompts of which `apart` says so, each with its requests.
+    /// Takes out the prompts of which `apart` says so, and those whose log-probs somebody asks for, each with its requests.
     pub(super) fn split(self, apart: impl Fn(&[u32]) -> bool) -> (Self, Vec<OfPrompt>) {
         let (mut rest, mut others): (_, Vec<OfPrompt>) = (Self::default(), Vec::new());
         let mut places = Vec::with_capacity(self.prompts.len());
-        for prompt in self.prompts {
-            if apart(&prompt) {
+        let mut scored = vec![false; self.prompts.len()];
+        for (request, prompt) in &self.members {
+            scored[*prompt] |= request.prompt_top.is_some();
+        }
+        for (prompt, scored) in self.prompts.into_iter().zip(scored) {
+            if scored || apart(&prompt) {
                 places.push(Err(others.len()));
                 others.push((prompt, Vec::new()));
             } else {
@@ -51,16 +55,16 @@ pub(super) struct Room {
     pub(super) free: bool,
 }
 
-/// Takes requests from the front of the line while they fit; `cost` says how many tokens of a prompt have to be computed.
-/// A request for one token takes no slot: it ends with its prompt.
-pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, room: Room, cost: impl Fn(&[u32]) -> usize) -> Admission {
+/// Takes requests from the front of the line while they fit; `cost` says how many tokens of its prompt have to be computed.
+/// A request for one token, or none, takes no slot: it ends with its prompt.
+pub(super) fn admit(waiting: &mut VecDeque<GenRequest>, room: Room, cost: impl Fn(&GenRequest) -> usize) -> Admission {
     let mut admission = Admission::default();
     let mut index: HashMap<Arc<[u32]>, usize> = HashMap::new();
     let (mut slots, mut left) = (room.slots, room.tokens);
     while let Some(request) = waiting.front() {
         let slot = usize::from(request.max_new_tokens > 1);
         let known = index.get(&request.prompt_ids).copied();
-        let cost = known.map_or_else(|| cost(&request.prompt_ids), |_| 0);
+        let cost = known.map_or_else(|| cost(request), |_| 0);
         let first = room.free && admission.prompts.is_empty();
         if slot > slots || (cost > left && !first) {
             break;
@@ -90,7 +94,7 @@ mod tests {
             tokens,
             free: true,
         };
-        super::admit(waiting, room, <[u32]>::len)
+        super::admit(waiting, room, |request| request.prompt_ids.len())
     }
 
     fn line(specs: &[(&[u32], u32)]) -> VecDeque<GenRequest> {

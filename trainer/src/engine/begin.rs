@@ -23,7 +23,7 @@ impl Engine {
                 free: promised == 0,
             };
             let mut waiting = std::mem::take(&mut self.waiting);
-            let admission = admission::admit(&mut waiting, room, |prompt| self.cost(prompt));
+            let admission = admission::admit(&mut waiting, room, |request| self.cost(request));
             self.waiting = waiting;
             let (whole, in_pieces) = admission.split(|prompt| self.in_pieces(prompt));
             for (prompt, members) in in_pieces {

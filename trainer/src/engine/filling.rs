@@ -1,12 +1,14 @@
 //! Prompts that are computed in pieces: long ones, so that they do not hold up decoding (chunked prefill: Agrawal et al.,
-//! "Sarathi-Serve", arXiv:2403.02310), and those that begin with what the prefix cache has.
+//! "Sarathi-Serve", arXiv:2403.02310), those that begin with what the prefix cache has, and those whose own log-probs are asked for.
 
 use std::sync::Arc;
 
 use broker::ids::{RequestId, WeightVersion};
+use broker::protocol::turn::Finish;
 use tch::Tensor;
 
 use super::choose::{Chosen, Draw, choose};
+use super::prompt_scores::Scoring;
 use super::row::Row;
 use super::{Engine, EngineError, GenRequest};
 use crate::model::{Piece, Prefixes, RowKv};
@@ -23,6 +25,8 @@ pub(super) struct Filling {
     back: Option<Row>,
     /// Tokens that came from the prefix cache.
     reused: usize,
+    /// Log-probs of its own tokens, if somebody asks for them.
+    scoring: Option<Scoring>,
 }
 
 impl Filling {
@@ -42,6 +46,15 @@ impl Filling {
         self.members.len() + usize::from(self.back.is_some())
     }
 
+    /// What the last `count` tokens that were computed say of the prompt's next ones, and where that is noted; `None` where nobody asks
+    /// or nothing is next.
+    pub(super) fn foretold(&mut self, count: usize) -> Option<(&mut Scoring, &[u32])> {
+        let filled = self.kv.filled();
+        let next = filled.checked_sub(count)? + 1..self.ids.len().min(filled + 1);
+        let targets = self.ids.get(next).filter(|targets| !targets.is_empty())?;
+        Some((self.scoring.as_mut()?, targets))
+    }
+
     fn is_of(&self, id: RequestId) -> bool {
         self.back.as_ref().is_some_and(|row| row.request.id == id)
     }
@@ -51,6 +64,7 @@ impl Filling {
         self.kv.rewind();
         self.reused = 0;
         self.oldest = version;
+        self.scoring.iter_mut().for_each(Scoring::restart);
     }
 }
 
@@ -65,10 +79,13 @@ impl Engine {
         self.filling.iter().map(Filling::left).sum()
     }
 
-    /// Tokens of a prompt that would have to be computed, were it asked for now.
-    pub(super) fn cost(&self, prompt: &[u32]) -> usize {
-        if self.is_filling(prompt) {
+    /// Tokens of a request's prompt that would have to be computed, did it begin now.
+    pub(super) fn cost(&self, request: &GenRequest) -> usize {
+        let prompt = &request.prompt_ids;
+        if self.is_filling(prompt, request.prompt_top) {
             0
+        } else if request.prompt_top.is_some() {
+            prompt.len()
         } else {
             self.prefix_cache.cost(prompt)
         }
@@ -78,33 +95,37 @@ impl Engine {
     pub(super) fn in_pieces(&self, prompt: &[u32]) -> bool {
         self.options.deterministic
             || prompt.len() > self.options.prefill_tokens
-            || self.is_filling(prompt)
+            || self.is_filling(prompt, None)
             || self.prefix_cache.find(prompt).is_some()
     }
 
-    fn is_filling(&self, prompt: &[u32]) -> bool {
+    fn is_filling(&self, prompt: &[u32], prompt_top: Option<u8>) -> bool {
         self.filling
             .iter()
-            .any(|filling| *filling.ids == *prompt && self.may_join(filling))
+            .any(|filling| *filling.ids == *prompt && self.may_join(filling, prompt_top))
     }
 
     /// Whether others of the same prompt may wait for it: with the same bits in every company, or pinned, if it began with the weights
-    /// of now.
-    fn may_join(&self, filling: &Filling) -> bool {
-        filling.back.is_none() && (!self.of_one_version() || filling.oldest == self.version())
+    /// of now; with log-probs of the prompt (`prompt_top`), if it notes them.
+    fn may_join(&self, filling: &Filling, prompt_top: Option<u8>) -> bool {
+        let noted = |top| filling.scoring.as_ref().is_some_and(|scoring| scoring.serves(top));
+        filling.back.is_none()
+            && (!self.of_one_version() || filling.oldest == self.version())
+            && prompt_top.is_none_or(noted)
     }
 
     /// Begins to compute a prompt in pieces; who asks for one that is under way waits with the others.
     pub(super) fn fill(&mut self, ids: Arc<[u32]>, mut members: Vec<GenRequest>) -> Result<(), EngineError> {
+        let prompt_top = members.iter().filter_map(|request| request.prompt_top).max();
         let same = self
             .filling
             .iter()
-            .position(|filling| filling.ids == ids && self.may_join(filling));
+            .position(|filling| filling.ids == ids && self.may_join(filling, prompt_top));
         if let Some(same) = same.and_then(|at| self.filling.get_mut(at)) {
             same.members.append(&mut members);
             return Ok(());
         }
-        let mut filling = self.begin_filling(ids)?;
+        let mut filling = self.begin_filling(ids, prompt_top)?;
         filling.members = members;
         self.filling.push_back(filling);
         Ok(())
@@ -112,13 +133,13 @@ impl Engine {
 
     /// Begins to compute the cache of a generation that was taken out.
     pub(super) fn fill_again(&mut self, row: Row) -> Result<(), EngineError> {
-        let mut filling = self.begin_filling(row.cached_ids().into())?;
+        let mut filling = self.begin_filling(row.cached_ids().into(), None)?;
         filling.back = Some(row);
         self.filling.push_back(filling);
         Ok(())
     }
 
-    fn begin_filling(&mut self, ids: Arc<[u32]>) -> Result<Filling, EngineError> {
+    fn begin_filling(&mut self, ids: Arc<[u32]>, prompt_top: Option<u8>) -> Result<Filling, EngineError> {
         let (device, kind) = (self.decoder.device(), self.cache.kind());
         let new = if self.options.deterministic {
             RowKv::in_buckets
@@ -127,7 +148,9 @@ impl Engine {
         };
         let mut kv = new(self.decoder.shape(), ids.len(), device, kind)?;
         let (mut oldest, mut reused) = (self.version(), 0);
-        if let Some(hit) = self.prefix_cache.find(&ids)
+        // All of a prompt is computed that notes its log-probs.
+        if prompt_top.is_none()
+            && let Some(hit) = self.prefix_cache.find(&ids)
             && let Some((known, from)) = self.prefix_cache.take(hit)
         {
             kv.begin_with(known, hit.length)?;
@@ -140,6 +163,7 @@ impl Engine {
             members: Vec::new(),
             back: None,
             reused,
+            scoring: prompt_top.map(Scoring::new),
         })
     }
 
@@ -163,29 +187,35 @@ impl Engine {
         if pieces.is_empty() {
             return Ok(());
         }
-        let logits = if self.options.deterministic {
+        let counts: Vec<usize> = pieces.iter().map(|piece| piece.ids.len()).collect();
+        let extended = if self.options.deterministic {
             self.decoder.extend_fixed(&mut pieces)?
         } else {
             self.decoder.extend(&mut pieces)?
         };
         drop(pieces);
+        self.score(&extended.states, &counts)?;
         // All but the last are whole, and the last may be.
         let whole = self.filling.iter().take_while(|filling| filling.left() == 0).count();
         if whole == 0 {
             return Ok(());
         }
-        let choices = self.first_choices(&logits, whole)?;
+        let choices = self.first_choices(&extended.logits, whole)?;
         let done: Vec<Filling> = self.filling.drain(..whole).collect();
         self.seat_filled(done, choices)
     }
 
+    /// Of those that want a token, in their order.
     fn first_choices(&self, logits: &Tensor, whole: usize) -> Result<Vec<Chosen>, EngineError> {
         let draws: Vec<Draw> = self
             .filling
             .iter()
             .take(whole)
             .enumerate()
-            .flat_map(|(row, filling)| filling.members.iter().map(move |request| Draw::first(row, request)))
+            .flat_map(|(row, filling)| {
+                let speaking = filling.members.iter().filter(|request| request.max_new_tokens > 0);
+                speaking.map(move |request| Draw::first(row, request))
+            })
             .collect();
         choose(&logits.f_narrow(0, 0, whole as i64)?, &draws)?.ok_or(EngineError::NotFinite {
             version: self.version(),
@@ -195,7 +225,7 @@ impl Engine {
     /// Gives first tokens to those who waited; those that go on get slots behind the live rows.
     fn seat_filled(&mut self, whole: Vec<Filling>, choices: Vec<Chosen>) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.decoder.shape().max_context);
-        let mut choices = choices.into_iter();
+        let mut choices = choices.into_iter().peekable();
         for Filling {
             ids,
             kv,
@@ -203,6 +233,7 @@ impl Engine {
             members,
             back,
             reused,
+            scoring,
         } in whole
         {
             let mut begun = Vec::new();
@@ -210,10 +241,14 @@ impl Engine {
                 row.oldest_kv = oldest;
                 begun.push(row);
             }
-            for (request, choice) in members.into_iter().zip(choices.by_ref()) {
+            for request in members {
+                let choice = choices.next_if(|_| request.max_new_tokens > 0);
                 let mut row = Row::new(request, version);
                 (row.oldest_kv, row.reused) = (oldest, reused);
-                match row.push(choice, version, max_context) {
+                row.prompt = scoring.as_ref().and_then(|scoring| scoring.of(&row.request));
+                // Who wants no token has the prompt's log-probs, and is done.
+                let end = choice.map_or(Some(Finish::Length), |choice| row.push(choice, version, max_context));
+                match end {
                     Some(finish) => self.done.push(row.finish(finish)),
                     None => begun.push(row),
                 }

@@ -21,7 +21,7 @@ const OPTIONS: EngineOptions = EngineOptions {
 };
 
 /// Products of sizes that either library computes.
-fn shape() -> ModelShape {
+pub(super) fn shape() -> ModelShape {
     ModelShape {
         vocab: 120,
         hidden: 128,
@@ -32,7 +32,7 @@ fn shape() -> ModelShape {
     }
 }
 
-fn weights(shape: &ModelShape, seed: u64) -> Weights {
+pub(super) fn weights(shape: &ModelShape, seed: u64) -> Weights {
     let init = Init {
         embedding_std: 1.0,
         matrix_std: 0.1,
@@ -45,7 +45,7 @@ fn engine_of(shape: &ModelShape, dtype: Dtype, options: EngineOptions) -> Engine
     Engine::new(shape, Published::new(weights, version(1)), options).unwrap()
 }
 
-fn prompt(salt: u64, length: u64) -> Vec<u32> {
+pub(super) fn prompt(salt: u64, length: u64) -> Vec<u32> {
     (0..length).map(|i| ((i * 7 + salt * 13 + i * i) % 40) as u32).collect()
 }
 

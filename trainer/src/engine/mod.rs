@@ -19,6 +19,9 @@ mod filling;
 #[cfg(test)]
 mod fixed_tests;
 mod prefix_cache;
+mod prompt_scores;
+#[cfg(test)]
+mod prompt_scores_tests;
 mod request;
 #[cfg(test)]
 mod reuse_tests;
@@ -38,6 +41,7 @@ use std::collections::{HashSet, VecDeque};
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 
+pub use prompt_scores::PromptScores;
 pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
 pub use visit::{Aside, UnderWay};
 
@@ -135,7 +139,8 @@ impl Engine {
         let cache = KvCache::new(shape, device, kind)?;
         let prefix_cache = PrefixCache::new(options.prefix_cache / cache.bytes_per_token().max(1));
         let parts = Parts::over(base.as_ref(), weights.weights()?);
-        let decoder = Decoder::new(shape, parts)?;
+        let mut decoder = Decoder::new(shape, parts)?;
+        decoder.put_in_order();
         if options.deterministic {
             can_be_deterministic(&decoder)?;
         }

@@ -7,6 +7,7 @@ use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
+use super::PromptScores;
 use crate::model::{ModelError, ModelShape};
 use crate::sampling::SamplingParams;
 
@@ -19,7 +20,7 @@ pub struct GenRequest {
     pub id: RequestId,
     /// Requests with equal prompts share their computation; a shared `Arc` makes the comparison free.
     pub prompt_ids: Arc<[u32]>,
-    /// At least 1.
+    /// At least 1, or 0 with `prompt_top`: the request ends with its prompt.
     pub max_new_tokens: u32,
     pub sampling: SamplingParams,
     /// Tokens that end the generation; the sampled one is part of the output.
@@ -32,6 +33,9 @@ pub struct GenRequest {
     pub keep: bool,
     /// How many of the most likely tokens are kept in each place; 0 costs nothing.
     pub top: u8,
+    /// Whether the log-probs of the prompt's own tokens are wanted, and how many of the most likely tokens in each of its places. All of
+    /// the prompt is computed then, whatever is kept of it.
+    pub prompt_top: Option<u8>,
 }
 
 impl GenRequest {
@@ -44,10 +48,11 @@ impl GenRequest {
         if len == 0 {
             return Err(RequestFault::EmptyPrompt);
         }
-        if len >= max {
+        let least = usize::from(self.max_new_tokens > 0);
+        if len + least > max {
             return Err(RequestFault::TooLong { len, max });
         }
-        if self.max_new_tokens == 0 {
+        if self.max_new_tokens == 0 && self.prompt_top.is_none() {
             return Err(RequestFault::NothingToDo);
         }
         if let Some(fault) = self.sampling.fault() {
@@ -92,6 +97,8 @@ pub struct Finished {
     pub oldest_kv: WeightVersion,
     /// Tokens of the prompt whose keys and values were there already, from an earlier turn.
     pub reused: usize,
+    /// Log-probs of the prompt's own tokens, if they were asked for: one for all who share a prompt and ask for the same.
+    pub prompt: Option<Arc<PromptScores>>,
     pub finish: Finish,
 }
 

@@ -264,6 +264,7 @@ fn after_a_failed_step_nothing_is_left_that_a_wave_would_wait_for() {
         spans: Vec::new(),
         oldest_kv: version(1),
         reused: 0,
+        prompt: None,
         finish: Finish::Length,
     });
     engine.swap(Published::new(broken, version(2))).unwrap();

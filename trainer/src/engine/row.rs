@@ -1,10 +1,13 @@
 //! One generation under way: its tokens so far, which weights made them, and when it ends.
 
+use std::sync::Arc;
+
 use broker::ids::WeightVersion;
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
 use super::choose::Chosen;
+use super::prompt_scores::PromptScores;
 use super::request::{Finished, GenRequest};
 use super::visit::UnderWay;
 use crate::model::Shared;
@@ -26,6 +29,8 @@ pub(super) struct Row {
     pub(super) shared: Option<Shared>,
     /// Tokens of its prompt that came from the prefix cache.
     pub(super) reused: usize,
+    /// Log-probs of its prompt, if they are asked for.
+    pub(super) prompt: Option<Arc<PromptScores>>,
 }
 
 impl Row {
@@ -42,6 +47,7 @@ impl Row {
             oldest_kv: version,
             shared: None,
             reused: 0,
+            prompt: None,
         }
     }
 
@@ -109,6 +115,7 @@ impl Row {
             logprobs: &self.logprobs,
             top: &self.top,
             spans: &self.spans,
+            prompt: self.prompt.as_ref(),
         }
     }
 
@@ -122,6 +129,7 @@ impl Row {
             spans: self.spans,
             oldest_kv: self.oldest_kv,
             reused: self.reused,
+            prompt: self.prompt,
             finish,
         }
     }

@@ -67,7 +67,12 @@ impl Engine {
 
     pub(super) fn install(&mut self, weights: Published) -> Result<(), EngineError> {
         let parts = Parts::over(self.base.as_ref(), weights.weights()?);
-        self.decoder = self.decoder.rebound(parts)?;
+        let next = self.decoder.rebound(parts)?;
+        let before = std::mem::replace(&mut self.decoder, next);
+        // The order of a frozen base stays while a decoder has it; that of a whole model goes before the next one is made.
+        let before = self.base.is_some().then_some(before);
+        self.decoder.put_in_order();
+        drop(before);
         self.served = weights;
         self.next = None;
         if self.options.swap != Swap::InPlace {
@@ -133,5 +138,48 @@ impl Engine {
             self.pulse.mark();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::ids::WeightVersion;
+
+    use super::super::EngineOptions;
+    use super::*;
+    use crate::model::{Init, LoraShape, Module, Weights, test_shape};
+
+    const OPTIONS: EngineOptions = EngineOptions {
+        slots: 4,
+        prefill_tokens: 64,
+        prefix_cache: 0,
+        swap: Swap::InPlace,
+        deterministic: false,
+    };
+
+    #[test]
+    fn a_base_stays_in_order_while_adapters_come_and_a_whole_model_is_put_in_order_anew() {
+        let shape = test_shape();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.1,
+        };
+        let lora = LoraShape {
+            rank: 2,
+            alpha: 4.0,
+            targets: Module::ALL.into_iter().collect(),
+        };
+        let version = |step| WeightVersion { lineage: 1, step };
+        let adapter = |step| Published::new(Weights::adapter(&shape, &lora, step).unwrap(), version(step));
+        let whole = |step| Published::new(Weights::random(&shape, init, step).unwrap(), version(step));
+        let base = Weights::random(&shape, init, 1).unwrap();
+        let mut over = Engine::with_base(&shape, base, adapter(1), OPTIONS).unwrap();
+        let mut alone = Engine::new(&shape, whole(1), OPTIONS).unwrap();
+        let watched = |engine: &Engine| Some(engine.decoder.first_ordered()?.watched());
+        let (Some(of_base), Some(of_whole)) = (watched(&over), watched(&alone)) else {
+            return;
+        };
+        assert!(over.swap(adapter(2)).unwrap() && alone.swap(whole(2)).unwrap());
+        assert!(of_base.upgrade().is_some() && of_whole.upgrade().is_none());
     }
 }

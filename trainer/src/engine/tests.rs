@@ -40,6 +40,7 @@ pub(super) fn request(n: u64, prompt: &[u32], max_new_tokens: u32) -> GenRequest
         seed: n.wrapping_mul(0x9E37_79B9_7F4A_7C15),
         keep: false,
         top: 0,
+        prompt_top: None,
     }
 }
 

@@ -4,6 +4,7 @@
 //! numbers; what it had in the cache is computed anew, as after [`configs::Swap::Retract`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use broker::ids::RequestId;
 use broker::protocol::engine::TopLogprob;
@@ -11,7 +12,7 @@ use broker::protocol::turn::VersionSpan;
 use configs::Swap;
 
 use super::row::Row;
-use super::{Engine, EngineError};
+use super::{Engine, EngineError, PromptScores};
 
 /// What a generation has made so far.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -23,6 +24,8 @@ pub struct UnderWay<'a> {
     /// As [`super::Finished::top`].
     pub top: &'a [Vec<TopLogprob>],
     pub spans: &'a [VersionSpan],
+    /// As [`super::Finished::prompt`].
+    pub prompt: Option<&'a Arc<PromptScores>>,
 }
 
 /// A generation that was taken out.

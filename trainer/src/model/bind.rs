@@ -137,7 +137,12 @@ impl<'a> Binder<'a> {
             None
         };
         let delta = self.delta(shape, layer, modules)?;
-        Ok(Linear { weight, bias, delta })
+        Ok(Linear {
+            weight,
+            bias,
+            ordered: None,
+            delta,
+        })
     }
 
     fn layer(&mut self, shape: &ModelShape, index: usize) -> Result<Layer> {

@@ -13,6 +13,7 @@ use super::fixed::BUCKET;
 use super::prefix::{Prefixes, Shared, SharedPlan, flash};
 use super::row_kv::RowKv;
 use super::shape::ModelShape;
+use crate::shim::floats;
 
 /// Slots of keys and values.
 #[derive(Debug)]
@@ -177,21 +178,51 @@ impl KvCache {
         let (keys, values) = (keys.f_narrow(0, 0, rows)?, values.f_narrow(0, 0, rows)?);
         plan.write(&keys, k)?;
         plan.write(&values, v)?;
-        let read = |all: &Tensor| all.f_narrow(2, 0, plan.longest);
         // The queries that share a key head stand where several queries of one row would: no key is copied.
         let heads = self.dims.kv_heads as i64;
         let q = q.f_reshape([rows, heads, -1, dim])?;
-        let (keys, values) = (read(&keys)?, read(&values)?);
-        let mask = plan.mask.as_ref();
-        if let Some(shared) = &plan.shared {
-            let (own, lse) = flash(&q, &keys, &values, mask)?;
-            return Ok(shared
-                .merge(&self.prefixes, layer, &q, own, &lse)?
-                .f_reshape([rows, -1])?);
-        }
-        let out = Tensor::f_scaled_dot_product_attention(&q, &keys, &values, mask, 0.0, false, None, false)?;
+        let (own, lse) = match &plan.seen {
+            Seen::Each(lengths) => own_keys(&q, &keys, &values, lengths)?,
+            Seen::Longest { longest, mask } => {
+                let read = |all: &Tensor| all.f_narrow(2, 0, *longest);
+                let (keys, values, mask) = (read(&keys)?, read(&values)?, mask.as_ref());
+                if plan.shared.is_some() {
+                    flash(&q, &keys, &values, mask)?
+                } else {
+                    let out =
+                        Tensor::f_scaled_dot_product_attention(&q, &keys, &values, mask, 0.0, false, None, false)?;
+                    return Ok(out.f_reshape([rows, -1])?);
+                }
+            }
+        };
+        let out = match &plan.shared {
+            Some(shared) => shared.merge(&self.prefixes, layer, &q, own, &lse)?,
+            None => own,
+        };
         Ok(out.f_reshape([rows, -1])?)
     }
+}
+
+/// Each row's attention over its own keys, and the log-sum-exp of its logits: `q` is `[rows, kv_heads, group, head_dim]`, keys and values
+/// `[rows, kv_heads, room, head_dim]`, in f32 on a CPU.
+fn own_keys(q: &Tensor, keys: &Tensor, values: &Tensor, lengths: &[usize]) -> Result<(Tensor, Tensor)> {
+    let (rows, heads, group, dim) = q.size4()?;
+    let q = q.f_contiguous()?;
+    let (Some(numbers), Some(keys), Some(values)) = (floats::read(&q), floats::read(keys), floats::read(values)) else {
+        return Err(ModelError::shape("attention over a cache that is not dense"));
+    };
+    let shape = kernels::Shape {
+        kv_heads: heads as usize,
+        group: group as usize,
+        head_dim: dim as usize,
+    };
+    let room = keys.len() / (rows * heads * dim).max(1) as usize;
+    let cache = kernels::Cache { keys, values, room };
+    let mut sums = vec![0.0; (rows * heads * group) as usize];
+    let out = floats::made(&[rows, heads, group, dim], |out| {
+        kernels::attend(shape, numbers, cache, lengths, out, &mut sums);
+    })?;
+    Ok((out, Tensor::f_from_slice(&sums)?.f_view([rows, heads, group])?))
 }
 
 fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Vec<[Tensor; 2]>> {
@@ -207,50 +238,55 @@ fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Ve
 #[derive(Debug)]
 pub(super) struct StepPlan {
     rows: i64,
-    /// Tokens of the longest row, the new one included.
-    longest: i64,
-    /// All rows write at this place; else each at its own.
-    together: Option<i64>,
+    /// Where all rows write; `None` where each does at a place of its own.
+    place: Option<i64>,
     places: [Option<Tensor>; 3],
-    /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity.
-    mask: Option<Tensor>,
+    seen: Seen,
     shared: Option<SharedPlan>,
+}
+
+/// The keys that a step attends over.
+#[derive(Debug)]
+enum Seen {
+    /// Each row its own, so many, the new one included.
+    Each(Vec<usize>),
+    /// As many as the longest row has, in one call.
+    Longest {
+        longest: i64,
+        /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity.
+        mask: Option<Tensor>,
+    },
 }
 
 impl StepPlan {
     /// Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot, and has `shared[i]` before them.
     pub(super) fn new(lengths: &[i64], shared: &[Option<Shared>], device: Device, kind: Kind) -> Result<Self> {
-        let shared = SharedPlan::new(shared, device)?;
+        let last = lengths.iter().copied().max().unwrap_or(0);
+        let place = lengths.iter().all(|&length| length == last).then_some(last);
         let rows = lengths.len() as i64;
-        let longest = lengths.iter().copied().max().unwrap_or(0) + 1;
-        if lengths.iter().all(|&length| length + 1 == longest) {
-            let together = Some(longest - 1);
-            return Ok(Self {
-                rows,
-                longest,
-                together,
-                places: [None, None, None],
-                mask: None,
-                shared,
-            });
-        }
         let positions = to_device(lengths, device)?;
+        let seen = if device == Device::Cpu && kind == Kind::Float && kernels::pays() {
+            Seen::Each(lengths.iter().map(|length| *length as usize + 1).collect())
+        } else {
+            let longest = last + 1;
+            let mask = match place {
+                Some(_) => None,
+                None => Some(masked(&positions, longest, device, kind)?),
+            };
+            Seen::Longest { longest, mask }
+        };
         let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
-        let places = [Some(all), None, Some(positions.shallow_clone())];
-        let beyond = Tensor::f_arange(longest, (Kind::Int64, device))?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
-        let mask = Tensor::f_zeros([rows, longest], (kind, device))?.f_masked_fill_(&beyond, f64::NEG_INFINITY)?;
         Ok(Self {
             rows,
-            longest,
-            together: None,
-            places,
-            mask: Some(mask.f_view([rows, 1, 1, longest])?),
-            shared,
+            place,
+            places: [Some(all), None, Some(positions)],
+            seen,
+            shared: SharedPlan::new(shared, device)?,
         })
     }
 
     fn write(&self, cache: &Tensor, new: &Tensor) -> Result<()> {
-        match self.together {
+        match self.place {
             Some(place) => cache.f_select(2, place)?.f_copy_(new)?,
             None => {
                 let _ = cache.shallow_clone().f_index_put_(&self.places, new, false)?;
@@ -258,4 +294,12 @@ impl StepPlan {
         }
         Ok(())
     }
+}
+
+/// `[rows, 1, 1, longest]`: minus infinity behind each row's new token.
+fn masked(positions: &Tensor, longest: i64, device: Device, kind: Kind) -> Result<Tensor> {
+    let rows = positions.size1()?;
+    let beyond = Tensor::f_arange(longest, (Kind::Int64, device))?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
+    let mask = Tensor::f_zeros([rows, longest], (kind, device))?.f_masked_fill_(&beyond, f64::NEG_INFINITY)?;
+    Ok(mask.f_view([rows, 1, 1, longest])?)
 }

@@ -3,6 +3,7 @@
 use tch::{Kind, Tensor};
 
 use super::batch::{RowBatch, to_device};
+use super::by_kernels::norm_by_kernels;
 use super::cache::{KvCache, Prefilled, StepPlan};
 use super::decoder::Decoder;
 use super::error::Result;
@@ -52,7 +53,11 @@ impl Decoder {
     }
 
     pub(super) fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
-        let normed = rms_norm(states, &self.norm, self.shape.rms_eps)?;
+        let normed = if self.head.is_in_order() && states.kind() == Kind::Float {
+            norm_by_kernels(states, &self.norm, self.shape.rms_eps)?
+        } else {
+            rms_norm(states, &self.norm, self.shape.rms_eps)?
+        };
         self.logits(&normed.f_to_kind(Kind::Float)?)
     }
 }
@@ -121,6 +126,7 @@ mod tests {
             let shape = ModelShape {
                 kv_heads,
                 tied,
+                max_context: 1024,
                 ..tiny()
             };
             let equal: Vec<_> = (0..3).map(|i| row(30, i)).collect();
@@ -130,6 +136,10 @@ mod tests {
             let ragged: Vec<_> = [90, 40, 62, 75].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
             let worst = gap(&shape, &ragged, 30);
             assert!(worst < 1e-5, "ragged rows: {worst}");
+            // Each row sees its own tokens, however many the others have.
+            let apart: Vec<_> = [700, 40, 62, 44].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
+            let worst = gap(&shape, &apart, 30);
+            assert!(worst < 1e-5, "one row much longer than the others: {worst}");
         }
     }
 

@@ -11,8 +11,8 @@ use super::layer::{Layer, rms_norm};
 use super::rope::{RopeRows, RopeTable};
 use super::shape::ModelShape;
 use super::weights::Weights;
-use crate::linear::linear;
 use crate::loss::head::HeadAdapter;
+use crate::ordered::Ordered;
 
 /// What a model is bound to: whole weights, or a frozen base and an adapter of it.
 #[derive(Debug, Clone, Copy)]
@@ -84,6 +84,24 @@ impl Decoder {
     /// [`super::ModelError::Shape`] when the weights are not of this shape.
     pub fn rebound<'a>(&self, weights: impl Into<Parts<'a>>) -> Result<Self> {
         Binder::again(weights.into(), &self.head).decoder(&self.shape, self.rope.shallow_clone())
+    }
+
+    /// Puts the matrices in the order in which an engine's products want them, where there is one for this processor, device and kind. They
+    /// must not change any more, and no gradient goes through what is computed with them.
+    pub(crate) fn put_in_order(&mut self) {
+        let frozen = self.head.is_frozen();
+        for layer in &mut self.layers {
+            for linear in [&mut layer.qkv, &mut layer.output, &mut layer.gate_up, &mut layer.down] {
+                linear.ordered = Ordered::of(&linear.weight, frozen);
+            }
+        }
+        self.head.put_in_order();
+    }
+
+    /// The order of the first product's matrix.
+    #[cfg(test)]
+    pub(crate) fn first_ordered(&self) -> Option<Ordered> {
+        self.layers.first()?.qkv.ordered.clone()
     }
 
     #[must_use]
@@ -215,11 +233,7 @@ impl Decoder {
     /// # Errors
     /// [`super::ModelError::Torch`].
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
-        let logits = linear(hidden, self.head.matrix(), None)?;
-        match self.head.delta() {
-            Some(delta) => delta.add_to(&logits, hidden),
-            None => Ok(logits),
-        }
+        self.head.forward(hidden)
     }
 }
 

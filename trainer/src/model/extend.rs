@@ -18,12 +18,21 @@ pub(crate) struct Piece<'a> {
     pub(crate) ids: &'a [u32],
 }
 
+/// What was computed of some rows' next tokens.
+#[derive(Debug)]
+pub(crate) struct Extended {
+    /// After the last token of each row: `[rows, vocab]` in f32.
+    pub(crate) logits: Tensor,
+    /// Of the new tokens, row after row, before the final norm: `[tokens, hidden]`. What is behind them, if anything, fills up a block.
+    pub(crate) states: Tensor,
+}
+
 /// Queries that are attended in one call.
 const BLOCK: usize = 256;
 
 impl Decoder {
-    /// Computes each row's next tokens into its keys and values; the logits after the last of each, `[rows, vocab]` in f32.
-    pub(crate) fn extend(&self, pieces: &mut [Piece<'_>]) -> Result<Tensor> {
+    /// Computes each row's next tokens into its keys and values.
+    pub(crate) fn extend(&self, pieces: &mut [Piece<'_>]) -> Result<Extended> {
         let device = self.device();
         let (mut ids, mut positions, mut last) = (Vec::new(), Vec::new(), Vec::new());
         for piece in pieces.iter() {
@@ -52,7 +61,8 @@ impl Decoder {
         for piece in pieces {
             piece.kv.advance(piece.ids.len());
         }
-        self.next_logits(&x.f_index_select(0, &to_device(&last, device)?)?)
+        let logits = self.next_logits(&x.f_index_select(0, &to_device(&last, device)?)?)?;
+        Ok(Extended { logits, states: x })
     }
 
     /// Attention of one row's queries (`[tokens, heads, head_dim]`) behind `past` tokens; pushes `[tokens, heads * head_dim]`, block
@@ -182,7 +192,7 @@ mod tests {
                     });
                 }
             }
-            let logits = decoder.extend(&mut pieces).unwrap();
+            let logits = decoder.extend(&mut pieces).unwrap().logits;
             let batch = RowBatch::new(shape, &expected, Device::Cpu).unwrap();
             let (wanted, kept) = decoder.prefill(&batch, true).unwrap();
             let gap = (&logits - &wanted).abs().max().double_value(&[]);
@@ -237,7 +247,7 @@ mod tests {
         let (first, mut second) = (row(40, 1), row(40, 1)[..30].to_vec());
         second.extend(row(12, 7));
         let (mut one, mut other) = (new(40), new(42));
-        let extend = |kv: &mut RowKv, ids: &[u32]| decoder.extend(&mut [Piece { kv, ids }]).unwrap();
+        let extend = |kv: &mut RowKv, ids: &[u32]| decoder.extend(&mut [Piece { kv, ids }]).unwrap().logits;
         let _ = extend(&mut one, &first);
         other.begin_with(&one, 30).unwrap();
         let got = extend(&mut other, &second[30..]);

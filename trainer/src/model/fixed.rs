@@ -7,7 +7,8 @@
 //! inference" (Thinking Machines Lab, 2025).
 //!
 //! That a row of a block does not depend on its place and its neighbours is a property of the library and the processor:
-//! [`Decoder::try_fixed`] tries it.
+//! [`Decoder::try_fixed`] tries it. Products with weights that are in order ([`crate::ordered`]) have it by their making, whatever the number of rows: without an adapter
+//! they are not filled up.
 
 use tch::{Device, Kind, Tensor};
 
@@ -15,12 +16,12 @@ use super::batch::to_device;
 use super::cache::KvCache;
 use super::decoder::Decoder;
 use super::error::Result;
-use super::extend::Piece;
-use super::layer::{Heads, Linear};
+use super::extend::{Extended, Piece};
+use super::layer::{Heads, Layer, Linear};
 use super::prefix::flash;
 
 /// Rows of every product.
-const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 64;
 /// Keys are attended in multiples of this.
 pub(super) const BUCKET: usize = 64;
 
@@ -73,7 +74,7 @@ impl Call {
 
 impl Decoder {
     /// As [`Self::extend`]; rows are of [`super::RowKv::in_buckets`].
-    pub(crate) fn extend_fixed(&self, pieces: &mut [Piece<'_>]) -> Result<Tensor> {
+    pub(crate) fn extend_fixed(&self, pieces: &mut [Piece<'_>]) -> Result<Extended> {
         let (mut ids, mut positions, mut last, mut plans) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for piece in pieces.iter() {
             self.shape().check_ids(piece.ids)?;
@@ -84,7 +85,7 @@ impl Decoder {
             positions.extend(own);
             last.push(ids.len() as i64 - 1);
         }
-        let logits = self.fixed(&ids, &positions, &last, |layer, heads| {
+        let extended = self.fixed(&ids, &positions, &last, |layer, heads| {
             let (mut done, mut start) = (Vec::new(), 0);
             for (piece, plan) in pieces.iter().zip(&plans) {
                 let count = piece.ids.len() as i64;
@@ -101,7 +102,7 @@ impl Decoder {
         for piece in pieces {
             piece.kv.advance(piece.ids.len());
         }
-        Ok(logits)
+        Ok(extended)
     }
 
     /// As [`Self::decode`], where no row shares a prompt.
@@ -111,7 +112,7 @@ impl Decoder {
         let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
         let places = [Some(all), None, Some(to_device(lengths, device)?)];
         let last: Vec<i64> = (0..rows).collect();
-        self.fixed(ids, lengths, &last, |layer, heads| {
+        let extended = self.fixed(ids, lengths, &last, |layer, heads| {
             let [keys, values] = cache.layer(layer)?;
             let _ = keys.shallow_clone().f_index_put_(&places, &heads.k, false)?;
             let _ = values.shallow_clone().f_index_put_(&places, &heads.v, false)?;
@@ -121,38 +122,63 @@ impl Decoder {
             };
             let done = plan.iter().map(attend).collect::<Result<Vec<_>>>()?;
             Ok(Tensor::f_cat(&done, 0)?)
-        })
+        })?;
+        Ok(extended.logits)
     }
 
-    /// Logits after tokens `last` of these tokens, `[last, vocab]` in f32; `attend` is given a layer's heads of all of them.
+    /// The states of these tokens, and the logits after those of them that are `last`; `attend` is given a layer's heads of all of them.
     fn fixed(
         &self,
         ids: &[i64],
         positions: &[i64],
         last: &[i64],
         mut attend: impl FnMut(usize, &Heads) -> Result<Tensor>,
-    ) -> Result<Tensor> {
+    ) -> Result<Extended> {
         let (device, count) = (self.device(), ids.len() as i64);
         let end = positions.iter().max().map_or(0, |&at| at as usize) + 1;
         let (mut x, mut ropes) = (Vec::new(), Vec::new());
-        for (ids, positions) in ids.chunks(BLOCK).zip(positions.chunks(BLOCK)) {
-            let ids = to_device(&filled_up(ids), device)?;
+        let block = self.block(ids.len());
+        for (ids, positions) in ids.chunks(block).zip(positions.chunks(block)) {
+            let ids = to_device(&filled_up(ids, block), device)?;
             x.push(Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?);
-            ropes.push(self.rope.rows(&to_device(&filled_up(positions), device)?, end)?);
+            ropes.push(self.rope.rows(&to_device(&filled_up(positions, block), device)?, end)?);
         }
         for (index, layer) in self.layers.iter().enumerate() {
             let heads = x.iter().zip(&ropes).map(|(x, rope)| layer.heads(&self.shape, x, rope));
             let attended = attend(index, &together(&heads.collect::<Result<Vec<_>>>()?, count)?)?;
-            for (x, attended) in x.iter_mut().zip(blocks(&attended)?) {
+            for (x, attended) in x.iter_mut().zip(blocks(&attended, block)?) {
                 *x = layer.rest(&self.shape, x, &attended)?;
             }
         }
-        let states = Tensor::f_cat(&x, 0)?.f_index_select(0, &to_device(last, device)?)?;
-        let logits = blocks(&states)?
+        let states = Tensor::f_cat(&x, 0)?;
+        let logits = self.fixed_logits(&states.f_index_select(0, &to_device(last, device)?)?)?;
+        Ok(Extended { logits, states })
+    }
+
+    /// Logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
+    pub(super) fn fixed_logits(&self, states: &Tensor) -> Result<Tensor> {
+        let block = self.block(states.size2()?.0 as usize);
+        let logits = blocks(states, block)?
             .iter()
             .map(|states| self.next_logits(states))
             .collect::<Result<Vec<_>>>()?;
-        Ok(Tensor::f_cat(&logits, 0)?.f_narrow(0, 0, last.len() as i64)?)
+        Ok(Tensor::f_cat(&logits, 0)?.f_narrow(0, 0, states.size2()?.0)?)
+    }
+
+    /// Rows of every product, of `count` tokens: [`BLOCK`], or all of them where each product has rows that stand by themselves.
+    fn block(&self, count: usize) -> usize {
+        let apart = |linear: &Linear| linear.ordered.is_some() && linear.delta.is_none();
+        let layer = |layer: &Layer| {
+            [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]
+                .into_iter()
+                .all(apart)
+        };
+        let head = self.head.is_in_order() && self.head.delta().is_none();
+        if head && self.layers.iter().all(layer) {
+            count.max(1)
+        } else {
+            BLOCK
+        }
     }
 
     /// Whether each row of a block is computed to the same bits at every place and beside any others, by every matrix of this model, and of
@@ -174,9 +200,9 @@ impl Decoder {
         let mut trials = linears
             .into_iter()
             .flatten()
-            .map(|linear| Linear::for_trial(&linear.weight, linear.bias.as_ref(), linear.delta.as_ref()))
+            .map(Linear::for_trial)
             .collect::<Result<Vec<_>>>()?;
-        trials.push(Linear::for_trial(self.head.matrix(), None, self.head.delta())?);
+        trials.push(self.head.for_trial()?);
         Ok(trials)
     }
 }
@@ -202,9 +228,9 @@ fn indifferent(width: i64, kind: Kind, device: Device, compute: impl Fn(&Tensor)
     Ok(same)
 }
 
-fn filled_up(values: &[i64]) -> Vec<i64> {
+fn filled_up(values: &[i64], block: usize) -> Vec<i64> {
     let mut values = values.to_vec();
-    values.resize(BLOCK, 0);
+    values.resize(block, 0);
     values
 }
 
@@ -222,16 +248,16 @@ fn together(blocks: &[Heads], count: i64) -> Result<Heads> {
 }
 
 /// `[n, width]` in blocks, the last filled up with zeros.
-fn blocks(all: &Tensor) -> Result<Vec<Tensor>> {
+fn blocks(all: &Tensor, block: usize) -> Result<Vec<Tensor>> {
     let (count, width) = all.size2()?;
-    let missing = (count as usize).next_multiple_of(BLOCK) as i64 - count;
+    let missing = (count as usize).next_multiple_of(block) as i64 - count;
     let padded = if missing > 0 {
         let zeros = Tensor::f_zeros([missing, width], (all.kind(), all.device()))?;
         Tensor::f_cat(&[all, &zeros], 0)?
     } else {
         all.f_contiguous()?
     };
-    Ok(padded.f_split(BLOCK as i64, 0)?)
+    Ok(padded.f_split(block as i64, 0)?)
 }
 
 #[cfg(test)]
@@ -262,7 +288,10 @@ mod tests {
             let changed = |tried: &Linear| {
                 let options = (tried.weight.kind(), tried.weight.device());
                 let x = Tensor::ones([2, tried.weight.size()[1]], options);
-                let plain = Linear::for_trial(&tried.weight, tried.bias.as_ref(), None).unwrap();
+                let plain = Linear {
+                    delta: None,
+                    ..tried.for_trial().unwrap()
+                };
                 !tried.forward(&x).unwrap().equal(&plain.forward(&x).unwrap())
             };
             let found: Vec<bool> = decoder.trials().unwrap().iter().map(changed).collect();

@@ -4,6 +4,9 @@ use tch::{Kind, Tensor};
 
 use super::delta::Delta;
 use super::error::Result;
+use super::layer::Linear;
+use crate::linear::linear;
+use crate::ordered::Ordered;
 
 /// The output matrix, and what an adapter adds to it.
 #[derive(Debug)]
@@ -14,6 +17,8 @@ pub(super) struct Head {
     frozen: bool,
     /// The head in f32, where the model is not: logits and what follows them are computed in f32 always.
     pub(super) wide: Option<WideHead>,
+    /// In an engine.
+    ordered: Option<Ordered>,
 }
 
 #[derive(Debug)]
@@ -30,6 +35,7 @@ impl Head {
             delta,
             frozen,
             wide: None,
+            ordered: None,
         };
         if let Some(matrix) = before.and_then(|before| before.wide_of(&head)) {
             head.wide = Some(WideHead { matrix, delta: None });
@@ -47,6 +53,9 @@ impl Head {
 
     /// Copies in f32 of what is of another kind.
     pub(super) fn follow(&mut self) -> Result<()> {
+        if !self.frozen {
+            self.ordered = None;
+        }
         if self.matrix.kind() == Kind::Float {
             return Ok(());
         }
@@ -67,6 +76,41 @@ impl Head {
             self.wide = Some(WideHead { matrix, delta });
         }
         Ok(())
+    }
+
+    /// The matrix is a base's, as all matrices of the model then are.
+    pub(super) fn is_frozen(&self) -> bool {
+        self.frozen
+    }
+
+    pub(super) fn is_in_order(&self) -> bool {
+        self.ordered.is_some()
+    }
+
+    pub(super) fn put_in_order(&mut self) {
+        self.ordered = Ordered::of(self.matrix(), self.frozen);
+    }
+
+    /// Logits, `[n, vocab]`, of `[n, hidden]`, in f32.
+    pub(super) fn forward(&self, hidden: &Tensor) -> Result<Tensor> {
+        let logits = match &self.ordered {
+            Some(ordered) => ordered.times(hidden)?,
+            None => linear(hidden, self.matrix(), None)?,
+        };
+        match self.delta() {
+            Some(delta) => delta.add_to(&logits, hidden),
+            None => Ok(logits),
+        }
+    }
+
+    /// As [`Linear::for_trial`].
+    pub(super) fn for_trial(&self) -> Result<Linear> {
+        Ok(Linear {
+            weight: self.matrix().shallow_clone(),
+            bias: None,
+            ordered: self.ordered.clone(),
+            delta: self.delta().map(Delta::for_trial).transpose()?,
+        })
     }
 
     pub(super) fn matrix(&self) -> &Tensor {

@@ -7,6 +7,7 @@ use super::error::Result;
 use super::rope::RopeRows;
 use super::shape::ModelShape;
 use crate::linear::linear;
+use crate::ordered::Ordered;
 
 /// Parameters of one layer; q, k, v are one matrix, and so are gate and up.
 #[derive(Debug)]
@@ -26,12 +27,18 @@ pub(crate) struct Layer {
 pub(crate) struct Linear {
     pub(super) weight: Tensor,
     pub(super) bias: Option<Tensor>,
+    /// In an engine.
+    pub(super) ordered: Option<Ordered>,
     pub(super) delta: Option<Delta>,
 }
 
 impl Linear {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = linear(x, &self.weight, self.bias.as_ref())?;
+        let y = match (&self.ordered, &self.bias) {
+            (None, bias) => linear(x, &self.weight, bias.as_ref())?,
+            (Some(ordered), None) => ordered.times(x)?,
+            (Some(ordered), Some(bias)) => ordered.times(x)?.f_add_(bias)?,
+        };
         match &self.delta {
             Some(delta) => delta.add_to(&y, x),
             None => Ok(y),
@@ -39,11 +46,12 @@ impl Linear {
     }
 
     /// The same layer, whose adapter adds numbers that are not 0 ([`Delta::for_trial`]).
-    pub(super) fn for_trial(weight: &Tensor, bias: Option<&Tensor>, delta: Option<&Delta>) -> Result<Self> {
+    pub(super) fn for_trial(&self) -> Result<Self> {
         Ok(Self {
-            weight: weight.shallow_clone(),
-            bias: bias.map(Tensor::shallow_clone),
-            delta: delta.map(Delta::for_trial).transpose()?,
+            weight: self.weight.shallow_clone(),
+            bias: self.bias.as_ref().map(Tensor::shallow_clone),
+            ordered: self.ordered.clone(),
+            delta: self.delta.as_ref().map(Delta::for_trial).transpose()?,
         })
     }
 }
@@ -71,12 +79,18 @@ impl Layer {
 
     /// What comes after attention: `x` is what the layer was given, `attended` is `[tokens, heads * head_dim]`.
     pub(super) fn rest(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
+        if self.qkv.ordered.is_some() {
+            return self.rest_by_kernels(shape, x, attended);
+        }
         let x = x.f_add(&self.output.forward(attended)?)?;
         let mlp = self.mlp(shape, &x)?;
         Ok(x.f_add(&mlp)?)
     }
 
     pub(super) fn heads(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
+        if self.qkv.ordered.is_some() {
+            return self.heads_by_kernels(shape, x, rope);
+        }
         let [heads, kv, dim] = [shape.heads, shape.kv_heads, shape.head_dim].map(|n| n as i64);
         let normed = rms_norm(x, &self.input_norm, shape.rms_eps)?;
         let all = self.qkv.forward(&normed)?.f_view([-1, heads + 2 * kv, dim])?;

@@ -102,6 +102,11 @@ fn make(frequencies: &Tensor, amplitude: f64, count: usize, device: Device, kind
 }
 
 impl RopeRows {
+    /// Cosines and signed sines, `[tokens, 1, head_dim]`.
+    pub(super) fn tables(&self) -> [&Tensor; 2] {
+        [&self.cos, &self.sin]
+    }
+
     /// Turns heads `x`, `[tokens, heads, head_dim]`, to their positions.
     pub(crate) fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let rolled = x.f_roll(self.half, -1)?;

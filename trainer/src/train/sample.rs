@@ -72,6 +72,7 @@ fn requests(prompts: &[Vec<u32>], params: &SampleParams) -> Vec<GenRequest> {
         seed: params.seed.wrapping_add(place),
         keep: false,
         top: 0,
+        prompt_top: None,
     };
     (0..).zip(prompts).map(request).collect()
 }

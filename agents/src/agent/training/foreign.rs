@@ -19,12 +19,15 @@ const PROBE: usize = 4;
 
 impl Training {
     /// The agent's servers behind one client, and where published weights reach them. A partner that never trains is served as its
-    /// servers were started, but for an adapter.
+    /// servers were started, but for an adapter: its model's weights are not even read here ([`Reads`]).
+    ///
+    /// [`Reads`]: crate::models::Reads
     pub(super) async fn foreign(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Sink)> {
         let engine = &self.settings.engine;
         let servers = engine.urls.iter().map(|url| foreign::server(engine.kind, url));
         let servers = servers.collect::<anyhow::Result<Vec<_>>>()?;
-        let as_started = !self.settings.train.enabled && prepared.base.is_none();
+        let frozen = !self.settings.train.enabled;
+        let as_started = frozen && self.settings.lora.is_none();
         tracing::info!(urls = engine.urls.join(" "), "waiting for the agent's engines");
         let fleet = Fleet::start(
             servers,
@@ -34,8 +37,8 @@ impl Training {
         );
         let fleet = fleet.await?;
         let mut sink = self.disk_sink(prepared, &fleet)?;
-        if !self.settings.train.enabled && !as_started {
-            sink.publish(&prepared.weights, self.version)?;
+        if frozen && !as_started {
+            sink.publish(prepared.weights()?, self.version)?;
         }
         Ok((fleet, sink))
     }

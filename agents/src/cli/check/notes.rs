@@ -4,20 +4,24 @@ use configs::RunConfig;
 use rollout::hub_cache::Cache;
 use rollout::tasks::TaskSource;
 
-/// A line for each data set and model that the configuration names and this machine lacks.
-pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<String> {
-    let models = crate::models::found(config, cache).into_iter();
+use super::finding::Finding;
+
+/// Each data set and model that the configuration names and this machine lacks.
+pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
     let (_, data_sets) = without_absent(config, cache);
-    models
-        .filter(|line| line.contains(": NOT HERE: "))
-        .chain(data_sets)
-        .collect()
+    let models = models(config, cache).into_iter().filter(Finding::is_absent);
+    models.chain(data_sets).collect()
 }
 
-/// Where the models are, as comments. One that is not here is no mistake of the configuration: another machine may have it.
-pub(super) fn models(config: &RunConfig) -> String {
-    let lines = crate::models::found(config, &Cache::of_environment());
-    lines.iter().map(|line| format!("# {line}\n")).collect()
+/// Where the models are. One that is not here is no mistake of the configuration: another machine may have it.
+pub(super) fn models(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
+    let found = crate::models::found(config, cache).into_iter();
+    found.map(Finding::model).collect()
+}
+
+/// As comments of the configuration that follows.
+pub(super) fn comments(findings: &[Finding]) -> String {
+    findings.iter().map(|finding| format!("# {finding}\n")).collect()
 }
 
 /// What is written and has no effect, as comments.
@@ -35,13 +39,38 @@ pub(super) fn ignored(config: &RunConfig) -> String {
     lines.collect()
 }
 
-/// The configuration without data sets that it names as the Hub does and this machine's cache has not, and a line for each of them.
-pub(super) fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, Vec<String>) {
-    let (mut here, mut lines) = (config.clone(), Vec::new());
+/// Rows that are measured on with all tools of the run, while those that are trained on name theirs: as comments.
+pub(super) fn all_tools(config: &RunConfig) -> String {
+    let (tasks, eval) = (&config.tasks, &config.eval);
+    if tasks.tools.is_none() && tasks.mix.iter().all(|one| one.tools.is_none()) {
+        return String::new();
+    }
+    let has_rows = |source: &str| !source.starts_with("generator:");
+    let own = eval
+        .source
+        .iter()
+        .filter(|source| has_rows(source) && eval.tools_key(tasks).is_none());
+    let suites = eval.suites.iter();
+    let suites = suites.filter(|(_, suite)| has_rows(&suite.source) && suite.tools_key(tasks).is_none());
+    let paths = own.map(|_| "eval".to_owned());
+    let paths = paths.chain(suites.map(|(name, _)| format!("eval.suites.{name}")));
+    let line = |path: String| {
+        format!(
+            "# {path}.tools: is not given, so that each of its rows has all tools of the run; those of [tasks] name theirs\n"
+        )
+    };
+    paths.map(line).collect()
+}
+
+/// The configuration without data sets that it names as the Hub does and this machine's cache has not, and each of these.
+pub(super) fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, Vec<Finding>) {
+    let (mut here, mut absent) = (config.clone(), Vec::new());
     let mut is_absent = |path: &str, source: &str| {
         let why = rollout::tasks::absent(source, cache);
-        lines.extend(why.iter().map(|why| format!("{path}: NOT HERE: {why}")));
-        why.is_some()
+        let lacks = why.is_some();
+        let key = path.to_owned();
+        absent.extend(why.map(|why| Finding::NotHere { key, why }));
+        lacks
     };
     here.eval
         .suites
@@ -54,7 +83,7 @@ pub(super) fn without_absent(config: &RunConfig, cache: &Cache) -> (RunConfig, V
     if lacks {
         here.tasks = here.tasks.on("queue".into());
     }
-    (here, lines)
+    (here, absent)
 }
 
 /// How many tasks each source of the run has, as comments of the configuration that follows.
@@ -104,6 +133,21 @@ mod tests {
     }
 
     #[test]
+    fn evaluations_that_have_other_tools_than_training_are_told() {
+        let text = include_str!("../../../../configs/actor-verifier-astraflow.toml");
+        let told = |text: &str| all_tools(&RunConfig::parse(text, Path::new("x.toml")).unwrap());
+        assert_eq!(told(text), "", "nothing narrows the tools of training");
+        let narrowed = text.replace("[tasks]\n", "[tasks]\ntools = \"may\"\n");
+        let lines = told(&narrowed);
+        assert_eq!(lines.lines().count(), 6, "{lines}");
+        assert!(lines.starts_with("# eval.tools: is not given") && lines.contains("# eval.suites.aime25.tools: "));
+        let same = narrowed.replace("prompt = \"problem\"\nlabel = \"answer\"\n", "");
+        assert_eq!(told(&same).lines().count(), 5, "its rows are read as those of [tasks]");
+        let own = narrowed.replace("samples = 4, every = 1 }", "samples = 4, every = 1, tools = \"may\" }");
+        assert_eq!(told(&own).lines().count(), 4, "two suites name theirs");
+    }
+
+    #[test]
     fn data_sets_of_the_hub_that_are_not_here_are_told_and_are_no_mistake() {
         let text = include_str!("../../../../configs/actor-verifier-astraflow.toml");
         let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
@@ -114,7 +158,9 @@ mod tests {
         assert_eq!(lines.len(), 6, "{lines:?}");
         let told = not_here(&config, &cache);
         assert!(
-            told.len() == 6 + config.agents.len() && told[0].starts_with("agents.") && told[0].contains("NOT HERE"),
+            told.len() == 6 + config.agents.len()
+                && told[0].to_string().starts_with("agents.")
+                && told.iter().all(Finding::is_absent),
             "--quiet tells them too: {told:?}"
         );
         let aime = "eval.suites.aime25.source: NOT HERE: math-ai/aime25 is neither";
@@ -122,6 +168,7 @@ mod tests {
         assert!(
             lines
                 .iter()
+                .map(Finding::to_string)
                 .any(|line| line.starts_with(aime) && line.contains(command)),
             "{lines:?}"
         );

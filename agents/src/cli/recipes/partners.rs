@@ -178,6 +178,7 @@ fn first_line(out: ChildStdout, mut log: File) -> Receiver<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ports::HeldPort;
     use std::io::{Read as _, Write as _};
 
     fn shipped(name: &str) -> (PathBuf, RunConfig) {
@@ -231,11 +232,8 @@ mod tests {
     #[test]
     fn a_server_is_there_before_its_run_and_gone_after_it() {
         let (file, mut config) = shipped("image-turns.toml");
-        // A port that nobody has.
-        let free = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        let held = HeldPort::new();
+        let free = held.address();
         config
             .agents
             .values_mut()

@@ -7,11 +7,13 @@ use broker::ids::{TurnKey, WeightVersion};
 use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 use rollout::group::{MemberEnd, Rules};
+use tokio::time::Instant;
 
 use crate::coordinator::actor::Open;
 use crate::coordinator::suites::Program;
 use crate::coordinator::versions::Versions;
 use crate::eval::figures;
+use crate::logs::Transcript;
 use crate::stats::repeated;
 use crate::summary::Evaluation;
 
@@ -33,6 +35,9 @@ pub(in crate::coordinator) enum Stage {
 
 pub(in crate::coordinator) struct Current {
     pub(in crate::coordinator) found: Evaluation,
+    pub(in crate::coordinator) begun: Instant,
+    /// What is written when it is surely ours.
+    pub(in crate::coordinator) untold: Vec<Transcript>,
     pub(super) versions: Versions,
     pub(in crate::coordinator) stage: Stage,
     pub(in crate::coordinator) left: usize,

@@ -19,7 +19,7 @@ use super::progress::{Progress, Reading};
 use super::server::Server;
 use super::trouble::{Trouble, Verdict};
 use super::visits::Visits;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit, without_scores};
 use crate::failure;
 
 /// Times in succession that a call may fail before its job does.
@@ -315,7 +315,7 @@ impl EngineClient for Fleet {
     }
 
     fn visit(&self, visits: Vec<Visit>) {
-        for visit in visits {
+        for visit in without_scores(visits) {
             self.visits.begin(self.desk.clone(), visit);
         }
     }

@@ -72,6 +72,7 @@ impl Progress {
             logprobs: &self.logprobs,
             top: &self.likely,
             spans: &self.spans,
+            prompt: None,
         }
     }
 

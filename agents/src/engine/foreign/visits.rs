@@ -109,6 +109,7 @@ async fn serve(desk: &Desk, visit: &Visit, home: usize) {
                 logprobs: &made.logprobs,
                 top: &made.top,
                 spans: &made.spans,
+                prompt: None,
             };
             let rest = Told::news(told, whole);
             let end = Some(Ok(made.finish));

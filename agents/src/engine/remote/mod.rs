@@ -27,7 +27,7 @@ use trainer::weights::WeightSink;
 
 use super::link::{self, Secret};
 use super::replicas::Replicas;
-use super::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, shelf};
+use super::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, shelf, without_scores};
 use crate::agent::policy::Prepared;
 use crate::failure;
 use driver::{Driver, Input, Said};
@@ -91,7 +91,7 @@ fn start_on(
     let mut sink = ShelfSink::start(agent.as_str(), prepared.form()?, shelf.clone(), tell)
         .context("starting the weights' thread")?;
     if work.frozen {
-        sink.publish(&prepared.weights, WeightVersion::default())?;
+        sink.publish(prepared.weights()?, WeightVersion::default())?;
     }
     let hello = Hello {
         schema: codec::SCHEMA,
@@ -149,7 +149,7 @@ impl EngineClient for RemoteEngine {
     }
 
     fn visit(&self, visits: Vec<Visit>) {
-        let _ = self.inputs.send(Input::Visit(visits));
+        let _ = self.inputs.send(Input::Visit(without_scores(visits)));
     }
 
     fn leave(&self, request: RequestId) {

@@ -124,6 +124,7 @@ fn a_visitor_is_told_nothing_that_cannot_be_true() {
             job: job(1),
             watched: true,
             top: 2,
+            prompt_top: None,
             tell,
         });
         assert!(open.tell(news(vec![-0.5, -0.25], 0)));

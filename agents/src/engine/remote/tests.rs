@@ -14,6 +14,7 @@ use crate::agent::policy;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::serve::{self, Serving};
 use crate::folder::tests::config_in;
+use crate::ports::HeldPort;
 
 /// An agent whose engine is a process of its own, both sides in this one, over real connections.
 struct Scene {
@@ -72,7 +73,7 @@ impl Scene {
 
     /// A trainer's copy of the weights.
     fn trained(&self) -> trainer::model::Weights {
-        let weights = &self.prepared.weights;
+        let weights = self.prepared.weights().unwrap();
         weights.copied_to(self.prepared.device, configs::Dtype::F32).unwrap()
     }
 
@@ -80,7 +81,8 @@ impl Scene {
         let options = EngineOptions::from(&self.prepared.settings.engine);
         let weights = self
             .prepared
-            .weights
+            .weights()
+            .unwrap()
             .copied_to(self.prepared.device, self.prepared.settings.dtype)
             .unwrap();
         let engine = Engine::new(&self.prepared.shape, Published::new(weights, version(1)), options).unwrap();
@@ -149,15 +151,16 @@ fn wave() -> Vec<Job> {
 async fn a_wave_has_the_same_bits_in_another_process_and_one_that_comes_back() {
     let mut scene = scene();
     let expected = play(&*scene.embedded(), wave(), true).await;
-    let serving = scene.engine("127.0.0.1:0").await;
+    let held = HeldPort::new();
+    let address = held.address().to_string();
+    let serving = scene.engine(&address).await;
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
     // Asked before there are any weights: it waits.
     let (done, mut finished) = unbounded_channel();
     engine.submit(wave(), true, done.clone());
-    sink.publish(&scene.prepared.weights, version(1)).unwrap();
+    sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
     assert_eq!(answers(&mut finished, 12).await, expected);
     serves(&*engine, version(1)).await;
-    let address = serving.address.to_string();
     serving.close().await;
     drop(serving);
     engine.submit(wave(), true, done);
@@ -236,7 +239,7 @@ async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
-    sink.publish(&scene.prepared.weights, version(4)).unwrap();
+    sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
     serves(&*first, version(4)).await;
     drop((first, sink));
     until(async || health(&serving).await["session"] == false).await;
@@ -244,7 +247,7 @@ async fn an_engine_that_holds_what_is_announced_is_asked_at_once() {
     let (again, mut sink) = scene.agent_with("r-1", &[serving.address], false, shelf.clone());
     // The session is there before the weights are.
     until(async || health(&serving).await["session"] == true).await;
-    sink.publish(&scene.prepared.weights, version(4)).unwrap();
+    sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
     assert_eq!(play(&*again, vec![job(1, 3)], false).await[0].3[0], version(4));
     assert_eq!(shelf.taken(), Taken { whole: 0, deltas: 0 }, "nothing was fetched");
     serving.close().await;
@@ -262,14 +265,14 @@ async fn an_engine_that_holds_later_or_other_weights_takes_its_agents() {
         serves(&*first, held).await;
         drop((first, sink));
         let (again, mut sink) = scene.agent("r-1", &[serving.address]);
-        sink.publish(&scene.prepared.weights, version(4)).unwrap();
+        sink.publish(scene.prepared.weights().unwrap(), version(4)).unwrap();
         let said = play(&*again, wave(), true).await;
         assert!(said.iter().all(|one| one.3.iter().all(|made| *made == version(4))));
         let bits = |said: Vec<Said>| said.into_iter().map(|one| (one.1, one.2)).collect::<Vec<_>>();
         assert_eq!(bits(said), bits(play(&*scene.embedded(), wave(), true).await));
         serves(&*again, version(4)).await;
         // And goes on from there.
-        sink.publish(&scene.prepared.weights, version(5)).unwrap();
+        sink.publish(scene.prepared.weights().unwrap(), version(5)).unwrap();
         serves(&*again, version(5)).await;
         serving.close().await;
     }
@@ -279,7 +282,8 @@ async fn an_engine_that_holds_later_or_other_weights_takes_its_agents() {
 async fn a_frozen_agents_engine_gets_its_weights_though_they_cannot_be_fetched_at_first() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
-    let weights = broker::local::process::free_port().unwrap();
+    let held = HeldPort::new();
+    let weights = held.address();
     let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", door.local_addr().unwrap());
     // More than the engine tries by itself.
@@ -287,13 +291,13 @@ async fn a_frozen_agents_engine_gets_its_weights_though_they_cannot_be_fetched_a
         for turn in 0.. {
             let (mut near, _) = door.accept().await.unwrap();
             if turn >= 6 {
-                let mut far = tokio::net::TcpStream::connect(("127.0.0.1", weights)).await.unwrap();
+                let mut far = tokio::net::TcpStream::connect(weights).await.unwrap();
                 tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
             }
         }
     });
     let settings = &mut scene.prepared.settings.engine;
-    settings.weights_listen = format!("127.0.0.1:{weights}");
+    settings.weights_listen = weights.to_string();
     settings.weights_url = Some(url);
     let (engine, _sink) = scene.agent_with("r-1", &[serving.address], true, Arc::default());
     let mut refused = engine.refusals();
@@ -308,7 +312,7 @@ async fn what_is_too_large_to_be_asked_fails_and_the_session_goes_on() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (engine, mut sink) = scene.agent("r-1", &[serving.address]);
-    sink.publish(&scene.prepared.weights, version(1)).unwrap();
+    sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
     serves(&*engine, version(1)).await;
     let huge = Job {
         prompt_ids: vec![40; (broker::protocol::engine::LARGEST >> 2) + 1].into(),
@@ -361,6 +365,7 @@ async fn visits_are_told_as_they_come_and_end_with_the_engine() {
             job: job(id, tokens),
             watched: true,
             top: 2,
+            prompt_top: None,
             tell,
         };
         engine.visit(vec![visit]);
@@ -369,7 +374,7 @@ async fn visits_are_told_as_they_come_and_end_with_the_engine() {
     let mut early = visit(1, 3);
     let end = early.recv().await.unwrap().end.unwrap();
     assert!(end.unwrap_err().retry, "there are no weights yet");
-    sink.publish(&scene.prepared.weights, version(1)).unwrap();
+    sink.publish(scene.prepared.weights().unwrap(), version(1)).unwrap();
     serves(&*engine, version(1)).await;
     let mut told = visit(2, 4);
     let (mut ids, mut end) = (Vec::new(), None);
@@ -386,6 +391,18 @@ async fn visits_are_told_as_they_come_and_end_with_the_engine() {
     }
     let alone = play(&*scene.embedded(), vec![job(2, 4)], false).await;
     assert_eq!(ids, alone[0].1);
+    // What its frames cannot ask for is not answered without.
+    assert!(!engine.scores_prompts());
+    let (tell, mut told) = unbounded_channel();
+    engine.visit(vec![Visit {
+        job: job(4, 1),
+        watched: false,
+        top: 0,
+        prompt_top: Some(0),
+        tell,
+    }]);
+    let end = told.recv().await.unwrap().end.unwrap();
+    assert!(end.is_err_and(|failure| !failure.retry));
     serving.close().await;
     let mut late = visit(3, 4);
     let end = loop {
@@ -401,7 +418,7 @@ async fn an_engine_serves_one_run_and_says_so() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
-    sink.publish(&scene.prepared.weights, version(9)).unwrap();
+    sink.publish(scene.prepared.weights().unwrap(), version(9)).unwrap();
     serves(&*first, version(9)).await;
     let hello = |run: &str, agent: &str| Hello {
         schema: codec::SCHEMA,

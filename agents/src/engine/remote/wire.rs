@@ -218,6 +218,7 @@ pub(crate) fn told_from_wire(told: EngineTold) -> Told {
         logprobs: told.logprobs,
         top: told.top,
         spans: told.spans,
+        prompt: None,
         end: told.end.map(|end| end.map_err(failure)),
     }
 }

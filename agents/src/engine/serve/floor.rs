@@ -200,6 +200,7 @@ impl Floor {
             job,
             watched: *watched,
             top: *top,
+            prompt_top: None,
             tell: self.told.clone(),
         };
         engine.visit(jobs.into_iter().zip(watched.iter().zip(top)).map(visit).collect());

@@ -17,7 +17,7 @@ use trainer::weights::Published;
 use super::Scratch;
 use crate::agent::policy;
 use crate::engine::embedded::EmbeddedEngine;
-use crate::models;
+use crate::models::{self, Reads};
 
 pub(super) struct Parts {
     shape: ModelShape,
@@ -34,7 +34,8 @@ pub(super) struct Parts {
 pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &Path) -> anyhow::Result<super::Parts> {
     let (path, _scratch) = match &settings.model {
         ModelConfig::Path(path) => {
-            let path = models::locate(path).with_context(|| format!("finding the model of agent {name}"))?;
+            let path =
+                models::locate(path, Reads::Whole).with_context(|| format!("finding the model of agent {name}"))?;
             (path, None)
         }
         ModelConfig::Random(random) => {

@@ -139,12 +139,19 @@ fn the_cache_is_followed_and_what_is_not_read_is_told() {
     assert!(error.contains("no refs/main") && error.contains("abc, def"), "{error}");
     let beside = folder(&["train.json", "dataset_infos.json", "config.json"]);
     assert_eq!(found(&beside, None).unwrap(), ["train.json"]);
-    let saved = folder(&["state.json", "dataset_info.json", "data-00000-of-00001.arrow"]);
-    let error = found(&saved, None).unwrap_err();
-    assert!(
-        error.contains("save_to_disk") && error.contains("to_parquet"),
-        "{error}"
-    );
+    let arrow = folder(&[
+        "set-train.arrow",
+        "cache-12ab.arrow",
+        "set-test.arrow",
+        "dataset_info.json",
+    ]);
+    assert_eq!(found(&arrow, None).unwrap(), ["set-train.arrow"]);
+    let both = folder(&["train.arrow", "train.jsonl"]);
+    assert_eq!(found(&both, None).unwrap(), ["train.jsonl"]);
+    let saved = folder(&["snapshots/abc/state.json", "snapshots/abc/a.arrow", "blobs/x"]);
+    let state = "{\"_data_files\": [{\"filename\": \"a.arrow\"}]}";
+    std::fs::write(saved.path().join("snapshots/abc/state.json"), state).unwrap();
+    assert_eq!(found(&saved, None).unwrap(), ["snapshots/abc/a.arrow"]);
     let empty = folder(&["table.csv"]);
     assert!(found(&empty, None).unwrap_err().contains("no file that is read"));
     assert!(

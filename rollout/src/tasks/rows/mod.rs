@@ -1,10 +1,15 @@
-//! Rows of data sets, as JSON: lines and lists of JSON, packed or not, and Parquet.
+//! Rows of data sets, as JSON: lines and lists of JSON, packed or not, Parquet and Arrow.
 
+mod arrow;
+mod arrow_json;
+mod arrow_kinds;
 mod lines;
 mod parquet;
 mod parquet_json;
+mod values;
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -21,6 +26,8 @@ pub(super) enum Format {
     /// One list of objects.
     List(Packing),
     Parquet,
+    /// A stream of record batches, or a file of them: what it is stands at its beginning.
+    Arrow,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,12 +76,13 @@ impl Shard {
         };
         let format = match stem.rsplit_once('.').map(|(_, extension)| extension) {
             Some("parquet") if packing == Packing::Plain => Format::Parquet,
+            Some("arrow") if packing == Packing::Plain => Format::Arrow,
             Some("jsonl" | "ndjson") => Format::Lines(packing),
             Some("json") if lines::is_list(&path, packing) => Format::List(packing),
             Some("json") => Format::Lines(packing),
             _ => {
                 return Err(format!(
-                    "{} is of no kind that is read: .parquet, .jsonl, .json, the last two also with .gz or .zst",
+                    "{} is of no kind that is read: .parquet, .arrow, .jsonl, .json, the last two also with .gz or .zst",
                     path.display()
                 ));
             }
@@ -90,7 +98,7 @@ impl Shard {
             _ => Packing::Plain,
         };
         let known = Self::of(path.clone()).ok().map(|shard| shard.format);
-        let format = known.filter(|format| *format != Format::Parquet);
+        let format = known.filter(|format| !matches!(format, Format::Parquet | Format::Arrow));
         Self {
             path,
             format: format.unwrap_or(Format::Lines(packing)),
@@ -103,6 +111,7 @@ impl Shard {
             Format::Lines(packing) => lines::count(&self.path, packing),
             Format::List(packing) => Ok(lines::list(&self.path, packing)?.len() as u64),
             Format::Parquet => parquet::count(&self.path),
+            Format::Arrow => arrow::count(&self.path),
         }
     }
 
@@ -113,6 +122,7 @@ impl Shard {
             Format::Lines(packing) => lines::read(&self.path, packing, range, sink),
             Format::List(packing) => lines::read_list(&self.path, packing, range, sink),
             Format::Parquet => parquet::read(&self.path, range, sink),
+            Format::Arrow => arrow::read(&self.path, range, sink),
         }
     }
 }
@@ -141,6 +151,23 @@ pub(super) fn bad(path: &Path, place: Place, message: String) -> TasksError {
     match place {
         Place::Line(line) => TasksError::Line { path, line, message },
         Place::Row(row) => TasksError::Row { path, row, message },
+    }
+}
+
+/// Damaged files make readers panic in places (they index by lengths that they read): that is a bad file, not a bug of ours. What was
+/// being read is dropped. Where panics abort (`panic = "abort"`, the release profile) there is nothing to catch, and the process ends.
+fn guarded<T>(path: &Path, kind: &str, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        let message = format!("cannot be read as {kind}: it is damaged where its reader does not expect it");
+        Err(malformed(path, message))
+    })
+}
+
+/// An error of a whole file.
+fn malformed(path: &Path, message: String) -> TasksError {
+    TasksError::Format {
+        path: path.to_owned(),
+        message,
     }
 }
 

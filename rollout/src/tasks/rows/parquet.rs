@@ -1,8 +1,7 @@
-//! Parquet files, row group by row group, through the reader of records: no Arrow, which would take as long to build again.
+//! Parquet files, row group by row group, through the reader of records: a smaller part of the crate than its reader of Arrow.
 
 use std::fs::File;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use parquet::basic::{Compression, ConvertedType, LogicalType, Type as Physical};
@@ -11,7 +10,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::schema::types::ColumnDescriptor;
 
-use super::{Place, Row, Sink, parquet_json, unreadable};
+use super::{Place, Row, Sink, malformed, parquet_json, unreadable};
 use crate::tasks::TasksError;
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
@@ -21,22 +20,12 @@ fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
     })
 }
 
-/// Damaged pages make the reader panic in places (it indexes by lengths that it reads): that is a bad file, not a bug of ours. What it was
-/// reading is dropped. Where panics abort (`panic = "abort"`, the release profile) there is nothing to catch, and the process ends.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
-        Err(TasksError::Format {
-            path: path.to_owned(),
-            message: "cannot be read as Parquet: it is damaged where its reader does not expect it".to_owned(),
-        })
-    })
+    super::guarded(path, "Parquet", work)
 }
 
 fn broken(path: &Path, error: &ParquetError) -> TasksError {
-    TasksError::Format {
-        path: path.to_owned(),
-        message: format!("cannot be read as Parquet: {error}"),
-    }
+    malformed(path, format!("cannot be read as Parquet: {error}"))
 }
 
 pub(super) fn count(path: &Path) -> Result<u64, TasksError> {
@@ -46,10 +35,7 @@ pub(super) fn count(path: &Path) -> Result<u64, TasksError> {
 
 pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
     let reader = open(path)?;
-    refuse(&reader).map_err(|message| TasksError::Format {
-        path: path.to_owned(),
-        message,
-    })?;
+    refuse(&reader).map_err(|message| malformed(path, message))?;
     let nanos = parquet_json::Nanos::of(reader.metadata().file_metadata().schema_descr());
     let mut first: u64 = 0;
     for index in 0..reader.num_row_groups() {

@@ -3,15 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use parquet::basic::{ConvertedType, LogicalType, TimeUnit, Type as Physical};
 use parquet::data_type::Decimal;
 use parquet::record::{Field, Row};
 use parquet::schema::types::SchemaDescriptor;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
-const MILLIS_OF_DAY: i64 = 86_400_000;
+use super::values::{MILLIS_OF_DAY, bytes, decimal, float, of_day};
 
 /// Columns of nanoseconds, which are read as bare numbers.
 pub(super) struct Nanos(BTreeMap<String, Clock>);
@@ -68,7 +66,7 @@ fn value(field: &Field) -> Result<Value, String> {
         Field::Float16(value) => float(value.to_f64()),
         Field::Float(value) => float(f64::from(*value)),
         Field::Double(value) => float(*value),
-        Field::Decimal(value) => Value::String(decimal(value)?),
+        Field::Decimal(value) => Value::String(digits(value)?),
         Field::Str(value) => value.as_str().into(),
         Field::Bytes(value) => bytes(value.data()),
         Field::Date(days) => (i64::from(*days) * MILLIS_OF_DAY).into(),
@@ -89,45 +87,13 @@ fn value(field: &Field) -> Result<Value, String> {
     })
 }
 
-/// JSON knows neither infinity nor what is no number.
-fn float(value: f64) -> Value {
-    Number::from_f64(value).map_or(Value::Null, Value::Number)
-}
-
-/// Text if it is any; other bytes, such as those of images, in base64.
-fn bytes(data: &[u8]) -> Value {
-    match std::str::from_utf8(data) {
-        Ok(text) => text.into(),
-        Err(_) => STANDARD.encode(data).into(),
-    }
-}
-
-/// `HH:MM:SS`, and microseconds if there are any, as Python writes a time.
-fn of_day(micros: i64) -> String {
-    let (seconds, micros) = (micros.div_euclid(1_000_000), micros.rem_euclid(1_000_000));
-    let whole = format!("{:02}:{:02}:{:02}", seconds / 3600, seconds / 60 % 60, seconds % 60);
-    if micros == 0 {
-        whole
-    } else {
-        format!("{whole}.{micros:06}")
-    }
-}
-
-/// All digits, as a text: JSON's numbers would lose some.
-fn decimal(value: &Decimal) -> Result<String, String> {
+/// All digits, as a text.
+fn digits(value: &Decimal) -> Result<String, String> {
     let data = value.data();
     if data.is_empty() || data.len() > 16 {
         return Err("a decimal of more than 38 digits is not read: leave the column out".into());
     }
     let begin = if data[0] & 0x80 == 0 { 0 } else { -1_i128 };
     let number = data.iter().fold(begin, |number, byte| number << 8 | i128::from(*byte));
-    let scale = usize::try_from(value.scale()).unwrap_or(0);
-    let digits = format!("{:0>width$}", number.unsigned_abs(), width = scale + 1);
-    let (whole, part) = digits.split_at(digits.len() - scale);
-    let sign = if number < 0 { "-" } else { "" };
-    Ok(if scale == 0 {
-        format!("{sign}{whole}")
-    } else {
-        format!("{sign}{whole}.{part}")
-    })
+    Ok(decimal(number, usize::try_from(value.scale()).unwrap_or(0)))
 }

@@ -14,7 +14,8 @@ fn shard(path: PathBuf) -> Shard {
     Shard::of(path).unwrap()
 }
 
-fn values(shards: &[Shard], range: Range<u64>) -> Result<Vec<Value>, TasksError> {
+/// The values of some rows.
+pub(super) fn values(shards: &[Shard], range: Range<u64>) -> Result<Vec<Value>, TasksError> {
     let mut found = Vec::new();
     read(shards, &range, &mut |row| {
         found.push(row.value);

@@ -167,6 +167,44 @@ fn geometry3k_is_read_as_the_hub_has_it() {
     assert_eq!(tasks[0].1.prompt.text(), "Which colour?");
 }
 
+/// What `DatasetDict.save_to_disk` wrote of rows that were shuffled and chosen, and the JSON lines of the same data.
+#[test]
+fn folders_of_save_to_disk_are_the_tasks_of_their_lines() {
+    let keys = "label = \"answer.text\"\nid = \"id\"\nepochs = 1\n";
+    let of = |source: &str, more: &str| open(&format!("source = \"{source}\"\n{keys}{more}"), 0);
+    let lines = take(&mut of(&format!("jsonl:{}", fixture("pictures.jsonl")), ""), 99);
+    assert_eq!(ids(&lines), ["3", "8", "12", "13", "14", "16", "10", "15", "1"]);
+    let folder = fixture("pictures");
+    let shard = format!("arrow:{folder}/train/data-00000-of-00001.arrow");
+    for source in [
+        format!("hf:{folder}"),
+        format!("hf:{folder}:train"),
+        format!("arrow:{folder}"),
+        shard,
+    ] {
+        assert_eq!(take(&mut of(&source, ""), 99), lines, "{source}");
+        let mut again = of(&source, "");
+        again.seek(lines[4].0);
+        assert_eq!(take(&mut again, 99), lines[4..], "{source}");
+    }
+    assert_eq!(ids(&take(&mut of(&format!("hf:{folder}:test"), ""), 99)), ["19", "3"]);
+    let chosen = take(
+        &mut of(&format!("hf:{folder}"), "slice = \"1:-4\"\nfilter = \"id % 4 == 0\"\n"),
+        99,
+    );
+    assert_eq!(ids(&chosen), ["8", "12"]);
+    let shown = take(
+        &mut of(&format!("hf:{folder}"), "images = \"image\"\nslice = \"1:3\"\n"),
+        99,
+    );
+    let images = shown[0].1.prompt.images();
+    assert!(images.len() == 1 && images[0].url.starts_with("data:image/png;base64,iVBORw0KGgo"));
+    assert_eq!(shown[1].1.prompt.text(), "12?");
+    let text = format!("source = \"hf:{folder}:dev\"\n{keys}");
+    let error = TaskSource::open(&config(&text), 0).err().unwrap().to_string();
+    assert!(error.contains("no split dev: it has train, test"), "{error}");
+}
+
 fn rates(folder: &tempfile::TempDir, of: impl Fn(u64) -> Option<f64>) -> String {
     let mut source = open(&verl(""), 0);
     let mut text = String::new();

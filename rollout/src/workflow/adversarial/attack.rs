@@ -25,10 +25,10 @@ use super::super::grading::Grading;
 use super::super::params::{Params, grader};
 use super::super::program::Program;
 use super::super::prompts::{Prompts, templates, with_preamble};
-use super::super::transcript::{Transcript, ask};
+use super::super::transcript::{Transcript, ask, role};
 use super::super::{Event, Outcome, RoleSpec, Step, Workflow};
 use super::opponents::Opponents;
-use super::{named, seat, spec};
+use super::{seat, spec};
 
 const FULL: [(&str, &str); 3] = templates!("adversarial/full", "thinker", "adversary", "defender");
 const SHORT: [(&str, &str); 3] = templates!("adversarial/short", "thinker", "adversary", "defender");
@@ -47,7 +47,7 @@ impl Attack {
         mut params: Params<'_>,
         graders: &BTreeMap<String, GraderConfig>,
     ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
-        let (thinker, adversary, defender) = (named("thinker")?, named("adversary")?, named("defender")?);
+        let (thinker, adversary, defender) = (role("thinker")?, role("adversary")?, role("defender")?);
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let sample = context! { prompt => "?", answer => "?", attack => "?" };
         let game = Self {

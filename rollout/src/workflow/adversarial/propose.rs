@@ -21,11 +21,11 @@ use serde_json::Value;
 
 use super::super::params::{Params, grader};
 use super::super::prompts::{Prompts, templates, with_preamble};
-use super::super::transcript::{Transcript, ask};
+use super::super::transcript::{Transcript, ask, role};
 use super::super::{Event, Outcome, RoleSpec, Step, Workflow};
 use super::opponents::Opponents;
 use super::problem::Problems;
-use super::{named, seat};
+use super::seat;
 use crate::grade::Grader;
 use crate::tasks::Problem;
 
@@ -47,7 +47,7 @@ impl Propose {
         mut params: Params<'_>,
         graders: &BTreeMap<String, GraderConfig>,
     ) -> Result<(Self, Vec<ConfigProblem>), Vec<ConfigProblem>> {
-        let (proposer, solver) = (named("proposer")?, named("solver")?);
+        let (proposer, solver) = (role("proposer")?, role("solver")?);
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let rule = grader(&mut params, graders).rule();
         // The label of a proposed problem is the number that it comes to.

@@ -1,5 +1,6 @@
 //! Scripted games: what they come to, and when they end.
 
+use super::super::Part;
 use super::super::testing::{any_events, check_total, config, event, problems, task};
 use super::*;
 use proptest::prelude::*;

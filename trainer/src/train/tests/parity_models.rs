@@ -217,6 +217,7 @@ pub(super) fn request(n: u64, prompt: Vec<u32>, max_new_tokens: u32, temperature
         seed: n,
         keep: false,
         top: 0,
+        prompt_top: None,
     }
 }
 

@@ -70,6 +70,7 @@ fn engines(trainer: &Trainer, base: Option<&Weights>) -> Vec<(Vec<u32>, Vec<f32>
         seed: 9,
         keep: false,
         top: 0,
+        prompt_top: None,
     };
     let wave = (0..).zip(prompts()).map(request).collect();
     let finished = engine.run_wave(wave).unwrap();

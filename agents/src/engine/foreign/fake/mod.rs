@@ -10,7 +10,7 @@ mod sglang;
 mod vllm;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -24,6 +24,8 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 pub(super) use model::Model;
+
+use crate::ports::HeldPort;
 
 /// What a generation comes to instead of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,7 +104,8 @@ pub(super) struct Shared {
 /// A server that can be killed and started again.
 pub(super) struct Fake {
     pub(super) shared: Data<Shared>,
-    pub(super) address: SocketAddr,
+    /// Its own while it is away, too.
+    port: HeldPort,
     server: Mutex<Option<ServerHandle>>,
 }
 
@@ -145,18 +148,18 @@ impl Fake {
             looks: watch::Sender::default(),
             torn: Mutex::default(),
         });
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
+        let port = HeldPort::new();
+        let listener = TcpListener::bind(port.address()).unwrap();
         let server = serve(&shared, listener);
         Arc::new(Self {
             shared,
-            address,
+            port,
             server: Mutex::new(Some(server)),
         })
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("http://{}", self.port.address())
     }
 
     /// As `kill -9`: connections break.
@@ -170,7 +173,7 @@ impl Fake {
     /// Starts again with the weights that it was started with at first.
     pub(super) fn start_again(&self) {
         *self.shared.held.lock().unwrap() = Held::new(&self.shared.folder);
-        let listener = TcpListener::bind(self.address).unwrap();
+        let listener = TcpListener::bind(self.port.address()).unwrap();
         *self.server.lock().unwrap() = Some(serve(&self.shared, listener));
     }
 

@@ -116,6 +116,10 @@ async fn the_front_answers_over_other_peoples_servers_until_they_are_gone() {
         let (status, body) = complete(&front, json!({"logprobs": 0, "stream": true})).await;
         assert_eq!((status, streamed(&body)), (200, (2, made.output_ids, made.logprobs)));
 
+        let (status, body) = complete(&front, json!({"logprobs": 0, "echo": true})).await;
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!((status, &answer["error"]["param"]), (400, &"echo".into()), "{body}");
+
         bench.fake().kill().await;
         let (status, body) = complete(&front, json!({})).await;
         assert_eq!(status, 503, "{body}");

@@ -72,11 +72,13 @@ fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Re
         let home = tempfile::tempdir().unwrap();
         let (folder, weights) = (home.path().join("model"), home.path().join("weights"));
         model(&folder);
+        without_weights(&folder, &home.path().join("bare"));
         adapter(&folder, &home.path().join("adapter"));
         let fakes = [EngineKind::Sglang, EngineKind::Vllm].map(|kind| Fake::start(kind, &folder));
         *fakes[1].shared.refuses.lock().unwrap() = refuses;
         let text = change(CONFIG)
             .replace("ADAPTER", home.path().join("adapter").to_str().unwrap())
+            .replace("BARE", home.path().join("bare").to_str().unwrap())
             .replace("FOLDER", folder.to_str().unwrap())
             .replace("WEIGHTS", weights.to_str().unwrap())
             .replace("SGLANG", &fakes[0].url())
@@ -91,6 +93,16 @@ fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Re
         };
         (ran, ended.map(drop))
     })
+}
+
+/// Copies all of a model's folder but its weights.
+fn without_weights(model: &Path, folder: &Path) {
+    std::fs::create_dir(folder).unwrap();
+    for name in names(model) {
+        if !name.ends_with(".safetensors") {
+            std::fs::copy(model.join(&name), folder.join(&name)).unwrap();
+        }
+    }
 }
 
 fn adapter(model: &Path, folder: &Path) {
@@ -168,6 +180,55 @@ fn a_run_trains_adapters_over_servers() {
     let ran = run("lora = { rank = 4, alpha = 8.0, targets = [\"attn\", \"mlp\"] }");
     ran.check();
     assert_eq!(ran.fakes[0].label(), "default", "the base stays as it is");
+}
+
+/// Of an agent in four batches of four groups, of whose four conversations three must be valid.
+const LEAST_TURNS: usize = 4 * 4 * 3;
+
+/// The second agent with further lines, and with a model's folder without weights.
+fn second(lines: &str) -> impl FnOnce(&str) -> String {
+    let engine = "urls = [\"VLLM\"] }";
+    let lines = format!("{engine}\nmodel.path = \"BARE\"\n{lines}");
+    move |text| text.replace(engine, &lines).replace("LORA", "")
+}
+
+#[test]
+fn a_frozen_partner_plays_what_its_server_was_started_with_and_reads_no_weights() {
+    let (ran, ended) = play(second("train.enabled = false"), 0);
+    ended.unwrap();
+    assert_eq!(ran.trained("a").len(), 4);
+    let fake = &ran.fakes[1];
+    assert!(
+        fake.loads().is_empty() && fake.label() == "default",
+        "nothing is sent to it"
+    );
+    assert!(fake.shared.asked.lock().unwrap().len() >= LEAST_TURNS);
+    assert!(!trainer::model::has_weights(&ran.home.path().join("bare")));
+}
+
+#[test]
+fn a_frozen_partners_adapter_is_sent_and_the_weights_below_it_are_not_read() {
+    let (ran, ended) = play(second("train.enabled = false\nlora = { path = \"ADAPTER\" }"), 0);
+    ended.unwrap();
+    assert_eq!(ran.trained("a").len(), 4);
+    let fake = &ran.fakes[1];
+    let loads = fake.loads();
+    assert!(loads.len() == 1 && loads[0].1 && fake.label() == "default", "{loads:?}");
+    let asked = fake.shared.asked.lock().unwrap();
+    let adapters = asked
+        .iter()
+        .filter(|body| body["model"].as_str().unwrap().starts_with("dyad-"));
+    assert!(adapters.count() >= LEAST_TURNS, "its turns are the adapter's");
+}
+
+#[test]
+fn an_agent_that_trains_over_servers_needs_its_weights_here() {
+    let (_, ended) = play(second(""), 0);
+    let error = format!("{:#}", ended.unwrap_err());
+    assert!(
+        error.contains("starting agent b") && error.contains("model.safetensors"),
+        "{error}"
+    );
 }
 
 #[test]

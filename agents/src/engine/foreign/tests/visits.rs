@@ -16,6 +16,7 @@ fn visit(bench: &Bench, job: Job, watched: bool) -> UnboundedReceiver<Told> {
         job,
         watched,
         top,
+        prompt_top: None,
         tell,
     }]);
     told

@@ -1,0 +1,94 @@
+//! What a check found of a model or a data set that the configuration names, and how that is told: here alone.
+
+use std::fmt;
+
+use crate::models::{Found, Reads};
+
+/// Of the thing that the key path `key` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Finding {
+    /// It is on this machine: where.
+    Here { key: String, place: String },
+    /// It is not, or not all of it: why, and what brings it.
+    NotHere { key: String, why: String },
+}
+
+impl Finding {
+    /// Of a model.
+    pub(super) fn model(found: Found) -> Self {
+        let (key, model) = (found.key, found.model.display());
+        let unread = match found.reads {
+            Reads::Whole => "",
+            Reads::NoWeights => "; its weights are not read: those that its servers were started with play",
+        };
+        match found.folder {
+            Ok(folder) if folder == found.model => Self::Here {
+                key,
+                place: format!("{model} is a folder here{unread}"),
+            },
+            Ok(folder) => Self::Here {
+                key,
+                place: format!("{model} is {}{unread}", folder.display()),
+            },
+            Err(why) => Self::NotHere {
+                key,
+                why: why.to_string(),
+            },
+        }
+    }
+
+    /// Whether this machine lacks it.
+    pub(super) fn is_absent(&self) -> bool {
+        matches!(self, Self::NotHere { .. })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Here { key, place } => write!(f, "{key}: {place}"),
+            Self::NotHere { key, why } => write!(f, "{key}: NOT HERE: {why}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::models::NotHere;
+
+    #[test]
+    fn a_model_is_told_where_it_lies_or_why_it_does_not() {
+        let told = |model: &str, folder: Result<&str, &str>, reads: Reads| {
+            let found = Found {
+                key: "agents.a.model".into(),
+                model: model.into(),
+                folder: folder.map(PathBuf::from).map_err(|why| NotHere::Absent {
+                    why: why.into(),
+                    command: "hf download".into(),
+                }),
+                reads,
+            };
+            let finding = Finding::model(found);
+            (finding.to_string(), finding.is_absent())
+        };
+        for (model, folder, line, absent) in [
+            ("own", Ok("own"), "agents.a.model: own is a folder here", false),
+            ("a/b", Ok("/hub/b"), "agents.a.model: a/b is /hub/b", false),
+            // The words alone say nothing: a folder may be called so.
+            (
+                "a: NOT HERE: b",
+                Ok("/hub/b"),
+                "agents.a.model: a: NOT HERE: b is /hub/b",
+                false,
+            ),
+            ("a/b", Err("nowhere"), "agents.a.model: NOT HERE: nowhere", true),
+        ] {
+            assert_eq!(told(model, folder, Reads::Whole), (line.to_owned(), absent), "{model}");
+        }
+        let (line, _) = told("a/b", Ok("/hub/b"), Reads::NoWeights);
+        assert!(line.contains("/hub/b; its weights are not read"), "{line}");
+    }
+}

@@ -1,0 +1,55 @@
+//! Ports for servers that others must know before they are there, or while they are away.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::Mutex;
+
+/// Below those that Linux gives to whoever asks for any (32768 and above, where nobody changed it).
+const QUIET: Range<u16> = 20_000..32_000;
+
+/// What this process has of them, kept until it ends.
+static HELD: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+
+/// A port of loopback that nobody listens on, that the system gives to nobody unasked, and that no other test asks for until this
+/// process ends.
+#[must_use]
+pub fn quiet_port() -> u16 {
+    // From a place of its own: what still looks for a server of a test before must not find that of the next one.
+    let first = std::process::id() as usize * 16 % QUIET.len();
+    let mut from_there = QUIET.cycle().skip(first).take(QUIET.len());
+    let (port, hold) = from_there
+        .find_map(|port| Some((port, hold(port)?)))
+        .expect("one of twelve thousand ports is free, and abstract sockets are allowed");
+    HELD.lock().unwrap().push(hold);
+    port
+}
+
+/// A name that one socket of the machine can have, which the system takes back with its process; `None` if somebody has it, or listens on the
+/// port itself.
+fn hold(port: u16) -> Option<UnixListener> {
+    let name = SocketAddr::from_abstract_name(format!("dyad-tests-port-{port}")).unwrap();
+    let hold = UnixListener::bind_addr(&name).ok()?;
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(hold)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_given_once_and_whoever_was_given_it_may_listen() {
+        let (one, other) = (quiet_port(), quiet_port());
+        assert_ne!(one, other);
+        assert!(hold(one).is_none() && hold(other).is_none(), "no other test gets it");
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, one)).unwrap();
+        drop(taken);
+        let apart = QUIET.rev().find_map(|port| Some((port, hold(port)?))).unwrap();
+        let busy = TcpListener::bind((Ipv4Addr::LOCALHOST, apart.0)).unwrap();
+        drop(apart.1);
+        assert!(hold(apart.0).is_none(), "somebody listens there");
+        drop(busy);
+        assert!(hold(apart.0).is_some(), "what was let go may be had again");
+    }
+}

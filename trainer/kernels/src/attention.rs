@@ -1,0 +1,392 @@
+//! Attention of one token of each row over its own keys, however unlike their numbers.
+
+use pulp::{Arch, Simd, WithSimd};
+
+use crate::exp::exp;
+
+/// Heads of a model.
+#[derive(Debug, Clone, Copy)]
+pub struct Shape {
+    pub kv_heads: usize,
+    /// Query heads of each key head.
+    pub group: usize,
+    pub head_dim: usize,
+}
+
+/// Keys and values of rows, `[rows, kv_heads, room, head_dim]` each.
+#[derive(Debug, Clone, Copy)]
+pub struct Cache<'a> {
+    pub keys: &'a [f32],
+    pub values: &'a [f32],
+    pub room: usize,
+}
+
+/// `softmax(q K^T / sqrt(head_dim)) V`: row `i` over the first `lengths[i]` of its keys. `q` and `out` are `[rows, kv_heads, group,
+/// head_dim]`, `lse` is `[rows, kv_heads, group]` and gets the log-sum-exp of each query's logits; both are written whole. A row's numbers do
+/// not depend on the others.
+///
+/// # Panics
+/// Where a slice is too short, or a length is 0 or more than there is room for.
+pub fn attend(shape: Shape, q: &[f32], cache: Cache<'_>, lengths: &[usize], out: &mut [f32], lse: &mut [f32]) {
+    let work = Attend {
+        shape,
+        q,
+        cache,
+        lengths,
+        out,
+        lse,
+    };
+    work.on(Arch::new());
+}
+
+struct Attend<'a> {
+    shape: Shape,
+    q: &'a [f32],
+    cache: Cache<'a>,
+    lengths: &'a [usize],
+    out: &'a mut [f32],
+    lse: &'a mut [f32],
+}
+
+impl Attend<'_> {
+    fn on(self, arch: Arch) {
+        let heads = self.shape.kv_heads * self.shape.group;
+        let rows = self.lengths.len();
+        assert_eq!(
+            (self.q.len(), self.out.len(), self.lse.len()),
+            (rows * heads * self.shape.head_dim, self.q.len(), rows * heads),
+            "queries, results and rows"
+        );
+        let room = self.cache.room;
+        assert!(
+            self.lengths.iter().all(|length| (1..=room).contains(length)),
+            "keys of a row: 1 to {room}"
+        );
+        arch.dispatch(self);
+    }
+}
+
+impl WithSimd for Attend<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Shape {
+            kv_heads,
+            group,
+            head_dim,
+        } = self.shape;
+        let scale = 1.0 / (head_dim as f32).sqrt();
+        let longest = self.lengths.iter().copied().max().unwrap_or(0);
+        let (mut scores, mut totals) = (vec![0.0; longest * group], vec![0.0; group]);
+        let queries = self.q.chunks_exact(group * head_dim);
+        let results = self.out.chunks_exact_mut(group * head_dim);
+        let sums = self.lse.chunks_exact_mut(group);
+        for (head, ((q, out), lse)) in queries.zip(results).zip(sums).enumerate() {
+            let length = self.lengths[head / kv_heads];
+            let start = head * self.cache.room * head_dim;
+            let own = start..start + length * head_dim;
+            let (keys, values) = (&self.cache.keys[own.clone()], &self.cache.values[own]);
+            let scores = &mut scores[..length * group];
+            for (block, keys) in keys.chunks(NEAR * head_dim).enumerate() {
+                let these = block * NEAR..block * NEAR + keys.len() / head_dim;
+                for (q, scores) in q.chunks_exact(head_dim).zip(scores.chunks_exact_mut(length)) {
+                    score(simd, q, keys, &mut scores[these.clone()], scale);
+                }
+            }
+            for ((scores, lse), total) in scores.chunks_exact_mut(length).zip(lse).zip(&mut totals) {
+                let (largest, sum) = weigh(simd, scores);
+                *lse = largest + sum.ln();
+                *total = sum;
+            }
+            out.fill(0.0);
+            for (block, values) in values.chunks(NEAR * head_dim).enumerate() {
+                let these = block * NEAR..block * NEAR + values.len() / head_dim;
+                for (scores, out) in scores.chunks_exact(length).zip(out.chunks_exact_mut(head_dim)) {
+                    mix(simd, &scores[these.clone()], values, out);
+                }
+            }
+            for (total, out) in totals.iter().zip(out.chunks_exact_mut(head_dim)) {
+                let scale = 1.0 / total;
+                for out in out {
+                    *out *= scale;
+                }
+            }
+        }
+    }
+}
+
+/// Keys that stay in the near caches while all queries of a group see them.
+const NEAR: usize = 128;
+
+/// Keys that are worked on together, so that their sums do not wait for each other.
+const ABREAST: usize = 4;
+
+/// `scores[j] = scale * q . keys[j]`.
+#[inline(always)]
+fn score<S: Simd>(simd: S, q: &[f32], keys: &[f32], scores: &mut [f32], scale: f32) {
+    match (q.len() / S::F32_LANES, q.len() % S::F32_LANES) {
+        (1, 0) => score_of::<S, 1>(simd, q, keys, scores, scale),
+        (2, 0) => score_of::<S, 2>(simd, q, keys, scores, scale),
+        (3, 0) => score_of::<S, 3>(simd, q, keys, scores, scale),
+        (4, 0) => score_of::<S, 4>(simd, q, keys, scores, scale),
+        (5, 0) => score_of::<S, 5>(simd, q, keys, scores, scale),
+        (6, 0) => score_of::<S, 6>(simd, q, keys, scores, scale),
+        (8, 0) => score_of::<S, 8>(simd, q, keys, scores, scale),
+        (12, 0) => score_of::<S, 12>(simd, q, keys, scores, scale),
+        (16, 0) => score_of::<S, 16>(simd, q, keys, scores, scale),
+        _ => {
+            for (score, key) in scores.iter_mut().zip(keys.chunks_exact(q.len())) {
+                *score = scale * dot(simd, q, key);
+            }
+        }
+    }
+}
+
+/// As [`score`], for `W` whole vectors.
+#[inline(always)]
+fn score_of<S: Simd, const W: usize>(simd: S, q: &[f32], keys: &[f32], scores: &mut [f32], scale: f32) {
+    let ((q, _), (keys, _)) = (S::as_simd_f32s(q), S::as_simd_f32s(keys));
+    let ([q], (keys, _)) = (q.as_chunks::<W>().0, keys.as_chunks::<W>()) else {
+        return;
+    };
+    let (fours, rest) = scores.as_chunks_mut::<ABREAST>();
+    let (before, behind) = keys.split_at(fours.len() * ABREAST);
+    for (scores, keys) in fours.iter_mut().zip(before.as_chunks::<ABREAST>().0) {
+        let mut sums = [simd.splat_f32s(0.0); ABREAST];
+        for i in 0..ABREAST {
+            for j in 0..W {
+                sums[i] = simd.mul_add_e_f32s(q[j], keys[i][j], sums[i]);
+            }
+        }
+        for i in 0..ABREAST {
+            scores[i] = scale * simd.reduce_sum_f32s(sums[i]);
+        }
+    }
+    for (score, key) in rest.iter_mut().zip(behind) {
+        let mut sum = simd.splat_f32s(0.0);
+        for j in 0..W {
+            sum = simd.mul_add_e_f32s(q[j], key[j], sum);
+        }
+        *score = scale * simd.reduce_sum_f32s(sum);
+    }
+}
+
+#[inline(always)]
+fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
+    let ((a, last_a), (b, last_b)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
+    let mut sum = simd.splat_f32s(0.0);
+    for (a, b) in a.iter().zip(b) {
+        sum = simd.mul_add_e_f32s(*a, *b, sum);
+    }
+    if !last_a.is_empty() {
+        sum = simd.mul_add_e_f32s(simd.partial_load_f32s(last_a), simd.partial_load_f32s(last_b), sum);
+    }
+    simd.reduce_sum_f32s(sum)
+}
+
+/// Turns scores into `exp(score - largest)`; the largest and the sum.
+#[inline(always)]
+fn weigh<S: Simd>(simd: S, scores: &mut [f32]) -> (f32, f32) {
+    let (vectors, rest) = S::as_simd_f32s(scores);
+    let mut most = simd.splat_f32s(f32::NEG_INFINITY);
+    for vector in vectors {
+        most = simd.max_f32s(most, *vector);
+    }
+    let mut largest = simd.reduce_max_f32s(most);
+    for score in rest {
+        largest = largest.max(*score);
+    }
+    for score in scores.iter_mut() {
+        *score = exp(*score - largest);
+    }
+    let (vectors, rest) = S::as_simd_f32s(scores);
+    let mut sums = simd.splat_f32s(0.0);
+    for vector in vectors {
+        sums = simd.add_f32s(sums, *vector);
+    }
+    let mut sum = simd.reduce_sum_f32s(sums);
+    for score in rest {
+        sum += score;
+    }
+    (largest, sum)
+}
+
+/// `out += sum_j weights[j] values[j]`.
+#[inline(always)]
+fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
+    let dim = out.len();
+    let mut at = 0;
+    while at < dim {
+        at += match (dim - at) / S::F32_LANES {
+            0 => {
+                mix_last(simd, weights, values, out, at);
+                dim - at
+            }
+            1 => mix_some::<S, 1>(simd, weights, values, out, at),
+            2 | 3 => mix_some::<S, 2>(simd, weights, values, out, at),
+            _ => mix_some::<S, ABREAST>(simd, weights, values, out, at),
+        };
+    }
+}
+
+/// As [`mix`], for the `W` vectors from element `at` on; how many elements that are.
+#[inline(always)]
+fn mix_some<S: Simd, const W: usize>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32], at: usize) -> usize {
+    let (dim, count) = (out.len(), W * S::F32_LANES);
+    let (out, _) = S::as_mut_simd_f32s(&mut out[at..at + count]);
+    let ([out], _) = out.as_chunks_mut::<W>() else {
+        return count;
+    };
+    let mut sums = *out;
+    for (weight, value) in weights.iter().zip(values.chunks_exact(dim)) {
+        let weight = simd.splat_f32s(*weight);
+        let (value, _) = S::as_simd_f32s(&value[at..at + count]);
+        if let ([value], _) = value.as_chunks::<W>() {
+            for i in 0..W {
+                sums[i] = simd.mul_add_e_f32s(weight, value[i], sums[i]);
+            }
+        }
+    }
+    *out = sums;
+    count
+}
+
+/// As [`mix`], for the elements from `at` on, which are fewer than a vector has.
+#[inline(always)]
+fn mix_last<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32], at: usize) {
+    let mut sum = simd.partial_load_f32s(&out[at..]);
+    for (weight, value) in weights.iter().zip(values.chunks_exact(out.len())) {
+        let value = simd.partial_load_f32s(&value[at..]);
+        sum = simd.mul_add_e_f32s(simd.splat_f32s(*weight), value, sum);
+    }
+    simd.partial_store_f32s(&mut out[at..], sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values(count: usize, salt: f32) -> Vec<f32> {
+        (0..count).map(|i| (i as f32 * 0.73 + salt).sin() * 1.7).collect()
+    }
+
+    /// A query over some keys in f64: the result and the log-sum-exp.
+    fn exact(q: &[f32], keys: &[f32], values: &[f32]) -> (Vec<f64>, f64) {
+        let dim = q.len();
+        let logit = |key: &[f32]| {
+            let dot: f64 = q.iter().zip(key).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum();
+            dot / (dim as f64).sqrt()
+        };
+        let logits: Vec<f64> = keys.chunks_exact(dim).map(logit).collect();
+        let lse = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+        let mut out = vec![0.0; dim];
+        for (logit, value) in logits.iter().zip(values.chunks_exact(dim)) {
+            for (out, value) in out.iter_mut().zip(value) {
+                *out += (logit - lse).exp() * f64::from(*value);
+            }
+        }
+        (out, lse)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn it_is_that_of_f64_and_each_row_is_by_itself(
+            lengths in proptest::collection::vec(prop_oneof![1usize..70, 100usize..300], 1..4),
+            kv_heads in 1usize..3,
+            group in 1usize..4,
+            head_dim in prop_oneof![1usize..40, Just(64), Just(128), Just(96)],
+        ) {
+            let shape = Shape { kv_heads, group, head_dim };
+            let (rows, room) = (lengths.len(), 304);
+            let q = values(rows * kv_heads * group * head_dim, 0.3);
+            let (keys, kept) = (values(rows * kv_heads * room * head_dim, 0.4), values(rows * kv_heads * room * head_dim, 0.6));
+            let cache = Cache { keys: &keys, values: &kept, room };
+            for arch in crate::processors::each() {
+            let mut out = vec![f32::NAN; q.len()];
+            let mut lse = vec![f32::NAN; rows * kv_heads * group];
+            Attend { shape, q: &q, cache, lengths: &lengths, out: &mut out, lse: &mut lse }.on(arch);
+            for (query, (q, (out, lse))) in q.chunks_exact(head_dim).zip(out.chunks_exact(head_dim).zip(&lse)).enumerate() {
+                let start = query / group * room * head_dim;
+                let own = start..start + lengths[query / group / kv_heads] * head_dim;
+                let (wanted, wanted_lse) = exact(q, &keys[own.clone()], &kept[own]);
+                prop_assert!((f64::from(*lse) - wanted_lse).abs() < 1e-5);
+                for (got, wanted) in out.iter().zip(wanted) {
+                    prop_assert!((f64::from(*got) - wanted).abs() < 1e-5, "{got} for {wanted}");
+                }
+            }
+            let (per_q, per_kv) = (kv_heads * group * head_dim, kv_heads * room * head_dim);
+            for (row, length) in lengths.iter().enumerate() {
+                let cache = Cache { keys: &keys[row * per_kv..], values: &kept[row * per_kv..], room };
+                let (mut alone, mut sums) = (vec![f32::NAN; per_q], vec![f32::NAN; kv_heads * group]);
+                let (q, lengths) = (&q[row * per_q..][..per_q], &[*length]);
+                Attend { shape, q, cache, lengths, out: &mut alone, lse: &mut sums }.on(arch);
+                prop_assert_eq!(&alone, &out[row * per_q..][..per_q]);
+            }
+            }
+        }
+    }
+
+    #[test]
+    fn far_logits_do_not_overflow() {
+        let shape = Shape {
+            kv_heads: 1,
+            group: 1,
+            head_dim: 4,
+        };
+        let (keys, kept) = ([300.0; 8], [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
+        let cache = Cache {
+            keys: &keys,
+            values: &kept,
+            room: 2,
+        };
+        let (mut out, mut lse) = ([0.0; 4], [0.0]);
+        attend(shape, &[200.0; 4], cache, &[2], &mut out, &mut lse);
+        assert_eq!(out, [3.0, 4.0, 5.0, 6.0]);
+        assert!((lse[0] - 120_000.7).abs() < 0.1);
+    }
+
+    #[test]
+    fn one_key_that_is_not_a_number_is_not_passed_over() {
+        let shape = Shape {
+            kv_heads: 1,
+            group: 1,
+            head_dim: 2,
+        };
+        for length in [1, 4, 5, 40] {
+            for broken in [0, length - 1] {
+                let (mut keys, kept) = (vec![0.5; 2 * length], vec![1.0; 2 * length]);
+                keys[2 * broken] = f32::NAN;
+                let cache = Cache {
+                    keys: &keys,
+                    values: &kept,
+                    room: length,
+                };
+                let (mut out, mut lse) = ([0.0; 2], [0.0]);
+                attend(shape, &[1.0; 2], cache, &[length], &mut out, &mut lse);
+                assert!(
+                    out[0].is_nan() && out[1].is_nan() && lse[0].is_nan(),
+                    "{broken} of {length}: {out:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "keys of a row: 1 to 2")]
+    fn more_keys_than_there_are_is_refused() {
+        let shape = Shape {
+            kv_heads: 1,
+            group: 1,
+            head_dim: 2,
+        };
+        let cache = Cache {
+            keys: &[0.0; 4],
+            values: &[0.0; 4],
+            room: 2,
+        };
+        attend(shape, &[0.0; 2], cache, &[3], &mut [0.0; 2], &mut [0.0]);
+    }
+}

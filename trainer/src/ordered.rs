@@ -1,0 +1,143 @@
+//! An engine's weights in the order in which its products want them (`kernels`), beside the matrices themselves: f32 on a CPU.
+//!
+//! What is put in order is not written to any more: the weights of a publication, or a frozen base. All engines of a process that stand
+//! on one base share its order.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use kernels::Packed;
+use tch::{TchError, Tensor};
+
+use crate::shim::floats;
+
+/// A matrix `[out, in]` in order.
+#[derive(Debug)]
+pub(crate) struct Ordered {
+    /// Before the matrix, so that it is dropped first: see [`FROZEN`].
+    packed: Arc<OnceLock<Packed>>,
+    matrix: Tensor,
+}
+
+/// By where a matrix lies, how many numbers it has and how many inputs.
+type Known = HashMap<[usize; 3], Weak<OnceLock<Packed>>>;
+
+/// Frozen matrices that are in order, or just being put so. Whoever has an order has its matrix too: so an order that is still here is that of
+/// the matrix at this place.
+static FROZEN: Mutex<Option<Known>> = Mutex::new(None);
+
+impl Ordered {
+    /// `None` where libtorch's own products serve: other devices, other kinds, processors without wide vectors.
+    pub(crate) fn of(weight: &Tensor, frozen: bool) -> Option<Self> {
+        let (&[_, inputs], true) = (weight.size().as_slice(), kernels::pays()) else {
+            return None;
+        };
+        let numbers = floats::read(weight).filter(|numbers| !numbers.is_empty())?;
+        let ordered = Self {
+            packed: if frozen {
+                known([numbers.as_ptr() as usize, numbers.len(), inputs as usize])
+            } else {
+                Arc::default()
+            },
+            matrix: weight.shallow_clone(),
+        };
+        let _ = ordered.packed();
+        Some(ordered)
+    }
+
+    /// Not made under the lock of what is known: a large base takes seconds, and others need not wait for it.
+    fn packed(&self) -> &Packed {
+        self.packed.get_or_init(|| {
+            let inputs = self.matrix.size().last().map_or(1, |inputs| *inputs as usize);
+            Packed::new(floats::read(&self.matrix).unwrap_or_default(), inputs)
+        })
+    }
+
+    /// `x W^T`: `x` is `[n, in]` of f32 on the CPU. No gradient is recorded.
+    pub(crate) fn times(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        let (rows, dense, packed) = (x.size2()?.0, x.f_contiguous()?, self.packed());
+        let numbers = floats::read(&dense)
+            .filter(|numbers| numbers.len() == rows as usize * packed.inputs())
+            .ok_or_else(|| {
+                TchError::Shape(format!(
+                    "{:?} {:?} by {} inputs in f32",
+                    x.kind(),
+                    x.size(),
+                    packed.inputs()
+                ))
+            })?;
+        floats::made(&[rows, packed.outputs() as i64], |y| packed.multiply(numbers, y))
+    }
+}
+
+impl Clone for Ordered {
+    fn clone(&self) -> Self {
+        Self {
+            packed: Arc::clone(&self.packed),
+            matrix: self.matrix.shallow_clone(),
+        }
+    }
+}
+
+/// The order of the frozen matrix at this place, empty where it has none yet.
+fn known(place: [usize; 3]) -> Arc<OnceLock<Packed>> {
+    let mut known = FROZEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = known.get_or_insert_default();
+    known.retain(|_, packed| packed.strong_count() > 0);
+    known.get(&place).and_then(Weak::upgrade).unwrap_or_else(|| {
+        let packed = Arc::default();
+        known.insert(place, Arc::downgrade(&packed));
+        packed
+    })
+}
+
+#[cfg(test)]
+impl Ordered {
+    /// Whether it is still there, without keeping it.
+    pub(crate) fn watched(&self) -> Weak<OnceLock<Packed>> {
+        Arc::downgrade(&self.packed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tch::{Device, Kind};
+
+    fn values(size: &[i64]) -> Tensor {
+        let count: i64 = size.iter().product();
+        (Tensor::arange(count, (Kind::Float, Device::Cpu)) * 0.7)
+            .sin()
+            .view(size)
+    }
+
+    #[test]
+    fn products_are_libtorchs() {
+        let (x, weight) = (values(&[2, 40, 48]).transpose(0, 1).select(1, 1), values(&[70, 48]));
+        if let Some(ordered) = Ordered::of(&weight, false) {
+            let gap = (ordered.times(&x).unwrap() - x.matmul(&weight.tr()))
+                .abs()
+                .max()
+                .double_value(&[]);
+            assert!(gap < 1e-5, "{gap}");
+            assert_eq!(ordered.times(&x.narrow(0, 0, 0)).unwrap().size(), [0, 70]);
+            assert!(ordered.times(&values(&[3, 47])).is_err() && ordered.times(&x.to_kind(Kind::Double)).is_err());
+        }
+        assert!(Ordered::of(&weight.to_kind(Kind::BFloat16), false).is_none());
+    }
+
+    #[test]
+    fn a_frozen_matrix_is_put_in_order_once() {
+        let base = values(&[70, 48]);
+        let (Some(one), Some(other)) = (Ordered::of(&base, true), Ordered::of(&base.view([70, 48]), true)) else {
+            return;
+        };
+        assert!(Arc::ptr_eq(&one.packed, &other.packed));
+        let moving = Ordered::of(&base, false).unwrap();
+        assert!(!Arc::ptr_eq(&one.packed, &moving.packed));
+        for unlike in [base.narrow(0, 0, 35), base.view([48, 70])] {
+            let unlike = Ordered::of(&unlike, true).unwrap();
+            assert!(!Arc::ptr_eq(&one.packed, &unlike.packed));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! The numbers of a tensor as a slice: tch copies them into a vector.
+
+use tch::{Device, Kind, TchError, Tensor};
+
+fn plain(tensor: &Tensor) -> bool {
+    tensor.kind() == Kind::Float && tensor.device() == Device::Cpu && tensor.is_contiguous()
+}
+
+/// The elements of a dense f32 tensor on the CPU, in order; `None` for others. Nothing may write to its storage, through this tensor or
+/// another of the same storage, while they are read: what owns weights, a cache or an activation is one thread, and that thread is here.
+pub(crate) fn read(tensor: &Tensor) -> Option<&[f32]> {
+    if !plain(tensor) {
+        return None;
+    }
+    if tensor.numel() == 0 {
+        return Some(&[]);
+    }
+    // SAFETY: a dense tensor of f32 on the CPU has `numel` of them from its data pointer on, aligned, for as long as it lives. Published weights are
+    // never written to, and a cache or an activation only by the thread that is in here.
+    Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<f32>(), tensor.numel()) })
+}
+
+/// A new dense f32 tensor on the CPU, whose elements `fill` writes, all of them.
+///
+/// # Errors
+/// libtorch's, where the memory cannot be had.
+pub(crate) fn made(size: &[i64], fill: impl FnOnce(&mut [f32])) -> Result<Tensor, TchError> {
+    let mut tensor = Tensor::f_empty(size, (Kind::Float, Device::Cpu))?;
+    fill(write(&mut tensor));
+    Ok(tensor)
+}
+
+/// Three of them, which `fill` writes together.
+///
+/// # Errors
+/// As [`made`].
+pub(crate) fn made_three(sizes: [[i64; 3]; 3], fill: impl FnOnce([&mut [f32]; 3])) -> Result<[Tensor; 3], TchError> {
+    let empty = |size: [i64; 3]| Tensor::f_empty(size, (Kind::Float, Device::Cpu));
+    let [first, second, third] = sizes;
+    let mut tensors = [empty(first)?, empty(second)?, empty(third)?];
+    fill(tensors.each_mut().map(write));
+    Ok(tensors)
+}
+
+/// The elements of a tensor that was made here, so that nobody else has its storage.
+fn write(tensor: &mut Tensor) -> &mut [f32] {
+    if tensor.numel() == 0 {
+        return &mut [];
+    }
+    // SAFETY: as in `read`. Its memory comes from libtorch's allocator and may hold old numbers, of which any bits are an f32.
+    unsafe { std::slice::from_raw_parts_mut(tensor.data_ptr().cast::<f32>(), tensor.numel()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_dense_f32_of_the_cpu_is_read_in_place() {
+        let all = Tensor::arange(12, (Kind::Float, Device::Cpu)).view([3, 4]);
+        assert_eq!(read(&all.get(1)), Some([4.0, 5.0, 6.0, 7.0].as_slice()));
+        assert_eq!(read(&all.tr()), None);
+        assert_eq!(read(&all.to_kind(Kind::Double)), None);
+        assert_eq!(read(&all.narrow(0, 0, 0)), Some([].as_slice()));
+    }
+
+    #[test]
+    fn what_was_written_is_the_tensor() {
+        let made = made(&[2, 2], |all| all.copy_from_slice(&[1.0, 2.0, 3.0, 4.0])).unwrap();
+        assert_eq!(
+            Vec::<f32>::try_from(made.tr().contiguous().view(-1)).unwrap(),
+            [1.0, 3.0, 2.0, 4.0]
+        );
+    }
+}
