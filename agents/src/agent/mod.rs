@@ -9,6 +9,7 @@ pub mod alarms;
 pub(crate) mod answers;
 mod bases;
 mod desk;
+pub(crate) mod due;
 pub mod figures;
 pub mod heart;
 pub(crate) mod holds;
@@ -43,6 +44,7 @@ use rollout::batch::REFILL_CAP;
 use rollout::text::Speech;
 use tokio::sync::{Notify, watch};
 
+use due::Due;
 use holds::Holds;
 
 use crate::ended;
@@ -102,6 +104,8 @@ pub struct Agent {
     pub wanted: watch::Sender<Option<String>>,
     /// What coordinators ask training to hold for.
     pub(crate) holds: watch::Sender<Holds>,
+    /// What they say of the next evaluation.
+    pub(crate) due: watch::Sender<Due>,
     others: Mutex<BTreeMap<AgentName, Heartbeat>>,
 }
 
@@ -116,6 +120,7 @@ impl Agent {
         let (changed, _) = watch::channel(0);
         let run = ledger.state().await?;
         let holds = Holds::new(env.config.run.lease.0, env.config.eval.hold_at_most.0);
+        let due = Due::new(env.config.run.lease.0, tokio::time::Instant::now());
         let (status, _) = watch::channel(Status {
             run,
             ..Status::default()
@@ -136,6 +141,7 @@ impl Agent {
             closing: Notify::new(),
             wanted: watch::Sender::new(None),
             holds: watch::Sender::new(holds),
+            due: watch::Sender::new(due),
             others: Mutex::new(BTreeMap::new()),
         }))
     }

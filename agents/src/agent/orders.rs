@@ -18,9 +18,13 @@ pub async fn hear(agent: &Agent, beat: &CoordinatorBeat) {
     if agent.status.borrow().run.phase == RunPhase::Closed {
         agent.closing.notify_one();
     }
+    let (who, seq, now) = (&beat.incarnation, beat.seq, Instant::now());
     agent
         .holds
-        .send_if_modified(|holds| holds.hear(&beat.incarnation, beat.seq, beat.hold.as_deref(), Instant::now()));
+        .send_if_modified(|holds| holds.hear(who, seq, beat.hold.as_deref(), now));
+    agent
+        .due
+        .send_if_modified(|due| due.hear(who, seq, beat.evaluates_at, now));
     if beat.snapshot.is_some() {
         agent.wanted.send_if_modified(|wanted| {
             let new = *wanted != beat.snapshot;

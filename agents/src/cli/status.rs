@@ -392,6 +392,7 @@ mod tests {
                 snapshot: None,
                 snapshot_done: None,
                 hold: None,
+                evaluates_at: None,
                 evaluating: false,
                 evaluated: None,
                 pid: 2,

@@ -35,6 +35,7 @@ impl Coordinator {
             snapshot: self.asked_snapshot(),
             snapshot_done: self.snapshot_done.clone(),
             hold: self.asked_hold(),
+            evaluates_at: self.evaluates_at(),
             evaluating: self.evals.running(),
             evaluated: self.evals.newest(),
             pid: std::process::id(),

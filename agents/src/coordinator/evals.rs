@@ -116,6 +116,11 @@ impl Evals {
         self.every > 0 && !self.tasks.is_empty() && self.current.is_none() && step >= self.next
     }
 
+    /// At which step of the lead agent the next is made, while it trains.
+    pub(super) fn next(&self) -> Option<u64> {
+        (self.every > 0 && !self.tasks.is_empty()).then_some(self.next)
+    }
+
     /// Whether the one after the last step is still to be made.
     #[must_use]
     pub fn last_is_due(&self) -> bool {

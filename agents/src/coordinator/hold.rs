@@ -69,6 +69,12 @@ impl Coordinator {
         hold.filter(|_| open).map(|hold| hold.name.clone())
     }
 
+    /// At which step the lead is to wait for an evaluation, unasked: so that none is late, however quick training is.
+    pub(super) fn evaluates_at(&self) -> Option<u64> {
+        let trains = matches!(self.run.phase, RunPhase::Starting | RunPhase::Running);
+        self.evals.next().filter(|_| trains && self.holds_evals())
+    }
+
     /// Agents may train again.
     pub(super) fn release(&mut self) {
         if let Some(hold) = self.evals.hold.take() {
@@ -142,7 +148,7 @@ impl Coordinator {
         let config = &self.env.config.run;
         let heard = |begun: Instant| begun.elapsed() >= lease(config.lease.0);
         let current = self.evals.current.as_ref();
-        config.mode == Mode::Sync || current.is_some_and(|current| heard(current.begun))
+        self.env.alone || config.mode == Mode::Sync || current.is_some_and(|current| heard(current.begun))
     }
 
     /// Forgets what was played of the evaluation under way: it comes to no figures and no transcripts.

@@ -55,6 +55,7 @@ fn said(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Evalu
         snapshot: None,
         snapshot_done: None,
         hold: hold.map(str::to_owned),
+        evaluates_at: None,
         evaluating: false,
         evaluated,
         pid: 7,
@@ -293,6 +294,32 @@ async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
     bench.coordinator.advance_snapshot(&mut bench.ctx);
     assert_eq!(bench.coordinator.asked_snapshot().as_deref(), Some("s"));
     assert!(bench.coordinator.evals.running() && bench.asks().is_some());
+}
+
+/// So that it waits there unasked.
+#[tokio::test]
+async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
+    let mut bench = bench(|_| {}).await;
+    assert_eq!(bench.coordinator.evaluates_at(), Some(0));
+    bench.all_hold(2);
+    assert_eq!(bench.coordinator.evaluates_at(), Some(0), "until it is over");
+    bench.play(|_, made| made);
+    assert_eq!(bench.coordinator.evaluates_at(), Some(10));
+    let made = Evaluated { step: 20, last: false };
+    bench.hears(other("another", 1, None, Some(made)));
+    assert_eq!(bench.coordinator.evaluates_at(), Some(30), "another has made those before");
+    for phase in [RunPhase::Paused, RunPhase::Draining, RunPhase::Closed] {
+        bench.coordinator.run.phase = phase;
+        assert_eq!(bench.coordinator.evaluates_at(), None, "{phase:?}");
+    }
+    let changes: [fn(&mut RunConfig); 3] = [
+        |config| config.eval.hold = false,
+        |config| config.run.mode = Mode::Sync,
+        |config| config.eval.every = 0,
+    ];
+    for change in changes {
+        assert_eq!(self::bench(change).await.coordinator.evaluates_at(), None);
+    }
 }
 
 #[test]

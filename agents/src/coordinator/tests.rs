@@ -434,6 +434,7 @@ async fn a_synchronous_run_has_one_coordinator() {
             snapshot: None,
             snapshot_done: None,
             hold: None,
+            evaluates_at: None,
             evaluating: false,
             evaluated: None,
             pid: 7,

@@ -128,6 +128,7 @@ mod tests {
             snapshot: None,
             snapshot_done: None,
             hold: None,
+            evaluates_at: None,
             evaluating: false,
             evaluated: None,
             pid: 1,

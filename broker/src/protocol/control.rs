@@ -113,6 +113,9 @@ pub struct CoordinatorBeat {
     /// version of their weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<String>,
+    /// Step of the lead agent at which it evaluates next, with agents that hold: the lead begins no batch there before it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evaluates_at: Option<u64>,
     /// It plays an evaluation, whether or not anybody holds for it any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evaluating: bool,

@@ -17,6 +17,7 @@ use super::former::Former;
 use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
+use crate::agent::due::Waiting;
 use crate::agent::policy::{Prepared, words};
 use crate::agent::renewing::Renewing;
 use crate::agent::worker::Worker;
@@ -48,6 +49,7 @@ impl Training {
             saved: None,
             metrics,
             alarms: Alarms::default(),
+            waiting: Waiting::of(&agent.config, &agent.name),
             settings,
             agent,
         };

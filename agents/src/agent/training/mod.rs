@@ -27,6 +27,7 @@ use configs::{AgentConfig, EngineKind, LastBatch};
 
 use super::Agent;
 use super::alarms::Alarms;
+use super::due::Waiting;
 use super::holds;
 use super::renewing::Renewing;
 use super::worker::Worker;
@@ -55,6 +56,8 @@ pub struct Training {
     saved: Option<u64>,
     metrics: MetricsWriter,
     alarms: Alarms,
+    /// Of the lead, where it waits for evaluations.
+    waiting: Option<Waiting>,
 }
 
 impl Training {
@@ -87,6 +90,7 @@ impl Training {
             let mut changed = self.agent.changed.subscribe();
             let mut wanted = self.agent.wanted.subscribe();
             let mut asked = self.agent.holds.subscribe();
+            let mut due = self.agent.due.subscribe();
             loop {
                 let until = self.train_what_may_be().await?;
                 tokio::select! {
@@ -98,6 +102,7 @@ impl Training {
                         self.snapshot(name).await?;
                     }
                     told = asked.changed() => told?,
+                    told = due.changed() => told?,
                     () = holds::over(until) => {}
                     () = self.agent.closing.notified() => break,
                 }
@@ -113,24 +118,33 @@ impl Training {
         self.agent.close(self.version).await
     }
 
-    /// Trains batches until there is none, or none may be begun; then keeps the holds that stand, and answers when the first of them is
-    /// over. Whatever was begun is published by then: this task does one thing after the other.
+    /// Trains batches until there is none, or none may be begun; then keeps the holds that stand, and answers when the first of them, or the
+    /// wait for an evaluation, is over. Whatever was begun is published by then: this task does one thing after the other.
     async fn train_what_may_be(&mut self) -> anyhow::Result<Option<tokio::time::Instant>> {
         loop {
-            let (asked, until) = self.agent.holds.borrow().at(tokio::time::Instant::now());
+            let now = tokio::time::Instant::now();
+            let (asked, until) = self.agent.holds.borrow().at(now);
+            let waits = self.waits_until(now);
             let begins = {
                 let status = self.agent.status.borrow();
                 holds::may_begin(status.run.phase, &status.holding, &asked)
             };
-            if begins {
+            if begins && waits.is_none() {
                 self.keep_holds(Vec::new());
                 if self.step().await? {
                     continue;
                 }
             }
             self.keep_holds(asked);
-            return Ok(until);
+            return Ok(until.into_iter().chain(waits).min());
         }
+    }
+
+    /// Until when no batch is begun at this step, since an evaluation is due.
+    fn waits_until(&mut self, now: tokio::time::Instant) -> Option<tokio::time::Instant> {
+        let phase = self.agent.status.borrow().run.phase;
+        let due = self.agent.due.borrow();
+        self.waiting.as_mut()?.until(phase, self.version.step, &due, now)
     }
 
     /// As [`holds::keep`], before the next batch begins.
