@@ -294,6 +294,9 @@ pub struct EngineConfig {
     pub prefix_cache_mib: usize,
     /// A request has the same bits (tokens and log-probs) whatever is computed with it. Slower; on a CPU only.
     pub deterministic: bool,
+    /// In f32 on a CPU an engine keeps its matrices a second time, in the order in which its own products want them: several times as fast.
+    /// `false`: one copy, computed with by libtorch.
+    pub prepack: bool,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,
     /// Where weights are written for SGLang and vLLM, which see the folder under the same path; `weights` in the run's folder if not
@@ -314,6 +317,7 @@ impl Default for EngineConfig {
             prefill_tokens: 4096,
             prefix_cache_mib: 1024,
             deterministic: false,
+            prepack: true,
             stuck_after: HumanDuration::from_secs(600),
             weights_folder: None,
         }

@@ -57,6 +57,7 @@ fn engine(shape: &ModelShape) -> Result<Engine, EngineError> {
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
     Engine::new(shape, Published::new(weights, WeightVersion::default()), options)
 }
@@ -171,6 +172,7 @@ fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
             prefix_cache: 0,
             swap: Swap::InPlace,
             deterministic,
+            prepack: true,
         };
         let weights = Weights::random(&shape, init, 1)?;
         Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)

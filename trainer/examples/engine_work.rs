@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
     let mut engine = Engine::new(&shape, weights, options)?;
     for (line, work) in std::io::stdin().lock().lines().enumerate() {

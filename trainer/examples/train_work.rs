@@ -69,6 +69,7 @@ impl Worker {
             prefix_cache: 0,
             swap: Swap::InPlace,
             deterministic: false,
+            prepack: true,
         };
         let (send, published) = channel();
         let deliver = Box::new(move |weights| send.send(weights).is_ok());

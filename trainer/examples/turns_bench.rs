@@ -54,6 +54,7 @@ fn engine(prefix_cache: usize) -> Result<Engine, EngineError> {
         prefix_cache,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
     let weights = Published::new(Weights::random(&shape(), init, 1)?, WeightVersion::default());
     Engine::new(&shape(), weights, options)

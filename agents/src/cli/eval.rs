@@ -100,7 +100,9 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     for path in [&args.json, &partial].into_iter().flatten() {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
-    let chosen = chosen(&args.checkpoints, args.run.as_deref(), &args.runs, &config)?;
+    let own = home.as_ref().filter(|_| args.config.is_none());
+    let checkpoints = checkpoints(&args.checkpoints, own);
+    let chosen = chosen(&checkpoints, args.run.as_deref(), &args.runs, &config)?;
     let scratch = Scratch::new()?;
     crate::run::system().block_on(async {
         let seats = engines::start(&config, &chosen, scratch.path())?;
@@ -173,6 +175,15 @@ fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
         _ => text,
     };
     Ok(RunFolder::find(runs, run)?)
+}
+
+/// `initial`, where it is said of the configuration of a run, is how that run began: with the commits of models that it began with.
+fn checkpoints(given: &[String], run: Option<&RunFolder>) -> Vec<String> {
+    let meant = |text: &String| match (text.strip_suffix("=initial"), run) {
+        (Some(agent), Some(run)) => format!("{agent}={}@initial", run.path().display()),
+        _ => text.clone(),
+    };
+    given.iter().map(meant).collect()
 }
 
 /// Each participant's weights: its own `--checkpoint`, else the run's, else as the configuration begins.
@@ -401,14 +412,21 @@ mod tests {
             let pin = run.path().join(format!("pinned.{agent}.json"));
             std::fs::write(pin, r#"{"org/model": "aaaa"}"#).unwrap();
         }
-        let asked = |run: Option<&str>| {
-            let chosen = chosen(&[], run, base.path(), &config).unwrap();
+        let asked = |given: &[String], run: Option<&str>| {
+            let chosen = chosen(given, run, base.path(), &config).unwrap();
             let error = engines::start(&config, &chosen, base.path()).err().unwrap();
             format!("{error:#}")
         };
-        let said = asked(Some("latest@initial"));
-        assert!(said.contains("`hf download org/model --revision aaaa`"), "{said}");
-        let said = asked(None);
+        let begins = ["a=initial".to_owned(), "b=initial".to_owned()];
+        let pinned = checkpoints(&begins, Some(&run));
+        for said in [
+            asked(&[], Some("latest@initial")),
+            asked(&pinned, Some("latest@initial")),
+        ] {
+            assert!(said.contains("`hf download org/model --revision aaaa`"), "{said}");
+        }
+        assert_eq!(checkpoints(&begins, None), begins);
+        let said = asked(&begins, None);
         assert!(
             said.contains("`hf download org/model`"),
             "a configuration alone: {said}"

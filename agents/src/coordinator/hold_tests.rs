@@ -307,7 +307,11 @@ async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
     assert_eq!(bench.coordinator.evaluates_at(), Some(10));
     let made = Evaluated { step: 20, last: false };
     bench.hears(other("another", 1, None, Some(made)));
-    assert_eq!(bench.coordinator.evaluates_at(), Some(30), "another has made those before");
+    assert_eq!(
+        bench.coordinator.evaluates_at(),
+        Some(30),
+        "another has made those before"
+    );
     for phase in [RunPhase::Paused, RunPhase::Draining, RunPhase::Closed] {
         bench.coordinator.run.phase = phase;
         assert_eq!(bench.coordinator.evaluates_at(), None, "{phase:?}");

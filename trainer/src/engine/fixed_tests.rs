@@ -18,6 +18,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefix_cache: 1 << 24,
     swap: Swap::Retract,
     deterministic: true,
+    prepack: true,
 };
 
 /// Products of sizes that either library computes.

@@ -66,6 +66,9 @@ pub struct EngineOptions {
     pub swap: Swap,
     /// A request has the same bits whatever is computed with it, at a price: on a CPU only.
     pub deterministic: bool,
+    /// In f32 on a CPU the matrices are kept a second time, in the order in which the engine's own products want them: faster, at twice the
+    /// memory. Without it, and elsewhere, libtorch's products compute with the one copy.
+    pub prepack: bool,
 }
 
 impl From<&configs::EngineConfig> for EngineOptions {
@@ -76,6 +79,7 @@ impl From<&configs::EngineConfig> for EngineOptions {
             prefix_cache: config.prefix_cache_mib << 20,
             swap: config.swap,
             deterministic: config.deterministic,
+            prepack: config.prepack,
         }
     }
 }
@@ -140,7 +144,9 @@ impl Engine {
         let prefix_cache = PrefixCache::new(options.prefix_cache / cache.bytes_per_token().max(1));
         let parts = Parts::over(base.as_ref(), weights.weights()?);
         let mut decoder = Decoder::new(shape, parts)?;
-        decoder.put_in_order();
+        if options.prepack {
+            decoder.put_in_order();
+        }
         if options.deterministic {
             can_be_deterministic(&decoder)?;
         }

@@ -21,6 +21,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefix_cache: 0,
     swap: Swap::InPlace,
     deterministic: false,
+    prepack: true,
 };
 
 fn engine(options: EngineOptions) -> Engine {
@@ -331,6 +332,7 @@ fn deterministic_log_probs_of_a_prompt_are_its_own_and_change_nothing_else() {
             prefill_tokens,
             prefix_cache: 1 << 24,
             deterministic: true,
+            prepack: true,
             slots: 80,
             ..OPTIONS
         };

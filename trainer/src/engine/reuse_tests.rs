@@ -16,6 +16,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefix_cache: 1 << 20,
     swap: Swap::InPlace,
     deterministic: false,
+    prepack: true,
 };
 
 fn prompt(salt: u32, length: u32) -> Vec<u32> {
@@ -345,7 +346,7 @@ proptest! {
     ) {
         let bytes = room * engine(OPTIONS).cache.bytes_per_token();
         let swap = if retract { Swap::Retract } else { Swap::InPlace };
-        let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, swap, deterministic: false });
+        let mut engine = engine(EngineOptions { slots, prefill_tokens: 25, prefix_cache: bytes, swap, deterministic: false, prepack: true });
         let mut talks: Vec<GenRequest> = (0..6).map(|n| turn(n, &prompt(n as u32 / 3, 34), 3)).collect();
         let mut open = [false; 6];
         let (mut fresh, mut step) = (100, 1);

@@ -71,7 +71,9 @@ impl Engine {
         let before = std::mem::replace(&mut self.decoder, next);
         // The order of a frozen base stays while a decoder has it; that of a whole model goes before the next one is made.
         let before = self.base.is_some().then_some(before);
-        self.decoder.put_in_order();
+        if self.options.prepack {
+            self.decoder.put_in_order();
+        }
         drop(before);
         self.served = weights;
         self.next = None;
@@ -155,6 +157,7 @@ mod tests {
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
 
     #[test]
@@ -181,5 +184,24 @@ mod tests {
         };
         assert!(over.swap(adapter(2)).unwrap() && alone.swap(whole(2)).unwrap());
         assert!(of_base.upgrade().is_some() && of_whole.upgrade().is_none());
+    }
+
+    #[test]
+    fn unasked_nothing_is_kept_twice() {
+        let shape = test_shape();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.1,
+        };
+        let version = |step| WeightVersion { lineage: 1, step };
+        let whole = |step| Published::new(Weights::random(&shape, init, step).unwrap(), version(step));
+        let options = EngineOptions {
+            prepack: false,
+            ..OPTIONS
+        };
+        let mut engine = Engine::new(&shape, whole(1), options).unwrap();
+        assert!(engine.decoder.first_ordered().is_none());
+        assert!(engine.swap(whole(2)).unwrap());
+        assert!(engine.decoder.first_ordered().is_none());
     }
 }

@@ -19,6 +19,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefix_cache: 0,
     swap: Swap::InPlace,
     deterministic: false,
+    prepack: true,
 };
 
 pub(super) fn version(step: u64) -> WeightVersion {

@@ -15,6 +15,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefix_cache: 0,
     swap: configs::Swap::InPlace,
     deterministic: false,
+    prepack: true,
 };
 
 fn engine() -> Engine {

@@ -21,6 +21,7 @@ fn engine_of(slots: usize, prefill_tokens: usize, swap: Swap) -> Engine {
         prefix_cache: 0,
         swap,
         deterministic: false,
+        prepack: true,
     };
     Engine::new(&test_shape(), weights(1), options).unwrap()
 }

@@ -20,6 +20,7 @@ const OPTIONS: EngineOptions = EngineOptions {
     prefix_cache: 0,
     swap: Swap::Drain,
     deterministic: false,
+    prepack: true,
 };
 
 impl Trainer {

@@ -284,6 +284,7 @@ fn an_engine_serves_adapters_of_a_shared_base_and_swaps_them() {
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
     let mut trainer = adapter_trainer(&base, 3, TrainerOptions::default());
     let served = Published::new(copy(trainer.weights()), version(0));

@@ -228,6 +228,7 @@ fn generate(shape: &ModelShape, weights: Weights, wave: Vec<GenRequest>) -> Vec<
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
     let mut engine = Engine::new(shape, Published::new(weights, WeightVersion::default()), options).unwrap();
     engine.run_wave(wave).unwrap()

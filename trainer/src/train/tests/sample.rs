@@ -52,6 +52,7 @@ fn engines(trainer: &Trainer, base: Option<&Weights>) -> Vec<(Vec<u32>, Vec<f32>
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
+        prepack: true,
     };
     let mut engine = match base {
         Some(base) => Engine::with_base(&shape(false), base.share(), weights, options).unwrap(),
