@@ -164,7 +164,8 @@ fn two_coordinators_make_each_evaluation_once() {
         let mut due: Vec<u64> = regular.iter().map(|step| step / 4).collect();
         due.dedup();
         assert_eq!(due.len(), regular.len(), "{regular:?}");
-        assert!(!held || regular == [0, 4, 8, 12], "{regular:?}");
+        // Eight batches: the last evaluation is at the end of them, or one before it is too.
+        assert!(!held || [&[0, 4][..], &[0, 4, 8]].contains(&&*regular), "{regular:?}");
     }
 }
 

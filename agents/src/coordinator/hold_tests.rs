@@ -15,7 +15,12 @@ const MOST: Duration = Duration::from_secs(600);
 
 /// A run under way, whose first evaluation is due.
 async fn bench(change: impl FnOnce(&mut RunConfig)) -> Bench {
-    let mut bench = Bench::new(|config| {
+    bench_of(true, change).await
+}
+
+/// `alone`: no other coordinator can be.
+async fn bench_of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Bench {
+    let mut bench = Bench::of(alone, |config| {
         config.eval.source = Some("generator:signal".into());
         (config.eval.every, config.eval.tasks) = (10, Some(2));
         config.eval.hold_at_most.0 = MOST;
@@ -398,7 +403,8 @@ async fn without_holds_coordinators_play_no_evaluation_twice_either() {
 /// The other writes its own.
 #[tokio::test(start_paused = true)]
 async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
-    let mut bench = bench(|config| (config.eval.hold, config.eval.tasks) = (false, Some(3))).await;
+    let mut bench = bench_of(false, |config| (config.eval.hold, config.eval.tasks) = (false, Some(3))).await;
+    tokio::time::advance(LISTEN).await;
     let lease = lease(bench.coordinator.env.config.run.lease.0);
     assert_eq!(bench.asks(), None);
     bench.play_some(1, |_, made| made);
@@ -425,6 +431,10 @@ async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
     assert_eq!(rounds.asks(), None);
     rounds.play_some(1, |_, made| made);
     assert_eq!(rounds.written(), 1, "a run in rounds has one coordinator");
+    let mut alone = self::bench(|config| config.eval.hold = false).await;
+    assert_eq!(alone.asks(), None);
+    alone.play_some(1, |_, made| made);
+    assert_eq!(alone.written(), 1, "and so has one in one process");
 }
 
 #[tokio::test]

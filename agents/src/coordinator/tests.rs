@@ -39,6 +39,11 @@ pub(super) struct Bench {
 
 impl Bench {
     pub(super) async fn new(change: impl FnOnce(&mut RunConfig)) -> Self {
+        Self::of(true, change).await
+    }
+
+    /// `alone`: no other coordinator can be.
+    pub(super) async fn of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Self {
         let base = tempfile::tempdir().unwrap();
         let mut config = config_in(base.path());
         change(&mut config);
@@ -56,7 +61,7 @@ impl Bench {
             folder,
             incarnation: "us".into(),
             seal: None,
-            alone: true,
+            alone,
         };
         let (ended, end) = tokio::sync::oneshot::channel();
         Self {
