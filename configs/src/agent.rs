@@ -294,8 +294,8 @@ pub struct EngineConfig {
     pub prefix_cache_mib: usize,
     /// A request has the same bits (tokens and log-probs) whatever is computed with it. Slower; on a CPU only.
     pub deterministic: bool,
-    /// In f32 on a CPU an engine keeps its matrices a second time, in the order in which its own products want them: several times as fast.
-    /// `false`: one copy, computed with by libtorch.
+    /// In f32 on a CPU an engine keeps its matrices a second time, in the order in which its own products want them: several times as fast
+    /// (in bf16 of the output matrix alone). `false`: one copy, computed with by libtorch.
     pub prepack: bool,
     /// A thread that computes, has work and makes no step for so long is stuck: its process ends. Zero: it is never taken for stuck.
     pub stuck_after: HumanDuration,

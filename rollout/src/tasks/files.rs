@@ -217,6 +217,7 @@ mod tests {
         assert_eq!(names(pattern), ["a.arrow", "b.arrow"]);
         let state = "{\"_data_files\": [{\"filename\": \"b.arrow\"}, {\"filename\": \"a.arrow\"}]}";
         std::fs::write(folder.path().join("state.json"), state).unwrap();
+        std::fs::write(folder.path().join("dataset_info.json"), "{}").unwrap();
         assert_eq!(names(Files::arrow(folder.path()).unwrap()), ["b.arrow", "a.arrow"]);
     }
 }

@@ -66,8 +66,8 @@ pub struct EngineOptions {
     pub swap: Swap,
     /// A request has the same bits whatever is computed with it, at a price: on a CPU only.
     pub deterministic: bool,
-    /// In f32 on a CPU the matrices are kept a second time, in the order in which the engine's own products want them: faster, at twice the
-    /// memory. Without it, and elsewhere, libtorch's products compute with the one copy.
+    /// In f32 on a CPU the matrices (in bf16 the output matrix alone) are kept a second time, in the order in which the engine's own products
+    /// want them: faster, at twice the memory. Without it, and elsewhere, libtorch's products compute with the one copy.
     pub prepack: bool,
 }
 

@@ -10,6 +10,8 @@ use serde_json::Value;
 use super::choose;
 
 const STATE: &str = "state.json";
+/// What `datasets` looks for beside it.
+const INFO: &str = "dataset_info.json";
 const SPLITS: &str = "dataset_dict.json";
 
 /// What is read of `state.json`.
@@ -41,7 +43,8 @@ struct Dict {
 
 /// Whether `save_to_disk` wrote this folder.
 pub(in crate::tasks) fn is_saved(folder: &Path) -> bool {
-    [STATE, SPLITS].iter().any(|name| folder.join(name).is_file())
+    let there = |name: &str| folder.join(name).is_file();
+    there(SPLITS) || (there(STATE) && there(INFO))
 }
 
 /// The files of a split; of the split `train`, or of the only one, if not given.
@@ -157,6 +160,16 @@ mod tests {
         for split in [None, Some("train")] {
             assert_eq!(found(unnamed.path(), None, split).unwrap(), ["b.arrow", "a.arrow"]);
         }
+    }
+
+    /// Programs of many kinds keep a state.json beside their data.
+    #[test]
+    fn a_state_of_something_else_makes_no_saved_data_set() {
+        let other = saved("{}", &["a.jsonl"]);
+        assert!(!is_saved(other.path()));
+        std::fs::write(other.path().join(INFO), "{}").unwrap();
+        assert!(is_saved(other.path()));
+        assert!(is_saved(&fixture("saved")) && is_saved(&fixture("pictures")));
     }
 
     #[test]

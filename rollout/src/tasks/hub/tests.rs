@@ -148,7 +148,12 @@ fn the_cache_is_followed_and_what_is_not_read_is_told() {
     assert_eq!(found(&arrow, None).unwrap(), ["set-train.arrow"]);
     let both = folder(&["train.arrow", "train.jsonl"]);
     assert_eq!(found(&both, None).unwrap(), ["train.jsonl"]);
-    let saved = folder(&["snapshots/abc/state.json", "snapshots/abc/a.arrow", "blobs/x"]);
+    let saved = folder(&[
+        "snapshots/abc/state.json",
+        "snapshots/abc/dataset_info.json",
+        "snapshots/abc/a.arrow",
+        "blobs/x",
+    ]);
     let state = "{\"_data_files\": [{\"filename\": \"a.arrow\"}]}";
     std::fs::write(saved.path().join("snapshots/abc/state.json"), state).unwrap();
     assert_eq!(found(&saved, None).unwrap(), ["snapshots/abc/a.arrow"]);

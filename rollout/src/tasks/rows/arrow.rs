@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::{Place, Row, Sink, arrow_json, arrow_kinds, bad, malformed, unreadable};
+use super::{Place, Row, Sink, arrow_json, arrow_kinds, arrow_packed, bad, malformed, unreadable};
 use crate::tasks::TasksError;
 
 /// What a file with a footer begins with; a stream has none.
@@ -48,7 +48,11 @@ impl<'a> Batches<'a> {
     /// With the columns at `columns`, with all if not given.
     fn open(path: &'a Path, columns: Option<Vec<usize>>) -> Result<Self, TasksError> {
         let (file, length, footed) = opened(path).map_err(|source| unreadable(path, source))?;
-        let file = BufReader::new(file);
+        let mut file = BufReader::new(file);
+        let fault = arrow_packed::fault(&mut file, footed).and_then(|fault| file.rewind().map(|()| fault));
+        if let Some(message) = fault.map_err(|source| unreadable(path, source))? {
+            return Err(malformed(path, message));
+        }
         let reader = guarded(path, || {
             let reader = if footed {
                 FileReader::try_new(file, columns).map(Reader::File)

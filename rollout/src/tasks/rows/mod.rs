@@ -3,6 +3,7 @@
 mod arrow;
 mod arrow_json;
 mod arrow_kinds;
+mod arrow_packed;
 mod lines;
 mod parquet;
 mod parquet_json;

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use serde_json::{Value, json};
 
 use super::super::tests::values;
@@ -168,13 +170,40 @@ fn what_follows_the_end_of_a_stream_is_not_passed_over() {
 fn a_damaged_file_is_an_error_or_other_values() {
     for name in ["verl.arrow", "types.arrow"] {
         let (whole, _folder, path) = copied(name);
-        for at in (0..whole.len()).step_by(41) {
-            let mut changed = whole.clone();
-            changed[at] ^= 0xff;
-            std::fs::write(&path, &changed).unwrap();
-            if let Err(error) = values(&[Shard::of(path.clone()).unwrap()], 0..9) {
-                assert!(error.to_string().contains("cut.arrow"), "{name}, {at}: {error}");
-            }
+        damage(name, &whole, &path, 3);
+    }
+}
+
+/// Every so many bytes one is another: read, it is an error that names the file, or other values.
+fn damage(name: &str, whole: &[u8], path: &Path, every: usize) {
+    for at in (0..whole.len()).step_by(every) {
+        let mut changed = whole.to_vec();
+        changed[at] ^= 0xff;
+        std::fs::write(path, &changed).unwrap();
+        if let Err(error) = values(&[Shard::of(path.to_owned()).unwrap()], 0..9) {
+            assert!(error.to_string().contains("cut.arrow"), "{name}, {at}: {error}");
         }
     }
+}
+
+/// Packed buffers say how long they are unpacked.
+#[test]
+fn a_damaged_packed_file_is_an_error_or_other_values() {
+    let (_, _folder, path) = copied("verl.arrow");
+    let plain = fixture("verl.arrow");
+    let mut batches = Batches::open(&plain.path, None).unwrap();
+    let options = IpcWriteOptions::default()
+        .try_with_compression(Some(CompressionType::ZSTD))
+        .unwrap();
+    let mut writer = StreamWriter::try_new_with_options(Vec::new(), &batches.schema(), options).unwrap();
+    while let Some(batch) = batches.advance().unwrap() {
+        writer.write(&batch).unwrap();
+    }
+    let whole = writer.into_inner().unwrap();
+    std::fs::write(&path, &whole).unwrap();
+    assert_eq!(
+        told(&[Shard::of(path.clone()).unwrap()]),
+        told(&[fixture("verl.arrow")])
+    );
+    damage("packed", &whole, &path, 1);
 }
