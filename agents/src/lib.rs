@@ -11,6 +11,7 @@ pub mod engine;
 pub mod eval;
 pub mod failure;
 pub mod folder;
+mod gone;
 pub mod http;
 pub mod ids;
 pub mod ledger;

@@ -185,3 +185,30 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
     assert!(["4", "5", "6"].iter().all(|id| counts.contains_key(*id)), "{counts:?}");
     assert!(!counts.contains_key("7") && counts.len() == 4, "{counts:?}");
 }
+
+/// Its reader panics on it, which is no bug of ours.
+#[test]
+fn a_damaged_data_set_is_an_error_that_names_it() {
+    let program = program();
+    let mut bytes = std::fs::read(parquet().with_extension("arrow")).unwrap();
+    // High bytes of the lengths of buffers.
+    for at in [2236, 3518] {
+        bytes[at] = 0xff;
+    }
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let damaged = program.runs().join("damaged.arrow");
+    std::fs::write(&damaged, bytes).unwrap();
+    let config = of_parquet(config()).set("tasks.source", format!("arrow:{}", damaged.display()));
+    let (file, runs) = (written(&program, &config), program.runs());
+    let (file, runs) = (file.to_str().unwrap(), runs.to_str().unwrap());
+    for (args, code) in [(&["check", file][..], 2), (&["run", file, "--folder", runs], 1)] {
+        let output = program.output(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(
+            said.contains("damaged.arrow cannot be read as Arrow"),
+            "{args:?}: {said}"
+        );
+        assert!(!said.contains("panicked") && !said.contains("bug"), "{args:?}: {said}");
+    }
+}

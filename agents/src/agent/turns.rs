@@ -23,6 +23,7 @@ use super::replies::Replies;
 use super::room;
 use crate::engine::{EngineClient, Finished, Job};
 use crate::failure;
+use crate::gone;
 use crate::strikes::Strikes;
 
 /// Finished results remembered for requests that come again; one that is forgotten is generated once more.
@@ -382,6 +383,9 @@ impl Actor for Router {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(256);
+        if gone::is_over() {
+            return;
+        }
         let (done, mut finished) = tokio::sync::mpsc::unbounded_channel::<Vec<Finished>>();
         self.done = Some(done);
         let (addr, text) = (ctx.address(), self.text.clone());

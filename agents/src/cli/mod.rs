@@ -130,6 +130,7 @@ pub fn main() -> ! {
 /// As [`main`], for a program with workflows and graders of its own: every command knows them as it knows those that are shipped, and so do
 /// the processes that a command starts, which are this program too.
 pub fn main_with(own: Registry) -> ! {
+    crate::telemetry::panic::install();
     if let Err(error) = own.install() {
         leave(failure::tell(&failure::Usage::new(error.to_string()).into()).into());
     }

@@ -27,6 +27,7 @@ use super::snapshot::Snapshot;
 use super::suites::Suite;
 use super::talk::Talk;
 use crate::ended;
+use crate::gone;
 use crate::logs::Transcripts;
 use crate::metrics::{Metrics, MetricsWriter};
 use crate::participant::{Host, Line};
@@ -377,6 +378,9 @@ impl Actor for Coordinator {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(256);
+        if gone::is_over() {
+            return;
+        }
         ctx.run_interval(TICK, Self::tick);
     }
 }

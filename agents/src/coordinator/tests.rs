@@ -499,3 +499,13 @@ async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
     bench.open("t").await;
     assert!(!bench.coordinator.drained(), "a group is open");
 }
+
+/// A run whose start fails drops actors that were not begun.
+#[test]
+fn one_that_is_dropped_with_its_thread_before_it_began_does_not_panic() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let bench = runtime.block_on(Bench::new(|_| {}));
+    let waiting = bench.ctx.into_future(bench.coordinator);
+    drop(runtime);
+    drop(waiting);
+}

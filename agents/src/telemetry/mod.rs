@@ -5,7 +5,7 @@
 
 mod fields;
 mod layer;
-mod panic;
+pub(crate) mod panic;
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -94,7 +94,6 @@ pub fn init(telemetry: Telemetry) -> Result<TelemetryGuard, TelemetryError> {
     if let Some(file) = &file {
         let _ = FILE.set(file.clone());
     }
-    panic::install();
     Ok(TelemetryGuard(file))
 }
 

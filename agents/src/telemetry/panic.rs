@@ -1,14 +1,18 @@
 //! Crash-only: a panic anywhere is logged and ends the whole process.
 //!
 //! actix catches a handler's panic: the actor dies, its address goes dead, the process lives on and later exits 0. So the
-//! hook ends the process itself; queues, ledger and store hold the truth, and the supervisor starts it anew.
+//! hook ends the process itself; queues, ledger and store hold the truth, and the supervisor starts it anew. Readers of damaged files
+//! alone may panic: that is caught, and told as an error of the file.
 
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
 /// From now on a panic exits with [`super::EXIT_PANIC`].
-pub(super) fn install() {
+pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
+        if rollout::tasks::reads_a_file() {
+            return;
+        }
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
         let backtrace = Backtrace::capture();

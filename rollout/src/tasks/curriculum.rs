@@ -1,12 +1,13 @@
 //! Pass rates: which tasks stand in the band, and an order from easy to hard.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
 use broker::protocol::task::Task;
 use configs::{CurriculumConfig, Unmeasured};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::TasksError;
 use super::random::Random;
@@ -30,17 +31,25 @@ pub struct PassRate {
 }
 
 /// What a task is known by whatever its id and its place: 32 hex digits that follow from its prompt, its label and its
-/// list of tools if it has one: with others it is another task.
+/// metadata and list of tools if it has them: with others it is another task.
 #[must_use]
 pub fn task_key(task: &Task) -> String {
+    let (prompt, label) = (&task.prompt, &task.label);
     // Text, numbers and maps of text are always JSON.
-    let content = match &task.tools {
-        None => serde_json::to_vec(&(&task.prompt, &task.label)),
-        Some(tools) => serde_json::to_vec(&(&task.prompt, &task.label, tools)),
+    let hash = |domain: &str, content: serde_json::Result<Vec<u8>>| {
+        blake3::Hash::from(blake3::derive_key(domain, &content.unwrap_or_default()))
     };
-    let content = content.unwrap_or_default();
-    let hash = blake3::derive_key("dyad task content v1", &content);
-    blake3::Hash::from(hash).to_hex().chars().take(32).collect()
+    let hash = match &task.tools {
+        tools if !task.metadata.is_empty() => {
+            // In whatever order a row has its keys.
+            let metadata: BTreeMap<&String, &Value> = task.metadata.iter().collect();
+            let content = serde_json::to_vec(&(prompt, label, tools, metadata));
+            hash("dyad task content v2", content)
+        }
+        None => hash("dyad task content v1", serde_json::to_vec(&(prompt, label))),
+        Some(tools) => hash("dyad task content v1", serde_json::to_vec(&(prompt, label, tools))),
+    };
+    hash.to_hex().chars().take(32).collect()
 }
 
 /// Pass rates while rows are chosen.
@@ -206,6 +215,26 @@ mod tests {
         let content = serde_json::to_vec(&("x", 1)).unwrap();
         let hash = blake3::Hash::from(blake3::derive_key("dyad task content v1", &content));
         assert_eq!(all, hash.to_hex()[..32]);
+    }
+
+    /// A dialogue's prompt may be the same in all tasks, and what is asked about in their metadata alone.
+    #[test]
+    fn a_task_is_another_one_with_other_metadata() {
+        let key = |text: &str| task_key(&serde_json::from_str(text).unwrap());
+        let one = key(r#"{"prompt": "x", "label": 1, "metadata": {"case": "flu", "age": 7}}"#);
+        let turned = key(r#"{"prompt": "x", "label": 1, "metadata": {"age": 7, "case": "flu"}}"#);
+        assert_eq!(one, turned);
+        let others = [
+            r#"{"prompt": "x", "label": 1, "metadata": {"case": "cold", "age": 7}}"#,
+            r#"{"prompt": "x", "label": 1, "metadata": {"case": "flu", "age": 7}, "tools": []}"#,
+            r#"{"prompt": "x", "label": 1}"#,
+        ];
+        assert!(others.iter().all(|other| key(other) != one));
+        assert_eq!(
+            key(r#"{"prompt": "x", "label": 1, "metadata": {}}"#),
+            key(others[2]),
+            "what was measured of tasks without any is still known"
+        );
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub use curriculum::{PassRate, task_key};
 use lane::Lane;
 use mix::Schedule;
 pub use pool::{VerifierPool, judge};
+pub use rows::reads_a_file;
 
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]

@@ -26,8 +26,8 @@ struct Message {
 /// The file cannot be read.
 pub(super) fn fault(file: &mut (impl Read + Seek), footed: bool) -> io::Result<Option<String>> {
     if footed {
-        for at in blocks(file)? {
-            if let Some(message) = message(file, at)?
+        for (at, body) in blocks(file)? {
+            if let Some(message) = message(file, at)?.map(|message| Message { body, ..message })
                 && let Some(fault) = of_message(file, &message)?
             {
                 return Ok(Some(fault));
@@ -49,8 +49,8 @@ pub(super) fn fault(file: &mut (impl Read + Seek), footed: bool) -> io::Result<O
     Ok(None)
 }
 
-/// Where the footer says that messages begin.
-fn blocks(file: &mut (impl Read + Seek)) -> io::Result<Vec<u64>> {
+/// Where the footer says that messages begin, and what belongs to them.
+fn blocks(file: &mut (impl Read + Seek)) -> io::Result<Vec<(u64, u64)>> {
     let length = file.seek(SeekFrom::End(0))? as i64;
     let Some(word) = bytes(file, length - TRAILER, 4)? else {
         return Ok(Vec::new());
@@ -63,11 +63,12 @@ fn blocks(file: &mut (impl Read + Seek)) -> io::Result<Vec<u64>> {
         return Ok(Vec::new());
     };
     let all = [footer.dictionaries(), footer.recordBatches()];
-    let offsets = all
-        .into_iter()
-        .flatten()
-        .flat_map(|blocks| blocks.iter().map(|block| block.offset()));
-    Ok(offsets.filter_map(|at| u64::try_from(at).ok()).collect())
+    let blocks = all.into_iter().flatten().flat_map(|blocks| blocks.iter());
+    let places = blocks.filter_map(|block| {
+        let at = u64::try_from(block.offset()).ok()?;
+        Some((at, at.checked_add(u64::try_from(block.metaDataLength()).ok()?)?))
+    });
+    Ok(places.collect())
 }
 
 /// The message that begins there; `None` at the end, and where there is none.
@@ -131,7 +132,11 @@ fn bytes(file: &mut (impl Read + Seek), at: i64, length: i64) -> io::Result<Opti
     let (Ok(at), Ok(length)) = (u64::try_from(at), u64::try_from(length)) else {
         return Ok(None);
     };
-    file.seek(SeekFrom::Start(at))?;
+    match file.seek(SeekFrom::Start(at)) {
+        // Beyond what a file can be.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+        sought => sought?,
+    };
     let mut found = Vec::new();
     file.take(length).read_to_end(&mut found)?;
     Ok(Some(found).filter(|found| found.len() as u64 == length))

@@ -9,6 +9,7 @@ mod parquet;
 mod parquet_json;
 mod values;
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -155,10 +156,23 @@ pub(super) fn bad(path: &Path, place: Place, message: String) -> TasksError {
     }
 }
 
+thread_local! {
+    static READS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread reads a file of others in a reader that may panic on a damaged one: then a panic is no bug, and is caught.
+#[must_use]
+pub fn reads_a_file() -> bool {
+    READS.get()
+}
+
 /// Damaged files make readers panic in places (they index by lengths that they read): that is a bad file, not a bug of ours. What was
-/// being read is dropped. Where panics abort (`panic = "abort"`, the release profile) there is nothing to catch, and the process ends.
+/// being read is dropped. A hook that ends the process asks [`reads_a_file`] first.
 fn guarded<T>(path: &Path, kind: &str, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+    let before = READS.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    READS.set(before);
+    outcome.unwrap_or_else(|_| {
         let message = format!("cannot be read as {kind}: it is damaged where its reader does not expect it");
         Err(malformed(path, message))
     })
