@@ -37,6 +37,9 @@ use lane::Lane;
 use mix::Schedule;
 pub use pool::{VerifierPool, judge};
 
+/// UTF-8's byte-order mark, with which some programs begin a file. It is no part of the file's first line.
+pub const MARK: &str = "\u{feff}";
+
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Cursor {

@@ -225,7 +225,7 @@ mod tests {
         .unwrap();
         std::fs::write(
             &lines,
-            "{\"prompt\": \"1+1\", \"answer\": 2}\n\n{\"prompt\": \"{{ 2 }}\", \"answer\": \"\\u00e9\"}\n",
+            "\u{feff}{\"prompt\": \"1+1\", \"answer\": 2}\n\n{\"prompt\": \"{{ 2 }}\", \"answer\": \"\\u00e9\"}\n",
         )
         .unwrap();
         (folder, template.display().to_string(), lines.display().to_string())
