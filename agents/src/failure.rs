@@ -23,6 +23,11 @@ pub fn request(why: impl Display) -> String {
     format!("{REQUEST}: {why}")
 }
 
+/// Of a turn whose prompt the agent cannot be told.
+pub fn prompt(agent: &str, role: &str, why: impl Display) -> String {
+    request(format_args!("agent {agent} as {role}: {why}"))
+}
+
 pub fn engine(why: impl Display) -> String {
     format!("{ENGINE}: {why}")
 }
@@ -50,6 +55,7 @@ mod tests {
     fn reasons_are_counted_by_their_code() {
         assert_eq!(code(&context("70 tokens")), "context");
         assert_eq!(code(&too_large(9, 8, "shorten it")), "too_large");
+        assert_eq!(code(&prompt("a", "reader", "it has an image")), "request");
         assert_eq!(code("the workflow asks for nothing"), "other");
         assert_eq!(code("contexts: no code"), "other");
     }

@@ -55,7 +55,7 @@ def answers_of(line):
     found = []
     for given in (line.get("answer"), line.get("answer_aliases"), line.get("golden_answers"), truth):
         for answer in given if isinstance(given, list) else [given]:
-            if isinstance(answer, (int, float)) and not isinstance(answer, bool):
+            if isinstance(answer, (int, float)) and not isinstance(answer, bool) and abs(answer) != float("inf") and answer == answer:
                 answer = str(answer)
             if text_of(answer) and text_of(answer) not in found:
                 found.append(text_of(answer))
@@ -122,24 +122,41 @@ class Corpus:
         print(json.dumps({"id": name, "title": title, "text": text}, ensure_ascii=False), file=self.file)
 
 
+def lines(file):
+    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    for number, line in enumerate(file, 1):
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if line.strip():
+            yield number, line
+
+
+def read(line):
+    """The object of a line; a ValueError says why there is none."""
+    found = json.loads(line.decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
+
+def written(made):
+    """A line of JSON as bytes. Half a character cannot be written."""
+    return json.dumps(made, ensure_ascii=False).encode("utf-8") + b"\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description="questions and answers to tasks for dyad, from stdin to stdout")
     parser.add_argument("--corpus", metavar="FILE", help="write the documents of the lines there, for kind = \"corpus:FOLDER\"")
     path = parser.parse_args().corpus
     corpus, seen, bad = Corpus(path) if path else None, set(), 0
-    for number, text in enumerate(sys.stdin, 1):
-        if not text.strip():
-            continue
+    for number, line in lines(sys.stdin.buffer):
         try:
-            line = json.loads(text)
-            if not isinstance(line, dict):
-                raise ValueError("it is no JSON object")
-            json.dumps(line, ensure_ascii=False).encode()  # half a character cannot be written
+            line = read(line)
+            written(line)  # half a character may stand in its documents too
             of_corpus = "contents" in line and "question" not in line and "prompt" not in line
             made = None if of_corpus else task(line)
             # All of a line's documents or none of them.
             beside = list(documents(line)) if corpus else []
-        except (ValueError, AttributeError, TypeError) as error:
+        except (ValueError, AttributeError, TypeError, RecursionError) as error:
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
             continue
@@ -147,7 +164,7 @@ def main():
             corpus.add(title, document)
         if made is not None and digest(made["prompt"]) not in seen:
             seen.add(digest(made["prompt"]))
-            print(json.dumps(made, ensure_ascii=False))
+            sys.stdout.buffer.write(written(made))
     return 1 if bad else 0
 
 

@@ -45,7 +45,7 @@ def complaint_of(line, paths):
         return found.strip()
     prompt = line.get("prompt")
     if isinstance(prompt, list):
-        said = [message.get("content") for message in prompt if message.get("role") == "user"]
+        said = [message.get("content") for message in prompt if isinstance(message, dict) and message.get("role") == "user"]
         prompt = said[-1] if said else None
     return prompt.strip() if isinstance(prompt, str) else None
 
@@ -64,8 +64,6 @@ def label_of(solution):
 
 def case(line, keys):
     """The case of a line; a ValueError says what is missing."""
-    if not isinstance(line, dict):
-        raise ValueError("it is no JSON object")
     parts = {
         "complaint": complaint_of(line, keys.complaint),
         "diagnosis": label_of(first(line, keys.solution)),
@@ -81,17 +79,36 @@ def case(line, keys):
     return {"prompt": parts["complaint"], "label": parts["diagnosis"], "metadata": metadata}
 
 
+def lines(file):
+    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    for number, line in enumerate(file, 1):
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if line.strip():
+            yield number, line
+
+
+def read(line):
+    """The object of a line; a ValueError says why there is none."""
+    found = json.loads(line.decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
+
+def written(made):
+    """A line of JSON as bytes. Half a character, and what is no number, cannot be written."""
+    return json.dumps(made, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description="MTMedDialog-style lines to cases for dyad, from stdin to stdout")
     for name, paths in (("complaint", COMPLAINT), ("solution", SOLUTION), ("report", REPORT)):
         parser.add_argument(f"--{name}", type=lambda key: [key], default=paths, metavar="KEY")
     keys, bad = parser.parse_args(), 0
-    for number, line in enumerate(sys.stdin, 1):
-        if not line.strip():
-            continue
+    for number, line in lines(sys.stdin.buffer):
         try:
-            print(json.dumps(case(json.loads(line), keys), ensure_ascii=False))
-        except ValueError as error:
+            sys.stdout.buffer.write(written(case(read(line), keys)))
+        except (ValueError, RecursionError) as error:  # nested too deep it is the second
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
     return 1 if bad else 0

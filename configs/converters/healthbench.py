@@ -5,26 +5,58 @@
 One JSON object a line in: {"prompt_id", "prompt": [{"role", "content"}, ..], "rubrics": [{"criterion", "points", ..}, ..]}.
 One task a line out: {"id", "prompt", "label": "", "metadata": {"rubric": [{"criterion", "points"}, ..]}}.
 --leave-out names a file of questions that are not to be trained on, such as a benchmark's own: those with the same prompt_id are left
-out. A question that cannot be a task is named on standard error and left out too; if any is, the exit code is 1.
+out. A question that cannot be a task is named on standard error and left out too, and so is a line of --leave-out that names no
+question; if there is any, the exit code is 1.
 """
 import argparse
 import json
 import sys
 
 MOST = 256  # items of a rubric that one answer can be judged by
+LARGEST = 1e308  # points on either side; no number, and one without end, is not between
 
 
 def lines(path):
-    with open(path, encoding="utf-8") as file:
+    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
+            line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             if line.strip():
                 yield number, line
 
 
-def messages(prompt):
-    if isinstance(prompt, str):
-        prompt = [{"role": "user", "content": prompt}]
-    found = [{"role": one["role"], "content": one["content"]} for one in prompt]
+def questions(path, bad):
+    """(number, question, its id) of every line of a file that has an id; others are named, and put to `bad`."""
+    for number, line in lines(path):
+        try:
+            question = json.loads(line.decode("utf-8"))
+            if not isinstance(question, dict):
+                raise ValueError("it is no JSON object")
+            name = question.get("prompt_id")
+            if isinstance(name, bool) or not isinstance(name, (str, int)) or not str(name):
+                raise ValueError("it has no prompt_id")
+            yield number, question, str(name)
+        except (ValueError, RecursionError) as error:  # nested too deep it is the second
+            odd(path, number, error, bad)
+
+
+def odd(path, number, error, bad):
+    bad.append(number)
+    print(f"{path}, line {number}: {error}", file=sys.stderr)
+
+
+def listed(question, key):
+    """The objects of the list under a key."""
+    found = question.get(key)
+    if not isinstance(found, list) or any(not isinstance(one, dict) for one in found):
+        raise ValueError(f"{key} is no list of objects")
+    return found
+
+
+def messages(question):
+    prompt = question.get("prompt")
+    found = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else listed(question, "prompt")
+    found = [{"role": one.get("role"), "content": one.get("content")} for one in found]
     if not found or found[-1]["role"] != "user":
         raise ValueError("the last message is not the user's")
     if any(one["role"] not in ("system", "user", "assistant") or not isinstance(one["content"], str) for one in found):
@@ -32,20 +64,22 @@ def messages(prompt):
     return found
 
 
-def task(question):
+def task(question, name):
     rubric = []
-    for item in question["rubrics"]:
-        points = item["points"]
-        if isinstance(points, bool) or not isinstance(points, (int, float)) or abs(points) == float("inf") or points != points:
-            raise ValueError(f"an item has {points!r} points")
+    for item in listed(question, "rubrics"):
+        points = item.get("points")
+        if isinstance(points, bool) or not isinstance(points, (int, float)) or not -LARGEST <= points <= LARGEST:
+            raise ValueError(f"an item has {repr(points)[:40]} points")
+        if item.get("criterion") is None:
+            raise ValueError("an item has no criterion")
         rubric.append({"criterion": str(item["criterion"]), "points": points})
     if not 1 <= len(rubric) <= MOST:
         raise ValueError(f"the rubric has {len(rubric)} items; 1 to {MOST} can be judged")
     if not any(item["points"] > 0 for item in rubric):
         raise ValueError("no item has positive points, so there is nothing to reach")
     return {
-        "id": str(question["prompt_id"]),
-        "prompt": messages(question["prompt"]),
+        "id": name,
+        "prompt": messages(question),
         "label": "",  # the rubric is what there is to reach
         "metadata": {"rubric": rubric},
     }
@@ -56,20 +90,20 @@ def main():
     parser.add_argument("questions")
     parser.add_argument("--leave-out", metavar="FILE")
     args = parser.parse_args()
-    left_out = set()
-    if args.leave_out:
-        left_out = {str(json.loads(line)["prompt_id"]) for _, line in lines(args.leave_out)}
-    bad = 0
-    for number, line in lines(args.questions):
+    bad = []
+    left_out = {name for _, _, name in questions(args.leave_out, bad)} if args.leave_out else set()
+    for number, question, name in questions(args.questions, bad):
+        if name in left_out:
+            continue
         try:
-            question = json.loads(line)
-            if str(question["prompt_id"]) in left_out:
-                continue
-            print(json.dumps(task(question), ensure_ascii=False))
-        except (ValueError, KeyError, TypeError) as error:
-            bad += 1
-            print(f"{args.questions}, line {number}: {type(error).__name__}: {error}", file=sys.stderr)
+            # Half a character cannot be written.
+            text = json.dumps(task(question, name), ensure_ascii=False).encode("utf-8")
+        except (ValueError, RecursionError) as error:
+            odd(args.questions, number, error, bad)
+            continue
+        sys.stdout.buffer.write(text + b"\n")
     return 1 if bad else 0
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

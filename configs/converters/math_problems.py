@@ -16,13 +16,14 @@ stderr and left out; with any, the exit code is 1. Parquet: first `pandas.read_p
 """
 import argparse
 import json
+import math
 import re
 import sys
 
 # What data sets put around a problem: (before it, behind it).
 BEFORE = re.compile(r"\A\s*Solve the following math problem step by step\..*?(?:\n\s*\n|\Z)", re.S)
 BEHIND = re.compile(
-    r"\s*(?:Remember to put your answer on its own line after \"Answer:\"\.?"
+    r"(?<!\s)\s*(?:Remember to put your answer on its own line after \"Answer:\"\.?"
     r"|(?:Please reason|Let's think) step by step[^\n]*"
     r"|Please put your final answer within[^\n]*)\s*\Z"
 )
@@ -31,7 +32,7 @@ BEHIND = re.compile(
 def text_of(prompt):
     """The problem in a prompt: a text, or the last message of the user."""
     if isinstance(prompt, list):
-        said = [message.get("content") for message in prompt if message.get("role") == "user"]
+        said = [message.get("content") for message in prompt if isinstance(message, dict) and message.get("role") == "user"]
         prompt = said[-1] if said else None
     return prompt if isinstance(prompt, str) else None
 
@@ -57,6 +58,8 @@ def answer_of(line):
     judged = line.get("reward_model")
     given = [line.get("label"), line.get("answer"), judged.get("ground_truth") if isinstance(judged, dict) else None]
     for answer in given:
+        if isinstance(answer, float) and not math.isfinite(answer):
+            continue
         if isinstance(answer, (str, int, float)) and not isinstance(answer, bool) and str(answer).strip():
             return str(answer).strip()
     solution = line.get("solution")
@@ -69,8 +72,6 @@ def answer_of(line):
 
 def task(line, keep):
     """The task of a line; a ValueError says what is missing."""
-    if not isinstance(line, dict):
-        raise ValueError("it is no JSON object")
     problem = next((text for key in ("prompt", "problem", "question") if (text := text_of(line.get(key)))), None)
     problem = problem and (problem.strip() if keep else bare(problem))
     if not problem:
@@ -81,24 +82,43 @@ def task(line, keep):
     return {"prompt": problem, "label": answer}
 
 
+def lines(file):
+    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    for number, line in enumerate(file, 1):
+        line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+        if line.strip():
+            yield number, line
+
+
+def read(line):
+    """The object of a line; a ValueError says why there is none."""
+    found = json.loads(line.decode("utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError("it is no JSON object")
+    return found
+
+
+def written(made):
+    """A line of JSON as bytes. Half a character, and what is no number, cannot be written."""
+    return json.dumps(made, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description="DAPO or DeepScaleR lines to tasks for dyad, from stdin to stdout")
     parser.add_argument("--keep-instructions", action="store_true", help="leave in what is said on how to answer")
     keep = parser.parse_args().keep_instructions
     seen, bad = set(), 0
-    for number, line in enumerate(sys.stdin, 1):
-        if not line.strip():
-            continue
+    for number, line in lines(sys.stdin.buffer):
         try:
-            made = task(json.loads(line), keep)
-            json.dumps(made, ensure_ascii=False).encode()  # half a character cannot be written
-        except ValueError as error:
+            made = task(read(line), keep)
+            text = written(made)
+        except (ValueError, RecursionError) as error:  # nested too deep it is the second
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
             continue
         if made["prompt"] not in seen:
             seen.add(made["prompt"])
-            print(json.dumps(made, ensure_ascii=False))
+            sys.stdout.buffer.write(text)
     return 1 if bad else 0
 
 

@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tests::program::Program;
 
-fn convert(script: &str, args: &[&str], lines: &str) -> Output {
+fn convert(script: &str, args: &[&str], lines: impl AsRef<[u8]>) -> Output {
     let mut child = Command::new("python3")
         .arg(Program::root().join("configs/converters").join(script))
         .args(args)
@@ -15,7 +15,7 @@ fn convert(script: &str, args: &[&str], lines: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(lines.as_ref()).unwrap();
     child.wait_with_output().unwrap()
 }
 
@@ -26,6 +26,101 @@ fn tasks(output: &Output) -> Vec<Value> {
 
 fn lines(values: &[Value]) -> String {
     values.iter().map(|value| format!("{value}\n")).collect()
+}
+
+const CONVERTERS: [&str; 4] = [
+    "math_problems.py",
+    "doctor_patient.py",
+    "deep_research.py",
+    "healthbench.py",
+];
+
+/// A line that each of them can use.
+fn usable(id: &str, prompt: &str) -> String {
+    json!({"prompt_id": id, "prompt": prompt, "question": prompt, "label": "7", "answer": "7",
+           "metadata": {"self_report": "r"}, "rubrics": [{"criterion": "c", "points": 1}]})
+    .to_string()
+}
+
+/// Lines that none of them can use.
+fn odd() -> Vec<Vec<u8>> {
+    let messages =
+        r#"{"prompt_id": "p", "prompt": ["x"], "label": "2", "metadata": {"self_report": "r"}, "rubrics": [3]}"#;
+    let half = r#"{"prompt_id": "p", "prompt": "x", "question": "x", "label": "\ud800", "answer": "\ud800",
+        "metadata": {"self_report": "r"}, "rubrics": [{"criterion": "\ud800", "points": 1}]}"#;
+    let half = half.replace('\n', "");
+    let texts = [
+        "3",
+        "null",
+        "\"x\"",
+        "[[1]]",
+        "{",
+        "{}",
+        "1e999",
+        messages,
+        half.as_str(),
+    ];
+    let mut lines: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+    lines.push(b"{\"prompt\": \"\xff\"}".to_vec());
+    lines.push("[".repeat(100_000).into_bytes());
+    lines
+}
+
+#[test]
+fn an_odd_line_is_named_and_those_behind_it_are_converted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    // As some programs begin a file: with a byte-order mark.
+    let first = format!("\u{feff}{}", usable("q1", "One?")).into_bytes();
+    let mut all = vec![first];
+    all.extend(odd());
+    all.push(usable("q2", "Two?").into_bytes());
+    std::fs::write(path("all.jsonl"), all.join(&b'\n')).unwrap();
+    std::fs::write(path("none.jsonl"), "").unwrap();
+    for script in CONVERTERS {
+        let of = |name: &str| match script {
+            "healthbench.py" => convert(script, &[&path(name)], ""),
+            _ => convert(script, &[], std::fs::read(path(name)).unwrap()),
+        };
+        let output = of("all.jsonl");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{script}: {said}");
+        let prompts: Vec<Value> = tasks(&output).iter().map(|task| task["prompt"].clone()).collect();
+        let asked = |text: &str| match script {
+            "healthbench.py" => json!([{"role": "user", "content": text}]),
+            _ => json!(text),
+        };
+        assert_eq!(prompts, [asked("One?"), asked("Two?")], "{script}: {said}");
+        assert_eq!(said.lines().count(), odd().len(), "{script}: {said}");
+        for number in 2..odd().len() + 2 {
+            assert!(said.contains(&format!("line {number}: ")), "{script}: {said}");
+        }
+        let output = of("none.jsonl");
+        assert!(
+            output.status.success() && output.stdout.is_empty(),
+            "{script}: {output:?}"
+        );
+    }
+}
+
+#[test]
+fn a_line_of_questions_to_leave_out_that_names_none_is_told_and_the_others_stay_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let questions = format!("{}\n{}\n", usable("q1", "One?"), usable("q2", "Two?"));
+    std::fs::write(path("all.jsonl"), questions).unwrap();
+    let hard = format!("{{\"prompt\": \"?\"}}\n3\n{}\n", usable("q2", "Two?"));
+    std::fs::write(path("hard.jsonl"), hard).unwrap();
+    let (all, hard) = (path("all.jsonl"), path("hard.jsonl"));
+    let output = convert("healthbench.py", &[&all, "--leave-out", &hard], "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("hard.jsonl, line 1: it has no prompt_id") && said.contains("line 2: "),
+        "{said}"
+    );
+    let ids: Vec<Value> = tasks(&output).iter().map(|task| task["id"].clone()).collect();
+    assert_eq!(ids, ["q1"]);
 }
 
 #[test]

@@ -162,6 +162,122 @@ fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
     nothing_lost(&folder, "a");
 }
 
+/// A program that shows a picture to an agent that reads text only: now, or as a part of a chat that was answered.
+const SHOWING: &str = r#"
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    said = [event["text"] for event in asked["events"] if event["role"] == "reader"]
+    picture = {"type": "image_url", "image_url": {"url": "https://x.org/a.png"}}
+    chat = [{"role": "user", "content": [picture, {"type": "text", "text": "look"}]}]
+    if asked["task"]["label"] == "past":
+        chat += [{"role": "assistant", "content": "red"}, {"role": "user", "content": "so?"}]
+    if said:
+        earned = [{"role": "reader", "parts": {"reward": len(said[0]) % 2}}]
+        out = {"done": {"rewards": earned, "metrics": {"success": 1}}}
+    else:
+        out = {"ask": [{"role": "reader", "messages": chat}]}
+    print(json.dumps({"id": asked["id"], **out}), flush=True)
+"#;
+
+/// Its run and its tasks, of which the first shows the picture now.
+fn showing(folder: &Path) -> (String, String) {
+    std::fs::create_dir_all(folder).unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let program = file("showing.py", SHOWING);
+    let task = |label: &str| format!("{}\n", json!({"prompt": "x", "label": label}));
+    let tasks = file("showing.jsonl", &["now", "past", "past", "past"].map(task).concat());
+    let text = format!(
+        r#"
+        [run]
+        name = "showing"
+        mode = "async"
+        train_steps = 2
+        lead = "a"
+        [tasks]
+        source = "jsonl:{tasks}"
+        [workflow]
+        kind = "process:{program}"
+        group_size = 2
+        process = {{ timeout = "120s" }}
+        roles = {{ reader = "a" }}
+        [agents.a]
+        sampling = {{ temperature = 1.0, max_new_tokens = 2 }}
+        train.batch_groups = 2
+        [agents.a.model.random]
+        layers = 1
+        hidden = 32
+        heads = 2
+        max_context = 256
+        tokenizer = "bytes"
+        "#
+    );
+    (file("showing.toml", &text), tasks)
+}
+
+/// What a transcript of a turn that cannot be asked says.
+fn is_refused(transcript: &Value) -> bool {
+    let status = transcript["status"].as_str().unwrap();
+    [
+        "failed: ",
+        "agent a as reader",
+        "https://x.org/a.png",
+        "takes no images",
+        "openai",
+    ]
+    .iter()
+    .all(|part| status.contains(part))
+}
+
+#[test]
+fn a_picture_said_to_who_cannot_see_fails_the_turn_by_name_with_and_without_engines() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let (config, tasks) = showing(&program.runs());
+    let test = ["workflow", "test", config.as_str(), "--task", tasks.as_str(), "--json"];
+    for more in [None, Some("--engine")] {
+        let args: Vec<&str> = test.into_iter().chain(more).collect();
+        let output = program.output(&args);
+        let said = String::from_utf8(output.stdout).unwrap();
+        let told: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(told.len(), 4, "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(is_refused(&told[0]), "{more:?}: {}", told[0]);
+        for past in &told[1..] {
+            assert!(past["rewards"]["reader"].is_object(), "{more:?}: {past}");
+        }
+    }
+}
+
+#[test]
+fn nobody_is_trained_on_a_picture_that_was_not_seen_and_that_text_was_told_is_logged_once() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let runs = program.runs();
+    let (config, _) = showing(&runs);
+    let folder = runs.join("made");
+    program.succeed(&["run", &config, "--folder", folder.to_str().unwrap()]);
+    let mut made = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let run = made.find(|path| path.join("config.toml").exists()).unwrap();
+    let lines = |part: &str| -> Vec<Value> {
+        let files = std::fs::read_dir(run.join(part)).unwrap();
+        files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
+    };
+    let transcripts = lines("transcripts");
+    let of = |label: &'static str| transcripts.iter().filter(move |one| one["label"] == label);
+    let failed = |one: &&Value| one["status"].as_str().unwrap().starts_with("failed: ");
+    assert!(of("now").all(|one| failed(&one)), "{transcripts:?}");
+    assert!(of("now").any(is_refused), "{transcripts:?}");
+    let played = of("past").filter(|one| !failed(one)).count();
+    assert!(played >= 8, "two steps of two groups of two: {transcripts:?}");
+    let logged = lines("logs");
+    let told = logged
+        .iter()
+        .filter(|line| line.to_string().contains("of messages with pictures"));
+    assert_eq!(told.count(), 1, "{logged:?}");
+}
+
 /// As `make recipes` does it: the server stands beside the run, and is gone after it.
 #[test]
 fn the_table_of_recipes_brings_the_server() {

@@ -196,6 +196,40 @@ fn mend(program: &Program, run: &Path, id: &str) {
     assert_eq!(gone.status.code(), Some(2), "{}", text(&gone));
 }
 
+/// Relative paths count from the working directory: elsewhere the workflow cannot be built, and then no task is called good.
+#[test]
+fn a_task_that_cannot_be_judged_is_not_good() {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("tasks.jsonl");
+    std::fs::write(&file, "{\"prompt\": \"cough\", \"label\": 5}\n").unwrap();
+    let (file, runs) = (file.to_str().unwrap(), program.runs());
+    let judge = |folder: &Path, more: &[&str]| {
+        let args = ["publish", file, "--validate-only", "--runs", runs.to_str().unwrap()];
+        let mut command = program.command(&[&args[..], more].concat());
+        let output = command.current_dir(folder).output().unwrap();
+        let said = [output.stdout.as_slice(), &output.stderr].concat();
+        (output.status.code(), String::from_utf8(said).unwrap())
+    };
+    let config = Program::root().join("configs/doctor-patient-8b.toml");
+    let config = ["--config", config.to_str().unwrap()];
+    let (code, said) = judge(home.path(), &config);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("patient_judge.jinja")
+            && said.contains("count from the working directory")
+            && !said.contains("good"),
+        "{said}"
+    );
+    let (code, said) = judge(&Program::root(), &config);
+    assert!(code == Some(2) && said.contains("line 1: the label is 5"), "{said}");
+    let (code, said) = judge(home.path(), &[]);
+    assert!(
+        code == Some(0) && said.contains("only their form was judged") && said.contains("--config"),
+        "{said}"
+    );
+}
+
 /// Any AMQP client can publish: Python's pika, where the tests have it.
 #[test]
 fn python_publishes_and_is_trained_on() {

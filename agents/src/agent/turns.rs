@@ -209,10 +209,10 @@ impl Router {
                 );
                 return Taken::Job(job);
             }
-            (Some(Err(reason)), _) => reason.clone(),
-            _ => "the frame names a prompt or sampling that it does not hold".to_owned(),
+            (Some(Err(reason)), _) => failure::prompt(self.agent.as_str(), &request.role, reason),
+            _ => failure::request("the frame names a prompt or sampling that it does not hold"),
         };
-        Taken::Known(Arc::new(request.failed(&failure::request(failure))))
+        Taken::Known(Arc::new(request.failed(&failure)))
     }
 
     /// Holds a wave's jobs until all its requests have come.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use broker::protocol::task::Task;
 use bytes::Bytes;
+use configs::{Problem, RunConfig};
 use rollout::workflow::Workflow;
 
 use super::failure::Usage;
@@ -17,9 +18,10 @@ pub struct Rules {
     pub limit: usize,
     /// The run's workflow by name, if known.
     pub kind: Option<String>,
+    /// Says what it plays, and which tools its roles may call.
     pub workflow: Option<Arc<dyn Workflow>>,
     /// The run's configuration, if known: who sees images.
-    pub config: Option<Box<configs::RunConfig>>,
+    pub config: Option<Box<RunConfig>>,
 }
 
 /// Of a run of which nothing is known.
@@ -35,15 +37,50 @@ impl Default for Rules {
 }
 
 impl Rules {
-    #[must_use]
-    pub fn of(config: &configs::RunConfig) -> Self {
-        Self {
+    /// Those of the run with this configuration, as its coordinator judges.
+    ///
+    /// # Errors
+    /// Its workflow cannot be built here: then nobody can say whether a task is one of its.
+    pub fn of(config: &RunConfig) -> anyhow::Result<Self> {
+        let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+            .map_err(|problems| unbuilt(&problems))?;
+        Ok(Self {
             limit: usize::try_from(config.run.message_cap.0).unwrap_or(usize::MAX),
-            kind: Some(config.workflow.kind.clone()),
-            workflow: rollout::workflow::build(&config.workflow, &config.graders, &config.tools).ok(),
+            kind: Some(workflow.kind().to_owned()),
+            workflow: Some(workflow),
             config: Some(Box::new(config.clone())),
+        })
+    }
+
+    /// What is to be said where a task's form was all that could be judged.
+    #[must_use]
+    pub fn unjudged(&self) -> &'static str {
+        match self.workflow {
+            Some(_) => "",
+            None => {
+                "\nonly their form was judged, for no configuration is known: --config FILE or the run's folder (--run, --runs) lets \
+                 its workflow judge prompts, labels and tools"
+            }
         }
     }
+}
+
+/// The configuration is that of a run, so most likely it is only read in another folder than where the run was started.
+fn unbuilt(problems: &[Problem]) -> anyhow::Error {
+    let lines: String = problems
+        .iter()
+        .map(|problem| format!("\n  {}: {}", problem.path, problem.message))
+        .collect();
+    let here = std::env::current_dir().unwrap_or_default();
+    let here = here.display();
+    Usage::new(format!(
+        "no task can be judged, for the run's workflow cannot be built in {here}:{lines}"
+    ))
+    .hint(format!(
+        "relative paths of templates, programs and documents count from the working directory, {here}: start in the folder in which \
+         the run was started, or write whole paths into the configuration"
+    ))
+    .into()
 }
 
 /// A line that is a task, with its id.
@@ -157,6 +194,49 @@ mod tests {
                 .len(),
             1
         );
+    }
+
+    /// What cannot be built must not switch its checks off.
+    #[test]
+    fn a_workflow_that_cannot_be_built_here_is_an_error_and_judges_nothing() {
+        let text = include_str!("../../../configs/doctor-patient-8b.toml");
+        let config = |template: &str| {
+            let text = text.replace("configs/programs/patient_judge.jinja", template);
+            RunConfig::parse(&text, std::path::Path::new("x.toml")).unwrap()
+        };
+        let error = Rules::of(&config("nowhere/judge.jinja")).err().unwrap();
+        assert_eq!(code(&error), 2);
+        let told = render(&error);
+        let here = std::env::current_dir().unwrap();
+        for part in [
+            "no task can be judged",
+            "nowhere/judge.jinja",
+            "count from the working directory",
+            here.to_str().unwrap(),
+        ] {
+            assert!(told.contains(part), "{part} is not in\n{told}");
+        }
+        let whole = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/programs/patient_judge.jinja");
+        let rules = Rules::of(&config(whole.to_str().unwrap())).unwrap();
+        assert_eq!(rules.unjudged(), "");
+        let told = render(&validate(br#"{"prompt": "cough", "label": 5}"#, &rules).unwrap_err());
+        assert!(told.contains("line 1: the label is 5"), "{told}");
+        assert!(Rules::default().unjudged().contains("only their form was judged"));
+    }
+
+    /// As the coordinator compares them: by the name that the workflow itself has.
+    #[test]
+    fn a_task_may_name_the_kind_of_its_workflow() {
+        let text = include_str!("../../../configs/programs.toml");
+        let program = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/programs/solve_verify.py");
+        let text = text.replace("configs/programs/solve_verify.py", program.to_str().unwrap());
+        let rules = Rules::of(&RunConfig::parse(&text, std::path::Path::new("x.toml")).unwrap()).unwrap();
+        assert!(validate(br#"{"prompt": "1", "workflow": "process"}"#, &rules).is_ok());
+        let told = render(&validate(br#"{"prompt": "1", "workflow": "signal"}"#, &rules).unwrap_err());
+        assert!(told.contains("this run plays \"process\""), "{told}");
+        // Its agents may call nothing.
+        let told = render(&validate(br#"{"prompt": "1", "tools": ["fly"]}"#, &rules).unwrap_err());
+        assert!(told.contains("line 1: its tools name \"fly\""), "{told}");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use clap::Args;
 use configs::RunConfig;
 use futures_util::stream::{self, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
-use rollout::tasks::TaskSource;
+use rollout::tasks::{MARK, TaskSource};
 
 use super::failure::{Unavailable, Usage};
 use super::judging::{Checked, Rules, validate};
@@ -58,14 +58,14 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         (None, Some(folder)) => Some(folder.config()?),
         (None, None) => None,
     };
-    let rules = config.as_ref().map_or_else(Rules::default, Rules::of);
+    let rules = config.as_ref().map(Rules::of).transpose()?.unwrap_or_default();
     let text = match data_set(&args.file) {
         Some(source) => rows(source, config.as_ref())?,
         None => read(&args.file)?,
     };
     let tasks = validate(&text, &rules)?;
     if args.dry_run {
-        println!("{} tasks are good; nothing was sent", tasks.len());
+        println!("{} tasks are good; nothing was sent{}", tasks.len(), rules.unjudged());
         return Ok(());
     }
     let run = match &folder {
@@ -90,8 +90,9 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         bus.close().await;
         let Sent { confirmed, refused } = sent?;
         println!(
-            "{confirmed} tasks confirmed by the broker for run {run}{}",
-            held_up(refused)
+            "{confirmed} tasks confirmed by the broker for run {run}{}{}",
+            held_up(refused),
+            rules.unjudged()
         );
         Ok(())
     })
@@ -133,15 +134,19 @@ fn rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Vec<u8>> {
 }
 
 pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
+    let mut text = Vec::new();
     if file.as_os_str() == "-" {
-        let mut text = Vec::new();
         std::io::stdin()
             .lock()
             .read_to_end(&mut text)
             .context("cannot read standard input")?;
-        return Ok(text);
+    } else {
+        text = std::fs::read(file).map_err(|error| Usage::new(format!("cannot read {}: {error}", file.display())))?;
     }
-    std::fs::read(file).map_err(|error| Usage::new(format!("cannot read {}: {error}", file.display())).into())
+    if text.starts_with(MARK.as_bytes()) {
+        text.drain(..MARK.len());
+    }
+    Ok(text)
 }
 
 /// What became of the tasks.
@@ -298,6 +303,15 @@ mod tests {
         for file in ["a.arrow", "arrow", "-"] {
             assert_eq!(data_set(std::path::Path::new(file)), None, "{file}");
         }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_what_is_published() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tasks.jsonl");
+        std::fs::write(&path, "\u{feff}{\"prompt\": \"o1\"}\n").unwrap();
+        let tasks = validate(&read(&path).unwrap(), &Rules::of_signal()).unwrap();
+        assert_eq!(tasks[0].body, br#"{"prompt": "o1"}"#.as_slice());
     }
 
     #[test]

@@ -104,7 +104,8 @@ impl Coordinator {
 
     fn address(&self, group: GroupId, one: rollout::group::Wanted) -> Option<Wanted> {
         let open = self.open.get(&group)?;
-        let played = player(&self.env.config.workflow, self.workflow_of(open.purpose), &one.key.role)?;
+        let workflow = self.workflow_of(open.purpose);
+        let played = player(&self.env.config.workflow, workflow, &one.key.role)?;
         let agent = &played.agent;
         let player = self.env.config.agents.get(agent)?;
         let of_role = self.env.config.workflow.sampling.get(&one.key.role);
@@ -114,6 +115,7 @@ impl Coordinator {
             let own = played.temperature.or(self.temperature_of(open.purpose));
             sampling.temperature = own.unwrap_or(sampling.temperature);
         }
+        let messages = sight::shown(workflow, (agent, &one.key.role), player.engine.kind, one.ask.messages);
         Some(Wanted {
             agent: agent.clone(),
             group,
@@ -122,7 +124,7 @@ impl Coordinator {
             key: one.key,
             prompt: Prompt {
                 held: one.held,
-                messages: sight::shown(one.ask.messages, player.engine.kind),
+                messages,
             },
             sampling,
             seed: one.seed,

@@ -24,6 +24,7 @@ use crate::coordinator::frames::{self, Wanted};
 use crate::coordinator::turns::sampling;
 use crate::engine::Job;
 use crate::participant::Host;
+use crate::{failure, sight};
 
 /// Tasks with their ids.
 pub type Tasks = Vec<(String, Arc<Task>)>;
@@ -266,6 +267,7 @@ impl<'a> Player<'a> {
         if !greedy {
             sampling.temperature = player.temperature.or(all).unwrap_or(sampling.temperature);
         }
+        let messages = sight::shown(&*self.workflow, (agent, role), engine, one.ask.messages);
         Ok(Wanted {
             agent: agent.clone(),
             group: group(index),
@@ -274,7 +276,7 @@ impl<'a> Player<'a> {
             key: one.key,
             prompt: Prompt {
                 held: one.held,
-                messages: crate::sight::shown(one.ask.messages, engine),
+                messages,
             },
             sampling,
             seed: one.seed,
@@ -300,7 +302,8 @@ impl<'a> Player<'a> {
                 let prompt = prompts.get(request.prompt as usize);
                 let sampling = frame.samplings.get(request.sampling as usize);
                 let fitted = prompt.zip(sampling).map(|(prompt, sampling)| -> Result<_, String> {
-                    let prompt = prompt.as_ref().map_err(Clone::clone)?;
+                    let prompt = prompt.as_ref();
+                    let prompt = prompt.map_err(|why| failure::prompt(agent.as_str(), &request.role, why))?;
                     Ok((prompt, room::within(prompt.ids.len(), sampling)?))
                 });
                 match fitted {

@@ -38,6 +38,9 @@ use mix::Schedule;
 pub use pool::{VerifierPool, judge};
 pub use rows::reads_a_file;
 
+/// UTF-8's byte-order mark, with which some programs begin a file. It is no part of the file's first line.
+pub const MARK: &str = "\u{feff}";
+
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Cursor {

@@ -103,6 +103,19 @@ fn a_dapo_style_line_loads_as_it_is() {
     );
 }
 
+/// Rows of one plain file are read again where they stand.
+#[test]
+fn a_byte_order_mark_is_no_part_of_the_first_line() {
+    let (_folder, source) = file("\u{feff}{\"prompt\": \"x\", \"label\": 1}\n{\"prompt\": \"y\", \"label\": 2}\n");
+    let tasks = take(&mut open(&format!("{source}epochs = 1"), 0), 100);
+    let said: Vec<&str> = tasks.iter().map(|(_, task)| task.prompt.text()).collect();
+    assert_eq!(said, ["x", "y"]);
+    // A mark elsewhere is a mistake of the line.
+    let (_folder, source) = file("{\"prompt\": \"x\", \"label\": 1}\n\u{feff}{\"prompt\": \"y\", \"label\": 2}\n");
+    let error = TaskSource::open(&config(&source), 0).err().unwrap().to_string();
+    assert!(error.contains("line 2: not JSON"), "{error}");
+}
+
 #[test]
 fn a_row_lists_its_tools_under_a_key_of_ones_choice() {
     let row = |tools: serde_json::Value| json!({"prompt": "x", "label": 1, "can": {"use": tools}});

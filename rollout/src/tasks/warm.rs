@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::arithmetic::{Arithmetic, Problem, Split};
 use super::keys::messages;
 use super::random::Random;
-use super::{TasksError, bad_line};
+use super::{MARK, TasksError, bad_line};
 use crate::workflow::solve_verify::SolveVerify;
 
 /// A prompt and what the model is to answer.
@@ -347,6 +347,7 @@ fn lines(path: &Path) -> Result<Vec<Example>, TasksError> {
         source,
     };
     let text = std::fs::read_to_string(path).map_err(read)?;
+    let text = text.strip_prefix(MARK).unwrap_or(&text);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let examples = lines.map(|(i, line)| example(line).map_err(|message| bad_line(path, i as u64 + 1, message)));
     let examples: Vec<Example> = examples.collect::<Result<_, _>>()?;

@@ -14,7 +14,7 @@ use super::frames::{Frame, Frames};
 use super::guard::{Guard, free_marks};
 use super::reasoning::Marks;
 use super::template::ChatTemplate;
-use super::{TextError, TextStream, visible_text};
+use super::{TextError, TextStream, text_only, visible_text};
 
 /// A Hugging Face folder's tokenizer and chat template.
 pub struct TextCodec {
@@ -290,11 +290,7 @@ impl TextCodec {
                 role: other.role.clone(),
             });
         }
-        if let Some(image) = messages.iter().find_map(|message| message.images.first()) {
-            return Err(TextError::Image {
-                url: image.url.chars().take(40).collect(),
-            });
-        }
+        text_only(messages)?;
         let contents: Vec<&str> = whole.iter().map(|m| m.content.as_str()).collect();
         let [cut, place, ..] = free_marks::<4>(&contents).ok_or_else(no_marks)?;
         let tools = tools.map(|tools| self.all.mark_all(&tools, cut));

@@ -26,11 +26,26 @@ mod tests;
 
 use std::path::PathBuf;
 
+use broker::protocol::turn::Message;
+
 pub use chat_log::ChatLog;
 pub use codec::TextCodec;
 pub use reasoning::visible_text;
 pub use speech::Speech;
 pub use stream::TextStream;
+
+/// Whether an agent that reads text only can be told these messages.
+///
+/// # Errors
+/// Names the first image among them.
+pub fn text_only(messages: &[Message]) -> Result<(), TextError> {
+    let image = messages.iter().find_map(|message| message.images.first());
+    image.map_or(Ok(()), |image| {
+        Err(TextError::Image {
+            url: image.url.chars().take(40).collect(),
+        })
+    })
+}
 
 /// Why text cannot be turned into tokens, or a tokenizer folder not be used.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +63,8 @@ pub enum TextError {
     #[error("a message has the role {role:?}: use system, user, assistant or tool")]
     Role { role: String },
     #[error(
-        "a message has an image ({url}..), and this agent reads text only: let an agent with engine.kind = \"openai\" see it"
+        "a message has an image ({url}..), and the agent's engine takes no images: let an agent with engine.kind = \"openai\" play the \
+         role, or say it without the image to one that reads text only"
     )]
     Image { url: String },
     #[error("held ids are no log of a chat: {message}")]

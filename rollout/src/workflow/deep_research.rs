@@ -335,6 +335,10 @@ impl Workflow for DeepResearch {
         self.tools.check(task)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let first = || {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use minijinja::Value;
 
 use super::params::Params;
+use crate::tasks::MARK;
 
 /// What templates call them.
 pub(crate) const EXAMPLES: &str = "examples";
@@ -46,6 +47,7 @@ fn one(given: &toml::Value) -> Result<Value, String> {
 
 fn file(path: &str) -> Result<Vec<Value>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot read {path}: {error}"))?;
+    let text = text.strip_prefix(MARK).unwrap_or(&text);
     let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     let read = |(number, line): (usize, &str)| {
         let object: serde_json::Map<String, serde_json::Value> =

@@ -50,6 +50,10 @@ impl Workflow for Judge {
         Ok(())
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let (verifier, solution) = (self.0.verifier(), Self::solution(task));
         let Some(said) = Transcript(events).first(verifier, 0) else {

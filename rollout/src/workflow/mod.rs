@@ -165,6 +165,11 @@ pub trait Workflow: Send + Sync {
     fn check_tools(&self, task: &Task) -> Result<(), String> {
         tools::known(task, &BTreeSet::new())
     }
+    /// Whether what it asks of every role has the pictures of the task's prompt, and no others. Then an agent that reads text only is given
+    /// the text; else a picture is for whoever is asked, and an agent that cannot see it fails the turn.
+    fn shares_pictures(&self) -> bool {
+        false
+    }
     /// Total: any list of events gets an answer, and nothing panics. `seed` is the conversation's own.
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step;
     /// Generations of a conversation that uses all it may, where one may end with fewer.

@@ -47,7 +47,9 @@ impl Place {
         match kind.strip_prefix(PROCESS) {
             None => Ok(None),
             Some(file) if file.trim().is_empty() => Err("name the program: write process:FILE".into()),
-            Some(file) if !std::path::Path::new(file).is_file() => Err(format!("there is no file {file:?}")),
+            Some(file) if !std::path::Path::new(file).is_file() => Err(format!(
+                "there is no file {file:?}: paths count from the working directory"
+            )),
             Some(file) => Ok(Some(Self::Process(file.to_owned()))),
         }
     }

@@ -83,11 +83,11 @@ impl Prompts {
         }
         for (name, text) in builtin {
             let key = format!("templates.{name}");
-            let text = match given.get(*name).map(std::fs::read_to_string) {
+            let text = match given.get(*name).map(|path| (path, std::fs::read_to_string(path))) {
                 None => (*text).to_owned(),
-                Some(Ok(text)) => text,
-                Some(Err(error)) => {
-                    params.problem(&key, format!("cannot read the template: {error}"));
+                Some((_, Ok(text))) => text,
+                Some((path, Err(error))) => {
+                    params.problem(&key, format!("cannot read the template {path}: {error}"));
                     continue;
                 }
             };
@@ -225,7 +225,7 @@ mod tests {
         .unwrap();
         std::fs::write(
             &lines,
-            "{\"prompt\": \"1+1\", \"answer\": 2}\n\n{\"prompt\": \"{{ 2 }}\", \"answer\": \"\\u00e9\"}\n",
+            "\u{feff}{\"prompt\": \"1+1\", \"answer\": 2}\n\n{\"prompt\": \"{{ 2 }}\", \"answer\": \"\\u00e9\"}\n",
         )
         .unwrap();
         (folder, template.display().to_string(), lines.display().to_string())

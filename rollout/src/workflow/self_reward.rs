@@ -176,6 +176,10 @@ impl Workflow for SelfReward {
         rubric(task).map(|_| ())
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let (events, prompt) = (Transcript(events), task.prompt.text());
         let Some(answer) = events.first(&self.answerer, 0) else {

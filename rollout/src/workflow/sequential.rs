@@ -113,6 +113,10 @@ impl Workflow for Sequential {
         self.grader.check_label(&task.label)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let Some(first) = events.first(&self.first, 0) else {

@@ -245,6 +245,10 @@ impl Workflow for Shaped {
         self.inner.check_tools(task)
     }
 
+    fn shares_pictures(&self) -> bool {
+        self.inner.shares_pictures()
+    }
+
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step {
         match self.inner.step(task, seed, events) {
             Step::Done(outcome) => Step::Done(self.shape(outcome, events)),

@@ -126,6 +126,10 @@ impl Workflow for Signal {
         }
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let Some(spoken) = events.first(&self.speaker, 0) else {

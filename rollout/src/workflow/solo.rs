@@ -48,6 +48,10 @@ impl Workflow for Solo {
         self.prompts.check_task(task)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let Some(said) = Transcript(events).first(&self.solver, 0) else {
             return Step::Ask(vec![ask(&self.solver, 0, self.prompts.solver_prompt(task))]);

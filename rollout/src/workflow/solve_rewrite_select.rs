@@ -249,6 +249,10 @@ impl Workflow for SolveRewriteSelect {
         self.grader.check_label(&task.label)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let solve = || self.solver_prompt(task);

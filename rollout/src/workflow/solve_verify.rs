@@ -253,6 +253,10 @@ impl Workflow for SolveVerify {
         self.grader.check_label(&task.label)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let Some(first) = events.first(&self.solver, 0) else {

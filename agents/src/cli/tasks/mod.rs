@@ -103,7 +103,7 @@ impl DeadArgs {
                 letter: letter.clone(),
                 edited: self.edit.as_deref().map(publish::read).transpose()?,
                 as_id: self.as_id.clone(),
-                rules: judging::Rules::of(&folder.config()?),
+                rules: judging::Rules::of(&folder.config()?)?,
                 published: folder.published(),
             }));
         }

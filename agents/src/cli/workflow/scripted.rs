@@ -9,11 +9,12 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::{Generation, LogProbs, TurnOutcome, VersionSpan};
 use configs::RunConfig;
 use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
-use rollout::workflow::Workflow;
 use rollout::workflow::unanswered::said;
+use rollout::workflow::{Workflow, player};
 
 use crate::cli::conversation::prompt_text;
 use crate::participant::Host;
+use crate::{failure, sight};
 
 /// What each role may say.
 pub(super) type Says = BTreeMap<String, Vec<String>>;
@@ -53,7 +54,10 @@ pub(super) async fn play(
             let outcome = if host.plays(&wanted.key.role) {
                 host.ask(&wanted.key.role, &wanted.ask.messages).await
             } else {
-                TurnOutcome::Done(scripted(&wanted, &task, says))
+                match unseen(config, workflow.as_ref(), &wanted) {
+                    Some(reason) => TurnOutcome::Failed { reason, retry: false },
+                    None => TurnOutcome::Done(scripted(&wanted, &task, says)),
+                }
             };
             match outcome {
                 TurnOutcome::Done(made) => run.on_result(wanted.key, made).map_err(anyhow::Error::new)?,
@@ -64,6 +68,16 @@ pub(super) async fn play(
         }
     }
     Ok(run.finish())
+}
+
+/// Why the agent of a turn could not be asked it: it is shown what its engine does not take.
+fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Option<String> {
+    let role = &wanted.key.role;
+    let name = player(&config.workflow, workflow, role)?.agent;
+    let engine = config.agents.get(&name)?.engine.kind;
+    let messages = sight::shown(workflow, (&name, role), engine, wanted.ask.messages.clone());
+    let why = sight::readable(&messages, engine).err()?;
+    Some(failure::prompt(name.as_str(), role.as_str(), why))
 }
 
 /// An answer without a model, a function of the turn's seed.

@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::{Packing, Place, Row, Sink, bad, unreadable};
-use crate::tasks::TasksError;
+use crate::tasks::{MARK, TasksError};
 
 /// Most bytes of a line.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -28,7 +28,8 @@ fn open(path: &Path, packing: Packing) -> io::Result<Box<dyn BufRead>> {
 pub(super) fn is_list(path: &Path, packing: Packing) -> bool {
     let first = open(path, packing).ok().and_then(|file| {
         let mut bytes = file.bytes().map_while(Result::ok);
-        bytes.find(|byte| !byte.is_ascii_whitespace())
+        // What is passed over of a mark begins no JSON.
+        bytes.find(|byte| !byte.is_ascii_whitespace() && !MARK.as_bytes().contains(byte))
     });
     first == Some(b'[')
 }
@@ -55,7 +56,9 @@ fn scan(
             let message = format!("is longer than {LONGEST_LINE} bytes: each line is one task");
             return Err(bad(path, Place::Line(number), message));
         }
-        if !line.trim_ascii().is_empty() && !each(number, offset, &line)? {
+        let text: &[u8] = if number == 1 { unmarked(&line) } else { &line };
+        let start = offset + (line.len() - text.len()) as u64;
+        if !text.trim_ascii().is_empty() && !each(number, start, text)? {
             return Ok(());
         }
         offset += length as u64;
@@ -90,9 +93,17 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     Ok(rows)
 }
 
+/// The beginning of a file without its mark.
+fn unmarked(text: &[u8]) -> &[u8] {
+    text.strip_prefix(MARK.as_bytes()).unwrap_or(text)
+}
+
 /// A line as JSON.
 pub(in crate::tasks) fn parse(line: &[u8]) -> Result<Value, String> {
-    serde_json::from_slice(line).map_err(|error| format!("not JSON: {error}"))
+    serde_json::from_slice(line).map_err(|error| match line {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it begins as UTF-16 does: write the file as UTF-8".to_owned(),
+        _ => format!("not JSON: {error}"),
+    })
 }
 
 /// The whole of a list, which is held in memory while it is read.
@@ -107,7 +118,7 @@ pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksErr
             message: format!("is one list of more than {LONGEST_LIST} bytes: write an object per line (.jsonl)"),
         });
     }
-    serde_json::from_slice(&text).map_err(|error| {
+    serde_json::from_slice(unmarked(&text)).map_err(|error| {
         let place = Place::Line(error.line() as u64);
         bad(path, place, format!("not a list of JSON objects: {error}"))
     })

@@ -132,6 +132,7 @@ fn packed_lines_and_lists_are_read_as_plain_ones() {
         let (first, second) = text.split_at(10);
         [member(first), member(second)].concat()
     };
+    let marked = |text: &str| format!("\u{feff}{text}");
     let zstd = |text: &str| zstd::stream::encode_all(text.as_bytes(), 3).unwrap();
     let files = [
         ("a.jsonl", lines.as_bytes().to_vec()),
@@ -140,6 +141,10 @@ fn packed_lines_and_lists_are_read_as_plain_ones() {
         ("b.json", list.as_bytes().to_vec()),
         ("b.json.gz", gzip(list)),
         ("c.json", lines.as_bytes().to_vec()),
+        // As some programs on Windows write them.
+        ("marked.jsonl", marked(lines).into_bytes()),
+        ("marked.jsonl.gz", gzip(&marked(lines))),
+        ("marked.json", marked(list).into_bytes()),
     ];
     for (name, bytes) in files {
         let path = folder.path().join(name);
@@ -153,6 +158,13 @@ fn packed_lines_and_lists_are_read_as_plain_ones() {
         assert_eq!(numbers(1..2), [1], "{name}");
         assert_eq!(Shard::lines(path).format, one[0].format, "{name}");
     }
+    let wide = folder.path().join("wide.jsonl");
+    std::fs::write(&wide, b"\xff\xfe{\0}\0\n\0").unwrap();
+    let error = values(&[shard(wide)], 0..9).unwrap_err().to_string();
+    assert!(
+        error.contains("wide.jsonl, line 1: it begins as UTF-16 does"),
+        "{error}"
+    );
     let cut = folder.path().join("cut.jsonl.gz");
     std::fs::write(&cut, &gzip(lines)[..40]).unwrap();
     assert!(

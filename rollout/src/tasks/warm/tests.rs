@@ -292,7 +292,9 @@ fn lines_are_read_and_bad_ones_named() {
             "{{\"messages\": [{{\"role\": \"user\", \"content\": \"{n}\"}}, {{\"role\": \"assistant\", \"content\": \"{n}!\"}}]}}\n"
         )
     };
-    std::fs::write(&path, (0..10).map(line).collect::<String>()).unwrap();
+    // The byte-order mark of some programs is no part of the first.
+    let all: String = (0..10).map(line).collect();
+    std::fs::write(&path, format!("{MARK}{all}")).unwrap();
     let examples = take(&source, 20);
     for pass in [&examples[..10], &examples[10..]] {
         let mut answers: Vec<&str> = pass.iter().map(|e| e.answer.as_str()).collect();

@@ -104,6 +104,10 @@ impl Workflow for Attack {
         self.grader.check_label(&task.label)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let (events, prompt) = (Transcript(events), task.prompt.text());
         let Some(first) = events.first(&self.thinker, 0) else {

@@ -157,6 +157,10 @@ impl Workflow for Propose {
         self.prompts.check(task)
     }
 
+    fn shares_pictures(&self) -> bool {
+        true
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let proposer = self.opponents.drawn(&self.proposer, task);

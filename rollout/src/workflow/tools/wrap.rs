@@ -150,6 +150,10 @@ impl Workflow for WithTools {
         self.tools.check(task)
     }
 
+    fn shares_pictures(&self) -> bool {
+        self.inner.shares_pictures()
+    }
+
     fn step(&self, task: &Task, seed: u64, events: &[Event]) -> Step {
         let all = Transcript(events);
         let seats = self.seats(task, all);

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rollout::tasks::MARK;
 use serde_json::Value;
 
 /// Bytes of a corpus: it is held in memory, its index too.
@@ -34,6 +35,7 @@ pub(super) fn folder(folder: &Path) -> Result<Vec<Document>, String> {
             ));
         }
         let name = path.strip_prefix(folder).unwrap_or(&path).display().to_string();
+        let text = text.strip_prefix(MARK).map(str::to_owned).unwrap_or(text);
         for document in file(&name, text)? {
             if !ids.insert(document.id.clone()) {
                 return Err(format!("{name} has a document {:?}, as another one has", document.id));

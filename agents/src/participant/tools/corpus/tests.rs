@@ -17,7 +17,7 @@ fn stones() -> Corpus {
     corpus(&[
         ("b/jade.md", "# Jade\n\nA hard green stone."),
         ("amber.txt", "\nAmber\nResin of old trees. It floats in salt water."),
-        ("more.jsonl", "{\"id\": \"opal\", \"title\": \"Opal\", \"text\": \"White, with water in it.\"}\n\n{\"contents\": \"jade again\"}\n"),
+        ("more.jsonl", "\u{feff}{\"id\": \"opal\", \"title\": \"Opal\", \"text\": \"White, with water in it.\"}\n\n{\"contents\": \"jade again\"}\n"),
         ("picture.png", "not read"),
     ])
     .unwrap()
