@@ -105,6 +105,47 @@ fn a_grader_in_python_pays_over_rabbitmq_and_redis() {
     check_audit(&folder);
 }
 
+/// The kit of Rust types: made-up conversations, in which each question is asked twice.
+#[test]
+fn workflow_test_puts_a_program_through_the_contract() {
+    let program = program();
+    let test = |config: &Path| {
+        let config = config.to_str().unwrap();
+        program.output(&["workflow", "test", config, "--task", "configs/programs/task.json"])
+    };
+    let kept = test(&configuration(&program, &[]));
+    let said = String::from_utf8_lossy(&kept.stderr);
+    assert!(
+        kept.status.success() && said.contains("solve_verify.py keeps its contract in 8 made-up conversations"),
+        "{said}"
+    );
+    let shipped = std::fs::read_to_string(Program::root().join("configs/programs/solve_verify.py")).unwrap();
+    let by_chance = [
+        ("\"prompt\": prompt}", "\"prompt\": prompt + str(random.random())}"),
+        ("\"verdict\": float(", "\"verdict\": random.random() + float("),
+    ];
+    for (from, to) in by_chance {
+        let changed = shipped.replace(from, to);
+        assert_ne!(shipped, changed);
+        let file = program.runs().parent().unwrap().join("chance.py");
+        std::fs::write(&file, changed.replace("import json\n", "import json\nimport random\n")).unwrap();
+        let kind = format!("process:{}", file.display());
+        let config = configuration(&program, &[("process:configs/programs/solve_verify.py", &kind)]);
+        let broken = test(&config);
+        let said = String::from_utf8_lossy(&broken.stderr);
+        assert_eq!(broken.status.code(), Some(1), "{to}: {said}");
+        for part in [
+            "chance.py does not keep its contract: asked the same question twice",
+            "the question: {\"kind\":\"step\"",
+            "the first answer: {",
+            "the second answer: {",
+        ] {
+            assert!(said.contains(part), "{to}: {part} is not in {said}");
+        }
+        assert!(broken.stdout.is_empty(), "nothing of it is played");
+    }
+}
+
 /// What a program is started with has none of the URLs and passwords that its coordinator was started with.
 #[test]
 fn a_program_is_told_no_password() {

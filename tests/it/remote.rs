@@ -1,6 +1,6 @@
 //! Participants over RabbitMQ: the same conversations as a Rust type and a program play, and nothing lost when one dies.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -38,8 +38,13 @@ struct Participant(Child);
 
 impl Participant {
     fn start(python: &str, broker: &str, run: &str) -> Self {
+        let shipped = Program::root().join("configs/programs/remote_workflow.py");
+        Self::of(&shipped, python, broker, run)
+    }
+
+    fn of(file: &Path, python: &str, broker: &str, run: &str) -> Self {
         let child = Command::new(python)
-            .arg(Program::root().join("configs/programs/remote_workflow.py"))
+            .arg(file)
             .arg(NAME)
             .env("DYAD_BROKER", broker)
             .env("DYAD_RUN", run)
@@ -105,6 +110,51 @@ fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
     ]);
     let said = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert!(missing.status.code() == Some(2) && said.contains("--broker"), "{said}");
+}
+
+/// As a Rust type is: in made-up conversations, in which each question is asked twice.
+#[test]
+fn workflow_test_puts_a_participant_through_the_contract() {
+    let Some(python) = python() else { return };
+    let (program, servers) = (program(), Servers::start());
+    let (home, broker) = (program.runs().parent().unwrap().to_owned(), servers.rabbit.url());
+    let config = configuration("remote:referee").write(&home.join("kept.toml"));
+    let test = |run: &str| {
+        let config = config.to_str().unwrap();
+        let task = [
+            "--task",
+            "configs/programs/task.json",
+            "--broker",
+            &broker,
+            "--run",
+            run,
+        ];
+        let output = program.output(&[&["workflow", "test", config][..], &task[..]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    let _shipped = Participant::start(&python, &broker, "kept");
+    let (code, said) = test("kept");
+    assert!(
+        code == Some(0) && said.contains("remote:referee keeps its contract in 8 made-up conversations"),
+        "{said}"
+    );
+    let shipped = std::fs::read_to_string(Program::root().join("configs/programs/remote_workflow.py")).unwrap();
+    let clock = shipped.replace("\"prompt\": prompt}", "\"prompt\": f\"{prompt}{time.time_ns()}\"}");
+    assert_ne!(shipped, clock);
+    let file = home.join("clock.py");
+    std::fs::write(&file, clock).unwrap();
+    let _clock = Participant::of(&file, &python, &broker, "clock");
+    let (code, said) = test("clock");
+    assert_eq!(code, Some(1), "{said}");
+    for part in [
+        "remote:referee does not keep its contract: asked the same question twice",
+        "the question: {",
+        "the first answer: {",
+        "the second answer: {",
+    ] {
+        assert!(said.contains(part), "{part} is not in {said}");
+    }
 }
 
 /// A live run of the shipped configuration.

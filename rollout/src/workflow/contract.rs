@@ -1,5 +1,7 @@
 //! What every workflow keeps, checked with made-up conversations: for workflows of one's own too, in a test of theirs or by
-//! `dyad workflow test`.
+//! `dyad workflow test`, which asks programs and participants what they say in them ([`Played`]).
+
+mod played;
 
 use broker::RoleName;
 use broker::protocol::task::Task;
@@ -7,6 +9,8 @@ use broker::protocol::turn::Finish;
 
 use super::{Ask, Event, Outcome, SeatReward, Step, Workflow};
 use crate::tasks::random::Random;
+
+pub use played::{PLAYED, Played};
 
 /// Conversations that [`check`] makes up.
 pub const CONVERSATIONS: u64 = 100;
@@ -32,7 +36,8 @@ const TEXTS: [&str; 10] = [
 /// Whether a workflow keeps its contract over `task`, by [`CONVERSATIONS`] conversations that are the same every time: what it asked for is
 /// answered, out of order and with any words, between events that nobody asked for.
 ///
-/// Programs, judges and participants say what they like, so of a workflow with any no conversation is played to its end.
+/// What programs, judges and participants say nobody knows here, so of a workflow with any no conversation is played to its end: that is for
+/// who can ask them ([`Played`]).
 ///
 /// # Errors
 /// What is broken, and after which events.

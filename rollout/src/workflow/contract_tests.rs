@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use broker::protocol::turn::Message;
+use serde_json::{Value, json};
 
 use super::super::testing::{config, graders, task};
 use super::super::{Part, RoleSpec, Transcript, ask, build};
@@ -152,4 +153,61 @@ fn of_a_workflow_with_programs_the_asks_are_checked() {
     let program = concat!("process:", env!("CARGO_MANIFEST_DIR"), "/../configs/programs/reward.py");
     let workflow = build(&config, &graders(program), &BTreeMap::new()).unwrap();
     assert_eq!(check(&*workflow, &task("2+3=", 5.into())), Ok(()));
+}
+
+/// Plays all conversations of a workflow in which this program decides.
+fn decided(mut program: impl FnMut(&Value) -> Value) -> Result<(), String> {
+    let file = concat!(
+        "process:",
+        env!("CARGO_MANIFEST_DIR"),
+        "/../configs/programs/solve_verify.py"
+    );
+    let workflow = build(&config(file, &["a", "b"], ""), &BTreeMap::new(), &BTreeMap::new()).unwrap();
+    let task = task("go", 5.into());
+    for number in 0..PLAYED {
+        let mut played = Played::new(&*workflow, &task, number);
+        loop {
+            let wanted = played.wanted()?;
+            if wanted.is_empty() {
+                break;
+            }
+            for ask in &wanted {
+                let question: Value = serde_json::from_str(&ask.messages[0].content).unwrap();
+                played.says(ask, &program(&question).to_string());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Asks a and b at once, and pays a this.
+fn pays(question: &Value, reward: f64) -> Value {
+    if question["events"] == json!([]) {
+        return json!({"ask": [{"role": "a", "prompt": "go"}, {"role": "b", "prompt": "go"}]});
+    }
+    let earned = |role: &str, value: f64| json!({"role": role, "parts": {"reward": value}});
+    json!({"done": {"rewards": [earned("a", reward), earned("b", 0.0)], "metrics": {"success": 1.0}}})
+}
+
+#[test]
+fn conversations_that_a_program_decides_are_played_to_their_end() {
+    let mut said = Vec::new();
+    let kept = decided(|question| {
+        let texts = question["events"].as_array().unwrap().iter();
+        said.extend(texts.map(|event| event["text"].as_str().unwrap().to_owned()));
+        pays(question, 1.0)
+    });
+    assert_eq!((kept, said.len()), (Ok(()), 2 * PLAYED as usize));
+    said.sort();
+    said.dedup();
+    assert!(said.len() > 4, "{said:?}");
+
+    // As f32 it is no number any more.
+    let broken = decided(|question| pays(question, 1e300)).unwrap_err();
+    assert!(
+        broken.contains("part reward of a/0 is inf") && broken.contains("after the events [turn 0 of workflow/0"),
+        "{broken}"
+    );
+    let broken = decided(|_| json!({"ask": [{"role": "a", "prompt": "go"}]})).unwrap_err();
+    assert!(broken.contains("has no end after 256 decisions"), "{broken}");
 }

@@ -16,7 +16,9 @@ use super::transcript::{ask, role};
 use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
 
 /// Decisions in one conversation.
-const ROUNDS: u16 = 256;
+pub(super) const DECISIONS: u16 = 256;
+/// The metric of a conversation that ended without one of its program's own.
+pub(super) const SPOILT: &str = "spoilt";
 /// The part that a role earns if `[workflow.reward]` names none.
 const PART: &str = "reward";
 /// The param in which a program says how long its conversations may be.
@@ -230,7 +232,7 @@ enum Decided {
 fn spoilt() -> Step {
     Step::Done(Outcome {
         rewards: Vec::new(),
-        metrics: vec![("success", 0.0), ("spoilt", 1.0)],
+        metrics: vec![("success", 0.0), (SPOILT, 1.0)],
     })
 }
 
@@ -261,7 +263,7 @@ impl Workflow for Process {
                 .find(|event| &event.role == role && event.seat == seat && event.turn == turn)
         };
         let mut history: Vec<&Event> = Vec::new();
-        for round in 0..ROUNDS {
+        for round in 0..DECISIONS {
             let Some(decision) = find(&self.own, 0, round) else {
                 // A question is made of texts and numbers: it is always JSON.
                 let line = serde_json::to_string(&self.question(task, seed, &history)).unwrap_or_default();

@@ -1,0 +1,130 @@
+//! Conversations that programs decide: whoever can ask them says what they answer, and agents say words that are made up.
+
+use std::collections::BTreeSet;
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+use broker::protocol::turn::Finish;
+use serde_json::Value;
+
+use super::{ANSWERS, ROUNDS, TEXTS, answer, check_asks, check_outcome, roles, told};
+use crate::tasks::random::Random;
+use crate::workflow::process::{DECISIONS, SPOILT};
+use crate::workflow::{Ask, Event, Step, Workflow};
+
+/// Such conversations of a task: each of their questions costs a process or a broker its time.
+pub const PLAYED: u64 = 8;
+
+/// One conversation that is made up, but for what programs say in it.
+pub struct Played<'a> {
+    workflow: &'a dyn Workflow,
+    task: &'a Task,
+    seed: u64,
+    /// All that may be asked for, and those of them that no agent plays.
+    roles: Vec<RoleName>,
+    programs: BTreeSet<RoleName>,
+    random: Random,
+    events: Vec<Event>,
+    rounds: usize,
+}
+
+impl<'a> Played<'a> {
+    /// The conversation of this number: the same every time, if the programs say the same.
+    #[must_use]
+    pub fn new(workflow: &'a dyn Workflow, task: &'a Task, number: u64) -> Self {
+        let programs = workflow.programs().into_iter();
+        let programs = programs.filter(|program| !program.place.is_agent());
+        let tools = workflow.tools().into_iter().flat_map(|tool| tool.roles);
+        Self {
+            workflow,
+            task,
+            seed: number + 1,
+            roles: roles(workflow),
+            programs: programs.flat_map(|program| program.roles).chain(tools).collect(),
+            random: Random::new("dyad workflow contract, played", 0, &[number]),
+            events: Vec::new(),
+            rounds: 0,
+        }
+    }
+
+    /// What programs are to be asked now, each of which is to be told ([`Played::says`]); nothing once the conversation has ended as it
+    /// should.
+    ///
+    /// # Errors
+    /// What is broken, and after which events.
+    pub fn wanted(&mut self) -> Result<Vec<Ask>, String> {
+        let wanted = self.follow();
+        wanted.map_err(|broken| format!("{broken}, after the events {}", told(&self.events)))
+    }
+
+    /// What a program answered.
+    pub fn says(&mut self, ask: &Ask, text: &str) {
+        self.events.push(Event {
+            tokens: 0,
+            prompt: 0,
+            ..answer(ask, text, Finish::Stop)
+        });
+    }
+
+    /// Lets agents answer until programs are asked, or it ends.
+    fn follow(&mut self) -> Result<Vec<Ask>, String> {
+        // A decision and the answers to it are two.
+        while self.rounds < 2 * ROUNDS {
+            self.rounds += 1;
+            let asks = match self.workflow.step(self.task, self.seed, &self.events) {
+                Step::Ask(asks) => asks,
+                Step::Done(outcome) if outcome.metrics.iter().any(|(name, _)| *name == SPOILT) => {
+                    return Err(format!(
+                        "the conversation has no end after {DECISIONS} decisions: a run would end it there, without rewards"
+                    ));
+                }
+                Step::Done(outcome) => {
+                    check_outcome(self.workflow, &outcome, &self.events)?;
+                    return Ok(Vec::new());
+                }
+                Step::Fail(reason) => return Err(format!("it fails: {reason}")),
+            };
+            check_asks(&asks, &self.events)?;
+            if let Some(ask) = asks.iter().find(|ask| !self.roles.contains(&ask.role)) {
+                return Err(format!("it asks for {}, which is none of its roles", ask.role));
+            }
+            let (programs, agents): (Vec<Ask>, Vec<Ask>) =
+                asks.into_iter().partition(|ask| self.programs.contains(&ask.role));
+            if agents.is_empty() {
+                return Ok(programs);
+            }
+            // In any order.
+            for place in self.random.permutation(agents.len()) {
+                let said = agents.get(place as usize).map(|ask| self.made_up(ask));
+                self.events.extend(said);
+            }
+        }
+        Err(format!("the conversation has no end after {ROUNDS} rounds of answers"))
+    }
+
+    fn made_up(&mut self, ask: &Ask) -> Event {
+        let finish = if self.random.below(4) == 0 {
+            Finish::Length
+        } else {
+            Finish::Stop
+        };
+        let text = self.word();
+        answer(ask, &text, finish)
+    }
+
+    /// As often what leads somewhere as what nobody expects.
+    fn word(&mut self) -> String {
+        let label = match &self.task.label {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let likely: Vec<&str> = ANSWERS.into_iter().chain(["approve", label.as_str()]).collect();
+        let words = if self.random.below(2) == 0 {
+            &likely[..]
+        } else {
+            &TEXTS[..]
+        };
+        let at = self.random.below(words.len() as u64) as usize;
+        words.get(at).copied().unwrap_or_default().to_owned()
+    }
+}
