@@ -135,7 +135,7 @@ fn dapo_and_deepscaler_lines_become_tasks() {
                "solution": "It is \\boxed{\\frac{1}{3}}."}),
         json!({"problem": "Count\nto 5.", "answer": 5, "solution": "One, two .."}),
     ];
-    let good = convert("math_problems.py", &[], &lines(&given));
+    let good = convert("math_problems.py", &[], lines(&given));
     assert!(good.status.success(), "{good:?}");
     let expected = [
         json!({"prompt": "What is 3+4?", "label": "7"}),
@@ -143,14 +143,14 @@ fn dapo_and_deepscaler_lines_become_tasks() {
         json!({"prompt": "Count\nto 5.", "label": "5"}),
     ];
     assert_eq!(tasks(&good), expected);
-    let kept = convert("math_problems.py", &["--keep-instructions"], &lines(&given[..1]));
+    let kept = convert("math_problems.py", &["--keep-instructions"], lines(&given[..1]));
     assert_eq!(tasks(&kept)[0]["prompt"], told);
     let bad = [
         json!({"problem": "Prove it.", "solution": "It is clear."}),
         json!([1]),
         given[3].clone(),
     ];
-    let bad = convert("math_problems.py", &[], &format!("{}{{", lines(&bad)));
+    let bad = convert("math_problems.py", &[], format!("{}{{", lines(&bad)));
     assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 1));
     let said = String::from_utf8_lossy(&bad.stderr);
     for (line, what) in [("line 1", "no answer"), ("line 2", "no JSON object"), ("line 4", "")] {
@@ -168,7 +168,7 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
         json!({"prompt": "..", "metadata": {"chief_complaint": "My knee hurts.", "self_report": "I fell.",
                "solution": "Diagnosis: a sprain\nRecommendation: cool it", "facts": {"fall": "yes"}}}),
     ];
-    let output = convert("doctor_patient.py", &[], &lines(&given));
+    let output = convert("doctor_patient.py", &[], lines(&given));
     assert!(output.status.success(), "{output:?}");
     let cases = tasks(&output);
     let expected = [
@@ -198,7 +198,7 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
         said.contains("tasks.source: task 1 of cases: metadata.facts is missing"),
         "{said}"
     );
-    let bad = convert("doctor_patient.py", &["--report", "notes"], &lines(&given));
+    let bad = convert("doctor_patient.py", &["--report", "notes"], lines(&given));
     assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 0));
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it has no self report"));
 }
@@ -225,7 +225,7 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
     std::fs::create_dir(&corpus).unwrap();
     let file = corpus.join("documents.jsonl");
     let args = ["--corpus", file.to_str().unwrap()];
-    let output = convert("deep_research.py", &args, &lines(&given));
+    let output = convert("deep_research.py", &args, lines(&given));
     assert!(output.status.success(), "{output:?}");
     let expected = [
         json!({"prompt": "What is the capital of France?", "label": "Paris"}),
@@ -251,7 +251,7 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
             document("Ruby", "Ruby", "Ruby is red."),
         ]
     );
-    let again = convert("deep_research.py", &args, &lines(&given));
+    let again = convert("deep_research.py", &args, lines(&given));
     assert!(!again.status.success(), "a corpus is not written over");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), written);
 
@@ -284,7 +284,7 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
             json!([{"title": "Half", "paragraph_text": "half"}, 3]),
         ),
     ];
-    let output = convert("deep_research.py", &["--corpus", half.to_str().unwrap()], &lines(&bad));
+    let output = convert("deep_research.py", &["--corpus", half.to_str().unwrap()], lines(&bad));
     assert_eq!((output.status.code(), tasks(&output).len()), (Some(1), 0), "{output:?}");
     assert_eq!(
         std::fs::read_to_string(&half).unwrap(),
@@ -293,7 +293,7 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
     );
 
     let bad = [json!({"question": "Why?"}), json!([1]), given[0].clone()];
-    let bad = convert("deep_research.py", &[], &lines(&bad));
+    let bad = convert("deep_research.py", &[], lines(&bad));
     assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 1));
     let said = String::from_utf8_lossy(&bad.stderr);
     assert!(

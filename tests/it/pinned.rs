@@ -145,11 +145,8 @@ fn the_last_evaluation_is_of_the_weights_that_the_run_ends_with() {
 #[test]
 fn two_coordinators_make_each_evaluation_once() {
     const TASKS: u64 = 40;
-    let changes: [(fn(Small) -> Small, bool); 2] = [
-        (evaluated, true),
-        (|small| evaluated(small).set("eval.hold", false), false),
-    ];
-    for (change, held) in changes {
+    let changes: [fn(Small) -> Small; 2] = [evaluated, |small| evaluated(small).set("eval.hold", false)];
+    for (change, held) in changes.into_iter().zip([true, false]) {
         let shape = Shape {
             change,
             ..Shape::default()

@@ -1,6 +1,6 @@
 //! Graders that are models: what they are asked, and what their words are worth. Who calls them is no business of this crate.
 
-mod read;
+pub(crate) mod read;
 
 use std::collections::BTreeSet;
 

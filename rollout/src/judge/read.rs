@@ -1,5 +1,6 @@
 //! Numbers out of what meant to be a JSON object: in a fence, behind reasoning, with words around it, in Python's spelling, with
-//! numbers written as text. What is not there is an error, never a guess.
+//! numbers written as text, with LaTeX's backslashes and quotes in its texts; at last out of lines such as `score: 7`. What is not there is an
+//! error, never a guess.
 
 use serde_json::{Map, Value};
 
@@ -21,10 +22,11 @@ pub(super) fn numbers(said: &str, names: &[&str]) -> Result<Vec<f64>, String> {
     }
     let found = objects(said);
     let last = found.iter().rev().find_map(|object| of(object, names));
-    last.ok_or_else(|| {
-        let head: String = said.chars().take(200).collect();
-        format!("it has no JSON object with numbers for {}: {head:?}", names.join(", "))
-    })
+    last.or_else(|| names.iter().map(|name| beside(said, name)).collect())
+        .ok_or_else(|| {
+            let head: String = said.chars().take(200).collect();
+            format!("it has no JSON object with numbers for {}: {head:?}", names.join(", "))
+        })
 }
 
 fn of(object: &Map<String, Value>, names: &[&str]) -> Option<Vec<f64>> {
@@ -46,8 +48,31 @@ fn number(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
+/// The number that stands behind the last `name:` or `name=`, alone: with more words behind it, or as a part of something, it is none.
+fn beside(said: &str, name: &str) -> Option<f64> {
+    let said = &said[said.ceil_char_boundary(said.len().saturating_sub(LOOKED_AT))..];
+    let (whole, name) = (said.to_ascii_lowercase(), name.to_ascii_lowercase());
+    let value = whole.rmatch_indices(&name).find_map(|(at, _)| {
+        let begins = !whole[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+        let rest = whole[at + name.len()..].trim_start_matches(['"', '\'', '*', ' ', '\t']);
+        rest.strip_prefix([':', '=']).filter(|_| begins)
+    })?;
+    let value = value.trim_start_matches(['"', '\'', '*', ' ', '\t']);
+    let digit = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let sign = value.strip_prefix(['-', '+']).map_or(0, |_| 1);
+    let length = sign
+        + value[sign..]
+            .find(|letter| !digit(letter))
+            .unwrap_or(value.len() - sign);
+    // The full stop of a sentence.
+    let number = value[..length].trim_end_matches('.');
+    let behind = value[length..].trim_start_matches(['"', '\'', '*', ' ', '\t', '.']);
+    let alone = behind.is_empty() || behind.starts_with(['\n', '\r', ',', ';', '}', ']', ')']);
+    number.parse().ok().filter(|number: &f64| alone && number.is_finite())
+}
+
 /// Every outermost object of the end of a text, in its order.
-fn objects(text: &str) -> Vec<Map<String, Value>> {
+pub(crate) fn objects(text: &str) -> Vec<Map<String, Value>> {
     let from = text.ceil_char_boundary(text.len().saturating_sub(LOOKED_AT));
     let text = &text[from..];
     let mut begins: Vec<usize> = text.rmatch_indices('{').take(TRIED).map(|(at, _)| at).collect();
@@ -80,7 +105,7 @@ fn object(text: &str) -> Option<(Map<String, Value>, usize)> {
     }
 }
 
-/// The object that a text begins with in JSON's spelling: quotes, constants, no comma before an end. `None` if it does not end.
+/// The object that a text begins with in JSON's spelling: quotes, escapes, constants, no comma before an end. `None` if it does not end.
 fn mend(text: &str) -> Option<(String, usize)> {
     let mut mended = String::new();
     let mut depth = 0usize;
@@ -91,12 +116,10 @@ fn mend(text: &str) -> Option<(String, usize)> {
         match (quote, letter) {
             (Some(_), '\\') => {
                 let (_, escaped) = letters.next()?;
-                if escaped != '\'' {
-                    mended.push('\\');
-                }
+                mended.push_str(escape(escaped, rest));
                 mended.push(escaped);
             }
-            (Some(open), letter) if letter == open && (open == '"' || ends_here(rest)) => {
+            (Some(open), letter) if letter == open && ends_here(rest) => {
                 quote = None;
                 mended.push('"');
             }
@@ -132,9 +155,32 @@ fn mend(text: &str) -> Option<(String, usize)> {
     None
 }
 
-/// Whether a single quote ends its text, and is no apostrophe.
+/// What stands before a letter that follows a backslash, so that JSON reads it: LaTeX has backslashes too. `rest` begins with the letter.
+fn escape(escaped: char, rest: &str) -> &'static str {
+    let hex = |digits: &str| digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    match escaped {
+        '\'' => "",
+        '"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't' => "\\",
+        'u' if rest.get(1..5).is_some_and(hex) => "\\",
+        _ => "\\\\",
+    }
+}
+
+/// Whether a quote ends its text, and is no apostrophe and no quote of what is said: what can stand behind a text does. Behind a comma that is
+/// another value or name.
 fn ends_here(rest: &str) -> bool {
-    rest.trim_start().starts_with([',', '}', ']', ':'])
+    let rest = rest.trim_start();
+    let Some(next) = rest.strip_prefix(',').map(str::trim_start) else {
+        return rest.is_empty() || rest.starts_with(['}', ']', ':']);
+    };
+    let constants = ["true", "false", "null", "True", "False", "None"];
+    let word = |constant: &str| {
+        next.strip_prefix(constant)
+            .is_some_and(|rest| rest.trim_start().starts_with([',', '}', ']']))
+    };
+    next.starts_with(['"', '\'', '{', '[', '}', ']', '-'])
+        || next.starts_with(|letter: char| letter.is_ascii_digit())
+        || constants.into_iter().any(word)
 }
 
 #[cfg(test)]
@@ -155,6 +201,15 @@ mod tests {
             r#"first {"score": 2}, no: {"score": 7}"#,
             r#"{"detail": {"score": 1}, "score": 7.0}"#,
             "{\"why\": \"two\nlines\", \"score\": 7}",
+            r#"{"reason": "\sqrt{2} is right", "score": 7}"#,
+            r#"{"reason": "\( x \le \frac12 \) \u00e9 \underline{x}", "score": 7}"#,
+            r#"{"reason": "he said "hi" there", "score": 7}"#,
+            r#"{"reason": "he said "no", and then "yes"", "score": 7}"#,
+            r#"{"score": 7, "reason": "it "holds""}"#,
+            "{score: 7}",
+            "The answer is short.\n**Score:** 7",
+            "Score = 7.0.",
+            "score: 3\nno, score: 7",
             "7",
             "  7.0\n",
         ] {
@@ -178,13 +233,35 @@ mod tests {
             r#"{"mark": 7}"#,
             r#"{"score": {"value": 7}}"#,
             r#"<think>{"score": 7}</think>"#,
+            "score: 7/10",
+            "score: 7-8",
+            "score: 7 to 8",
+            "score: 7 of the 9 points",
+            "underscore: 7",
+            "the score was good: 7",
+            "score: 7\nscore: none",
+            "score: 1.2.3",
+            "score: -",
         ] {
             assert!(numbers(said, &["score"]).is_err(), "{said}");
         }
         assert!(numbers("7", &["a", "b"]).is_err());
+        assert!(numbers("a: 7", &["a", "b"]).is_err());
+        assert_eq!(numbers("b: 2, a: 1", &["a", "b"]), Ok(vec![1.0, 2.0]));
     }
 
     proptest! {
+        /// What is JSON is read as JSON, whatever its texts say.
+        #[test]
+        fn json_is_read_as_json(why in "[ -~\n\\PC]{0,40}", score in -1000..1000_i32, first in any::<bool>()) {
+            let (why, score) = (serde_json::json!(why), f64::from(score));
+            let said = match first {
+                true => format!("{{\"score\": {score}, \"why\": {why}}}"),
+                false => format!("{{\"why\": {why}, \"score\": {score}}}"),
+            };
+            prop_assert_eq!(numbers(&said, &["score"]), Ok(vec![score]));
+        }
+
         #[test]
         fn any_text_is_answered(said in "[ -~\n\\PC]{0,80}", braces in "[\\{\\}'\"\\[\\],:a-zT\\\\]{0,40}") {
             let _ = numbers(&said, &["score"]);

@@ -21,6 +21,8 @@ use super::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
 
 const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grader");
 const SHORT: [(&str, &str); 2] = templates!("self-reward/short", "answerer", "grader");
+/// What an item's judgement says, under this name.
+const MET: &str = "criteria_met";
 /// Said to a judge who could not be read.
 const AGAIN: &str = "That was no JSON object with \"criteria_met\". Reply with the object only.";
 /// The same, in a word that models of few words may have.
@@ -116,15 +118,28 @@ impl SelfReward {
     }
 }
 
-/// The last `"criteria_met": true` or `false`, in JSON or in something that meant to be.
+/// Of the last JSON object with a boolean of that name; else, in something that meant to be one, the last `"criteria_met": true` or
+/// `false`, and without quotes where none is with them.
 fn criteria_met(text: &str) -> Option<bool> {
-    let (_, rest) = text.rsplit_once("criteria_met")?;
-    let value = rest
-        .trim_start_matches(['"', '\'', ':', '=', ' ', '\n', '\t'])
-        .to_ascii_lowercase();
-    [("true", true), ("false", false)]
-        .into_iter()
-        .find_map(|(word, met)| value.starts_with(word).then_some(met))
+    let objects = crate::judge::read::objects(text);
+    let said = objects.iter().rev().find_map(|object| object.get(MET)?.as_bool());
+    said.or_else(|| beside(text, &format!("\"{MET}\"")))
+        .or_else(|| beside(text, MET))
+}
+
+/// The boolean behind the last mention of a name that has one.
+fn beside(text: &str, name: &str) -> Option<bool> {
+    text.rmatch_indices(name).find_map(|(at, _)| {
+        let rest = text[at + name.len()..].trim_start_matches(['"', '\'', '*', ' ', '\t']);
+        let value = rest.strip_prefix([':', '='])?;
+        let value = value.trim_start_matches(['"', '\'', '*', ' ', '\n', '\t']);
+        let word: String = value.chars().take_while(char::is_ascii_alphanumeric).take(6).collect();
+        match word.to_ascii_lowercase().as_str() {
+            "true" => Some(true),
+            "false" => Some(false),
+            _ => None,
+        }
+    })
 }
 
 /// The items under `metadata.rubric`; an error says what is wrong with them.
@@ -288,6 +303,24 @@ mod tests {
             ("```json\n{\"criteria_met\":true,}\n```", Some(true)),
             ("'criteria_met': False", Some(false)),
             ("criteria_met", None),
+            (
+                "{\"criteria_met\": false, \"explanation\": \"criteria_met: true would need a dose\"}",
+                Some(false),
+            ),
+            (
+                "{\"criteria_met\": true, \"explanation\": \"the answer meets criteria_met.\"}",
+                Some(true),
+            ),
+            (
+                "{\"criteria_met\": false, \"explanation\": \"criteria_met: true would need",
+                Some(false),
+            ),
+            ("criteria_met: true, for it has a \"dose\"", Some(true)),
+            (
+                "{\"criteria_met\": true, \"explanation\": \"\\sqrt{2} is \"right\"\"}",
+                Some(true),
+            ),
+            ("{\"criteria_met\": true} no: {\"criteria_met\": false}", Some(false)),
             ("{\"criteria_met\": \"yes\"}", None),
             ("true", None),
             ("", None),

@@ -4,7 +4,7 @@ use broker::RoleName;
 use broker::protocol::task::Task;
 
 use super::rubric::{self, Facts};
-use super::said::{DIAGNOSIS, RECOMMENDATION, Said, Status, named};
+use super::said::{DIAGNOSIS, RECOMMENDATION, Said, Status, named, paragraph};
 use super::{DoctorPatient, Event, Step};
 use crate::grade::Grader;
 use crate::workflow::grading::Grades;
@@ -19,7 +19,14 @@ impl DoctorPatient {
             return names.into_iter().map(|name| part(name, 0.0)).collect();
         }
         let last = said.doctor.last().map_or("", |event| event.text.as_str());
-        let (diagnosis, recommendation) = (named(last, DIAGNOSIS), named(last, RECOMMENDATION));
+        let paragraphed = |marker| named(last, marker).map(paragraph);
+        let (diagnosis, recommendation) = if self.mrlx {
+            // The reference's recommendation is a line.
+            let line = named(last, RECOMMENDATION).and_then(|text| text.lines().next());
+            (named(last, DIAGNOSIS), line.map(str::trim_end))
+        } else {
+            (paragraphed(DIAGNOSIS), paragraphed(RECOMMENDATION))
+        };
         let overlap = |text: Option<&str>, key: &str| text.map_or(0.0, |text| Grader::F1.grade(text, &task.label[key]));
         let replies = said.patient.iter().map(|reply| {
             let refused = reply.text.to_lowercase().contains("sorry");

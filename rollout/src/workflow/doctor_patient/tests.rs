@@ -204,6 +204,21 @@ fn a_turn_that_its_limit_cut_ends_the_dialogue() {
     assert_eq!((metric(&whole, "truncated"), metric(&whole, "hurried")), (0.0, 0.0));
 }
 
+/// In the reference a recommendation is a line; here a list is one too, and what explains it is not.
+#[test]
+fn what_explains_an_ending_is_no_part_of_it() {
+    let recommended = |profile: &str, more: &str| {
+        let outcome = done(&clinic(profile, ""), &[line(0, &format!("{END}{more}"))]);
+        parts(&outcome, 0)["recommendation"]
+    };
+    for profile in ["dyad", "mrlx"] {
+        assert_eq!(recommended(profile, "\n\nExplanation: it helps against bacteria"), 1.0);
+        assert_eq!(recommended(profile, ""), 1.0);
+    }
+    assert_eq!(recommended("mrlx", "\nfor a week"), 1.0);
+    assert!(recommended("dyad", "\nfor a week") < 1.0);
+}
+
 #[test]
 fn where_a_turn_is_a_word_none_is_cut() {
     for heard in ["prompts = \"short\"", "cut = \"heard\""] {
