@@ -164,7 +164,7 @@ fn every_difference_from_the_reference_graders_is_explained() {
     check_guide(&rates(&cases));
 }
 
-/// Where each finds what it compares: boxes, announcements, the last number.
+/// Where each finds what it compares: boxes, announcements, the last formula or number.
 #[test]
 fn the_answer_is_found_in_a_text_as_the_references_find_it() {
     let judged = |case: Case| {

@@ -3,31 +3,124 @@
 /// Letters that a choice may have.
 const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
-/// The letter that a text is: `B`, `(b)`, `B.`, `B) a tree`.
+/// Commands that say how a letter is set.
+const SETTING: [&str; 30] = [
+    "text",
+    "textbf",
+    "textit",
+    "textrm",
+    "textsf",
+    "texttt",
+    "textnormal",
+    "mathrm",
+    "mathbf",
+    "mathit",
+    "mathsf",
+    "mathtt",
+    "boldsymbol",
+    "operatorname",
+    "displaystyle",
+    "underline",
+    "bm",
+    "bf",
+    "rm",
+    "it",
+    "sf",
+    "emph",
+    "mbox",
+    "hbox",
+    "boxed",
+    "fbox",
+    "left",
+    "right",
+    "quad",
+    "qquad",
+];
+
+/// Behind these a choice stands.
+const ANNOUNCING: [&str; 5] = ["answer is", "answer:", "answer**:", "choice is", "option is"];
+
+/// The letter that a text is, however it is set: `B`, `(b)`, `B.`, `**B**`, `B) a tree`, `\textbf{(B) } 12`.
 pub(super) fn letter(text: &str) -> Option<char> {
-    let text = text.trim().trim_matches(['$', '*', ' ']);
-    let text = text
-        .strip_prefix("\\text{")
-        .map_or(text, |inner| inner.trim_end_matches('}'));
-    let inner = text.trim_start_matches(['(', '[']);
-    let mut chars = inner.chars();
-    let letter = chars.next()?.to_ascii_uppercase();
-    // A word that begins with a letter is no choice.
-    let ends = chars.next().is_none_or(|next| !next.is_alphanumeric() && next != '\'');
-    let bare =
-        chars.as_str().trim().is_empty() || inner.len() < text.len() || [')', '.', ':', ','].contains(&second(inner));
-    (LETTERS.contains(&letter) && ends && bare).then_some(letter)
+    beginning(text, false)
 }
 
-fn second(text: &str) -> char {
-    text.chars().nth(1).unwrap_or(')')
+/// The letter that a text begins with. If it is `said`, words may follow a capital: `B because ..`.
+fn beginning(text: &str, said: bool) -> Option<char> {
+    let inner = unset(text);
+    let inside = unset(inner.trim_start_matches(['(', '[']));
+    let mut chars = inside.chars();
+    let first = chars.next()?;
+    let letter = first.to_ascii_uppercase();
+    // In a sentence these are words.
+    let small = first.is_ascii_lowercase() || letter == 'I';
+    let (rest, closed) = without_closing(chars.as_str());
+    let behind = rest.trim_start();
+    let ends = match rest.chars().next() {
+        None | Some(')' | ']') => true,
+        // `e.g.`, `B.12`
+        Some('.' | ',' | ':' | ';' | '!' | '?') => !small || !rest[1..].starts_with(char::is_alphanumeric),
+        Some(next) if closed => !next.is_alphanumeric(),
+        Some(next) if next.is_whitespace() => {
+            let line = said && rest.trim_start_matches([' ', '\t', '\r']).starts_with('\n');
+            let bracketed = inner.len() > inside.len() && behind.starts_with([')', ']']);
+            behind.is_empty() || line || bracketed || (said && !small)
+        }
+        _ => false,
+    };
+    (LETTERS.contains(&letter) && ends).then_some(letter)
 }
 
-/// The choice that an answer makes: boxed; else between `<answer>` and `</answer>`; else after the last "answer is" or
-/// "answer:"; else the last letter in brackets; else the text itself.
+/// Without what says how the letter behind it is set: white space, dollar signs, stars, braces, quotes, commands.
+fn unset(mut text: &str) -> &str {
+    let mark = |c: char| c.is_whitespace() || ['$', '*', '{', '}', '~', '"', '“', '”', '`'].contains(&c);
+    loop {
+        let rest = text.trim_start_matches(mark).trim_start_matches("__");
+        let rest = without_command(rest).unwrap_or(rest);
+        if rest.len() == text.len() {
+            return rest;
+        }
+        text = rest;
+    }
+}
+
+/// Without the command of setting, the sign of a formula or the space that a text begins with.
+fn without_command(text: &str) -> Option<&str> {
+    let command = text.strip_prefix('\\')?;
+    let length = command.bytes().take_while(u8::is_ascii_alphabetic).count();
+    if length == 0 {
+        return command.strip_prefix(['(', '[', ',', ';', ':', '!', ' ']);
+    }
+    let (name, rest) = command.split_at(length);
+    SETTING.contains(&name).then_some(rest)
+}
+
+/// Without what ends a letter's setting, and whether that shows the letter to stand by itself: braces and stars do.
+fn without_closing(mut text: &str) -> (&str, bool) {
+    let mut closed = false;
+    loop {
+        // A brace may stand behind a space: `\textbf{B } 12`.
+        let spaced = Some(text.trim_start()).filter(|text| text.starts_with('}'));
+        let closing = spaced
+            .unwrap_or(text)
+            .strip_prefix(['}', '*'])
+            .or_else(|| text.strip_prefix("__"));
+        let quiet = ["\\right", "\\)", "\\]", "$", "\"", "”", "`"]
+            .iter()
+            .find_map(|sign| text.strip_prefix(sign));
+        match closing.or(quiet) {
+            Some(rest) => text = rest,
+            None => return (text, closed),
+        }
+        closed |= closing.is_some();
+    }
+}
+
+/// The choice that an answer makes: boxed; else between `<answer>` and `</answer>`; else what the last "answer is" or "answer:" announces
+/// that has a letter behind it; else the last letter in brackets; else the text itself.
 pub(super) fn answer(text: &str) -> Option<char> {
     if let Some(content) = super::boxed::last(text) {
-        return letter(content);
+        return letter(content).or_else(|| announced(content));
     }
     if let Some(content) = super::format::last_block(text, "answer") {
         return letter(content).or_else(|| answer(content));
@@ -37,18 +130,23 @@ pub(super) fn answer(text: &str) -> Option<char> {
 
 fn announced(text: &str) -> Option<char> {
     let lower = text.to_ascii_lowercase();
-    let words = ["answer is", "answer:", "choice is", "option is"];
-    let end = words
-        .iter()
-        .filter_map(|w| lower.rfind(w).map(|at| at + w.len()))
-        .max()?;
-    let rest = text[end..].trim_start_matches([':', ' ', '*', '\n']);
-    let rest = ["option ", "choice "]
-        .iter()
-        .find_map(|word| rest.strip_prefix(word))
-        .unwrap_or(rest);
-    let word: String = rest.chars().take_while(|c| !c.is_whitespace()).collect();
-    letter(word.trim_end_matches(['.', ',', ';', '*']))
+    let ends = |words: &&str| {
+        let found = lower.match_indices(*words).map(|(at, words)| at + words.len());
+        found.collect::<Vec<usize>>()
+    };
+    let mut ends: Vec<usize> = ANNOUNCING.iter().flat_map(ends).collect();
+    ends.sort_unstable();
+    ends.into_iter().rev().find_map(|end| said(&text[end..]))
+}
+
+/// The letter that an announcement says: `: **B**`, ` option (b).`
+fn said(behind: &str) -> Option<char> {
+    let rest = unset(behind.trim_start_matches([':', ' ', '*', '\n']));
+    let named = ["option", "choice", "letter"].iter().find_map(|word| {
+        let (begun, rest) = rest.split_at_checked(word.len())?;
+        (begun.eq_ignore_ascii_case(word) && rest.starts_with(char::is_whitespace)).then_some(rest)
+    });
+    beginning(named.unwrap_or(rest), true)
 }
 
 fn bracketed(text: &str) -> Option<char> {
@@ -97,8 +195,74 @@ mod tests {
             ("(K)", None),
             ("A's", None),
             ("AB", None),
+            ("The answer is a bit subtle, but it is (C)", Some('C')),
+            ("The answer is a bit subtle.", None),
+            ("The answer is a", Some('A')),
+            ("The answer is a.", Some('A')),
+            ("The answer is a\nbecause of the tree", Some('A')),
+            ("The answer is b, because of the tree", Some('B')),
+            ("The answer is e.g. five, so (B)", Some('B')),
+            ("The answer is A because of the tree", Some('A')),
+            ("Answer: I think it is (C)", Some('C')),
+            ("Answer: I", Some('I')),
+            ("Answer: **b** because", Some('B')),
+            ("**Answer**: B", Some('B')),
+            ("__B__", Some('B')),
+            ("The answer is \"B\".", Some('B')),
+            ("The answer is $B$ because", Some('B')),
+            ("The answer is \\(B\\).", Some('B')),
+            ("Answer: Option **B**", Some('B')),
+            ("Answer: optionally B", None),
+            (
+                "Answer: B\nLet me double check that the answer is consistent.",
+                Some('B'),
+            ),
+            (
+                "The answer is B. I am sure that this answer is right, since the choice is clear.",
+                Some('B'),
+            ),
+            ("Answer: B/C", None),
+            ("\\boxed{\\textbf{(B)}}", Some('B')),
+            ("\\boxed{\\textbf{B}}", Some('B')),
+            ("\\boxed{\\mathrm{B}}", Some('B')),
+            ("\\boxed{\\mathbf{(b)}}", Some('B')),
+            ("\\boxed{\\textbf{(B) } 12}", Some('B')),
+            ("\\boxed{\\textbf{(B)}\\ 12}", Some('B')),
+            ("$\\boxed{\\textbf{(B)}~\\frac{1}{2}}$", Some('B')),
+            ("\\boxed{\\mathrm{(B) \\ }12}", Some('B')),
+            ("\\boxed{\\textbf{B } 12}", Some('B')),
+            ("\\boxed{\\textbf{B} 12}", Some('B')),
+            ("\\boxed{\\text{B: }12}", Some('B')),
+            ("\\boxed{\\rm (B)}", Some('B')),
+            ("\\boxed{(\\text{B})}", Some('B')),
+            ("\\boxed{\\left(B\\right)}", Some('B')),
+            ("\\boxed{( B )}", Some('B')),
+            ("\\boxed{\\text{Answer: (B)}}", Some('B')),
+            ("\\boxed{**B**}", Some('B')),
+            ("\\boxed{\\text{A tree}}", None),
+            ("\\boxed{(A tree)}", None),
+            ("\\boxed{B_{1}}", None),
+            ("\\boxed{B^2}", None),
+            ("\\boxed{\\textbf{B}12}", None),
+            ("\\boxed{\\mathcal{B}}", None),
         ] {
             assert_eq!(answer(text), chosen, "{text}");
+        }
+    }
+
+    #[test]
+    fn long_texts_without_a_letter_cost_one_pass() {
+        for piece in [
+            "answer: a x ",
+            "answer: ",
+            "answer is \\text{",
+            "(",
+            "\\textbf",
+            "**",
+            "answer: a} ",
+        ] {
+            let text = piece.repeat(60_000 / piece.len());
+            assert!(answer(&text).is_none() || piece.contains('}'), "{piece}");
         }
     }
 }

@@ -9,6 +9,7 @@ mod choice;
 mod format;
 mod integer;
 mod math;
+mod normal;
 mod overlap;
 mod own;
 #[cfg(test)]
@@ -27,7 +28,7 @@ pub const KINDS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "cho
 pub enum Grader {
     /// The same text, but for white space around it.
     Exact,
-    /// The same words as one of the labels, but for case, punctuation and articles.
+    /// The same words and numbers as one of the labels, but for case, punctuation and articles.
     Match,
     /// The last whole number in the text, or the one in its last `\boxed{}`.
     Integer,
@@ -103,8 +104,8 @@ impl Grader {
         let (usable, wanted) = match self {
             Self::Exact => (label_text(label).is_some(), "a text or a number"),
             Self::Match | Self::F1 => (
-                !overlap::accepted(label).is_empty(),
-                "a text, a number, or a list of them",
+                overlap::is_label(label),
+                "a text that is not empty, a number, or a list of them",
             ),
             Self::Math => (math::is_label(label), "a short text or a number"),
             Self::Integer => (integer::label(label).is_some(), "a whole number, or a text that is one"),

@@ -1,5 +1,5 @@
-//! Words in common: exact match after normalisation and F1 over a bag of words, as question answering is scored (Rajpurkar et
-//! al., "SQuAD", 2016), with Chinese cut into words by jieba.
+//! Words in common: exact match after normalisation ([`super::normal`]) and F1 over a bag of words, as question answering is scored
+//! (Rajpurkar et al., "SQuAD", 2016), with Chinese cut into words by jieba.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -8,6 +8,7 @@ use jieba_rs::Jieba;
 use serde_json::Value;
 
 use super::label_text;
+use super::normal::form;
 
 /// Longest answer whose words are compared, in bytes.
 const LONGEST: usize = 8192;
@@ -28,23 +29,15 @@ pub(super) fn answer(text: &str) -> &str {
         .trim()
 }
 
-/// Small letters, no punctuation, no articles, single spaces.
-fn normal(text: &str) -> String {
-    let spaced: String = text
-        .to_lowercase()
-        .chars()
-        .filter(|c| c.is_alphanumeric() || c.is_whitespace())
-        .collect();
-    let words = spaced
-        .split_whitespace()
-        .filter(|word| !["a", "an", "the"].contains(word));
-    words.collect::<Vec<_>>().join(" ")
+/// Whether somebody can reach a label: one of its texts has something in it.
+pub(super) fn is_label(label: &Value) -> bool {
+    accepted(label).iter().any(|label| !label.trim().is_empty())
 }
 
 /// Whether the answer is one of the labels after normalisation.
 pub(super) fn matches(text: &str, label: &Value) -> bool {
-    let found = normal(answer(text));
-    !found.is_empty() && accepted(label).iter().any(|label| normal(label) == found)
+    let found = form(answer(text));
+    !found.is_empty() && accepted(label).iter().any(|label| form(label) == found)
 }
 
 /// The words of a text, in small letters: Chinese by jieba, the rest by what is no letter or digit.
@@ -62,13 +55,21 @@ fn words(text: &str) -> HashMap<String, usize> {
 }
 
 /// The harmonic mean of precision and recall of words, each counted as often as it occurs, for the best of the labels.
-/// From 0 to 1.
+/// From 0 to 1. A label without words is its text or is not.
 pub(super) fn f1(text: &str, label: &Value) -> f32 {
-    let found = words(answer(text));
-    accepted(label)
-        .iter()
-        .map(|label| f1_of(&found, &words(label)))
-        .fold(0.0, f32::max)
+    let text = answer(text);
+    let found = words(text);
+    let worth = |label: &String| match words(label) {
+        none if none.is_empty() => f32::from(u8::from(is_text(text, label))),
+        words => f1_of(&found, &words),
+    };
+    accepted(label).iter().map(worth).fold(0.0, f32::max)
+}
+
+/// The same text, and not nothing, but for case and white space around it.
+fn is_text(text: &str, label: &str) -> bool {
+    let label = label.trim();
+    !label.is_empty() && text.trim().to_lowercase() == label.to_lowercase()
 }
 
 fn f1_of(found: &HashMap<String, usize>, label: &HashMap<String, usize>) -> f32 {
@@ -125,5 +126,42 @@ mod tests {
         ));
         assert!(!matches("whale", &json!("blue whale")));
         assert!(!matches("", &json!("")));
+    }
+
+    /// Labels of which SQuAD's normal form leaves nothing can be reached by those who say them, and by nobody else.
+    #[test]
+    fn labels_without_words_are_compared_as_they_stand() {
+        for (label, right, wrong) in [
+            (json!("A"), ["A", "a.", "\\boxed{A}"], ["B", "the A", ""]),
+            (
+                json!(["the"]),
+                ["The", "the!", "<answer>the</answer>"],
+                ["a", "then", "!!!"],
+            ),
+            (json!("!!!"), ["!!!", " !!! ", "\\boxed{!!!}"], ["!!", "", "A"]),
+            (json!(["", "+"]), ["+", "\n+", "<answer>+</answer>"], ["-", "", "plus"]),
+        ] {
+            assert!(is_label(&label), "{label}");
+            for text in right {
+                assert!(matches(text, &label), "{text} is {label}");
+            }
+            for text in wrong {
+                assert!(!matches(text, &label), "{text} is not {label}");
+            }
+        }
+        for (text, label, worth) in [
+            ("!!!", json!("!!!"), 1.0),
+            ("\\boxed{ - }", json!("-"), 1.0),
+            ("!!", json!("!!!"), 0.0),
+            ("A", json!("A"), 1.0),
+            ("", json!(""), 0.0),
+            ("", json!(["", "x"]), 0.0),
+            ("x", json!(["!!!", "x y"]), 2.0 / 3.0),
+        ] {
+            assert!((f1(text, &label) - worth).abs() < 1e-6, "{text}: {label}");
+        }
+        for label in [json!(""), json!(" \n"), json!(["", " "]), json!([]), json!(null)] {
+            assert!(!is_label(&label), "{label}");
+        }
     }
 }

@@ -67,6 +67,48 @@ fn labels_of_the_wrong_type_are_named() {
     assert!(Grader::new("fuzzy").is_err());
 }
 
+/// What a label passes with can be said, and earns.
+#[test]
+fn words_and_numbers_are_matched_as_they_are() {
+    for label in [
+        json!("A"),
+        json!("!!!"),
+        json!(["the"]),
+        json!("C++"),
+        json!(-5),
+        json!(["", "x"]),
+    ] {
+        let said = label.as_array().and_then(|list| list.last()).unwrap_or(&label);
+        let said = said.as_str().map_or_else(|| said.to_string(), str::to_owned);
+        for grader in [Grader::Match, Grader::F1] {
+            assert!(grader.check_label(&label).is_ok(), "{label}");
+            assert_eq!(grader.grade(&said, &label), 1.0, "{grader:?}: {said} against {label}");
+        }
+        assert_eq!(Grader::Match.same(&said, &said), Some(true), "{said}");
+    }
+    for label in [json!(""), json!("\n"), json!([""]), json!([]), json!({"a": 1})] {
+        for grader in [Grader::Match, Grader::F1] {
+            assert!(grader.check_label(&label).is_err(), "{label}");
+        }
+    }
+    for (text, label, reward) in [
+        ("-5", "5", 0.0),
+        ("3/4", "34", 0.0),
+        ("1.5", "15", 0.0),
+        ("C++", "C#", 0.0),
+        ("1,000", "1000", 1.0),
+        ("the answer: -5.", "Answer -5", 1.0),
+        ("New York!", "the new york", 1.0),
+        ("", "A", 0.0),
+    ] {
+        assert_eq!(
+            Grader::Match.grade(text, &json!(label)),
+            reward,
+            "{text} against {label}"
+        );
+    }
+}
+
 #[test]
 fn math_compares_normal_forms_and_values() {
     let right = [
@@ -100,6 +142,14 @@ fn math_compares_normal_forms_and_values() {
         ("The answer is 7 apples.", "7 apples"),
         ("Answer: 2 hours and 30 minutes", "2 hours and 30 minutes"),
         ("10-3", "3"),
+        ("The answer is: \n\n$$\\frac{3}{4}$$", "3/4"),
+        ("**Answer:**\n$\\frac{1}{2}$", "1/2"),
+        ("Thus $x=\\sqrt{2}$.", "\\sqrt{2}"),
+        ("$2^{10}$", "1024"),
+        ("So it is \\frac{3}{4}.", "0.75"),
+        ("Answer: 5\n\nThis answer is verified.", "5"),
+        ("The answer is 5. I checked: this answer is right.", "5"),
+        ("The answer is correct.", "correct"),
         ("1{,}000 or \\boxed{10^3}", "1000"),
         // Forms of labels of MATH.
         ("\\boxed{11111111100}", "11,\\! 111,\\! 111,\\! 100"),
@@ -132,6 +182,13 @@ fn math_compares_normal_forms_and_values() {
         ("\\boxed{x+1}", "x+2"),
         ("\\boxed{\\text{Even}}", "\\text{Odd}"),
         ("no answer", "1"),
+        ("The answer is: \n\n$$\\frac{3}{4}$$", "4"),
+        ("**Answer:**\n$\\frac{1}{2}$", "2"),
+        ("Thus $x=\\sqrt{2}$.", "2"),
+        ("$2^{10}$", "10"),
+        ("So it is \\frac{3}{4}.", "4"),
+        ("\\boxed{e^{-1000}}", "0"),
+        ("\\boxed{\\sin(10^{30})}", "\\sin(10^{30}+1)"),
         ("Answer: 3 times 5", "3"),
         ("Answer: 1 over 2", "1"),
         ("Answer: 5 factorial", "5"),
@@ -181,7 +238,6 @@ fn hostile_texts_end() {
         "1,234,",
         "7",
         "-",
-        "$",
         "\\frac",
         "^{",
         "√",
@@ -189,6 +245,21 @@ fn hostile_texts_end() {
         "####",
         "answer is ",
         "answer:",
+        "answer is\n",
+        "answer is as follows:\n",
+        "answer: a ",
+        "answer:\n$$",
+        "x:\n",
+        "$",
+        "$5 ",
+        "$$ ",
+        "\\(",
+        "\\[ ",
+        "\\text{",
+        "\\textbf",
+        "c+",
+        "-1",
+        "1,",
         "<answer>",
         "</answer>",
         "<answer></answer>",
@@ -275,6 +346,11 @@ fn every_kind_has_its_grader() {
     assert_eq!(Grader::Choice.grade("(B)", &json!("B")), 1.0);
     assert_eq!(Grader::Format.grade("<answer>1</answer>", &Value::Null), 1.0);
     assert_eq!(Grader::F1.grade("a b", &json!("b c")), 0.5);
+    assert_eq!(Grader::Choice.grade("\\boxed{\\textbf{(B) } 12}", &json!("B")), 1.0);
+    assert_eq!(
+        Grader::Choice.grade("The answer is a bit subtle, but it is (C)", &json!("A")),
+        0.0
+    );
     assert!(Grader::Choice.check_label(&json!("Z")).is_err());
 }
 

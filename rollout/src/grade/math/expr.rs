@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::complex::Complex;
 use super::gamma;
-use super::number::{Complex, Number};
+use super::number::Number;
 
 /// A formula.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,10 +86,10 @@ impl Expr {
             Self::Number(value, _) => Some(*value),
             Self::Infinity => Some(Number::infinity()),
             Self::Variable(name) => match name.as_str() {
-                "pi" => Number::real(std::f64::consts::PI),
-                "e" => Number::real(std::f64::consts::E),
-                "i" => Number::inexact(Complex { re: 0.0, im: 1.0 }),
-                name => Number::real(at(name)),
+                "pi" => Number::rounded(std::f64::consts::PI),
+                "e" => Number::rounded(std::f64::consts::E),
+                "i" => Number::inexact(Complex { re: 0.0, im: 1.0 }, 0.0),
+                name => Number::given(at(name)),
             },
             Self::Sum(a, b) => a.value(at)?.add(b.value(at)?),
             Self::Product(a, b) => a.value(at)?.multiply(b.value(at)?),

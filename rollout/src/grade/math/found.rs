@@ -1,168 +1,192 @@
 //! Where an answer stands in a text.
 
 use super::lexer::PLAIN;
+use super::prose::without_prose;
+use super::{delimited, last};
 use crate::grade::{boxed, format};
 
-/// Scales and parts, in the singular: they change the number before them.
-const SCALES: [&str; 22] = [
-    "hundred",
-    "thousand",
-    "million",
-    "billion",
-    "trillion",
-    "dozen",
-    "half",
-    "halve",
-    "third",
-    "quarter",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "twelfth",
-    "twentieth",
-    "hundredth",
-    "thousandth",
-    "millionth",
+/// Behind these an answer stands.
+const ANNOUNCING: [&str; 3] = ["answer is", "answer:", "answer**:"];
+
+/// Most words of an answer in words alone; more are a sentence about something.
+const MOST_WORDS: usize = 5;
+
+/// Words before an answer that say nothing of it.
+const LEADING: [&str; 12] = [
+    "therefore",
+    "thus",
+    "hence",
+    "then",
+    "so",
+    "now",
+    "also",
+    "indeed",
+    "clearly",
+    "simply",
+    "exactly",
+    "just",
 ];
 
-/// Words behind a number that make another one of it, or take it back.
-const CHANGING: [&str; 23] = [
-    "times",
-    "over",
-    "plus",
-    "minus",
-    "squared",
-    "cubed",
-    "factorial",
-    "choose",
-    "divided",
-    "multiplied",
-    "percent",
-    "percentage",
-    "percents",
-    "mod",
-    "modulo",
-    "power",
+/// Other words with which a line may begin that speaks of the answer.
+const FILLING: [&str; 13] = [
+    "a", "an", "the", "not", "in", "fact", "still", "quite", "very", "rather", "bit", "little", "really",
+];
+
+/// What is said of an answer and is none.
+const STATES: [&str; 44] = [
+    "verified",
+    "correct",
+    "right",
     "wrong",
     "incorrect",
-    "unless",
-    "otherwise",
-    "or",
-    "and",
-    "not",
+    "confirmed",
+    "checked",
+    "consistent",
+    "inconsistent",
+    "valid",
+    "reasonable",
+    "plausible",
+    "sensible",
+    "accurate",
+    "final",
+    "done",
+    "clear",
+    "obvious",
+    "evident",
+    "subtle",
+    "tricky",
+    "simple",
+    "easy",
+    "hard",
+    "difficult",
+    "given",
+    "found",
+    "obtained",
+    "computed",
+    "calculated",
+    "derived",
+    "determined",
+    "expressed",
+    "written",
+    "shown",
+    "what",
+    "that",
+    "as",
+    "this",
+    "same",
+    "see",
+    "above",
+    "below",
+    "following",
 ];
 
-/// Words behind which a reason stands, and no part of the answer.
-const REASONS: [&str; 3] = ["because", "since", "as"];
-
-/// What may be the answer in a text: what stands in the last box; else between `<answer>` and `</answer>`; else what follows the last
-/// "answer is" or "answer:" on its line, all of it and up to the words behind a number; else the last number.
+/// What may be the answer in a text: what stands in the last box; else between `<answer>` and `</answer>`; else what the last "answer
+/// is" or "answer:" announces, all of it and up to the words behind a number; else the last formula or number. Announcements with
+/// nothing behind them that reads as an answer are passed over; if there are no others, the last of them is tried as it stands, too.
 pub(super) fn found(text: &str) -> [Option<&str>; 2] {
     let marked = boxed::last(text).or_else(|| format::last_block(text, "answer"));
     if marked.is_some() {
         return [marked, None];
     }
     match announced(text) {
-        Some(line) => [Some(line), without_prose(line)],
-        None => [last_number(text), None],
+        Announced::Answer(line) => [Some(line), without_prose(line)],
+        Announced::Other(line) => [last::value(text), line],
     }
 }
 
-fn announced(text: &str) -> Option<&str> {
+/// What is announced in a text.
+enum Announced<'a> {
+    Answer(&'a str),
+    /// Nothing that reads as an answer; what the last announcement has behind it.
+    Other(Option<&'a str>),
+}
+
+/// What the last announcement says that reads as an answer. Each is read up to the next one, so the text is looked at once.
+fn announced(text: &str) -> Announced<'_> {
+    let (mut until, mut other) = (text.len(), None);
+    for (start, end) in announcements(text).into_iter().rev() {
+        match said(&text[end..until]) {
+            Some(line) if reads(line) => return Announced::Answer(line),
+            line => other = other.or(line),
+        }
+        until = start;
+    }
+    Announced::Other(other)
+}
+
+/// Where the announcements of a text begin and end, in order.
+fn announcements(text: &str) -> Vec<(usize, usize)> {
     let lower = text.to_ascii_lowercase();
-    let end = ["answer is", "answer:"]
-        .iter()
-        .filter_map(|w| lower.rfind(w).map(|at| at + w.len()))
-        .max()?;
-    let line = text[end..].trim_start_matches([':', ' ', '*']).lines().next()?;
-    let line = line.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
-    (!line.is_empty()).then_some(line)
-}
-
-/// The last number or fraction of a text, with its sign.
-pub(super) fn last_number(text: &str) -> Option<&str> {
-    let bytes = text.as_bytes();
-    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
-    let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
-    let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
-    let digit = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
-    // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
-    let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
-    let start = if point { start } else { digit };
-    let negative = start > 0 && bytes[start - 1] == b'-';
-    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
-    Some(&text[start - usize::from(negative && !operand)..end])
-}
-
-/// A formula up to the words behind it: the `7` of `7 apples`, and of `7, because 3+4=7`. `None` where no words are behind a number,
-/// or such as change it: `3 times 5`, `2 hours and 30 minutes`.
-fn without_prose(line: &str) -> Option<&str> {
-    let bytes = line.as_bytes();
-    let (mut at, mut depth, mut number) = (0, 0usize, false);
-    while let Some(byte) = bytes.get(at) {
-        let letters = bytes[at..].iter().take_while(|b| b.is_ascii_alphabetic()).count();
-        if letters > 0 {
-            let begins = at == 0 || [b' ', b'('].contains(&bytes[at - 1]);
-            if depth == 0 && begins && is_prose(&line[at..at + letters]) {
-                let formula = without_last_words(&line[..at]);
-                let cut = number && !changes(&line[formula.len()..]);
-                return cut.then(|| formula.trim_end_matches(['.', ' ', '*']));
-            }
-            at += letters;
-            continue;
-        }
-        match byte {
-            b'{' => depth += 1,
-            b'}' => depth = depth.saturating_sub(1),
-            b'0'..=b'9' => number = true,
-            _ => {}
-        }
-        at += 1;
+    // "The answer isn't".
+    let ends = |end: &usize| !lower[..*end].ends_with('s') || !lower[*end..].starts_with(char::is_alphabetic);
+    let mut places: Vec<(usize, usize)> = Vec::new();
+    for words in ANNOUNCING {
+        let found = lower.match_indices(words).map(|(at, _)| (at, at + words.len()));
+        places.extend(found.filter(|(_, end)| ends(end)));
     }
-    None
+    places.sort_unstable();
+    places
 }
 
-/// Whether what stands behind a number may change it: other numbers and words that do, up to where a reason begins.
-fn changes(behind: &str) -> bool {
-    let behind = behind.to_ascii_lowercase().replace("as well as", "and");
-    let words = behind
-        .split(|c: char| !c.is_alphanumeric())
-        .filter(|word| !word.is_empty());
-    words
-        .take_while(|word| !REASONS.contains(word))
-        .any(|word| word.contains(|c: char| c.is_ascii_digit()) || CHANGING.contains(&word) || is_scale(word))
-}
-
-/// `million`, `Thirds`.
-fn is_scale(word: &str) -> bool {
-    let word = word.to_ascii_lowercase();
-    SCALES.contains(&word.strip_suffix('s').unwrap_or(&word))
-}
-
-/// A word, and neither a product of variables, nor `sqrt` or `sinx`, nor `million`.
-fn is_prose(word: &str) -> bool {
-    let function = PLAIN
-        .iter()
-        .any(|name| word.starts_with(name) && word.len() <= name.len() + 1);
-    word.len() >= 4 && !function && !is_scale(word)
-}
-
-/// Without short words at the end: `7` of `7 of the`.
-fn without_last_words(mut line: &str) -> &str {
+/// What an announcement says: up to the end of its line or sentence, on the first line that has something and does not lead to the
+/// next (`as follows:`); or the formula that is set off there.
+fn said(behind: &str) -> Option<&str> {
+    let mut rest = behind;
     loop {
-        line = line.trim_end_matches([' ', ',', ';', ':', '(']);
-        let start = line.rfind(' ').map_or(0, |at| at + 1);
-        let word = line[start..].trim_start_matches('(');
-        let is_word = word.len() >= 2 && word.bytes().all(|b| b.is_ascii_alphabetic());
-        if start == 0 || !is_word || PLAIN.contains(&word) || is_scale(word) {
-            return line;
+        rest = rest.trim_start_matches(|c: char| c.is_whitespace() || [':', '*'].contains(&c));
+        if let Some(formula) = delimited::set_off(rest) {
+            return Some(formula);
         }
-        line = &line[..start];
+        let whole = rest.lines().next()?;
+        let line = whole.split(". ").next()?.trim_end_matches(['.', ' ', '*']);
+        let leads = line.ends_with(':') && !line.contains(|c: char| c.is_ascii_digit() || ['$', '\\'].contains(&c));
+        if !leads {
+            return Some(without_leading(line)).filter(|line| !line.is_empty());
+        }
+        rest = &rest[whole.len()..];
     }
+}
+
+/// The `5` of `therefore 5`.
+fn without_leading(mut line: &str) -> &str {
+    while let Some((word, rest)) = line.split_once(' ')
+        && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
+    {
+        line = rest.trim_start();
+    }
+    line
+}
+
+/// Whether a line reads as an answer: it begins as a formula does, or is a few words and not such as are said of an answer.
+fn reads(line: &str) -> bool {
+    let mut words = line
+        .split_whitespace()
+        .map(without_marks)
+        .filter(|word| !word.is_empty());
+    let Some(first) = words.next() else { return false };
+    let second = words.next();
+    let article = ["a", "A"].contains(&first) && second.is_some_and(is_word);
+    if !article && !is_word(first) {
+        return line.contains(|c: char| c.is_alphanumeric() || ['∞', '∅', '\\'].contains(&c));
+    }
+    let few = line.split_whitespace().nth(MOST_WORDS).is_none();
+    let all = [Some(first), second].into_iter().flatten().chain(words);
+    let tells = |word: &String| !LEADING.contains(&word.as_str()) && !FILLING.contains(&word.as_str());
+    let mut telling = all.map(str::to_ascii_lowercase).filter(tells);
+    few && telling.next().is_some_and(|word| !STATES.contains(&word.as_str()))
+}
+
+/// Without brackets, quotes, stops and what makes letters bold.
+fn without_marks(word: &str) -> &str {
+    word.trim_matches([
+        '(', ')', '"', '\'', '“', '”', '*', '_', ',', '.', ';', ':', '!', '?', '…', '—', '–', '-',
+    ])
+}
+
+/// Letters, two at least, that are no function's name.
+fn is_word(word: &str) -> bool {
+    let letters = word.chars().count() >= 2 && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '’');
+    letters && !PLAIN.contains(&word)
 }
 
 #[cfg(test)]
@@ -170,80 +194,55 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_announced_answer_is_its_line_and_what_stands_before_words() {
-        for (text, whole, cut) in [
-            ("The answer is 7 apples.", "7 apples", Some("7")),
-            ("The answer is 7, because 3+4=7.", "7, because 3+4=7", Some("7")),
-            (
-                "Answer: 7 apples since 3 and 4 make 7",
-                "7 apples since 3 and 4 make 7",
-                Some("7"),
-            ),
-            ("Answer: **7** apples", "7** apples", Some("7")),
-            ("Answer: 7 of the apples", "7 of the apples", Some("7")),
-            ("Answer: 7 (the smallest one)", "7 (the smallest one)", Some("7")),
-            (
-                "Answer: $\\frac{1}{2}$ of them",
-                "$\\frac{1}{2}$ of them",
-                Some("$\\frac{1}{2}$"),
-            ),
-            ("Answer: 3 and 4 respectively", "3 and 4 respectively", Some("3 and 4")),
-            ("Answer: x+1 where x is odd", "x+1 where x is odd", Some("x+1")),
-            ("Answer: 2 million people", "2 million people", Some("2 million")),
-            ("Answer: 2 pi metres", "2 pi metres", Some("2 pi")),
-            ("Answer: 2 sqrt(3)", "2 sqrt(3)", None),
-            ("Answer: 2 million", "2 million", None),
-            ("Answer: 2 and a half", "2 and a half", None),
-            ("Answer: 5 cm", "5 cm", None),
-            ("Answer: \\text{7 apples}", "\\text{7 apples}", None),
-            ("Answer: 5\\text{ apples}", "5\\text{ apples}", None),
-            ("Answer: Monday the 7th", "Monday the 7th", None),
-            ("The answer is B because of 4 reasons", "B because of 4 reasons", None),
-            ("Answer: 2 \\alpha", "2 \\alpha", None),
-            ("\\boxed{7 apples}", "7 apples", None),
+    fn an_announced_answer_may_stand_on_the_line_below() {
+        for (text, answer) in [
+            ("The answer is: \n\n$$\\frac{3}{4}$$", "\\frac{3}{4}"),
+            ("The answer is:\n\n\\[ \\frac{3}{4}. \\]\nI am sure.", "\\frac{3}{4}."),
+            ("Answer:\n$$\n\\frac{3}{4}\n$$", "\\frac{3}{4}"),
+            ("**Answer:**\n$\\frac{1}{2}$", "$\\frac{1}{2}$"),
+            ("**Answer**: $\\frac{1}{2}$", "$\\frac{1}{2}$"),
+            ("### Final Answer:\r\n\r\n  5\r\n", "5"),
+            ("Answer:\n\\(x+1\\) apples", "\\(x+1\\) apples"),
+            ("The answer is as follows:\n\n$$x=5$$", "x=5"),
+            ("The answer is therefore:\n5", "5"),
+            ("Answer: $$1$$ or $$2$$", "$$1$$ or $$2$$"),
+            ("Answer: $$5$$.", "5"),
+            ("Answer:\n\\[\\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned}\\]", "7"),
         ] {
-            assert_eq!(found(text), [Some(whole), cut], "{text}");
+            assert_eq!(found(text)[0], Some(answer), "{text}");
         }
     }
 
     #[test]
-    fn words_that_change_a_number_are_not_cut_off() {
-        for text in [
-            "3 times 5",
-            "1 over 2",
-            "5 factorial",
-            "10 choose 3",
-            "5 squared",
-            "3 fifths",
-            "2 hours and 30 minutes",
-            "3 (when x>0) or 5 (when x<0)",
-            "7 is wrong",
-            "7 apples or pears",
-            "5 as well as 6",
-            "7 unless it rains",
-            "4 divided by three",
-            "10 percent of them",
-            "5 groups of dozens",
+    fn announcements_that_announce_nothing_are_passed_over() {
+        for (text, answer) in [
+            ("Answer: 5\n\nThis answer is verified.", "5"),
+            ("The answer is 5. I checked: this answer is right.", "5"),
+            ("Answer: 5. So the answer is indeed correct!", "5"),
+            (
+                "Answer: 5\nThe answer is consistent with the first two lines of the table",
+                "5",
+            ),
+            ("Answer: 5\nWe are asked what the answer is.", "5"),
+            ("Answer: 5\nDo not say that the answer isn't 6", "5"),
+            ("Answer: 5\nNow you know what the answer is", "5"),
+            ("The answer is a bit subtle. We get $\\frac{1}{2}$.", "\\frac{1}{2}"),
+            ("The answer is what we get from 3 and 4, so it is 7.", "7"),
+            ("Answer: 5\nThe answer is even.", "even"),
+            ("Answer: 5\nThe answer is no real solution", "no real solution"),
+            ("Answer: 5\nThe answer is x", "x"),
+            ("Answer: 5\nThe answer is a", "a"),
+            ("Answer: 5\nThe answer is sin x", "sin x"),
+            ("Answer: 5\nThe answer is ∞.", "∞"),
+            ("The answer is therefore $5$.", "$5$"),
+            ("The answer is thus, simply, even.", "even"),
+            ("The answer is not 5", "not 5"),
+            ("Answer:7", "7"),
         ] {
-            let text = format!("Answer: {text}");
-            assert_eq!(found(&text)[1], None, "{text}");
+            assert_eq!(found(text)[0], Some(answer), "{text}");
         }
-    }
-
-    #[test]
-    fn the_last_number_has_its_sign_and_its_point() {
-        for (text, number) in [
-            ("it is .5", Some(".5")),
-            ("it is -.5", Some("-.5")),
-            ("at the end.5", Some("5")),
-            ("well...5", Some("5")),
-            ("10-7", Some("7")),
-            ("there are -7.", Some("-7")),
-            ("$1,234.50", Some("1,234.50")),
-            ("3/4 of it", Some("3/4")),
-            ("none", None),
-        ] {
-            assert_eq!(last_number(text), number, "{text}");
-        }
+        // With nothing else in the text it may be the answer after all.
+        assert_eq!(found("The answer is correct."), [None, Some("correct")]);
+        assert_eq!(found("So what the answer is"), [None, None]);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::f64::consts::{PI, TAU};
 
+use super::complex::Complex;
 use super::number::Number;
 
 /// Lanczos, "A precision approximation of the gamma function", SIAM J. Numer. Anal. B 1 (1964), with g = 7 and these nine
@@ -19,15 +20,26 @@ const COEFFICIENTS: [f64; 9] = [
     1.505_632_735_149_311_6e-7,
 ];
 
+/// What the series and its arguments leave of the error, relative to the value: the gamma function grows by less than this many times,
+/// but beside its poles.
+const SERIES: f64 = 1e-11;
+const GROWTH: f64 = 100.0;
+
 /// n! of what is no whole number: the gamma function of n + 1. Whole numbers have their exact factorial, or none.
 pub(super) fn factorial(n: Number) -> Option<Number> {
-    Number::real(gamma(between(n)? + 1.0))
+    value(gamma(between(n)? + 1.0), n.error)
 }
 
 /// n over k, by gamma functions, where n is no whole number.
 pub(super) fn binomial(n: Number, k: Number) -> Option<Number> {
+    let error = n.error + k.error;
     let (n, k) = (between(n)?, k.as_real()?);
-    Number::real(gamma(n + 1.0) / (gamma(k + 1.0) * gamma(n - k + 1.0)))
+    value(gamma(n + 1.0) / (gamma(k + 1.0) * gamma(n - k + 1.0)), error)
+}
+
+/// Gamma functions are not zero, so a zero is what was too small.
+fn value(value: f64, error: f64) -> Option<Number> {
+    Number::nonzero(Complex::real(value), value.abs() * (SERIES + GROWTH * error))
 }
 
 fn between(n: Number) -> Option<f64> {

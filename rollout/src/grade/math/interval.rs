@@ -35,26 +35,32 @@ pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
     ))
 }
 
-/// A stretch of the real line.
+/// A stretch of the real line, by the values of its ends.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    low: f64,
+    low: Number,
     low_closed: bool,
-    high: f64,
+    high: Number,
     high_closed: bool,
+}
+
+impl Stretch {
+    fn begins(&self) -> f64 {
+        self.low.approx.re
+    }
+
+    fn ends(&self) -> f64 {
+        self.high.approx.re
+    }
 }
 
 /// Whether two unions of intervals, or one and an interval, cover the same; `None` if one of them is something else, or has a
 /// bound without a real value.
 pub(super) fn cover_the_same(a: &Answer, b: &Answer) -> Option<bool> {
     let (a, b) = (stretches(a)?, stretches(b)?);
-    // Of an infinite bound every finite one would be within any part.
-    let close = |a: f64, b: f64| {
-        let finite = a.is_finite() && b.is_finite();
-        a == b || (finite && (a - b).abs() <= 1e-9 * a.abs().max(b.abs()).max(1.0))
-    };
     let same = |(a, b): (&Stretch, &Stretch)| {
-        close(a.low, b.low) && close(a.high, b.high) && (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
+        let ends = Number::equal(&a.low, &b.low) && Number::equal(&a.high, &b.high);
+        ends && (a.low_closed, a.high_closed) == (b.low_closed, b.high_closed)
     };
     Some(a.len() == b.len() && a.iter().zip(&b).all(same))
 }
@@ -66,13 +72,17 @@ fn stretches(answer: &Answer) -> Option<Vec<Stretch>> {
         one => std::slice::from_ref(one),
     };
     let mut all: Vec<Stretch> = parts.iter().map(stretch).collect::<Option<_>>()?;
-    all.sort_by(|a, b| a.low.total_cmp(&b.low));
+    all.sort_by(|a, b| a.begins().total_cmp(&b.begins()));
     let mut merged: Vec<Stretch> = Vec::new();
     for next in all {
+        let touches = merged.last().is_some_and(|last| {
+            let closed = next.low_closed || last.high_closed;
+            next.begins() < last.ends() || (next.begins() == last.ends() && closed)
+        });
         match merged.last_mut() {
-            Some(last) if next.low < last.high || (next.low == last.high && (next.low_closed || last.high_closed)) => {
-                last.low_closed |= next.low == last.low && next.low_closed;
-                if next.high > last.high || (next.high == last.high && next.high_closed) {
+            Some(last) if touches => {
+                last.low_closed |= next.begins() == last.begins() && next.low_closed;
+                if next.ends() > last.ends() || (next.ends() == last.ends() && next.high_closed) {
                     (last.high, last.high_closed) = (next.high, next.high_closed);
                 }
             }
@@ -87,17 +97,17 @@ fn stretch(answer: &Answer) -> Option<Stretch> {
         return None;
     };
     let bound = |answer: &Answer| match answer {
-        Answer::Value(expr, false) => expr.value(&|_| f64::NAN).and_then(Number::as_real),
+        Answer::Value(expr, false) => expr.value(&|_| f64::NAN).filter(|value| value.as_real().is_some()),
         _ => None,
     };
     let [low, high] = bounds.as_slice() else { return None };
-    let (low, high) = (bound(low)?, bound(high)?);
-    (low <= high).then_some(Stretch {
-        low,
+    let stretch = Stretch {
+        low: bound(low)?,
         low_closed: *open == '[',
-        high,
+        high: bound(high)?,
         high_closed: *close == ']',
-    })
+    };
+    (stretch.begins() <= stretch.ends()).then_some(stretch)
 }
 
 #[cfg(test)]

@@ -1,20 +1,26 @@
 //! Mathematical answers: found in text, read, compared by what they mean.
 //!
-//! Numbers are compared as exact fractions where they are that, formulas with variables by their values at fixed points. Sets,
-//! tuples, intervals and their unions, matrices, equations and inequalities are compared part by part. Units are not.
+//! Numbers are compared as exact fractions where they are that, formulas with variables by their values at fixed points. A value
+//! without digits, too small for floating point or lost on the way, is the same as nothing. Sets, tuples, intervals and their unions,
+//! matrices, equations and inequalities are compared part by part. Units are not.
 
 mod answer;
 mod budget;
 #[cfg(test)]
 mod budget_tests;
+mod complex;
+mod delimited;
 mod expr;
 mod found;
+mod functions;
 mod gamma;
 mod interval;
+mod last;
 mod lexer;
 mod number;
 mod numerals;
 mod parser;
+mod prose;
 mod residue;
 mod same;
 mod unit;
@@ -23,7 +29,8 @@ use serde_json::Value;
 
 use self::answer::Answer;
 use self::budget::Budget;
-use self::found::{found, last_number};
+use self::found::found;
+use self::last::number as last_number;
 use self::same::same;
 use super::{boxed, label_text};
 

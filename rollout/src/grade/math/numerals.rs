@@ -120,7 +120,10 @@ fn decimal(digits: &str) -> Option<Expr> {
         .ok()
         .zip(scale)
         .and_then(|(n, d)| Number::exact(n, d));
-    let value = exact.or_else(|| Number::real(digits.parse().ok()?))?;
+    // Zeros are zero however many there are; other digits may be too small for floating point, and then they are no number.
+    let zero = digits.bytes().all(|b| matches!(b, b'0' | b'.'));
+    let float = || Number::rounded(digits.parse().ok()?);
+    let value = exact.or_else(|| if zero { Number::exact(0, 1) } else { float() })?;
     Some(Expr::Number(value, fraction.len()))
 }
 

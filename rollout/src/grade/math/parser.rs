@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
         };
         let argument = match self.deeper(Self::function_argument)? {
             Expr::Degrees(degrees) => {
-                let radians = Expr::Number(Number::real(std::f64::consts::PI / 180.0)?, 0);
+                let radians = Expr::Number(Number::rounded(std::f64::consts::PI / 180.0)?, 0);
                 Expr::Product(degrees, boxed(radians))
             }
             other => other,

@@ -16,6 +16,8 @@ use crate::shuffle::SplitMix;
 /// Points at which formulas with variables are compared; at least `ENOUGH` of them must give values.
 const POINTS: u64 = 8;
 const ENOUGH: usize = 3;
+/// Ratios at two points are the same within this part of them.
+const TOLERANCE: f64 = 1e-8;
 /// Largest sets that are compared: the comparison is quadratic.
 const LARGEST: usize = 64;
 /// A decimal number of this many places or more stands for what it rounds, or is cut, to.
@@ -142,7 +144,8 @@ fn equal(a: &Expr, b: &Expr, budget: &Budget) -> bool {
 fn rounds(written: &Expr, x: &Number, y: &Number) -> bool {
     let places = written.places();
     let unit = 10f64.powi(-i32::try_from(places.min(300)).unwrap_or(300));
-    places >= ROUNDED && y.exact.is_none_or(|(_, d)| d != 1) && Number::near(x, y, 0.0, unit)
+    let rounded = places >= ROUNDED && y.exact.is_none_or(|(_, d)| d != 1);
+    rounded && y.error <= unit && Number::distance(x, y) <= unit
 }
 
 /// Whether a / b is one and the same number wherever both have values, and `accept` takes it.
@@ -157,19 +160,20 @@ fn ratio(a: &Expr, b: &Expr, budget: &Budget, accept: impl Fn(f64) -> bool) -> b
         let (Some(x), Some(y)) = (a.value(&at), b.value(&at)) else {
             continue;
         };
-        let (x_size, y_size) = (x.approx.modulus(), y.approx.modulus());
-        if !(x_size.is_finite() && y_size.is_finite()) {
+        // Where digits were lost a point shows nothing.
+        let tells = |value: &Number| value.approx.is_finite() && (value.is_right_within(TOLERANCE) || value.is_zero());
+        if !(tells(&x) && tells(&y)) || Number::too_small_to_tell(&x, &y) {
             continue;
         }
         found += 1;
-        if x_size <= 1e-9 && y_size <= 1e-9 {
+        if x.is_zero() && y.is_zero() {
             continue;
         }
         let Some(ratio) = x.divide(y).and_then(Number::as_real) else {
             return false;
         };
         let known = *first.get_or_insert(ratio);
-        if (known - ratio).abs() > 1e-8 * known.abs() {
+        if (known - ratio).abs() > TOLERANCE * known.abs() {
             return false;
         }
     }

@@ -1,0 +1,163 @@
+//! The last value of a text that announces none.
+
+use super::lexer::PLAIN;
+use super::{LONGEST, delimited};
+
+/// Signs of formulas that are no ASCII.
+const SIGNS: &str = "√π∞×·⋅÷−–±°²³≤≥";
+
+/// The last formula between dollar signs or their like, or the last number behind it: whole, and no number that stands within a formula.
+pub(super) fn value(text: &str) -> Option<&str> {
+    let digit = text.bytes().rposition(|byte| byte.is_ascii_digit());
+    match delimited::last(text) {
+        Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
+        _ => unmarked(text, digit?),
+    }
+}
+
+/// The last number or fraction of a text, with its sign.
+pub(super) fn number(text: &str) -> Option<&str> {
+    let bytes = text.as_bytes();
+    let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
+    let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
+    let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
+    let digit = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
+    // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
+    let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
+    let start = if point { start } else { digit };
+    let negative = start > 0 && bytes[start - 1] == b'-';
+    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
+    Some(&text[start - usize::from(negative && !operand)..end])
+}
+
+/// The formula without signs about it that the last digit stands in (`2^{10}`, `x=\sqrt{2}`, `sqrt(2)`), up to white space and other
+/// scripts; else the number.
+fn unmarked(text: &str, digit: usize) -> Option<&str> {
+    let apart = |c: char| c.is_whitespace() || c == '"' || !(c.is_ascii() || SIGNS.contains(c));
+    let start = text[..digit]
+        .rfind(apart)
+        .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
+    let end = text[digit..].find(apart).map_or(text.len(), |length| digit + length);
+    let formula = bare(&text[start..end]);
+    if is_formula(formula) {
+        Some(formula)
+    } else {
+        number(text)
+    }
+}
+
+/// Without what belongs to the sentence about it: stops, letters' weight, brackets that do not match.
+fn bare(mut text: &str) -> &str {
+    // Longer ones are compared with nothing.
+    while text.len() <= LONGEST {
+        let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
+        let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '!', '?']);
+        let inner = matched(matched(inner, "([", ")]"), "{", "}");
+        if inner.len() == text.len() {
+            break;
+        }
+        text = inner;
+    }
+    text
+}
+
+/// Without the first bracket, if one too many is opened, or the last, if one too many is closed.
+fn matched<'a>(text: &'a str, opening: &str, closing: &str) -> &'a str {
+    let count = |brackets: &str| text.chars().filter(|c| brackets.contains(*c)).count();
+    let (opened, closed) = (count(opening), count(closing));
+    if opened > closed && text.starts_with(|c: char| opening.contains(c)) {
+        &text[1..]
+    } else if closed > opened && text.ends_with(|c: char| closing.contains(c)) {
+        &text[..text.len() - 1]
+    } else {
+        text
+    }
+}
+
+/// Whether there is something about a number that makes another one of it.
+fn is_formula(text: &str) -> bool {
+    let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
+    let power = text.match_indices("**").any(|(at, sign)| {
+        let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
+        digit(text[..at].chars().next_back()) && digit(text[at + sign.len()..].chars().next())
+    });
+    power || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³']) || names.any(|name| PLAIN.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_formula_or_a_number_behind_it_counts() {
+        for (text, last) in [
+            ("Thus $x=\\sqrt{2}$.", Some("x=\\sqrt{2}")),
+            ("$2^{10}$", Some("2^{10}")),
+            ("The point is $(1,2)$.", Some("(1,2)")),
+            ("It is $\\pi$ in both cases", Some("\\pi")),
+            ("We know $x=3$ and so 5 in total.", Some("5")),
+            ("There are 5 of them; hence $n$.", Some("n")),
+            ("\\[ \\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned} \\]", Some("7")),
+            ("Costs $5 and $7, so the difference is 2.", Some("2")),
+            ("It costs $1,234.", Some("1,234")),
+            ("none", None),
+        ] {
+            assert_eq!(value(text), last, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_formula_without_signs_is_taken_whole() {
+        for (text, last) in [
+            ("So it is \\frac{3}{4}.", "\\frac{3}{4}"),
+            ("so it is **2^{10}**!", "2^{10}"),
+            ("so x=\\sqrt{2}, as (we saw)", "x=\\sqrt{2}"),
+            ("(which is \\sqrt{2})", "\\sqrt{2}"),
+            ("so it is [0,\\sqrt{2})", "[0,\\sqrt{2})"),
+            ("so x = sqrt(2)", "sqrt(2)"),
+            ("the area is 2pi", "2pi"),
+            ("the area is √2.", "√2"),
+            ("it is 2**10", "2**10"),
+            ("answer = **5**", "5"),
+            ("it is _5_", "5"),
+            ("{\"answer\": 5}", "5"),
+            ("{\"a\":1,\"answer\":5}", "5"),
+            ("1{,}000", "1{,}000"),
+            ("5\\%", "5\\%"),
+            ("答案是\\frac{3}{4}。", "\\frac{3}{4}"),
+            ("答案是5。", "5"),
+            ("x=5", "5"),
+            ("10-7", "7"),
+            ("it takes 5h", "5"),
+        ] {
+            assert_eq!(value(text), Some(last), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_tokens_cost_one_pass() {
+        let brackets = format!("{}5{}", "(".repeat(30_000), "}".repeat(30_000));
+        assert_eq!(value(&brackets), Some(brackets.as_str()));
+        let stops = format!("5{}", "!".repeat(60_000));
+        assert_eq!(value(&stops), Some("5"));
+        let signs = "$5 ".repeat(20_000);
+        assert_eq!(value(&signs), Some("5"));
+    }
+
+    #[test]
+    fn the_last_number_has_its_sign_and_its_point() {
+        for (text, last) in [
+            ("it is .5", Some(".5")),
+            ("it is -.5", Some("-.5")),
+            ("at the end.5", Some("5")),
+            ("well...5", Some("5")),
+            ("10-7", Some("7")),
+            ("there are -7.", Some("-7")),
+            ("$1,234.50", Some("1,234.50")),
+            ("3/4 of it", Some("3/4")),
+            ("none", None),
+        ] {
+            assert_eq!(number(text), last, "{text}");
+        }
+    }
+}
