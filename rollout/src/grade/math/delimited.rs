@@ -73,7 +73,10 @@ fn is_formula(inside: &str, next: Option<u8>) -> bool {
     );
     let digit = next.is_some_and(|next| next.is_ascii_digit());
     let price = inside.starts_with(|c: char| c.is_ascii_digit()) || spaced.0;
-    !inside.trim().is_empty() && spaced.0 == spaced.1 && !digit && !(price && is_text(inside))
+    if digit || inside.trim().is_empty() {
+        return false;
+    }
+    spaced.0 == spaced.1 && !(price && is_text(inside))
 }
 
 /// `5 and then`: there are words, and nothing that only formulas have.
