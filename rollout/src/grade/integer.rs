@@ -55,14 +55,24 @@ fn last_integer(text: &str) -> Option<String> {
         }
         end = start - 1;
     };
-    // A minus between two numbers is an operator.
-    let signed = start >= 1 && bytes[start - 1] == b'-';
-    let operand = bytes[..start.saturating_sub(1)]
-        .iter()
-        .rev()
-        .find(|b| !b.is_ascii_whitespace());
-    let negative = signed && !operand.is_some_and(|b| b.is_ascii_alphanumeric() || *b == b')');
-    Some(canonical(negative, &text[start..end].replace(',', "")))
+    Some(canonical(
+        is_negative(&bytes[..start]),
+        &text[start..end].replace(',', ""),
+    ))
+}
+
+/// Whether a text ends with a minus that is the sign of what follows. Between two numbers, and right behind a letter, it is an operator.
+fn is_negative(before: &[u8]) -> bool {
+    let Some(before) = before.strip_suffix(b"-") else {
+        return false;
+    };
+    let operand = before.trim_ascii_end();
+    let is_operator = match operand.last() {
+        Some(b')' | b'0'..=b'9') => true,
+        Some(last) => last.is_ascii_alphabetic() && operand.len() == before.len(),
+        None => false,
+    };
+    !is_operator
 }
 
 /// Where the run of digits and group commas begins that these bytes end with.
@@ -78,4 +88,26 @@ fn run_of_digits(bytes: &[u8]) -> usize {
 fn is_group_comma(bytes: &[u8], at: usize) -> bool {
     let digits = bytes[at + 1..].iter().take_while(|b| b.is_ascii_digit()).count();
     bytes[at] == b',' && digits == 3 && at > 0 && bytes[at - 1].is_ascii_digit()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minus_behind_a_word_is_a_sign_and_between_numbers_an_operator() {
+        for (text, number) in [
+            ("The answer is -5", "-5"),
+            ("it is -5.", "-5"),
+            ("-5", "-5"),
+            ("= -5", "-5"),
+            ("10 - 5", "5"),
+            ("10 -5", "5"),
+            ("(7)-5", "5"),
+            ("x-5", "5"),
+            ("Answer:-5", "-5"),
+        ] {
+            assert_eq!(answer(text).as_deref(), Some(number), "{text}");
+        }
+    }
 }

@@ -76,7 +76,7 @@ impl From<&configs::EngineConfig> for EngineOptions {
         Self {
             slots: config.slots.max(1),
             prefill_tokens: config.prefill_tokens.max(1),
-            prefix_cache: config.prefix_cache_mib << 20,
+            prefix_cache: config.prefix_cache_mib.saturating_mul(1 << 20),
             swap: config.swap,
             deterministic: config.deterministic,
             prepack: config.prepack,
