@@ -37,7 +37,13 @@ fn is_off(name: &str, value: &Value) -> bool {
     match name {
         "bias" => value == "none",
         "use_dora" | "lora_bias" | "fan_in_fan_out" | "use_qalora" | "use_bdlora" => value != &Value::Bool(true),
+        // Others begin with a part of the base's own matrices, and PEFT takes it from the base when it loads them.
+        "init_lora_weights" => match value {
+            Value::String(kind) => ["gaussian", "eva", "orthogonal"].contains(&kind.as_str()),
+            _ => true,
+        },
         "modules_to_save"
+        | "loftq_config"
         | "rank_pattern"
         | "alpha_pattern"
         | "layers_to_transform"
@@ -239,4 +245,34 @@ fn merge(whole: &Weights, adapter: &Weights, path: &str, scale: f64) -> Result<(
     let change = part('B')?.f_matmul(&part('A')?)?.f_mul_scalar(scale)?;
     let _ = whole.view(&format!("{path}.weight"))?.f_add_(&change)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn adapters_of_a_changed_base_are_refused_by_name() {
+        let shape = crate::model::test_shape();
+        let folder = tempfile::tempdir().unwrap();
+        let told = |key: &str, value: Value| {
+            let mut config = json!({"peft_type": "LORA", "r": 2, "lora_alpha": 4.0, "loftq_config": {}});
+            config[key] = value;
+            fs::write(folder.path().join(CONFIG), config.to_string()).unwrap();
+            load(folder.path(), &shape).err().unwrap().to_string()
+        };
+        for kind in ["pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga"] {
+            let said = told("init_lora_weights", json!(kind));
+            assert!(said.contains(&format!("init_lora_weights = \"{kind}\"")), "{said}");
+        }
+        let said = told("loftq_config", json!({"loftq_bits": 4}));
+        assert!(said.contains("loftq_config"), "{said}");
+        for usual in [json!(true), json!(false), json!(null), json!("gaussian"), json!("eva")] {
+            // It has no tensors, which are looked for next.
+            let said = told("init_lora_weights", usual);
+            assert!(said.contains(TENSORS), "{said}");
+        }
+    }
 }
