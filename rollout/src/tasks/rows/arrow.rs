@@ -49,8 +49,11 @@ impl<'a> Batches<'a> {
     fn open(path: &'a Path, columns: Option<Vec<usize>>) -> Result<Self, TasksError> {
         let (file, length, footed) = opened(path).map_err(|source| unreadable(path, source))?;
         let mut file = BufReader::new(file);
-        let fault = arrow_packed::fault(&mut file, footed).and_then(|fault| file.rewind().map(|()| fault));
-        if let Some(message) = fault.map_err(|source| unreadable(path, source))? {
+        let fault = guarded(path, || {
+            let fault = arrow_packed::fault(&mut file, footed).and_then(|fault| file.rewind().map(|()| fault));
+            fault.map_err(|source| unreadable(path, source))
+        })?;
+        if let Some(message) = fault {
             return Err(malformed(path, message));
         }
         let reader = guarded(path, || {

@@ -114,7 +114,7 @@ fn of_batch(file: &mut (impl Read + Seek), body: u64, batch: RecordBatch<'_>) ->
         let at = i64::try_from(body).unwrap_or(i64::MAX).saturating_add(buffer.offset());
         let Some(word) = bytes(file, at, 8)? else { continue };
         let says = i64::from_le_bytes(word.try_into().unwrap_or_default());
-        let Ok(packed) = u64::try_from(buffer.length() - 8) else {
+        let Ok(packed) = u64::try_from(buffer.length().saturating_sub(8)) else {
             continue; // An empty one.
         };
         if says > 0 && says as u64 > packed.saturating_mul(MOST) {

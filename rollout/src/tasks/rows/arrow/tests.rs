@@ -215,6 +215,13 @@ fn a_damaged_packed_file_is_an_error_or_other_values() {
             "{name}"
         );
         damage(name, &whole, &path, 1);
+        for at in (7..whole.len()).step_by(8) {
+            let mut changed = whole.clone();
+            changed[at] ^= 0x80;
+            std::fs::write(&path, &changed).unwrap();
+            // The least number there is, of what was 0.
+            let _ = values(&shard, 0..9);
+        }
         // High bytes of what stands at multiples of 8: some are lengths, which become more than a machine has.
         let says = |at: usize| {
             let mut changed = whole.clone();
