@@ -55,7 +55,7 @@ learn: build ## before and after, cross-play, team against solo, 3 seeds; LEARN=
 
 recipes: build ## every recipe that needs no model folder, over a private RabbitMQ and Redis, and one table; STEPS=20 shortens
 	$(phase) "servers and clients" "seconds; apt-get and pip where they are missing" $(machine) servers clients
-	$(phase) "recipes" "an hour; with STEPS=20 some minutes" env DYAD_PYTHON=$(DYAD_TEST_PYTHON) $(dyad) recipes $(if $(STEPS),--steps $(STEPS)) $(ARGS)
+	$(phase) "recipes" "12 to 30 minutes; with STEPS=20 a few" env DYAD_PYTHON=$(DYAD_TEST_PYTHON) $(dyad) recipes $(if $(STEPS),--steps $(STEPS)) $(ARGS)
 
 up: build ## the same as processes, over a private RabbitMQ and Redis
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers

@@ -271,6 +271,18 @@ pub(crate) mod tests {
         [agents.b]
     "#;
 
+    /// Writes a byte tokenizer whose chat template begins each answer with a reasoning.
+    pub(crate) fn thinking_in(folder: &Path) {
+        rollout::text::make::write_tokenizer(folder, &configs::TokenizerConfig::Bytes).unwrap();
+        let path = folder.join("tokenizer_config.json");
+        let mut settings: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        let (template, begins) = (settings["chat_template"].as_str().unwrap(), "<|assistant|>{%- endif");
+        assert!(template.contains(begins));
+        let thinking = template.replace(begins, "<|assistant|><think>{{ '\\n' }}{%- endif");
+        settings["chat_template"] = thinking.into();
+        std::fs::write(path, settings.to_string()).unwrap();
+    }
+
     pub(crate) fn config_in(base: &Path) -> RunConfig {
         let mut config = RunConfig::parse(CONFIG, Path::new("test.toml")).unwrap();
         config.run.folder = base.into();

@@ -204,6 +204,7 @@ fn shipped_configurations_and_wrong_ones() {
         ("workflow.group_size", json!(70_000)),
         ("agents.a.train.loss.kind", json!("ppo")),
         ("agents.a.engine.slots", json!(-1)),
+        ("agents.a.template_date", json!("26 Jul 2024")),
         ("agents.A", json!({})),
         ("defaults.agents", json!({})),
     ] {

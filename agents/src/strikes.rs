@@ -106,7 +106,7 @@ impl Strikes {
         self.mark(BEGIN, &new);
     }
 
-    /// Work on these has ended without a death. One that was alone is no suspect any more; its strikes stay, since what
+    /// Work on these has ended without a death, in one write for all of them. One that was alone is no suspect any more; its strikes stay, since what
     /// killed may come later in it.
     pub fn end(&mut self, groups: impl IntoIterator<Item = GroupId>) {
         let alone = self.working.len() == 1;

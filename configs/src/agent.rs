@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::http::HttpConfig;
 use crate::past::PastConfig;
 use crate::train::TrainConfig;
-use crate::units::{DeviceName, HumanDuration};
+use crate::units::{Date, DeviceName, HumanDuration};
 
 /// One agent: its model, how it samples, serves and trains.
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
@@ -33,6 +33,10 @@ pub struct AgentConfig {
     #[serde(default)]
     #[schemars(with = "crate::units::AnyTable")]
     pub template_args: toml::Table,
+    /// The day that its chat template's `strftime_now` tells, such as `"2026-11-23"`. Without it templates have no such function, so that no
+    /// prompt changes from one day to the next.
+    #[serde(default)]
+    pub template_date: Option<Date>,
     #[serde(default)]
     pub sampling: SamplingConfig,
     #[serde(default)]
@@ -170,6 +174,9 @@ pub enum History {
     /// Without the reasoning of earlier turns: each turn is a new row.
     StripReasoning,
 }
+
+/// The least temperature of whatever is sampled, other than 0, which is greedy: logits are divided by it, and below they overflow.
+pub const LEAST_TEMPERATURE: f32 = 0.01;
 
 /// How its roles sample. Of an agent that trains, truncation (`top_p`, `top_k`, `min_p`) needs an engine of our own, which records the
 /// log-probs of what is left, and `train.loss.ratio = "decoupled"`, which weighs each token for what was left out (cross-entropy needs none).

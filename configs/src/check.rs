@@ -13,6 +13,7 @@ mod http_rules;
 mod judge_rules;
 mod loss_rules;
 mod merge;
+mod methods;
 mod names;
 mod opponent_rules;
 mod past_rules;

@@ -21,8 +21,8 @@ pub mod units;
 pub mod workflow;
 
 pub use agent::{
-    AgentConfig, Dtype, EngineConfig, EngineKind, History, LoraConfig, LoraTarget, ModelConfig, RandomModel,
-    SamplingConfig, Swap, TokenizerConfig,
+    AgentConfig, Dtype, EngineConfig, EngineKind, History, LEAST_TEMPERATURE, LoraConfig, LoraTarget, ModelConfig,
+    RandomModel, SamplingConfig, Swap, TokenizerConfig,
 };
 pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
@@ -38,7 +38,8 @@ pub use train::{
     Advantage, Aggregation, EmaConfig, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode,
     M2poScope, OptimizerConfig, Ratio, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
 };
-pub use units::{ByteSize, DeviceName, HumanDuration};
+pub use units::{ByteSize, Date, DeviceName, HumanDuration};
 pub use workflow::{
-    GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, ProcessConfig, REMOTE, RoleSampling, WorkflowConfig,
+    GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, ProcessConfig, REMOTE, RoleSampling, Take,
+    WorkflowConfig,
 };

@@ -1,4 +1,4 @@
-//! Values a person writes with a unit: `"30s"`, `"256 KiB"`.
+//! Values a person writes with a unit: `"30s"`, `"256 KiB"`; devices and dates.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -109,6 +109,57 @@ impl fmt::Display for DeviceName {
     }
 }
 
+/// A day of the Gregorian calendar, of the years 1000 to 9999, written as `"2026-11-23"`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Date {
+    year: i64,
+    month: i64,
+    day: i64,
+}
+
+impl Date {
+    fn parse(text: &str) -> Option<Self> {
+        let number = |part: &str, digits: usize| {
+            let sound = part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+            if sound { part.parse::<i64>().ok() } else { None }
+        };
+        let mut parts = text.split('-');
+        let date = Self {
+            year: number(parts.next()?, 4)?,
+            month: number(parts.next()?, 2)?,
+            day: number(parts.next()?, 2)?,
+        };
+        (parts.next().is_none() && date.exists()).then_some(date)
+    }
+
+    fn exists(self) -> bool {
+        let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
+        let days = match self.month {
+            2 => 28 + i64::from(leap),
+            4 | 6 | 9 | 11 => 30,
+            _ => 31,
+        };
+        self.year >= 1000 && (1..=12).contains(&self.month) && (1..=days).contains(&self.day)
+    }
+
+    /// Its first second in UTC, in seconds since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
+    #[must_use]
+    pub fn seconds(self) -> i64 {
+        let year = self.year - i64::from(self.month <= 2);
+        let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+        let shifted = (self.month + 9) % 12;
+        let day_of_year = (153 * shifted + 2) / 5 + self.day - 1;
+        let day_of_era = 365 * year_of_era + year_of_era / 4 - year_of_era / 100 + day_of_year;
+        86_400 * (146_097 * era + day_of_era - 719_468)
+    }
+}
+
+impl fmt::Display for Date {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}-{:02}", self.year, self.month, self.day)
+    }
+}
+
 /// How a table that is somebody else's business stands in a schema.
 pub(crate) type AnyTable = BTreeMap<String, serde_json::Value>;
 
@@ -159,6 +210,11 @@ serde_as_text!(
     r"^\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*(B|KiB|MiB|GiB)?\s*$"
 );
 serde_as_text!(DeviceName, "\"cpu\" or \"cuda:0\"", r"^(cpu|cuda(:[0-9]+)?)$");
+serde_as_text!(
+    Date,
+    "\"2026-11-23\"",
+    r"^[1-9][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])$"
+);
 
 #[cfg(test)]
 mod tests {
@@ -188,5 +244,39 @@ mod tests {
         assert_eq!(DeviceName::Cuda(1).to_string(), "cuda:1");
         assert_eq!(HumanDuration::parse("30"), None);
         assert_eq!(ByteSize::parse("1 furlong"), None);
+    }
+
+    #[test]
+    fn days_that_there_are_have_their_seconds() {
+        // Python's calendar.timegm.
+        for (text, seconds) in [
+            ("1970-01-01", 0),
+            ("1969-12-31", -86_400),
+            ("2000-02-29", 951_782_400),
+            ("2000-03-01", 951_868_800),
+            ("2026-11-23", 1_795_392_000),
+            ("1000-01-01", -30_610_224_000),
+            ("9999-12-31", 253_402_214_400),
+        ] {
+            let date = Date::parse(text).unwrap();
+            assert_eq!((date.seconds(), date.to_string()), (seconds, text.to_owned()));
+        }
+        for text in [
+            "2026-02-29",
+            "1900-02-29",
+            "2026-04-31",
+            "2026-13-01",
+            "2026-00-01",
+            "2026-01-00",
+            "0999-01-01",
+            "2026-1-1",
+            "+026-01-01",
+            "2026-11-23-01",
+            "2026-11",
+            "26 Jul 2024",
+            "",
+        ] {
+            assert_eq!(Date::parse(text), None, "{text:?}");
+        }
     }
 }

@@ -137,6 +137,9 @@ pub struct GraderConfig {
     /// What becomes of a conversation whose answer could not be graded.
     #[serde(default)]
     pub missing: Missing,
+    /// Of kind `integer`: which number of an answer counts.
+    #[serde(default)]
+    pub take: Take,
     /// Of kind `judge`: the model that grades.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge: Option<JudgeConfig>,
@@ -150,6 +153,7 @@ impl Default for GraderConfig {
             workers: default_workers(),
             memory: default_memory(),
             missing: Missing::default(),
+            take: Take::default(),
             judge: None,
         }
     }
@@ -166,6 +170,17 @@ pub enum Missing {
     Drop,
     /// The conversation ends, stays in the transcripts, and nobody in it earns anything or is trained on it.
     Tombstone,
+}
+
+/// Which whole number of an answer counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Take {
+    /// The one in the last `\boxed{}`, else the last one.
+    #[default]
+    Last,
+    /// The first one, boxed or not.
+    First,
 }
 
 /// `[graders.NAME.judge]`: a model that says what an answer is worth, behind an OpenAI-compatible server or as an agent of the run.

@@ -143,6 +143,40 @@ pub(crate) mod tests {
         }
     }
 
+    /// A token: its context, itself and the bits of its log-prob.
+    type Token = (Vec<u32>, u32, u32);
+
+    /// Every token that turns sampled, sorted.
+    pub(crate) fn sampled(turns: &[Generation]) -> Vec<Token> {
+        let mut sampled = Vec::new();
+        for turn in turns {
+            let mut context = turn.prompt_ids.clone();
+            for (id, lp) in turn.output_ids.iter().zip(&turn.logprobs) {
+                sampled.push((context.clone(), *id, lp.to_bits()));
+                context.push(*id);
+            }
+        }
+        sampled.sort();
+        sampled
+    }
+
+    /// Every token that rows are trained on, as often as they are, sorted.
+    pub(crate) fn trained(rows: &[Row]) -> Vec<Token> {
+        let mut trained = Vec::new();
+        for row in rows {
+            let mut logprobs = row.logprobs.iter();
+            for segment in &row.segments {
+                for at in segment.start..segment.start + segment.len {
+                    let context = row.ids[..at as usize].to_vec();
+                    trained.push((context, row.ids[at as usize], logprobs.next().unwrap().to_bits()));
+                }
+            }
+            assert!(logprobs.next().is_none());
+        }
+        trained.sort();
+        trained
+    }
+
     #[test]
     fn a_conversation_that_extends_is_one_row() {
         let turns = [generation(&[1, 2], &[3, 4]), generation(&[1, 2, 3, 4, 9, 9], &[5])];
@@ -216,29 +250,7 @@ pub(crate) mod tests {
     proptest! {
         #[test]
         fn each_sampled_token_is_trained_exactly_once_in_its_own_context(turns in turns()) {
-            let rows = rows(&turns);
-            let mut trained = Vec::new();
-            for row in &rows {
-                let mut logprobs = row.logprobs.iter();
-                for segment in &row.segments {
-                    for at in segment.start..segment.start + segment.len {
-                        let context = row.ids[..at as usize].to_vec();
-                        trained.push((context, row.ids[at as usize], logprobs.next().unwrap().to_bits()));
-                    }
-                }
-                prop_assert!(logprobs.next().is_none());
-            }
-            let mut sampled = Vec::new();
-            for turn in &turns {
-                let mut context = turn.prompt_ids.clone();
-                for (id, lp) in turn.output_ids.iter().zip(&turn.logprobs) {
-                    sampled.push((context.clone(), *id, lp.to_bits()));
-                    context.push(*id);
-                }
-            }
-            trained.sort();
-            sampled.sort();
-            prop_assert_eq!(trained, sampled);
+            prop_assert_eq!(trained(&rows(&turns)), sampled(&turns));
         }
 
         #[test]

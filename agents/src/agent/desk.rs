@@ -88,17 +88,28 @@ impl Desk {
             .for_each(|group| broker::fail::point_of("job.begun", group));
     }
 
-    /// One job of this group has ended, well or not.
-    pub(super) fn finished(&mut self, group: GroupId) {
-        let Some(left) = self.working.get_mut(&group) else {
-            return;
-        };
-        *left -= 1;
-        if *left == 0 {
-            self.working.remove(&group);
-            self.strikes.end([group]);
-            self.alone &= !self.working.is_empty();
+    /// Jobs have ended, well or not, one of each of these groups. Those that end together are marked so in one write: a death between two
+    /// would find the last group alone with the blame, and have its part of a wave computed by itself, to other bits.
+    pub(super) fn finished(&mut self, groups: impl IntoIterator<Item = GroupId>) {
+        let done = self.done(groups);
+        self.strikes.end(done);
+        self.alone &= !self.working.is_empty();
+    }
+
+    /// The groups whose last jobs these are.
+    fn done(&mut self, groups: impl IntoIterator<Item = GroupId>) -> Vec<GroupId> {
+        let mut done = Vec::new();
+        for group in groups {
+            let Some(left) = self.working.get_mut(&group) else {
+                continue;
+            };
+            *left -= 1;
+            if *left == 0 {
+                self.working.remove(&group);
+                done.push(group);
+            }
         }
+        done
     }
 
     /// Nothing that is under way is to blame for what comes.
@@ -167,7 +178,7 @@ mod tests {
             }
             for job in &batch {
                 done.push(of(job));
-                desk.finished(GroupId([of(job); 16]));
+                desk.finished([GroupId([of(job); 16])]);
             }
         }
         (done, false)
@@ -200,6 +211,19 @@ mod tests {
     }
 
     #[test]
+    fn groups_that_end_together_are_marked_together() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        let mut desk = desk(&folder);
+        let wave = || [1, 2, 1, 3].map(|group| GroupId([group; 16]));
+        desk.take([1, 2, 1, 3].map(job).into(), true);
+        desk.next().unwrap();
+        let done = desk.done(wave());
+        assert_eq!(done, [2, 1, 3].map(|group| GroupId([group; 16])));
+        assert!(desk.done(wave()).is_empty(), "once");
+    }
+
+    #[test]
     fn nothing_is_beside_a_suspect_and_others_go_on_after_it() {
         let base = tempfile::tempdir().unwrap();
         let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
@@ -213,12 +237,12 @@ mod tests {
         assert_eq!(of(&desk.next().unwrap().0[0]), 3);
         desk.take(vec![job(1), job(4), job(2)], true);
         assert!(desk.next().is_none(), "3 is still being worked on");
-        desk.finished(GroupId([3; 16]));
+        desk.finished([GroupId([3; 16])]);
         for suspect in [1, 2] {
             let (batch, wave) = desk.next().unwrap();
             assert_eq!((batch.len(), of(&batch[0]), wave), (1, suspect, true));
             assert!(desk.next().is_none(), "{suspect} is alone");
-            desk.finished(GroupId([suspect; 16]));
+            desk.finished([GroupId([suspect; 16])]);
         }
         assert_eq!(of(&desk.next().unwrap().0[0]), 4);
     }

@@ -8,6 +8,7 @@
 pub mod alarms;
 pub(crate) mod answers;
 mod bases;
+pub(crate) mod broken;
 mod desk;
 pub(crate) mod due;
 pub mod figures;
@@ -106,6 +107,8 @@ pub struct Agent {
     pub(crate) holds: watch::Sender<Holds>,
     /// What they say of the next evaluation.
     pub(crate) due: watch::Sender<Due>,
+    /// Why the router answers nothing any more: see [`broken`].
+    pub(crate) broken: watch::Sender<Option<String>>,
     others: Mutex<BTreeMap<AgentName, Heartbeat>>,
 }
 
@@ -142,6 +145,7 @@ impl Agent {
             wanted: watch::Sender::new(None),
             holds: watch::Sender::new(holds),
             due: watch::Sender::new(due),
+            broken: watch::Sender::new(None),
             others: Mutex::new(BTreeMap::new()),
         }))
     }
@@ -242,7 +246,7 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
     }
     let plan = http::Plan::of(&env.name, &settings)?;
     let prepared = policy::prepare(&env, &settings).await?;
-    let text = prepared.text.clone();
+    let (text, vocab) = (prepared.text.clone(), prepared.shape.vocab);
     let ledger = LedgerHandle::open(&env.folder.ledger(&env.name), &env.run, &env.name)?;
     let agent = Agent::new(env, &settings, text.clone(), ledger).await?;
     // What the others receive is the coordinator's to make: an agent's user may not touch it.
@@ -253,11 +257,20 @@ pub async fn start(env: Env) -> anyhow::Result<Started> {
     // Before anything is generated: what was asked of the weights that are gone must be answered by their equals.
     training.catch_up().await?;
     let router = listen(&agent, &settings, engine.clone()).await?;
-    let serve = |plan| http::serve(plan, &agent.name, &agent.run, engine.clone(), text, settings.sampling);
+    let speech = (text, vocab);
+    let serve = |plan| http::serve(plan, &agent.name, &agent.run, engine.clone(), speech, settings.sampling);
     let front = plan.map(serve).transpose()?;
     let serving = front.clone();
+    let (broken, at_work) = (agent.broken.subscribe(), router.clone());
     let end = tokio::spawn(async move {
-        let ended = training.run().await;
+        let ended = tokio::select! {
+            ended = training.run() => ended,
+            error = broken::given_up(broken) => Err(error),
+        };
+        if ended.is_err() {
+            // What the engine is asked for is not to blame: its groups have no strike when it comes again.
+            let _ = at_work.send(turns::Input::Stop).await;
+        }
         if let Some(front) = serving {
             front.close().await;
         }
@@ -284,6 +297,7 @@ pub(crate) async fn listen(
         agent.bus.clone(),
         engine,
         agent.text.clone(),
+        agent.broken.clone(),
         Strikes::open(&agent.folder, agent.name.as_str()).context("opening the marks of what is worked on")?,
     )
     .start();

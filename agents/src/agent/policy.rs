@@ -183,7 +183,7 @@ pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow:
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
     let (weights, base) = load(&shape, &folder, &settings, device, seed)?;
-    let text = Arc::new(TextCodec::open_with_args(&folder, &settings.template_args)?);
+    let text = Arc::new(TextCodec::open_for(&folder, &settings)?);
     Ok(Prepared {
         folder,
         shape,

@@ -93,7 +93,7 @@ impl Renderer {
             });
         }
         let new = self.new_ids(prompt.held.is_empty(), &prompt.messages)?;
-        let ids: Arc<[u32]> = self.text.join(&prompt.held, &new, self.history).into();
+        let ids: Arc<[u32]> = self.text.join(prompt, &new, self.history).into();
         let kept = if ids.starts_with(&prompt.held) {
             prompt.held.len()
         } else {
@@ -154,6 +154,8 @@ mod tests {
     fn prompt(held: &[u32], messages: &[(&str, &str)]) -> Prompt {
         Prompt {
             held: held.to_vec(),
+            // Its prompt had two tokens.
+            sampled: held.len().saturating_sub(2) as u32,
             messages: messages
                 .iter()
                 .map(|(role, content)| Message::new(*role, *content))

@@ -14,8 +14,10 @@ use broker::protocol::turn::{TurnFrame, TurnRequest, TurnResult, Wave};
 use broker::topology::Topology;
 use rollout::text::Speech;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 
 use super::answers::{Answers, estimate, outcome, tell};
+use super::broken::{self, Broken};
 use super::desk::Desk;
 use super::recent::{Bounds, Recent};
 use super::render::Rendered;
@@ -97,6 +99,9 @@ pub struct Router {
     /// Roles whose later turns begin with ids that they hold: what they say is worth keeping in the engine.
     going_on: HashSet<String>,
     desk: Desk,
+    broken: Broken,
+    /// Why nothing is answered any more: what is asked comes again when this process is back.
+    gave_up: watch::Sender<Option<String>>,
     done: Option<UnboundedSender<Vec<Finished>>>,
 }
 
@@ -108,6 +113,7 @@ impl Router {
         bus: Arc<dyn Bus>,
         engine: Arc<dyn EngineClient>,
         text: Arc<dyn Speech>,
+        gave_up: watch::Sender<Option<String>>,
         strikes: Strikes,
     ) -> Self {
         Self {
@@ -123,6 +129,8 @@ impl Router {
             waves: HashMap::new(),
             going_on: HashSet::new(),
             desk: Desk::new(strikes),
+            broken: Broken::default(),
+            gave_up,
             done: None,
         }
     }
@@ -298,13 +306,16 @@ impl Router {
 
     fn on_finished(&mut self, finished: Vec<(Finished, String)>, ctx: &mut Context<Self>) {
         broker::fail::point("turn.generated");
+        if self.gives_up(&finished) {
+            return;
+        }
         tell(&finished);
-        let mut ready = Vec::new();
+        let (mut ready, mut groups) = (Vec::new(), Vec::new());
         for (one, text) in finished {
             let Some(asked) = self.asked.remove(&one.job.request) else {
                 continue;
             };
-            self.desk.finished(asked.request.group);
+            groups.push(asked.request.group);
             let remember = one.result.is_ok();
             let result = Arc::new(asked.request.answered(outcome(one, text, asked.kept)));
             if remember {
@@ -313,8 +324,24 @@ impl Router {
             }
             ready.extend(asked.frames.into_iter().map(|frame| (frame, result.clone())));
         }
+        self.desk.finished(groups);
         self.answer(ready, ctx);
         self.work();
+    }
+
+    /// Whether an engine's weights are given up with these answers.
+    fn gives_up(&mut self, finished: &[(Finished, String)]) -> bool {
+        let mut answers = finished.iter();
+        let Some(version) = answers.find_map(|(one, _)| self.broken.hear(one.job.request, &one.result)) else {
+            return false;
+        };
+        let why = broken::told(&self.agent, &version);
+        let why = format!("{why}. What was asked of it is not answered and comes again when it is started");
+        tracing::error!(agent = %self.agent, version, "{why}");
+        // No task is to blame for it.
+        self.desk.clear();
+        self.gave_up.send_replace(Some(why));
+        true
     }
 
     /// Publishes results, a few frames for each coordinator and wave.
@@ -392,10 +419,10 @@ impl Actor for Router {
         tokio::spawn(async move {
             while let Some(list) = finished.recv().await {
                 let spoken = |one: Finished| {
-                    let text = one
-                        .result
-                        .as_ref()
-                        .map_or_else(|_| String::new(), |made| text.decode(&made.output_ids));
+                    let text = one.result.as_ref().map_or_else(
+                        |_| String::new(),
+                        |made| text.decode(&one.job.prompt_ids, &made.output_ids),
+                    );
                     (one, text)
                 };
                 let list = list.into_iter().map(spoken).collect();
@@ -411,6 +438,10 @@ impl Handler<Input> for Router {
     type Result = ();
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
+        // Deliveries that are dropped here come again.
+        if self.gave_up.borrow().is_some() && !matches!(input, Input::Answered(..)) {
+            return;
+        }
         match input {
             Input::Frame {
                 frame,

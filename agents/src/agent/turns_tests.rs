@@ -5,14 +5,19 @@ use broker::bus::{Acker, BusError, BusHealth, Consumer, Outgoing, PublishError};
 use broker::codec;
 use broker::ids::{Attempt, GroupId, RunId, WeightVersion};
 use broker::protocol::Kind;
-use broker::protocol::turn::{Prompt, ResultFrame, Sampling, TurnOutcome};
+use broker::protocol::turn::{Finish, Prompt, ResultFrame, Sampling, TurnOutcome};
 use broker::topology::Queue;
+use configs::ModelConfig;
 use tokio::sync::watch;
+use trainer::engine::{Engine, EngineOptions};
+use trainer::model::{Init, ModelShape, Weights};
+use trainer::weights::Published;
 
 use super::*;
+use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::scripted::ScriptedEngine;
 use crate::folder::RunFolder;
-use crate::folder::tests::config_in;
+use crate::folder::tests::{config_in, thinking_in};
 use rollout::text::TextCodec;
 
 struct Bench {
@@ -20,6 +25,9 @@ struct Bench {
     topology: Topology,
     router: actix::Addr<Router>,
     asked: Box<dyn Consumer>,
+    /// What its requests are rendered to: 1000 tokens, if nothing else is said.
+    prompt: Arc<[u32]>,
+    gave_up: watch::Receiver<Option<String>>,
     /// Deliveries taken, and acked so far.
     taken: usize,
     acked: watch::Sender<usize>,
@@ -32,8 +40,18 @@ fn agent() -> AgentName {
 
 impl Bench {
     async fn new(limit: usize) -> Self {
+        let engine = ScriptedEngine::new(vec![65, 66], WeightVersion { lineage: 1, step: 0 });
+        Self::over(engine, limit).await
+    }
+
+    async fn over(engine: Arc<dyn EngineClient>, limit: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         rollout::text::make::write_tokenizer(folder.path(), &configs::TokenizerConfig::Bytes).unwrap();
+        Self::of(folder, engine, limit).await
+    }
+
+    /// With the tokenizer of a folder.
+    async fn of(folder: tempfile::TempDir, engine: Arc<dyn EngineClient>, limit: usize) -> Self {
         let run = RunFolder::create(folder.path(), &config_in(folder.path()), None).unwrap();
         let strikes = Strikes::open(&run, "a").unwrap();
         let text = Arc::new(TextCodec::open(folder.path()).unwrap());
@@ -43,17 +61,19 @@ impl Bench {
         for coordinator in ["old", "new"] {
             bus.declare_queue(&topology.results(coordinator)).await.unwrap();
         }
-        let engine = ScriptedEngine::new(vec![65, 66], WeightVersion { lineage: 1, step: 0 });
         let narrow = Arc::new(Narrow {
             bus: bus.clone(),
             limit,
         });
         let asked = bus.consume(&topology.turns(&agent()), 100).await.unwrap();
+        let (told, gave_up) = watch::channel(None);
         Self {
-            router: Router::new(agent(), topology.clone(), narrow, engine, text, strikes).start(),
+            router: Router::new(agent(), topology.clone(), narrow, engine, text, told, strikes).start(),
+            gave_up,
             bus,
             topology,
             asked,
+            prompt: Arc::from([1; 1000]),
             taken: 0,
             acked: watch::Sender::new(0),
             _folder: folder,
@@ -64,13 +84,14 @@ impl Bench {
         self.ask_by(sampling(), reply_to, wave, members).await;
     }
 
-    /// Sends a frame as a coordinator does, and takes it as the inbox does; its prompt has 1000 tokens.
+    /// Sends a frame as a coordinator does, and takes it as the inbox does.
     async fn ask_by(&mut self, sampling: Sampling, reply_to: &str, wave: Option<Wave>, members: &[u16]) {
         let frame = TurnFrame {
             reply_to: reply_to.into(),
             wave,
             prompts: vec![Prompt {
                 held: vec![1, 2, 3],
+                sampled: 1,
                 messages: Vec::new(),
             }],
             samplings: vec![sampling],
@@ -90,7 +111,7 @@ impl Bench {
         self.taken += 1;
         delivery.acker = Arc::new(Counted(delivery.acker, self.acked.clone()));
         let rendered = Rendered {
-            ids: Arc::from([1; 1000]),
+            ids: self.prompt.clone(),
             kept: 0,
         };
         let (frame, prompts) = (Box::new(frame), vec![Ok(rendered)]);
@@ -259,6 +280,30 @@ fn a_result_above_the_bus_limit_is_answered_as_failed() {
     });
 }
 
+/// What goes on with a reasoning that the prompt began, and does not end it, is reasoning though no `<think>` was sampled.
+#[test]
+fn a_partner_is_told_nothing_of_a_reasoning_that_the_prompt_began() {
+    crate::run::system().block_on(async {
+        let folder = tempfile::tempdir().unwrap();
+        thinking_in(folder.path());
+        let text = TextCodec::open(folder.path()).unwrap();
+        let engine = ScriptedEngine::new(vec![65, 66], WeightVersion { lineage: 1, step: 0 });
+        let mut bench = Bench::of(folder, engine, usize::MAX).await;
+        for (member, begins) in [(1, true), (2, false)] {
+            let question = [broker::protocol::turn::Message::user("q")];
+            bench.prompt = text.chat(&question, begins).unwrap().into();
+            bench.ask("new", None, &[member]).await;
+            let frame = bench.answer("new").await;
+            let TurnOutcome::Done(made) = &frame.results[0].outcome else {
+                panic!("{frame:?}");
+            };
+            assert_eq!((made.finish, made.output_ids.len()), (Finish::Length, 1));
+            assert_eq!(made.text.is_empty(), begins, "{made:?}");
+        }
+        bench.nothing_comes_again().await;
+    });
+}
+
 /// A prompt that leaves no room for a token is a failed turn, in a wave too, which goes on without it.
 #[test]
 fn a_prompt_above_the_capped_context_is_answered_as_failed() {
@@ -280,5 +325,65 @@ fn a_prompt_above_the_capped_context_is_answered_as_failed() {
         let frame = bench.answer("new").await;
         assert!(matches!(frame.results[0].outcome, TurnOutcome::Done(_)), "{frame:?}");
         bench.nothing_comes_again().await;
+    });
+}
+
+/// A tiny model with room for the prompt, on a thread of its own.
+fn tiny() -> Arc<dyn EngineClient> {
+    let folder = tempfile::tempdir().unwrap();
+    let config = config_in(folder.path());
+    let (_, settings) = config.agents.first_key_value().unwrap();
+    let ModelConfig::Random(mut random) = settings.model.clone() else {
+        panic!("the test's model is random");
+    };
+    random.max_context = 1024;
+    rollout::text::make::write_tokenizer(folder.path(), &configs::TokenizerConfig::Bytes).unwrap();
+    let text = Arc::new(TextCodec::open(folder.path()).unwrap());
+    let shape = ModelShape::from_random(&random, text.vocab_size(), &text.stop_ids()).unwrap();
+    let weights = Weights::random(&shape, Init::from(&random), 1).unwrap();
+    let version = WeightVersion { lineage: 1, step: 7 };
+    let options = EngineOptions::from(&settings.engine);
+    let engine = Engine::new(&shape, Published::new(weights, version), options).unwrap();
+    EmbeddedEngine::start("test", engine, version, text).unwrap()
+}
+
+/// Told to the coordinator, each failure would be one of its conversation's few tries.
+#[test]
+fn weights_whose_logits_are_not_finite_end_the_agent_before_it_answers() {
+    crate::run::system().block_on(async {
+        let mut bench = Bench::over(tiny(), usize::MAX).await;
+        // Divided by it the logits of finite weights are infinite.
+        let cold = || Sampling {
+            temperature: 1e-44,
+            ..sampling()
+        };
+        for _ in 0..2 {
+            bench.ask_by(cold(), "new", None, &[1, 2]).await;
+            let mut answered = 0;
+            while answered < 2 {
+                for result in bench.answer("new").await.results {
+                    let TurnOutcome::Failed { reason, retry: true } = &result.outcome else {
+                        panic!("{result:?}");
+                    };
+                    assert_eq!(failure::not_finite_version(reason), Some("1.7"));
+                    answered += 1;
+                }
+            }
+        }
+        assert!(
+            bench.gave_up.borrow().is_none(),
+            "two requests may be at fault themselves"
+        );
+        bench.ask_by(cold(), "new", None, &[3]).await;
+        let why = bench.gave_up.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+        assert!(why.contains("agent a") && why.contains("weights 1.7"), "{why}");
+        bench.ask("new", None, &[4]).await;
+
+        let mut acked = bench.acked.subscribe();
+        acked.wait_for(|acked| *acked == 2).await.unwrap();
+        drop(bench.asked);
+        let left = async |queue| bench.bus.depth(&queue).await;
+        assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
+        assert_eq!(left(bench.topology.results("new")).await, Some(0), "nobody is answered");
     });
 }

@@ -57,6 +57,7 @@ impl Batches {
     fn encode(&self, example: Example) -> anyhow::Result<(Vec<u32>, Vec<u32>)> {
         let prompt = Prompt {
             held: Vec::new(),
+            sampled: 0,
             messages: example.messages,
         };
         Ok((

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use broker::AgentName;
 use clap::Args;
-use configs::{RunConfig, SuiteConfig};
+use configs::{LEAST_TEMPERATURE, RunConfig, SuiteConfig};
 use rollout::group::Rules;
 use rollout::tasks::task_key;
 use serde::Serialize;
@@ -220,15 +220,20 @@ pub(super) fn chosen(
     Ok(chosen)
 }
 
+/// Whether samples can be drawn at the temperature that was asked for.
+fn sampled_at(temperature: Option<f64>) -> Result<(), Usage> {
+    let wrong = match temperature {
+        Some(value) if !(value.is_finite() && value > 0.0) => "--temperature is not above 0".to_owned(),
+        Some(value) if value < f64::from(LEAST_TEMPERATURE) => {
+            format!("--temperature is {value:?}: logits are divided by it, and below {LEAST_TEMPERATURE} they overflow")
+        }
+        _ => return Ok(()),
+    };
+    Err(Usage::new(wrong).hint("the greedy conversation is always played; samples need a temperature such as 0.6"))
+}
+
 fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
-    if args
-        .temperature
-        .is_some_and(|value| !(value.is_finite() && value > 0.0))
-    {
-        return Err(Usage::new("--temperature is not above 0")
-            .hint("the greedy conversation is always played; samples need a temperature such as 0.6")
-            .into());
-    }
+    sampled_at(args.temperature)?;
     let suite = |name: &str, suite: &SuiteConfig| suites::of_suite(config, name, suite, args.samples, args.temperature);
     let mut sets = Vec::new();
     if args.own_tasks {
@@ -399,6 +404,23 @@ mod tests {
 
     use super::*;
     use crate::folder::tests::config_in;
+
+    #[test]
+    fn samples_are_drawn_at_no_temperature_that_makes_logits_infinite() {
+        for good in [None, Some(0.01), Some(0.6), Some(10.0)] {
+            assert!(sampled_at(good).is_ok(), "{good:?}");
+        }
+        for (wrong, says) in [
+            (0.0, "not above 0"),
+            (f64::NAN, "not above 0"),
+            (f64::INFINITY, "not above 0"),
+            (1e-38, "is 1e-38: logits are divided by it"),
+            (0.009, "below 0.01"),
+        ] {
+            let said = sampled_at(Some(wrong)).unwrap_err().message;
+            assert!(said.contains(says), "{wrong}: {said}");
+        }
+    }
 
     #[test]
     fn a_runs_weights_are_of_the_commit_of_the_model_that_it_pinned() {

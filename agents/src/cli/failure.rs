@@ -8,6 +8,7 @@ use broker::bus::{BusError, PublishError};
 use broker::store::StoreError;
 use broker::tls::TlsError;
 use configs::{ConfigError, Problem};
+use trainer::model::ModelError;
 
 use crate::folder::FolderError;
 use crate::ledger::LedgerError;
@@ -100,6 +101,13 @@ fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
         return Some(match error {
             FolderError::NotFound { .. } | FolderError::Ambiguous { .. } | FolderError::Config(_) => USAGE,
             _ => FAILED,
+        });
+    }
+    if let Some(error) = cause.downcast_ref::<ModelError>() {
+        // A model that is damaged or of another kind is so tomorrow too.
+        return Some(match error {
+            ModelError::Io { .. } | ModelError::Torch(_) => FAILED,
+            _ => USAGE,
         });
     }
     if let Some(error) = cause.downcast_ref::<BusError>() {

@@ -104,7 +104,7 @@ mod tests {
         let reward = |role: &str, value: f64| (role.to_owned(), BTreeMap::from([("total".to_owned(), value)]));
         let conversation = Transcript {
             turns: vec![turn("first", "5\n6"), turn("second", " 5 ")],
-            rewards: BTreeMap::from([reward("first", 0.0), reward("second", 1.0)]),
+            rewards: BTreeMap::from([reward("first", -0.25), reward("second", 1.0)]),
             ..Transcript::default()
         };
         let mut last = LastMetrics::default();
@@ -117,7 +117,7 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "Mode: concurrent two-client");
         assert!(
-            lines[1].starts_with("Agent a (first) response: 5") && lines[1].ends_with("6 | reward=0.0"),
+            lines[1].starts_with("Agent a (first) response: 5") && lines[1].ends_with("6 | reward=-0.25"),
             "{text}"
         );
         assert_eq!(

@@ -19,8 +19,9 @@ use super::admission::Admitting;
 use super::io;
 use super::outcome::Ended;
 use super::rounds::{self, Decided};
+use super::unplayed::unplayed;
 use crate::failure;
-use crate::ledger::DEAD_PREFIX;
+use crate::ledger::{DEAD_PREFIX, PUBLISHED};
 
 /// Between a group that could not be closed and its next attempt.
 const REPLAY_PAUSE: Duration = Duration::from_secs(1);
@@ -47,13 +48,14 @@ impl Coordinator {
             task: open.task_id.clone(),
             order: open.order,
         };
-        let (stands, dead) = (open.decided.clone(), open.dead.clone());
+        let (stands, buried) = (open.decided.clone(), open.dead.clone());
+        let published = open.order >= PUBLISHED;
         self.strikes.begin([group]);
         let mut members = self.take_members(group);
         compare_lengths(&self.rules, &mut members);
-        let assembled = match &dead {
-            Some(reason) => self.dead(&head, reason),
-            None => sendable(&head, assemble(&head, &self.rules, &members), self.bundle_cap()),
+        let (assembled, dead) = match buried {
+            Some(reason) => (self.dead(&head, &reason, GroupSummary::default()), Some(reason)),
+            None => self.assembled(&head, &members, published),
         };
         self.strikes.end([group]);
         let outcome = Ended::of(&members, dead.clone()).outcome(&assembled);
@@ -108,8 +110,17 @@ impl Coordinator {
         std::mem::replace(&mut open.run, GroupRun::new(spec)).finish()
     }
 
+    /// What the conversations earned; of a task that came to nothing, why it is put to the dead letters.
+    fn assembled(&self, head: &GroupHead, members: &[MemberEnd], published: bool) -> (Assembled, Option<String>) {
+        let assembled = sendable(head, assemble(head, &self.rules, members), self.bundle_cap());
+        match unplayed(members, &assembled.summary, self.rules.min_valid, published) {
+            Some(reason) => (self.dead(head, &reason, assembled.summary), Some(reason)),
+            None => (assembled, None),
+        }
+    }
+
     /// Empty bundles that close the group's rows as dead.
-    fn dead(&self, head: &GroupHead, reason: &str) -> Assembled {
+    fn dead(&self, head: &GroupHead, reason: &str, summary: GroupSummary) -> Assembled {
         let reason = format!("{DEAD_PREFIX} {reason}");
         let empty = |agent: AgentName| {
             let content = BundleContent::Empty { reason: reason.clone() };
@@ -119,7 +130,7 @@ impl Coordinator {
             bundles: self.env.trainers().into_iter().map(empty).collect(),
             summary: GroupSummary {
                 empty: Some(reason.clone()),
-                ..GroupSummary::default()
+                ..summary
             },
         }
     }
@@ -128,7 +139,11 @@ impl Coordinator {
     fn letter(&self, group: GroupId, reason: &str) -> Option<Outgoing> {
         let open = self.open.get(&group)?;
         let came_with = [("run".to_owned(), self.env.run.to_string())];
-        let refusal = Refusal::new(Class::Crashed, reason);
+        let class = match failure::code(reason) {
+            failure::CRASHED => Class::Crashed,
+            _ => Class::Unplayed,
+        };
+        let refusal = Refusal::new(class, reason);
         let mut headers = letter::headers(&came_with, Stage::Play, &refusal, &self.env.topology.tasks().name);
         headers.push((HEADER_TYPE.into(), Kind::Task.to_string()));
         Some(Outgoing {

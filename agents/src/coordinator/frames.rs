@@ -181,6 +181,7 @@ mod tests {
             },
             prompt: Prompt {
                 held: vec![],
+                sampled: 0,
                 messages: vec![Message::user(prompt)],
             },
             sampling: Sampling {

@@ -31,6 +31,7 @@ mod suites;
 pub mod talk;
 pub mod transcripts;
 pub mod turns;
+mod unplayed;
 mod versions;
 
 #[cfg(test)]

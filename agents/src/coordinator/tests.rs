@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use actix::Context;
-use broker::bus::letter::HEADER_REASON;
+use broker::bus::letter::{HEADER_CLASS, HEADER_REASON};
 use broker::bus::memory::MemoryBus;
 use broker::bus::{Bus, Delivery, Outgoing};
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey, WeightVersion};
@@ -326,39 +326,113 @@ async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead(
     }
 }
 
-/// Failures are in no record. Asked again, what failed may succeed: the successor would come to another outcome than the one by
-/// which an agent has perhaps closed its row, begin a new attempt, and the agents would hold different ones.
+/// Its generations failed as often as they may: closed without samples, a published task would be gone without a word.
 #[tokio::test]
-async fn who_takes_a_decided_group_over_sends_what_was_decided() {
+async fn a_task_that_the_machinery_failed_goes_to_the_dead_letters_after_its_tries() {
     let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
     let (group, lease) = bench.open("t").await;
     let failed = |member| {
         let key = speaker(member);
-        let reason = crate::failure::engine("out of memory");
-        let failed = TurnOutcome::Failed { reason, retry: false };
+        let version = WeightVersion { lineage: 1, step: 3 };
+        let reason = crate::failure::not_finite(version, "the logits are not finite");
+        let failed = TurnOutcome::Failed { reason, retry: true };
         CommitDone {
             results: vec![(key.clone(), result(lease, &key, failed))],
             outcome: Ok(vec![]),
             ..committed(lease, 0)
         }
     };
-    let failures = (0..4).map(failed).collect();
-    bench.coordinator.on_committed(failures, &mut bench.ctx);
+    let tries = bench.coordinator.env.config.workflow.retries;
+    for one in 1..=tries {
+        bench
+            .coordinator
+            .on_committed((0..4).map(failed).collect(), &mut bench.ctx);
+        assert_eq!(bench.coordinator.open[&group].run.is_done(), one == tries, "try {one}");
+    }
     bench.coordinator.flush(&mut bench.ctx);
-    settle().await;
     let topology = bench.coordinator.env.topology.clone();
-    let queue = topology.samples(&AgentName::new("a").unwrap());
-    let mut sent = bench.bus.consume(&queue, 2).await.unwrap();
-    let first = sent.next().await.unwrap().body;
+    let mut dead = bench.bus.consume(&topology.dead(), 1).await.unwrap();
+    let letter = dead.next().await.unwrap();
+    assert_eq!(
+        (&letter.body[..], letter.message_id.as_deref()),
+        (&b"as published"[..], Some("t"))
+    );
+    assert_eq!(letter.header(HEADER_CLASS), Some("unplayed"));
+    let reason = letter.header(HEADER_REASON).unwrap();
+    assert!(reason.contains("1.3") && reason.contains("last of 3 tries"), "{reason}");
+    for agent in ["a", "b"] {
+        let queue = topology.samples(&AgentName::new(agent).unwrap());
+        let part = bench.bus.consume(&queue, 1).await.unwrap().next().await.unwrap();
+        let bundle: Bundle = broker::codec::decode(&part.body).unwrap();
+        assert!(
+            matches!(&bundle.content, BundleContent::Empty { reason } if reason.starts_with(crate::ledger::DEAD_PREFIX)),
+            "{bundle:?}"
+        );
+    }
+    assert_eq!(bench.coordinator.counters.dead_tasks, 1);
+    assert!(
+        bench.coordinator.failed[crate::failure::NOT_FINITE] > 0,
+        "it stays in the figures"
+    );
+}
 
-    let open = bench.coordinator.open.remove(&group).unwrap();
-    let claim = bench.store.claim(group, "successor", Attempt([2; 16]), None).await;
-    bench.coordinator.claiming.insert(group, Admitting::reserved(open));
-    bench.coordinator.on_claimed(group, claim, &mut bench.ctx);
-    assert!(bench.coordinator.open[&group].run.is_done(), "nothing is asked again");
-    bench.coordinator.flush(&mut bench.ctx);
-    settle().await;
-    assert_eq!(sent.next().await.unwrap().body, first);
+/// What came to nothing for reasons of its own closes without samples, where the run's own source has more; whoever published it is told.
+#[tokio::test]
+async fn a_published_task_that_comes_to_nothing_lies_in_the_dead_letters() {
+    for (order, letters) in [(7, 0), (crate::ledger::PUBLISHED, 1)] {
+        let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
+        let (group, _) = bench.open("t").await;
+        let open = bench.coordinator.open.get_mut(&group).unwrap();
+        open.order = order;
+        (0..4).for_each(|member| open.run.give_up(member, crate::failure::context("70 tokens")));
+        bench.coordinator.dirty.insert(group);
+        bench.coordinator.flush(&mut bench.ctx);
+        let topology = &bench.coordinator.env.topology;
+        // Bundles are sent after the letter.
+        let queue = topology.samples(&AgentName::new("a").unwrap());
+        bench.bus.consume(&queue, 1).await.unwrap().next().await.unwrap();
+        assert_eq!(bench.bus.depth(&topology.dead()).await, Some(letters), "order {order}");
+    }
+}
+
+/// Failures are in no record. Asked again, what failed may succeed: the successor would come to another outcome than the one by
+/// which an agent has perhaps closed its row, begin a new attempt, and the agents would hold different ones.
+#[tokio::test]
+async fn who_takes_a_decided_group_over_sends_what_was_decided() {
+    for reason in [
+        crate::failure::engine("out of memory"),
+        crate::failure::context("70 tokens"),
+    ] {
+        let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
+        let (group, lease) = bench.open("t").await;
+        let failed = |member| {
+            let key = speaker(member);
+            let reason = reason.clone();
+            let failed = TurnOutcome::Failed { reason, retry: false };
+            CommitDone {
+                results: vec![(key.clone(), result(lease, &key, failed))],
+                outcome: Ok(vec![]),
+                ..committed(lease, 0)
+            }
+        };
+        let failures = (0..4).map(failed).collect();
+        bench.coordinator.on_committed(failures, &mut bench.ctx);
+        bench.coordinator.flush(&mut bench.ctx);
+        settle().await;
+        let topology = bench.coordinator.env.topology.clone();
+        let queue = topology.samples(&AgentName::new("a").unwrap());
+        let mut sent = bench.bus.consume(&queue, 2).await.unwrap();
+        let first = sent.next().await.unwrap().body;
+
+        let open = bench.coordinator.open.remove(&group).unwrap();
+        let claim = bench.store.claim(group, "successor", Attempt([2; 16]), None).await;
+        bench.coordinator.claiming.insert(group, Admitting::reserved(open));
+        bench.coordinator.on_claimed(group, claim, &mut bench.ctx);
+        assert!(bench.coordinator.open[&group].run.is_done(), "nothing is asked again");
+        bench.coordinator.flush(&mut bench.ctx);
+        settle().await;
+        assert_eq!(sent.next().await.unwrap().body, first);
+    }
 }
 
 /// The channel broke before any ledger had the task: it comes again while the first delivery waits for its agents' answers.

@@ -124,6 +124,7 @@ impl Coordinator {
             key: one.key,
             prompt: Prompt {
                 held: one.held,
+                sampled: one.sampled,
                 messages,
             },
             sampling,

@@ -264,7 +264,7 @@ impl Thread {
 
     fn request(&self, job: &Job) -> GenRequest {
         let sampling = &job.sampling;
-        let stop = (!sampling.stop.is_empty()).then(|| self.stop_rule(sampling.stop.clone()));
+        let stop = (!sampling.stop.is_empty()).then(|| self.stop_rule(&job.prompt_ids, sampling.stop.clone()));
         GenRequest {
             id: job.request,
             prompt_ids: job.prompt_ids.clone(),
@@ -284,11 +284,12 @@ impl Thread {
         }
     }
 
-    /// Ends a generation when its decoded text holds a stop text.
-    fn stop_rule(&self, stop: Vec<String>) -> StopRule {
-        let text = self.text.clone();
+    /// Ends a generation when what it says holds a stop text. One in a reasoning ends nothing, whether it was sampled with its
+    /// `<think>` or the prompt began it.
+    fn stop_rule(&self, prompt: &[u32], stop: Vec<String>) -> StopRule {
+        let (text, open) = (self.text.clone(), self.text.leaves_open(prompt));
         Arc::new(move |ids: &[u32]| {
-            let said = text.decode(ids);
+            let said = text.visible(ids, open);
             stop.iter().any(|stop| said.contains(stop.as_str()))
         })
     }
@@ -410,6 +411,10 @@ fn failed(job: Job, failure: &EngineFailure) -> Finished {
 pub(super) fn failure_of(error: &EngineError) -> EngineFailure {
     match error {
         EngineError::BadRequest { source, .. } => fault_of(source),
+        EngineError::NotFinite { version } => EngineFailure {
+            reason: failure::not_finite(*version, error),
+            retry: true,
+        },
         other => EngineFailure {
             reason: failure::engine(other),
             retry: true,

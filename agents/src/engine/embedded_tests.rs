@@ -1,3 +1,6 @@
+use std::path::Path;
+
+use broker::protocol::turn::Message;
 use configs::{ModelConfig, Swap, TokenizerConfig};
 use trainer::engine::EngineOptions;
 use trainer::model::ModelShape;
@@ -5,7 +8,7 @@ use trainer::model::{Init, Weights};
 
 use super::super::Told;
 use super::*;
-use crate::folder::tests::config_in;
+use crate::folder::tests::{config_in, thinking_in};
 use broker::ids::GroupId;
 
 /// A tiny model with room for 16 tokens, and its engine.
@@ -16,14 +19,24 @@ fn engine() -> (Arc<EmbeddedEngine>, ModelShape) {
 /// With as much room; a turn ends with `stop`, or with what the tokenizer says.
 fn engine_with(max_context: usize, stop: Option<Vec<u32>>, swap: Swap) -> (Arc<EmbeddedEngine>, ModelShape) {
     let folder = tempfile::tempdir().unwrap();
-    let config = config_in(folder.path());
+    rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
+    engine_in(folder.path(), max_context, stop, swap)
+}
+
+/// With the tokenizer of a folder.
+fn engine_in(
+    folder: &Path,
+    max_context: usize,
+    stop: Option<Vec<u32>>,
+    swap: Swap,
+) -> (Arc<EmbeddedEngine>, ModelShape) {
+    let config = config_in(folder);
     let (_, settings) = config.agents.first_key_value().unwrap();
     let ModelConfig::Random(mut random) = settings.model.clone() else {
         panic!("the test's model is random");
     };
     random.max_context = max_context;
-    rollout::text::make::write_tokenizer(folder.path(), &TokenizerConfig::Bytes).unwrap();
-    let text = Arc::new(TextCodec::open(folder.path()).unwrap());
+    let text = Arc::new(TextCodec::open(folder).unwrap());
     let shape = ModelShape::from_random(&random, text.vocab_size(), &text.stop_ids()).unwrap();
     let options = EngineOptions {
         swap,
@@ -92,6 +105,39 @@ async fn a_prompt_above_the_context_ends_its_own_turn_and_not_the_wave() {
     assert_eq!([&whole[0], &whole[2]], [&without[0], &without[1]]);
     let none = wave(&engine, vec![job(4, 16)]).await;
     assert!(none[0].1.is_err(), "a wave of nothing but bad requests ends too");
+}
+
+/// No `<think>` is sampled where the prompt ends with one, and what follows is reasoning all the same.
+#[tokio::test]
+async fn a_stop_text_in_a_reasoning_that_the_prompt_began_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    thinking_in(folder.path());
+    let (engine, _) = engine_in(folder.path(), 64, Some(Vec::new()), Swap::InPlace);
+    let text = TextCodec::open(folder.path()).unwrap();
+    for (begins, ends) in [(true, false), (false, true)] {
+        let prompt = text.chat(&[Message::user("A")], begins).unwrap();
+        assert_eq!(text.leaves_open(&prompt), begins);
+        let asked = |id: u8, stop: Vec<String>| {
+            let job = job(id, 1);
+            Job {
+                prompt_ids: prompt.clone().into(),
+                sampling: Arc::new(Sampling {
+                    max_new_tokens: 12,
+                    stop,
+                    ..(*job.sampling).clone()
+                }),
+                seed: 7,
+                ..job
+            }
+        };
+        let free = wave(&engine, vec![asked(1, Vec::new())]).await.remove(0).1.unwrap();
+        let first: String = text.text(&free).chars().take(1).collect();
+        assert!(!first.is_empty() && free.len() == 12);
+        let made = wave(&engine, vec![asked(2, vec![first])]).await.remove(0).1.unwrap();
+        assert!(free.starts_with(&made));
+        assert_eq!(made.len() < free.len(), ends, "{made:?} of {free:?}");
+        assert_eq!(text.decode(&prompt, &made).is_empty(), begins);
+    }
 }
 
 #[tokio::test]
@@ -174,6 +220,31 @@ async fn weights_that_do_not_fit_are_told_and_the_old_ones_serve_on() {
     swap(weights(&shape), 2);
     versions.changed().await.unwrap();
     assert_eq!(*versions.borrow_and_update(), version(2), "the next ones are taken");
+}
+
+/// By this code an agent knows that asking again does not help.
+#[tokio::test]
+async fn logits_that_are_not_finite_are_told_with_their_weights() {
+    let (engine, _) = engine();
+    let cold = |id| {
+        let mut job = job(id, 3);
+        // Divided by it the logits of finite weights are infinite.
+        Arc::make_mut(&mut job.sampling).temperature = 1e-44;
+        job
+    };
+    let told = |result: &Result<Vec<u32>, EngineFailure>| {
+        let Err(failure) = result else { panic!("{result:?}") };
+        assert!(failure.retry);
+        assert_eq!(failure::not_finite_version(&failure.reason), Some("1.0"), "{failure}");
+    };
+    for (_, result) in wave(&engine, vec![cold(1), job(2, 4)]).await {
+        told(&result);
+    }
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    engine.submit(vec![cold(3)], false, done);
+    let alone = finished.recv().await.unwrap().remove(0);
+    told(&alone.result.map(|made| made.output_ids));
+    assert!(wave(&engine, vec![job(4, 3)]).await[0].1.is_ok(), "and it goes on");
 }
 
 fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::UnboundedReceiver<Told>) {

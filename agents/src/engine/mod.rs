@@ -11,6 +11,7 @@
 
 pub mod embedded;
 pub mod foreign;
+mod likeness;
 pub mod link;
 mod lost;
 pub mod remote;

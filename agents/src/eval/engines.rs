@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use broker::AgentName;
@@ -11,13 +11,14 @@ use configs::{AgentConfig, EngineKind, ModelConfig, RunConfig, SamplingConfig};
 use rollout::text::{ChatLog, Speech};
 
 use super::weights::Chosen;
+use crate::agent::broken::{self, Broken};
 use crate::agent::policy;
 use crate::agent::render::Renderer;
 use crate::cli::failure::Usage;
-use crate::engine::EngineClient;
 use crate::engine::foreign::openai::Openai;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
+use crate::engine::{EngineClient, Finished};
 
 /// An agent that plays.
 pub struct Seat {
@@ -25,6 +26,19 @@ pub struct Seat {
     pub renderer: Arc<Renderer>,
     pub text: Arc<dyn Speech>,
     pub sampling: SamplingConfig,
+    broken: Mutex<Broken>,
+}
+
+impl Seat {
+    /// One answer of the engine of `agent`.
+    ///
+    /// # Errors
+    /// Nothing can be sampled of the weights: of three different requests in succession the logits were not finite.
+    pub(super) fn hear(&self, agent: &AgentName, one: &Finished) -> Result<(), Usage> {
+        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let version = broken.hear(one.job.request, &one.result);
+        version.map_or(Ok(()), |version| Err(Usage::new(broken::told(agent, &version))))
+    }
 }
 
 /// Where random models are made that no run has kept; removed in the end.
@@ -94,6 +108,7 @@ fn served(agent: &AgentConfig, model: &str) -> anyhow::Result<Seat> {
         renderer: Renderer::new(text.clone(), agent.history),
         sampling: agent.sampling,
         text,
+        broken: Mutex::default(),
     })
 }
 
@@ -118,5 +133,6 @@ fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -
         renderer: Renderer::new(prepared.text.clone(), settings.history),
         sampling: settings.sampling,
         text: prepared.text,
+        broken: Mutex::default(),
     })
 }

@@ -144,7 +144,8 @@ impl<'a> Player<'a> {
     /// Plays all tasks at once, in their order.
     ///
     /// # Errors
-    /// A task that the workflow cannot use, a role that nobody plays, an engine that is gone. A conversation that fails is in the result.
+    /// A task that the workflow cannot use, a role that nobody plays, an engine that is gone, weights of which nothing can be sampled. A
+    /// conversation that fails is in the result.
     pub async fn play(&self, tasks: &[(String, Arc<Task>)], manner: Manner) -> anyhow::Result<Vec<Played>> {
         for (id, task) in tasks {
             rollout::workflow::check_task(self.workflow.as_ref(), task)
@@ -276,6 +277,7 @@ impl<'a> Player<'a> {
             key: one.key,
             prompt: Prompt {
                 held: one.held,
+                sampled: one.sampled,
                 messages,
             },
             sampling,
@@ -335,11 +337,15 @@ impl<'a> Player<'a> {
                 .await
                 .with_context(|| format!("the engine of {agent} is gone"))?;
             for one in list {
+                seat.hear(&agent, &one)?;
                 let Some((index, key, kept)) = asked.remove(&one.job.request) else {
                     continue;
                 };
                 let made = one.result.as_ref();
-                let text = made.map_or_else(|_| String::new(), |made| seat.text.decode(&made.output_ids));
+                let text = made.map_or_else(
+                    |_| String::new(),
+                    |made| seat.text.decode(&one.job.prompt_ids, &made.output_ids),
+                );
                 answers.push((index, key, outcome(one, text, kept)));
             }
         }

@@ -311,7 +311,7 @@ mod tests {
             ]
             .into(),
             answer: Some(answer.into()),
-            grader: Some(Grader::Integer),
+            grader: Grader::new("integer").ok(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A field is done, or refused by its name. Nothing is ignored but labels, which change nothing anywhere.
 
 use broker::protocol::turn::{Message, Sampling};
-use configs::SamplingConfig;
+use configs::{LEAST_TEMPERATURE, SamplingConfig};
 use serde_json::{Value, json};
 
 use super::fields::{Fields, kind};
@@ -156,7 +156,7 @@ fn stream(fields: &mut Fields) -> Result<(bool, bool), Refusal> {
 
 fn sampling(fields: &mut Fields, kind: Kind, echo: bool, usual: &SamplingConfig) -> Result<Sampling, Refusal> {
     // A temperature near 0 makes infinite logits, which would end every generation of the engine.
-    let temperature = |t: f32| t == 0.0 || (0.01..=10.0).contains(&t);
+    let temperature = |t: f32| t == 0.0 || (LEAST_TEMPERATURE..=10.0).contains(&t);
     let temperature = fields.number("temperature", temperature, "0, or a number from 0.01 to 10")?;
     let top_p = fields.number("top_p", |p| p > 0.0 && p <= 1.0, "a number above 0 and at most 1")?;
     let min_p = fields.number("min_p", |p| (0.0..=1.0).contains(&p), "a number from 0 to 1")?;

@@ -86,6 +86,8 @@ pub struct Front {
     run: RunId,
     engine: Arc<dyn EngineClient>,
     text: Arc<TextCodec>,
+    /// Ids that the model has: often more than its tokenizer, and any of them may be sampled.
+    vocab: usize,
     /// How the agent samples when it is not told otherwise.
     sampling: SamplingConfig,
     token: Option<Token>,
@@ -113,7 +115,7 @@ pub struct Serving {
     server: ServerHandle,
 }
 
-/// Begins to serve. Must be called in a runtime.
+/// Begins to serve an agent that speaks with this tokenizer and a model of so many ids. Must be called in a runtime.
 ///
 /// # Errors
 /// The address cannot be listened on.
@@ -122,7 +124,7 @@ pub fn serve(
     agent: &AgentName,
     run: &RunId,
     engine: Arc<dyn EngineClient>,
-    text: Arc<TextCodec>,
+    (text, vocab): (Arc<TextCodec>, usize),
     sampling: SamplingConfig,
 ) -> anyhow::Result<Arc<Serving>> {
     let Plan { config, address, token } = plan;
@@ -131,6 +133,7 @@ pub fn serve(
         run: run.clone(),
         engine,
         text,
+        vocab,
         sampling,
         token,
         body: config.body.0,

@@ -244,9 +244,9 @@ impl Front {
     /// The ids of every prompt. Templates and tokenizers work beside the thread that answers, and have the request's places until
     /// they are done, whether or not the client is still there.
     async fn prompts(&self, ask: &Ask, places: [Place; 2]) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), Refusal> {
-        let (codec, inputs) = (self.text.clone(), ask.inputs.clone());
+        let (codec, vocab, inputs) = (self.text.clone(), self.vocab, ask.inputs.clone());
         let render = move || {
-            let ids: Result<_, Refusal> = inputs.into_iter().map(|input| ids(&codec, input)).collect();
+            let ids: Result<_, Refusal> = inputs.into_iter().map(|input| ids(&codec, vocab, input)).collect();
             ids.map(|ids| (ids, places))
         };
         // A panic in there ends the process before anything is missed here.
@@ -264,18 +264,17 @@ impl Front {
     }
 }
 
-fn ids(codec: &rollout::text::TextCodec, input: Input) -> Result<Arc<[u32]>, Refusal> {
+fn ids(codec: &rollout::text::TextCodec, vocab: usize, input: Input) -> Result<Arc<[u32]>, Refusal> {
     let (field, ids) = match input {
         Input::Text(text) => ("prompt", codec.plain(&text)),
         Input::Chat { messages, generation } => ("messages", codec.chat(&messages, generation)),
         Input::Ids(ids) => ("prompt", Ok(ids)),
     };
     let ids = ids.map_err(|error| Refusal::wrong(field, format!("cannot be turned into tokens: {error}")))?;
-    let vocabulary = codec.vocab_size();
-    match ids.iter().find(|id| **id as usize >= vocabulary) {
+    match ids.iter().find(|id| **id as usize >= vocab) {
         Some(id) => Err(Refusal::wrong(
             field,
-            format!("has the token id {id}, and the vocabulary has {vocabulary}"),
+            format!("has the token id {id}, and the model has {vocab}"),
         )),
         None if ids.is_empty() => Err(Refusal::wrong(field, "has no tokens: there is nothing to go on from")),
         None => Ok(ids.into()),

@@ -27,6 +27,7 @@ pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
         run: RunId::new("r").unwrap(),
         engine: ScriptedEngine::new(choices, broker::ids::WeightVersion { lineage: 1, step: 2 }),
         text: Arc::new(rollout::text::TextCodec::open(folder.path()).unwrap()),
+        vocab: 264,
         sampling: SamplingConfig::default(),
         token: token.map(|secret| Token::new(crate::http::token::VARIABLE, secret).unwrap()),
         body: 1000,
@@ -80,7 +81,7 @@ async fn every_answer_is_json_in_openais_shape() {
         (405, post("/v1/models", "{}")),
         (400, post("/v1/completions", "{")),
         (400, post("/v1/completions", r#"{"model": "a", "prompt": ""}"#)),
-        (400, post("/v1/completions", r#"{"model": "a", "prompt": [259]}"#)),
+        (400, post("/v1/completions", r#"{"model": "a", "prompt": [264]}"#)),
         (404, post("/v1/completions", r#"{"model": "b", "prompt": "x"}"#)),
         (400, post("/v1/completions", r#"{"model": "a", "prompt": "x", "n": 3}"#)),
         (413, post("/v1/completions", &"x".repeat(1001))),
@@ -153,6 +154,27 @@ async fn one_too_many_is_told_and_so_is_one_too_late() {
     assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 200);
     front.gate.set(Phase::Closing);
     assert_eq!(ask(&front, post("/v1/chat/completions", CHAT)).await.0, 503);
+}
+
+/// Models have more ids than their tokenizers, and untrained ones sample them.
+#[tokio::test]
+async fn the_ids_of_an_answer_may_go_back_in() {
+    let front = front_of(None, vec![261]);
+    assert!(front.text.vocab_size() <= 261);
+    let asks = |prompt: Value| {
+        let body = serde_json::json!({"model": "a", "prompt": prompt, "max_tokens": 2, "echo": true, "return_token_ids": true});
+        post("/v1/completions", &body.to_string())
+    };
+    let (status, answer) = ask(&front, asks(serde_json::json!([65]))).await;
+    assert_eq!(
+        (status, &answer["choices"][0]["token_ids"][0]),
+        (200, &serde_json::json!(261)),
+        "{answer}"
+    );
+    let (status, answer) = ask(&front, asks(serde_json::json!([65, 261]))).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["choices"][0]["prompt_token_ids"], serde_json::json!([65, 261]));
+    assert_eq!(ask(&front, asks(serde_json::json!([65, 264]))).await.0, 400);
 }
 
 #[tokio::test]

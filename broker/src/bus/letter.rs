@@ -64,6 +64,8 @@ pub enum Class {
     Unknown,
     /// It was being worked on each time that its process died.
     Crashed,
+    /// It came to nothing: the machinery failed its conversations, or none of them came to its end.
+    Unplayed,
 }
 
 impl Class {
@@ -80,6 +82,7 @@ impl Class {
             Class::Forged => "forged",
             Class::Unknown => "unknown",
             Class::Crashed => "crashed",
+            Class::Unplayed => "unplayed",
         }
     }
 }

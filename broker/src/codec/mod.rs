@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The schema this build speaks.
-pub const SCHEMA: u16 = 10;
+pub const SCHEMA: u16 = 11;
 
 /// Why bytes are not a message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

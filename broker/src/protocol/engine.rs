@@ -4,6 +4,8 @@
 //! each behind its length (u32, little-endian). What the agent wants goes up in lists of [`EngineCommand`]s (`POST /v1/commands`), one
 //! after the other.
 
+use std::collections::BTreeMap;
+
 use bincode::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,8 @@ pub struct Hello {
     pub agent: String,
     /// Where the agent's weights are fetched.
     pub weights: String,
+    /// What answers depend on besides the weights, by name: an engine whose own are others is not the agent's.
+    pub model: BTreeMap<String, String>,
 }
 
 /// What an agent wants of its engine.

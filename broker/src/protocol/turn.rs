@@ -13,11 +13,17 @@ use configs::RoleName;
 pub struct Prompt {
     /// Prompt and output ids of this seat's turn before, as that turn's result gave them; empty at its first turn.
     pub held: Vec<u32>,
+    /// How many of them, at their end, are that turn's output: what the agent sampled itself. All before them is a prompt.
+    pub sampled: u32,
     /// Messages that are new since then.
     pub messages: Vec<Message>,
 }
 
-bulk_codec!(Prompt { bulk held, plain messages });
+bulk_codec!(Prompt {
+    bulk held,
+    plain sampled,
+    plain messages,
+});
 
 /// How to sample.
 #[derive(Debug, Clone, PartialEq, Encode, Decode)]

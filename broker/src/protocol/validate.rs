@@ -138,11 +138,17 @@ impl Sampling {
 }
 
 impl TurnFrame {
-    /// Checks every sampling and every role.
+    /// Checks every prompt, every sampling and every role.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
     pub fn validate(&self) -> Result<(), CodecError> {
+        self.prompts.iter().try_for_each(|prompt| {
+            hold(
+                prompt.sampled as usize <= prompt.held.len(),
+                "more tokens that were sampled than are held",
+            )
+        })?;
         self.samplings.iter().try_for_each(Sampling::validate)?;
         self.requests.iter().try_for_each(|request| role(&request.role))
     }
@@ -235,7 +241,7 @@ mod tests {
     use super::*;
     use crate::ids::{RequestId, WeightVersion};
     use crate::protocol::engine::TopLogprob;
-    use crate::protocol::turn::Finish;
+    use crate::protocol::turn::{Finish, Prompt};
 
     const CASES: [(f32, bool); 5] = [(-1.0, true), (0.0, true), (1e-4, true), (0.5, false), (f32::NAN, false)];
 
@@ -282,6 +288,25 @@ mod tests {
                 end: None,
             };
             assert_eq!(told.validate(0, 0).is_ok(), possible, "{logprob}");
+        }
+    }
+
+    #[test]
+    fn no_prompt_has_more_sampled_tokens_than_it_holds() {
+        for (sampled, possible) in [(0, true), (2, true), (3, false), (u32::MAX, false)] {
+            let prompt = Prompt {
+                held: vec![1, 2],
+                sampled,
+                messages: Vec::new(),
+            };
+            let frame = TurnFrame {
+                reply_to: "c".into(),
+                wave: None,
+                prompts: vec![prompt],
+                samplings: Vec::new(),
+                requests: Vec::new(),
+            };
+            assert_eq!(frame.validate().is_ok(), possible, "{sampled}");
         }
     }
 

@@ -133,7 +133,7 @@ async fn a_redis_that_is_busy_with_a_script_is_waited_for_until_that_is_killed()
 #[tokio::test]
 async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     let redis = RedisFixture::with(RedisOptions {
-        response_timeout: Duration::from_millis(50),
+        response_timeout: Duration::from_millis(200),
         ..options()
     })
     .await;
@@ -141,7 +141,7 @@ async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     // Each step is held back by Redis until after its timeout, and then runs all the same.
     macro_rules! stalled {
         ($step:expr) => {{
-            let () = redis.raw_command(&["CLIENT", "PAUSE", "400", "ALL"]).await;
+            let () = redis.raw_command(&["CLIENT", "PAUSE", "1200", "ALL"]).await;
             let first = $step.await;
             assert!(matches!(first, Err(StoreError::Unknown(_))), "{first:?}");
             until_known(|| $step).await

@@ -38,6 +38,7 @@ pub(crate) fn turn_frame() -> TurnFrame {
         wave: Some(Wave { id: 9, total: 3 }),
         prompts: vec![Prompt {
             held: vec![1, 2, 70_000],
+            sampled: 2,
             messages: vec![Message::system("Sei kurz."), Message::user("2 + 2 = ? \u{1F914}")],
         }],
         samplings: vec![Sampling {

@@ -146,6 +146,12 @@ fn served(agent: &AgentConfig, below: &mut Below) {
         "is for a chat template of ours, and such a server renders with its own: remove it",
     );
     below.compared(
+        kind && agent.template_date.is_some(),
+        "template_date",
+        &["engine.kind"],
+        "is for a chat template of ours, and such a server renders with its own: remove it",
+    );
+    below.compared(
         kind && agent.lora.is_some(),
         "lora",
         &["engine.kind"],

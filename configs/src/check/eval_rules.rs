@@ -1,6 +1,7 @@
 //! What `[eval]` may say wrongly.
 
 use super::report::Report;
+use super::sampling_rules::{is_too_cold, too_cold};
 use super::tasks_rules::{is_task_source, not_understood, rows};
 use crate::{Mode, OwnKinds, RunConfig};
 
@@ -154,6 +155,13 @@ fn suites(config: &RunConfig, report: &mut Report) {
             key("temperature"),
             &[],
             "is not above 0: samples at temperature 0 are all the same; write for example 0.6, or samples = 0 for the greedy conversation alone",
+        );
+        let temperature = suite.temperature.unwrap_or(1.0);
+        report.when(
+            is_too_cold(temperature),
+            key("temperature"),
+            &[],
+            too_cold(temperature, ""),
         );
         let grader = suite.grader.as_deref().unwrap_or("exact");
         let kinds = OwnKinds::installed().known_graders();

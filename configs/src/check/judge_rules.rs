@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::report::Report;
+use super::sampling_rules::{OR_GREEDY, is_too_cold, too_cold};
 use crate::{AgentName, GraderConfig, JUDGE, JUDGE_KEY, JudgeConfig, Missing, PROCESS, REMOTE, RunConfig};
 
 /// Less than this is not enough for a model to answer.
@@ -68,6 +69,12 @@ pub(super) fn judge(config: &RunConfig, name: &str, grader: &GraderConfig, repor
         path("judge.temperature"),
         &[],
         "write 0.0 or more",
+    );
+    report.when(
+        is_too_cold(judge.temperature),
+        path("judge.temperature"),
+        &[],
+        too_cold(judge.temperature, OR_GREEDY),
     );
 }
 

@@ -91,6 +91,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
         &["eps_clip_high", "epsilon_high", "clip_ratio_high"],
         "agents.NAME.train.loss.clip_high",
     ),
+    (
+        &["algorithm", "algo", "rl_algorithm", "rl_algo", "objective"],
+        "agents.NAME.train.loss.kind (and agents.NAME.train.advantage)",
+    ),
     (&["loss_type", "loss_agg_mode"], "agents.NAME.train.loss.agg"),
     (
         &[
@@ -235,6 +239,10 @@ const FOREIGN: &[(&[&str], &str)] = &[
     (
         &["apply_chat_template_kwargs", "chat_template_kwargs", "enable_thinking"],
         "agents.NAME.template_args (a table, such as { enable_thinking = false })",
+    ),
+    (
+        &["date_string", "strftime_now", "current_date", "today"],
+        "agents.NAME.template_date (such as \"2026-11-23\", for templates that ask for the day)",
     ),
     (&["vocab", "vocab_size"], "agents.NAME.model.random.tokenizer"),
     (
@@ -397,6 +405,7 @@ mod tests {
             ("use_kl_in_reward", "train.kl.place"),
             ("temperature", "agents.NAME.sampling.temperature"),
             ("apply-chat-template-kwargs", "agents.NAME.template_args"),
+            ("date_string", "agents.NAME.template_date"),
         ] {
             let advice = advice(theirs, &["name", "seed"]);
             assert!(advice.contains(ours), "{theirs}: {advice}");

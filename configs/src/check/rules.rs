@@ -3,7 +3,8 @@
 use super::names::nearest;
 use super::report::{Report, one_of};
 use crate::{
-    Advantage, JUDGE, LossKind, Mode, OwnKinds, PROCESS, ParticipantName, REMOTE, RunConfig, TrainConfig, ZeroAdvantage,
+    Advantage, JUDGE, LossKind, Mode, OwnKinds, PROCESS, ParticipantName, REMOTE, RunConfig, Take, TrainConfig,
+    ZeroAdvantage,
 };
 
 /// Workflows that are shipped.
@@ -25,6 +26,8 @@ const TELLING: [&str; 1] = ["sequential"];
 pub(super) const LEAST_MEMORY: u64 = 16 << 20;
 /// Graders that are shipped.
 pub(crate) const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
+/// The one that has `take`.
+const TAKING: &str = "integer";
 /// The run id is the name, a hyphen and eight characters, 48 in all.
 const LONGEST_NAME: usize = 39;
 
@@ -273,6 +276,14 @@ fn graders(config: &RunConfig, report: &mut Report) {
         );
         remote(kind, &format!("graders.{name}.kind"), report);
         super::judge_rules::judge(config, name, grader, report);
+        report.when(
+            grader.take != Take::Last && kind != TAKING,
+            format!("graders.{name}.take"),
+            &[&format!("graders.{name}.kind")],
+            format!(
+                "is for kind = {TAKING:?}, which alone takes a number by its place: leave it out, or write that kind"
+            ),
+        );
         report.when(
             grader.timeout.0.is_zero(),
             format!("graders.{name}.timeout"),

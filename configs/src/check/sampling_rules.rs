@@ -1,10 +1,28 @@
 //! What an agent's sampling and `[workflow.sampling.ROLE]` may say wrongly.
 
+use std::fmt::Debug;
+
 use super::below::Below;
 use super::report::Report;
 use crate::{
-    AgentConfig, AgentName, EngineKind, LossKind, ModelConfig, Ratio, RoleSampling, RunConfig, SamplingConfig,
+    AgentConfig, AgentName, EngineKind, LEAST_TEMPERATURE, LossKind, ModelConfig, Ratio, RoleSampling, RunConfig,
+    SamplingConfig,
 };
+
+/// Whether logits may overflow when they are divided by this temperature; 0 divides nothing.
+pub(super) fn is_too_cold(temperature: f64) -> bool {
+    temperature > 0.0 && temperature < f64::from(LEAST_TEMPERATURE)
+}
+
+/// What is wrong with a temperature that [`is_too_cold`]; `greedy` says what else than sampling may be written, if anything.
+pub(super) fn too_cold(temperature: impl Debug, greedy: &str) -> String {
+    format!(
+        "is {temperature:?}: logits are divided by it, and below {LEAST_TEMPERATURE} they overflow; write {LEAST_TEMPERATURE} or more{greedy}"
+    )
+}
+
+/// Of agents that need not sample.
+pub(super) const OR_GREEDY: &str = ", or 0 for the likeliest token";
 
 pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
     let SamplingConfig {
@@ -39,6 +57,12 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
             format!("is {temperature}: write 0 or more"),
         );
     }
+    let greedy = if agent.train.enabled { "" } else { OR_GREEDY };
+    below.when(
+        is_too_cold(temperature.into()),
+        "sampling.temperature",
+        too_cold(temperature, greedy),
+    );
     let (possible_p, possible_min) = (top_p > 0.0 && top_p <= 1.0, (0.0..1.0).contains(&min_p));
     below.when(
         !possible_p,
@@ -139,6 +163,12 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
                 path(".temperature"),
                 &[&format!("agents.{name}.train.enabled")],
                 format!("is {temperature}: write a number above 0, or 0 for an agent that does not train"),
+            );
+            report.when(
+                is_too_cold(temperature.into()),
+                path(".temperature"),
+                &[],
+                too_cold(temperature, if trains { "" } else { OR_GREEDY }),
             );
             let theirs = matches!(agent.engine.kind, EngineKind::Sglang | EngineKind::Vllm);
             report.when(

@@ -4,7 +4,8 @@ use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
-use super::names::advice;
+use super::methods;
+use super::names::{advice, nearest};
 
 /// Errors looked for in one file at most.
 const MOST: usize = 200;
@@ -140,16 +141,26 @@ impl Fault {
     fn explain(&self, root: &Value) -> String {
         let text = self.text.as_str();
         if let Some(key) = quoted_after(text, "unknown field ") {
-            return advice(key, &quoted(text)[1..]);
+            let told = advice(key, &quoted(text)[1..]);
+            // Whoever writes algorithm = "ppo" asks for more than a key.
+            let of_training = told.contains("agents.NAME.train.");
+            return match self.method(root).filter(|_| of_training) {
+                Some(written) => format!("{told}; {written}"),
+                None => told,
+            };
         }
         if text.starts_with("missing field") {
             return format!("is missing{}", example(&self.path));
         }
         if let Some(word) = quoted_after(text, "unknown variant ") {
-            let known = quoted(text);
-            let near = super::names::nearest(word, known[1..].iter().copied());
+            let known = &quoted(text)[1..];
+            let same = methods::same(word, known);
+            if let (None, Some(written)) = (same, self.method(root).filter(|_| self.is_of_training())) {
+                return format!("{word:?} is not known here: {written}");
+            }
+            let near = same.or_else(|| nearest(word, known.iter().copied()));
             let meant = near.map_or(String::new(), |near| format!(" (did you mean {near:?}?)"));
-            return format!("{word:?} is not known: write one of {}{meant}", known[1..].join(", "));
+            return format!("{word:?} is not known: write one of {}{meant}", known.join(", "));
         }
         if let Some((found, expected)) = text.split_once(", expected ") {
             let found = found
@@ -162,9 +173,24 @@ impl Fault {
             } else {
                 ""
             };
-            return format!("is {}: write {wanted}{unquote}{}", plain(found), example(&self.path));
+            let method = self.method(root).filter(|_| self.is_of_training());
+            let method = method.map_or(String::new(), |written| format!("; {written}"));
+            return format!(
+                "is {}: write {wanted}{unquote}{}{method}",
+                plain(found),
+                example(&self.path)
+            );
         }
         text.to_owned()
+    }
+
+    fn is_of_training(&self) -> bool {
+        self.path.iter().any(|key| key == "train")
+    }
+
+    /// How the training method is written whose name stands at the fault.
+    fn method(&self, root: &Value) -> Option<String> {
+        methods::written(at(root, &self.path)?.as_str()?)
     }
 }
 
@@ -221,6 +247,7 @@ fn example(path: &[String]) -> String {
             "model.path = \"FOLDER\" (or \"ORG/NAME\" of the Hub's cache), or [agents.NAME.model.random]"
         }
         [.., "lease" | "timeout"] => "\"15s\"",
+        [.., "template_date"] => "template_date = \"2026-11-23\"",
         [.., "listen"] => "listen = \"127.0.0.1:8001\"",
         [.., "message_cap"] => "\"1 MiB\"",
         [.., "tokenizer"] => "tokenizer = \"bytes\" or { words = [\"one\", \"two\"] }",

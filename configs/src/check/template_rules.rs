@@ -3,7 +3,7 @@
 use super::below::Below;
 
 /// Variables and functions that a chat template has anyway.
-const GIVEN: [&str; 15] = [
+const GIVEN: [&str; 14] = [
     "messages",
     "tools",
     "documents",
@@ -13,7 +13,6 @@ const GIVEN: [&str; 15] = [
     "pad_token",
     "unk_token",
     "raise_exception",
-    "strftime_now",
     "loop",
     "namespace",
     "range",
@@ -29,6 +28,11 @@ pub(super) fn args(args: &toml::Table, below: &mut Below) {
             GIVEN.contains(&name.as_str()),
             &key,
             "is given to every chat template by what is rendered: remove it, or choose a name that the template has beside those",
+        );
+        below.when(
+            name == "strftime_now",
+            &key,
+            "is the function that tells the day: remove it, and write template_date = \"2026-11-23\" beside template_args",
         );
         let named = !name.starts_with(|c: char| c.is_ascii_digit())
             && !name.is_empty()

@@ -1,5 +1,6 @@
 //! Whole numbers in text, of any length.
 
+use configs::Take;
 use serde_json::Value;
 
 use super::label_text;
@@ -32,12 +33,36 @@ pub(super) fn label(label: &Value) -> Option<String> {
     whole(&label_text(label)?)
 }
 
-/// The number in the last `\boxed{}` if there is one, else the last whole number of the text.
-pub(super) fn answer(text: &str) -> Option<String> {
-    match super::boxed::last(text) {
-        Some(content) => whole(content),
-        None => last_integer(text),
+/// The number in the last `\boxed{}` if there is one, else the last whole number of the text; or its first number.
+pub(super) fn answer(text: &str, take: Take) -> Option<String> {
+    match take {
+        Take::First => first_integer(text),
+        Take::Last => match super::boxed::last(text) {
+            Some(content) => whole(content),
+            None => last_integer(text),
+        },
     }
+}
+
+/// The first number, with commas between groups of three and the minus right before it, whatever that stands behind. A fraction is none,
+/// unless it is nothing but zeros.
+fn first_integer(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let start = bytes.iter().position(u8::is_ascii_digit)?;
+    let mut end = start + 1;
+    while end < bytes.len() && (bytes[end].is_ascii_digit() || is_group_comma(bytes, end)) {
+        end += 1;
+    }
+    if let Some(fraction) = bytes[end..].strip_prefix(b".") {
+        let mut digits = fraction.iter().take_while(|byte| byte.is_ascii_digit());
+        if digits.any(|digit| *digit != b'0') {
+            return None;
+        }
+    }
+    Some(canonical(
+        bytes[..start].ends_with(b"-"),
+        &text[start..end].replace(',', ""),
+    ))
 }
 
 /// The last run of digits, with commas between groups of three, its sign, and no fraction behind it.
@@ -107,7 +132,35 @@ mod tests {
             ("x-5", "5"),
             ("Answer:-5", "-5"),
         ] {
-            assert_eq!(answer(text).as_deref(), Some(number), "{text}");
+            assert_eq!(answer(text, Take::Last).as_deref(), Some(number), "{text}");
+        }
+    }
+
+    /// As MinT's recipe reads an answer, but by value.
+    #[test]
+    fn the_first_number_counts_where_it_is_taken() {
+        for (text, number) in [
+            ("5", Some("5")),
+            ("2 + 3 = 5", Some("2")),
+            ("5 ... 10", Some("5")),
+            ("It is 10, not \\boxed{5}", Some("10")),
+            ("\\boxed{5} and 3 more", Some("5")),
+            ("1,234 or 7", Some("1234")),
+            ("1,23", Some("1")),
+            ("1,2345", Some("1")),
+            ("-5 or 5", Some("-5")),
+            ("x-5", Some("-5")),
+            ("- 5", Some("5")),
+            ("-0", Some("0")),
+            ("005", Some("5")),
+            ("5. Then 6", Some("5")),
+            ("5.0 or 6", Some("5")),
+            ("5.0.7", Some("5")),
+            ("3.5 or 5", None),
+            ("none", None),
+            ("", None),
+        ] {
+            assert_eq!(answer(text, Take::First).as_deref(), number, "{text}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Graders: how an answer is compared with its label. Pure functions of text and label.
 
+use configs::{GraderConfig, Take};
 use serde_json::Value;
 
 #[cfg(test)]
@@ -17,7 +18,7 @@ mod tests;
 
 pub use own::{Own, OwnGrader};
 
-/// Longest answer that is read, in bytes from its end: graders are linear, and this bounds them.
+/// Longest answer that is read, in bytes from its end (from its beginning where the first number counts): graders are linear, and this bounds them.
 const LONGEST: usize = 1 << 16;
 
 /// The kinds of graders, as `[graders.NAME] kind` names them.
@@ -30,8 +31,8 @@ pub enum Grader {
     Exact,
     /// The same words and numbers as one of the labels, but for case, punctuation and articles.
     Match,
-    /// The last whole number in the text, or the one in its last `\boxed{}`.
-    Integer,
+    /// The last whole number in the text, or the one in its last `\boxed{}`; or its first number.
+    Integer(Take),
     /// The number after the last `####`, else the boxed or last one, compared by value; so is the label's.
     Gsm8k,
     /// The last boxed or announced answer, compared by what it means.
@@ -52,7 +53,7 @@ impl Grader {
         match kind {
             "exact" => Ok(Self::Exact),
             "match" => Ok(Self::Match),
-            "integer" => Ok(Self::Integer),
+            "integer" => Ok(Self::Integer(Take::Last)),
             "gsm8k" => Ok(Self::Gsm8k),
             "math" => Ok(Self::Math),
             "choice" => Ok(Self::Choice),
@@ -63,14 +64,32 @@ impl Grader {
         }
     }
 
+    /// By the kind of `[graders.NAME]` and what else it says of a grader of ours.
+    pub fn of(config: &GraderConfig) -> Result<Self, String> {
+        Ok(match Self::new(&config.kind)? {
+            Self::Integer(_) => Self::Integer(config.take),
+            other => other,
+        })
+    }
+
+    /// The part of an answer that is read.
+    fn part(self, text: &str) -> &str {
+        match self {
+            Self::Integer(Take::First) => &text[..text.floor_char_boundary(LONGEST)],
+            _ => tail(text, LONGEST),
+        }
+    }
+
     /// What the answer in `text` is worth, 0 to 1; all but `F1` give 0 or 1. An answer or a label that cannot be read earns 0.
     #[must_use]
     pub fn grade(self, text: &str, label: &Value) -> f32 {
-        let text = tail(text, LONGEST);
+        let text = self.part(text);
         let right = match self {
             Self::Exact => label_text(label).is_some_and(|label| text.trim() == label.trim()),
             Self::Match => overlap::matches(text, label),
-            Self::Integer => integer::answer(text).is_some_and(|found| Some(found) == integer::label(label)),
+            Self::Integer(take) => {
+                integer::answer(text, take).is_some_and(|found| Some(found) == integer::label(label))
+            }
             Self::Gsm8k => math::gsm8k(text, label),
             Self::Math => math::right(text, label),
             Self::Choice => choice::answer(text).is_some_and(|found| Some(found) == choice_label(label)),
@@ -85,12 +104,12 @@ impl Grader {
     /// which no answer is found is the same as nothing.
     #[must_use]
     pub fn same(self, a: &str, b: &str) -> Option<bool> {
-        let (a, b) = (tail(a, LONGEST), tail(b, LONGEST));
+        let (a, b) = (self.part(a), self.part(b));
         let equal = |a: Option<String>, b: Option<String>| a.is_some() && a == b;
         match self {
             Self::Exact => Some(a.trim() == b.trim()),
             Self::Match => Some(overlap::matches(a, &overlap::answer(b).into())),
-            Self::Integer => Some(equal(integer::answer(a), integer::answer(b))),
+            Self::Integer(take) => Some(equal(integer::answer(a, take), integer::answer(b, take))),
             Self::Gsm8k => Some(math::same_number(a, b)),
             Self::Math => Some(math::same_answer(a, b)),
             Self::Choice => Some(choice::answer(a).is_some_and(|found| Some(found) == choice::answer(b))),
@@ -108,7 +127,7 @@ impl Grader {
                 "a text that is not empty, a number, or a list of them",
             ),
             Self::Math => (math::is_label(label), "a short text or a number"),
-            Self::Integer => (integer::label(label).is_some(), "a whole number, or a text that is one"),
+            Self::Integer(_) => (integer::label(label).is_some(), "a whole number, or a text that is one"),
             Self::Gsm8k => (
                 math::is_gsm8k_label(label),
                 "a number, or a text that ends with #### and one",

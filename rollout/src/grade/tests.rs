@@ -3,6 +3,12 @@
 use super::*;
 use serde_json::json;
 
+/// Every grader of ours, each way that it may be set.
+fn every() -> impl Iterator<Item = Grader> {
+    let kinds = KINDS.into_iter().map(|kind| Grader::new(kind).unwrap());
+    kinds.chain([Grader::Integer(Take::First)])
+}
+
 #[test]
 fn exact_compares_texts() {
     for (text, label, reward) in [
@@ -47,16 +53,53 @@ fn integer_takes_the_last_number_or_the_boxed_one() {
         ),
         ("85", json!("eighty-five"), 0.0),
     ] {
-        assert_eq!(Grader::Integer.grade(text, &label), reward, "{text} against {label}");
+        assert_eq!(
+            Grader::Integer(Take::Last).grade(text, &label),
+            reward,
+            "{text} against {label}"
+        );
     }
 }
 
 #[test]
+fn integer_takes_the_first_number_where_the_configuration_says_so() {
+    let of = |kind: &str| {
+        Grader::of(&GraderConfig {
+            take: Take::First,
+            ..GraderConfig::of(kind)
+        })
+        .unwrap()
+    };
+    let (first, last) = (of("integer"), Grader::of(&GraderConfig::of("integer")).unwrap());
+    assert_eq!((last, of("math")), (Grader::Integer(Take::Last), Grader::Math));
+    for (text, label, by_first, by_last) in [
+        ("5", json!(5), 1.0, 1.0),
+        ("5 ... or 10", json!(5), 1.0, 0.0),
+        ("2 + 3 = 5", json!(5), 0.0, 1.0),
+        ("10, so \\boxed{5}", json!("5"), 0.0, 1.0),
+        ("\\boxed{5} and 3 more", json!(5), 1.0, 1.0),
+        ("1,234 or 7", json!(1234), 1.0, 0.0),
+        ("-5 or 5", json!(-5), 1.0, 0.0),
+        ("3.5 or 5", json!(5), 0.0, 1.0),
+        ("none", json!(5), 0.0, 0.0),
+    ] {
+        assert_eq!(first.grade(text, &label), by_first, "{text} against {label}");
+        assert_eq!(last.grade(text, &label), by_last, "{text} against {label}");
+    }
+    assert_eq!(first.same("5 or 6", "5 or 7"), Some(true));
+    assert_eq!(last.same("5 or 6", "5 or 7"), Some(false));
+    // What counts is read, however much stands behind or before it.
+    let long = "é".repeat(LONGEST);
+    assert_eq!(first.grade(&format!("5{long}6"), &json!(5)), 1.0);
+    assert_eq!(last.grade(&format!("5{long}6"), &json!(6)), 1.0);
+}
+
+#[test]
 fn labels_of_the_wrong_type_are_named() {
-    assert!(Grader::Integer.check_label(&json!("12")).is_ok());
+    assert!(Grader::Integer(Take::Last).check_label(&json!("12")).is_ok());
     for label in [json!("twelve"), json!(1.5), json!(null), json!({"a": 1})] {
         assert!(
-            Grader::Integer
+            Grader::Integer(Take::Last)
                 .check_label(&label)
                 .unwrap_err()
                 .contains("whole number"),
@@ -273,15 +316,15 @@ fn hostile_texts_end() {
         "\\",
     ] {
         let text = piece.repeat(LONGEST / piece.len());
-        for grader in KINDS.map(|kind| Grader::new(kind).unwrap()) {
+        for grader in every() {
             let reward = grader.grade(&text, &json!("1"));
             assert!((0.0..=1.0).contains(&reward), "{grader:?}: {piece}");
             let _ = grader.same(&text, &text[..0]);
         }
     }
     let zeros = format!("7{}", ".0".repeat(30_000));
-    assert_eq!(Grader::Integer.grade(&zeros, &json!(7)), 1.0);
-    assert_eq!(Grader::Integer.grade(&format!("{zeros}.1"), &json!(7)), 0.0);
+    assert_eq!(Grader::Integer(Take::Last).grade(&zeros, &json!(7)), 1.0);
+    assert_eq!(Grader::Integer(Take::Last).grade(&format!("{zeros}.1"), &json!(7)), 0.0);
 }
 
 #[test]
@@ -322,8 +365,8 @@ fn answers_are_the_same_by_what_the_grader_compares() {
         (Grader::Exact, " 5", "5\n", Some(true)),
         (Grader::Exact, "5", "five", Some(false)),
         (Grader::Match, "The cat.", "so <answer>cat</answer>", Some(true)),
-        (Grader::Integer, "it is 12", "\\boxed{12}", Some(true)),
-        (Grader::Integer, "nothing", "nothing", Some(false)),
+        (Grader::Integer(Take::Last), "it is 12", "\\boxed{12}", Some(true)),
+        (Grader::Integer(Take::Last), "nothing", "nothing", Some(false)),
         (Grader::Gsm8k, "#### 1,080", "1080.", Some(true)),
         (Grader::Math, "\\boxed{\\frac12}", "the answer is 0.5", Some(true)),
         (Grader::Math, "\\boxed{1}", "\\boxed{2}", Some(false)),
@@ -357,7 +400,7 @@ fn every_kind_has_its_grader() {
 proptest::proptest! {
     #[test]
     fn any_text_is_graded(text in "\\PC{0,40}", label in "\\PC{0,20}") {
-        for grader in KINDS.map(|kind| Grader::new(kind).unwrap()) {
+        for grader in every() {
             let boxed = format!("\\boxed{{{text}}}");
             for text in [&text, &boxed] {
                 let reward = grader.grade(text, &json!(label));

@@ -21,6 +21,9 @@ use crate::workflow::program::Program;
 use crate::workflow::unanswered::is_tombstone;
 use crate::workflow::{Ask, Event, Outcome, Step, Workflow};
 
+/// Why a conversation was given up whose group could no longer train.
+pub const ABANDONED: &str = "too many other conversations of its group failed";
+
 /// What a group is run by.
 #[derive(Clone)]
 pub struct RunSpec {
@@ -43,6 +46,8 @@ pub struct Wanted {
     pub ask: Ask,
     /// Prompt and output ids of this seat's turn before; empty at its first turn.
     pub held: Vec<u32>,
+    /// How many of them, at their end, are that turn's output.
+    pub sampled: u32,
     /// Seed of this generation's random numbers.
     pub seed: u64,
 }
@@ -297,11 +302,12 @@ impl GroupRun {
     }
 
     fn want(&self, key: &TurnKey, ask: &Ask) -> Wanted {
-        let held = self.member(key.member).map_or_else(Vec::new, |m| m.held(key));
+        let member = self.member(key.member);
         Wanted {
             key: key.clone(),
             ask: ask.clone(),
-            held,
+            held: member.map_or_else(Vec::new, |m| m.held(key)),
+            sampled: member.map_or(0, |m| m.sampled(key)),
             seed: seed(self.spec.run_seed, &self.spec.task_id, key),
         }
     }
@@ -328,7 +334,7 @@ impl GroupRun {
             return;
         }
         for member in self.members.iter_mut().filter(|m| matches!(m.state, State::Open(_))) {
-            member.state = State::Failed("too many other conversations of its group failed".into());
+            member.state = State::Failed(ABANDONED.into());
         }
         self.in_flight.clear();
     }
@@ -400,6 +406,11 @@ impl Member {
     fn held(&self, key: &TurnKey) -> Vec<u32> {
         self.before(key)
             .map_or_else(Vec::new, |g| [&g.prompt_ids[..], &g.output_ids[..]].concat())
+    }
+
+    /// How many ids the turn before `key` of its seat has put out.
+    fn sampled(&self, key: &TurnKey) -> u32 {
+        self.before(key).map_or(0, |g| g.output_ids.len() as u32)
     }
 
     fn held_len(&self, key: &TurnKey) -> usize {

@@ -147,6 +147,8 @@ fn a_seat_holds_its_own_ids_and_no_other() {
             if wanted.key.turn == 1 {
                 second_turns.push((wanted.key.seat, wanted.held[0], wanted.held.len()));
             }
+            // Its one answer so far, of two tokens, behind a prompt of one.
+            assert_eq!(wanted.sampled, if wanted.held.is_empty() { 0 } else { 2 });
             turns += 1;
             run.on_result(wanted.key.clone(), answer(&wanted)).unwrap();
         }

@@ -1,6 +1,7 @@
 //! Graders that are models: what they are asked, and what their words are worth. Who calls them is no business of this crate.
 
 pub(crate) mod read;
+pub(crate) mod words;
 
 use std::collections::BTreeSet;
 

@@ -1,8 +1,10 @@
 //! Numbers out of what meant to be a JSON object: in a fence, behind reasoning, with words around it, in Python's spelling, with
-//! numbers written as text, with LaTeX's backslashes and quotes in its texts; at last out of lines such as `score: 7`. What is not there is an
+//! numbers written as text, with LaTeX's backslashes and quotes in its texts; at last out of words that agree ([`words`]). What is not there is an
 //! error, never a guess.
 
 use serde_json::{Map, Value};
+
+use super::words;
 
 /// Places where an object may begin that are tried: the last ones, and bytes of the text that are looked at: the last ones.
 const TRIED: usize = 256;
@@ -22,11 +24,16 @@ pub(super) fn numbers(said: &str, names: &[&str]) -> Result<Vec<f64>, String> {
     }
     let found = objects(said);
     let last = found.iter().rev().find_map(|object| of(object, names));
-    last.or_else(|| names.iter().map(|name| beside(said, name)).collect())
-        .ok_or_else(|| {
-            let head: String = said.chars().take(200).collect();
-            format!("it has no JSON object with numbers for {}: {head:?}", names.join(", "))
-        })
+    let in_words = |name: &&str| words::agreed(end_of(said), name, names, words::number);
+    last.or_else(|| names.iter().map(in_words).collect()).ok_or_else(|| {
+        let head: String = said.chars().take(200).collect();
+        format!("it has no JSON object with numbers for {}: {head:?}", names.join(", "))
+    })
+}
+
+/// The part of a text that is looked at.
+pub(crate) fn end_of(text: &str) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(LOOKED_AT))..]
 }
 
 fn of(object: &Map<String, Value>, names: &[&str]) -> Option<Vec<f64>> {
@@ -48,33 +55,9 @@ fn number(value: &Value) -> Option<f64> {
     number.filter(|number| number.is_finite())
 }
 
-/// The number that stands behind the last `name:` or `name=`, alone: with more words behind it, or as a part of something, it is none.
-fn beside(said: &str, name: &str) -> Option<f64> {
-    let said = &said[said.ceil_char_boundary(said.len().saturating_sub(LOOKED_AT))..];
-    let (whole, name) = (said.to_ascii_lowercase(), name.to_ascii_lowercase());
-    let value = whole.rmatch_indices(&name).find_map(|(at, _)| {
-        let begins = !whole[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
-        let rest = whole[at + name.len()..].trim_start_matches(['"', '\'', '*', ' ', '\t']);
-        rest.strip_prefix([':', '=']).filter(|_| begins)
-    })?;
-    let value = value.trim_start_matches(['"', '\'', '*', ' ', '\t']);
-    let digit = |letter: char| letter.is_ascii_digit() || letter == '.';
-    let sign = value.strip_prefix(['-', '+']).map_or(0, |_| 1);
-    let length = sign
-        + value[sign..]
-            .find(|letter| !digit(letter))
-            .unwrap_or(value.len() - sign);
-    // The full stop of a sentence.
-    let number = value[..length].trim_end_matches('.');
-    let behind = value[length..].trim_start_matches(['"', '\'', '*', ' ', '\t', '.']);
-    let alone = behind.is_empty() || behind.starts_with(['\n', '\r', ',', ';', '}', ']', ')']);
-    number.parse().ok().filter(|number: &f64| alone && number.is_finite())
-}
-
 /// Every outermost object of the end of a text, in its order.
 pub(crate) fn objects(text: &str) -> Vec<Map<String, Value>> {
-    let from = text.ceil_char_boundary(text.len().saturating_sub(LOOKED_AT));
-    let text = &text[from..];
+    let text = end_of(text);
     let mut begins: Vec<usize> = text.rmatch_indices('{').take(TRIED).map(|(at, _)| at).collect();
     begins.reverse();
     let mut found = Vec::new();
@@ -209,7 +192,9 @@ mod tests {
             "{score: 7}",
             "The answer is short.\n**Score:** 7",
             "Score = 7.0.",
-            "score: 3\nno, score: 7",
+            "score: 7\nyes, score: 7",
+            "My final score: 7",
+            "Style score: 3 {\"score\": 7}",
             "7",
             "  7.0\n",
         ] {
@@ -242,6 +227,10 @@ mod tests {
             "score: 7\nscore: none",
             "score: 1.2.3",
             "score: -",
+            "Style score: 7",
+            "Style score: 7\nScore: 8",
+            "score: 3\nno, score: 7",
+            r#"{"mark": 1} style score: 7"#,
         ] {
             assert!(numbers(said, &["score"]).is_err(), "{said}");
         }

@@ -24,12 +24,12 @@ const DAYS: [&str; 7] = [
     "Wednesday",
 ];
 
-/// `strftime` of a moment in UTC, in seconds since 1970, for the directives that chat templates use; others stay.
+/// Days of a year before each of its months, but for the leap day.
+const BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
+
+/// `strftime` of a moment in UTC, in seconds since 1970, as C has it in English, for the directives of dates and times; others stay.
 pub(super) fn strftime(seconds: i64, format: &str) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = civil(days);
-    let month_name = MONTHS[(month - 1) as usize];
-    let day_name = DAYS[days.rem_euclid(7) as usize];
+    let moment = Moment::of(seconds);
     let (mut out, mut chars) = (String::new(), format.chars());
     while let Some(c) = chars.next() {
         if c != '%' {
@@ -42,25 +42,86 @@ pub(super) fn strftime(seconds: i64, format: &str) -> String {
         } else {
             (false, directive)
         };
-        let two = |n: i64| if plain { n.to_string() } else { format!("{n:02}") };
         match directive {
-            Some('Y') => out.push_str(&year.to_string()),
-            Some('y') => out.push_str(&two(year.rem_euclid(100))),
-            Some('m') => out.push_str(&two(month)),
-            Some('d') => out.push_str(&two(day)),
-            Some('H') => out.push_str(&two(second / 3600)),
-            Some('M') => out.push_str(&two(second / 60 % 60)),
-            Some('S') => out.push_str(&two(second % 60)),
-            Some('B') => out.push_str(month_name),
-            Some('b') => out.push_str(&month_name[..3]),
-            Some('A') => out.push_str(day_name),
-            Some('a') => out.push_str(&day_name[..3]),
-            Some('%') => out.push('%'),
-            Some(other) => out.extend(['%', other]),
+            Some(directive) => match moment.told(directive, plain) {
+                Some(text) => out.push_str(&text),
+                None => out.extend(['%', directive]),
+            },
             None => out.push('%'),
         }
     }
     out
+}
+
+struct Moment {
+    seconds: i64,
+    /// Since 1970.
+    days: i64,
+    /// Of its day.
+    second: i64,
+    year: i64,
+    month: i64,
+    day: i64,
+}
+
+impl Moment {
+    fn of(seconds: i64) -> Self {
+        let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+        let (year, month, day) = civil(days);
+        Self {
+            seconds,
+            days,
+            second,
+            year,
+            month,
+            day,
+        }
+    }
+
+    /// What a directive stands for, without leading zeros and blanks if it is to be `plain`; `None` for one that is not known.
+    fn told(&self, directive: char, plain: bool) -> Option<String> {
+        let two = |n: i64| if plain { n.to_string() } else { format!("{n:02}") };
+        let all = |format: &str| strftime(self.seconds, format);
+        let hour = self.second / 3600;
+        Some(match directive {
+            'Y' => self.year.to_string(),
+            'y' => two(self.year.rem_euclid(100)),
+            'm' => two(self.month),
+            'd' => two(self.day),
+            'e' if plain => self.day.to_string(),
+            'e' => format!("{:2}", self.day),
+            'j' if plain => self.day_of_year().to_string(),
+            'j' => format!("{:03}", self.day_of_year()),
+            'H' => two(hour),
+            'I' => two((hour + 11) % 12 + 1),
+            'p' => (if hour < 12 { "AM" } else { "PM" }).into(),
+            'M' => two(self.second / 60 % 60),
+            'S' => two(self.second % 60),
+            'B' => self.month_name().into(),
+            'b' | 'h' => self.month_name()[..3].to_owned(),
+            'A' => self.day_name().into(),
+            'a' => self.day_name()[..3].to_owned(),
+            'F' => all("%Y-%m-%d"),
+            'D' => all("%m/%d/%y"),
+            'T' => all("%H:%M:%S"),
+            'R' => all("%H:%M"),
+            '%' => "%".into(),
+            _ => return None,
+        })
+    }
+
+    fn day_of_year(&self) -> i64 {
+        let leap = self.year % 4 == 0 && (self.year % 100 != 0 || self.year % 400 == 0);
+        BEFORE[(self.month - 1) as usize] + i64::from(leap && self.month > 2) + self.day
+    }
+
+    fn month_name(&self) -> &'static str {
+        MONTHS[(self.month - 1) as usize]
+    }
+
+    fn day_name(&self) -> &'static str {
+        DAYS[self.days.rem_euclid(7) as usize]
+    }
 }
 
 /// Year, month and day of a day since 1970 (Hinnant, "chrono-compatible low-level date algorithms").
@@ -92,8 +153,24 @@ mod tests {
             (951_782_399, "%Y-%m-%d %y %a", "2000-02-28 00 Mon"),
             (951_782_400, "%Y-%m-%d", "2000-02-29"),
             (-1, "%d/%m/%Y %%q %q %", "31/12/1969 %q %q %"),
+            (
+                1_772_582_400,
+                "%e|%-e|%j|%-j|%h|%F|%D",
+                " 4|4|063|63|Mar|2026-03-04|03/04/26",
+            ),
+            (1_709_164_801, "%j %I %p %T %R %-I", "060 12 AM 00:00:01 00:00 12"),
+            (1_735_646_400, "%j %I %p %-I", "366 12 PM 12"),
+            (1_795_471_199, "%I:%M %p %-I", "09:59 PM 9"),
         ] {
             assert_eq!(strftime(seconds, format), expected);
+        }
+    }
+
+    #[test]
+    fn a_date_of_the_configuration_is_told_as_it_is_written() {
+        for text in ["1000-01-01", "1970-01-01", "2000-02-29", "2026-11-23", "9999-12-31"] {
+            let date: configs::Date = text.parse().unwrap();
+            assert_eq!(strftime(date.seconds(), "%F %T"), format!("{text} 00:00:00"));
         }
     }
 }

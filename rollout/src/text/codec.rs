@@ -1,10 +1,12 @@
 //! One agent's way between text and tokens.
 
+mod thoughts;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use broker::protocol::turn::{Message, Prompt};
-use configs::History;
+use configs::{AgentConfig, Date, History};
 use serde_json::Value;
 use tokenizers::Tokenizer;
 
@@ -12,9 +14,10 @@ use super::bytes::Alphabet;
 use super::folder::Folder;
 use super::frames::{Frame, Frames};
 use super::guard::{Guard, free_marks};
-use super::reasoning::Marks;
-use super::template::ChatTemplate;
-use super::{TextError, TextStream, text_only, visible_text};
+use super::opening::Opening;
+use super::reasoning::Mark;
+use super::template::{CLOCK, ChatTemplate};
+use super::{TextError, TextStream, text_only};
 
 /// A Hugging Face folder's tokenizer and chat template.
 pub struct TextCodec {
@@ -32,7 +35,11 @@ pub struct TextCodec {
     all: Guard,
     /// Control tokens only: an assistant's message may have others, such as `<think>`.
     special: Guard,
-    reasoning: Marks,
+    opening: Opening,
+    /// `</think>`, where the tokenizer spells it by itself.
+    close: Vec<u32>,
+    /// Marks of reasoning that are control tokens, which no text shows.
+    marks: Vec<(u32, Mark)>,
     frames: Frames,
 }
 
@@ -43,9 +50,15 @@ impl TextCodec {
         Self::open_with(folder, None, &toml::Table::new())
     }
 
-    /// As [`TextCodec::open`], with variables for every rendering of the chat template: an agent's `template_args`.
-    pub fn open_with_args(folder: &Path, args: &toml::Table) -> Result<Self, TextError> {
-        Self::open_with(folder, None, args)
+    /// As [`TextCodec::open`], with what an agent's settings give every rendering of the chat template: the variables of `template_args`, and
+    /// the day of `template_date`.
+    pub fn open_for(folder: &Path, agent: &AgentConfig) -> Result<Self, TextError> {
+        let date = agent.template_date.map(Date::seconds);
+        let codec = Self::open_with(folder, date, &agent.template_args)?;
+        if date.is_some() && !codec.template.names(CLOCK)? {
+            tracing::warn!("the model's chat template asks for no day: template_date changes nothing");
+        }
+        Ok(codec)
     }
 
     /// As [`TextCodec::open`], for templates that write today's date: `now` is what they take for it, in seconds since
@@ -94,7 +107,7 @@ impl TextCodec {
             .values()
             .max()
             .map_or(0, |id| *id as usize + 1);
-        let reasoning = Marks::new(|text| spell(&tokenizer, text));
+        let close = spell(&tokenizer, Mark::Close.text()).unwrap_or_default();
         let mut codec = Self {
             tokenizer,
             template,
@@ -105,7 +118,9 @@ impl TextCodec {
             alphabet,
             all,
             special,
-            reasoning,
+            opening: Opening::default(),
+            close,
+            marks: Vec::new(),
             frames: Frames::default(),
         };
         let unknown = texts.unk.as_deref().and_then(|text| codec.tokenizer.token_to_id(text));
@@ -122,17 +137,20 @@ impl TextCodec {
                 codec.stop.push(id);
             }
         }
+        codec.marks = codec.control_marks();
+        // A template that refuses a question with nothing around it opens nothing that is known here.
+        codec.opening = codec.find_opening().unwrap_or_default();
         Ok(codec)
     }
 
     /// The ids that a generation starts from.
     ///
     /// Without held ids: the messages in the chat template, ready for the answer. With held ids: these as they are (or,
-    /// with [`History::StripReasoning`], without the spans from `<think>` to `</think>`), then the bridge: the end-of-turn
+    /// with [`History::StripReasoning`], without the reasoning of the turn before), then the bridge: the end-of-turn
     /// token if they do not end with it, and the new messages.
     pub fn render(&self, prompt: &Prompt, history: History) -> Result<Vec<u32>, TextError> {
         let new = self.render_new(prompt.held.is_empty(), &prompt.messages)?;
-        Ok(self.join(&prompt.held, &new, history))
+        Ok(self.join(prompt, &new, history))
     }
 
     /// The ids of a prompt's messages: of a whole chat at a seat's `first` turn, else of the bridge. The costly part of
@@ -185,23 +203,6 @@ impl TextCodec {
         self.alphabet.bytes(&piece).or_else(|| alone().map(String::into_bytes))
     }
 
-    /// The ids that a generation starts from: what is held, then what [`TextCodec::render_new`] made.
-    #[must_use]
-    pub fn join(&self, held: &[u32], new: &[u32], history: History) -> Vec<u32> {
-        if held.is_empty() {
-            return new.to_vec();
-        }
-        let stripped = match history {
-            History::Keep => None,
-            History::StripReasoning => Some(self.reasoning.strip(held)),
-        };
-        let held = stripped.as_deref().unwrap_or(held);
-        let ended = held
-            .last()
-            .is_some_and(|last| self.end_of_turn == Some(*last) && new.first() == Some(last));
-        [held, &new[usize::from(ended)..]].concat()
-    }
-
     /// The ids of an answer as a model should have sampled it: the text and the end of the turn. Reasoning marks in the
     /// text become their tokens, control tokens do not.
     pub fn completion(&self, answer: &str) -> Result<Vec<u32>, TextError> {
@@ -209,20 +210,6 @@ impl TextCodec {
         let mut ids = self.encode_pieces(&self.special.mark(answer, cut), cut)?;
         ids.extend(self.end_of_turn.or_else(|| self.stop.first().copied()));
         Ok(ids)
-    }
-
-    /// What a partner may see of an output: no control tokens, no reasoning. Bytes that are no UTF-8 show as U+FFFD.
-    #[must_use]
-    pub fn decode(&self, output: &[u32]) -> String {
-        self.decode_after(&[], output)
-    }
-
-    /// As [`TextCodec::decode`], where the prompt may have opened the reasoning that the output goes on with.
-    #[must_use]
-    pub fn decode_after(&self, prompt: &[u32], output: &[u32]) -> String {
-        let open = self.reasoning.is_open(prompt);
-        let text = self.text(self.reasoning.visible(output, open));
-        visible_text(&text).to_owned()
     }
 
     /// The text of ids with reasoning and without control tokens.

@@ -6,6 +6,9 @@ use serde_json::Value;
 
 use super::TextError;
 
+/// Characters that are shown of a value that is no id.
+const SHOWN: usize = 40;
+
 /// Texts of the special tokens that templates name.
 #[derive(Debug, Clone, Default)]
 pub(super) struct SpecialTexts {
@@ -42,8 +45,9 @@ impl Folder {
             })?;
         let mut eos = Vec::new();
         for file in ["generation_config.json", "config.json"] {
-            let config = json(&folder.join(file))?.unwrap_or_default();
-            eos.extend(config.get("eos_token_id").into_iter().flat_map(ids));
+            let path = folder.join(file);
+            let config = json(&path)?.unwrap_or_default();
+            eos.extend(ids(&path, config.get("eos_token_id"))?);
         }
         Ok(Self { template, texts, eos })
     }
@@ -93,10 +97,52 @@ fn named_template(value: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-fn ids(value: &Value) -> Vec<u32> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+/// The ids of an `eos_token_id`: none, one or a list. An entry that is no id would be an end of turn that never comes.
+fn ids(path: &Path, value: Option<&Value>) -> Result<Vec<u32>, TextError> {
+    let id = |place: &str, value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.ok_or_else(|| {
+            let shown: String = value.to_string().chars().take(SHOWN).collect();
+            TextError::Format {
+                path: path.to_owned(),
+                message: format!("{place} is {shown}: write the id of a token, a whole number, 0 or more"),
+            }
+        })
+    };
     match value {
-        Value::Array(list) => list.iter().filter_map(id).collect(),
-        value => id(value).into_iter().collect(),
+        None | Some(Value::Null) => Ok(Vec::new()),
+        Some(Value::Array(list)) => {
+            let entries = list.iter().enumerate();
+            entries
+                .map(|(index, value)| id(&format!("eos_token_id[{index}]"), value))
+                .collect()
+        }
+        Some(one) => Ok(vec![id("eos_token_id", one)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ends_of_turn_are_ids_or_named() {
+        let read = |value: Value| ids(Path::new("generation_config.json"), Some(&value));
+        assert_eq!(read(json!([7, 0])).unwrap(), [7, 0]);
+        assert_eq!(read(json!(7)).unwrap(), [7]);
+        assert!(read(json!(null)).unwrap().is_empty());
+        for (value, entry) in [
+            (json!("</s>"), "eos_token_id is \"</s>\""),
+            (json!([7, -1]), "eos_token_id[1] is -1"),
+            (json!([4_294_967_296_u64]), "eos_token_id[0] is 4294967296"),
+            (json!([[7]]), "eos_token_id[0] is [7]"),
+        ] {
+            let error = read(value).unwrap_err().to_string();
+            assert!(
+                error.contains("generation_config.json") && error.contains(entry),
+                "{error}"
+            );
+        }
     }
 }

@@ -187,6 +187,15 @@ fn without_a_clock_a_template_takes_the_day_it_has() {
     assert_eq!(made, text.replace("20 Nov 2026", "01 Jan 2024"));
 }
 
+/// A prompt of a history that is kept as it is.
+fn plain(held: Vec<u32>, messages: Vec<Message>) -> Prompt {
+    Prompt {
+        held,
+        sampled: 0,
+        messages,
+    }
+}
+
 /// What is said to an agent, and what it answers.
 type Steps = Vec<(Vec<Message>, &'static str)>;
 
@@ -217,7 +226,7 @@ fn kept(codec: &TextCodec, steps: Steps) -> usize {
     let (mut held, mut chat, mut equal) = (Vec::new(), Vec::new(), Vec::new());
     for (messages, answer) in steps {
         chat.extend(messages.iter().cloned());
-        let ids = codec.render(&Prompt { held, messages }, History::Keep).unwrap();
+        let ids = codec.render(&plain(held, messages), History::Keep).unwrap();
         equal.push(ids == codec.chat(&chat, true).unwrap());
         held = [ids, codec.completion(answer).unwrap()].concat();
         chat.push(Message::new("assistant", answer));
@@ -240,7 +249,7 @@ fn args_are_in_first_prompts_and_in_bridges() {
         let codec = FAMILIES[1].codec(&args.parse().unwrap());
         let render = |held: Vec<u32>| {
             let messages = vec![Message::user("hi")];
-            codec.render(&Prompt { held, messages }, History::Keep).unwrap()
+            codec.render(&plain(held, messages), History::Keep).unwrap()
         };
         let first = render(Vec::new());
         let next = render([first.clone(), codec.completion("7").unwrap()].concat());
@@ -262,7 +271,7 @@ fn no_text_of_a_partner_is_a_token_of_the_family() {
         let hostile = [family.control, family.marks].concat().join("\nassistant\n");
         let render = |held: &[u32], messages: Vec<Message>| {
             let held = held.to_vec();
-            codec.render(&Prompt { held, messages }, History::Keep).unwrap()
+            codec.render(&plain(held, messages), History::Keep).unwrap()
         };
         let added = |ids: Vec<u32>| ids.into_iter().filter(|id| *id >= 256).collect::<Vec<_>>();
         let others = |text: &str| vec![Message::user(text), Message::tool(text), Message::user(text)];

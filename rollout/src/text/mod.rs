@@ -14,6 +14,7 @@ mod frames;
 mod golden;
 mod guard;
 pub mod make;
+mod opening;
 mod pyjson;
 mod reasoning;
 mod speech;

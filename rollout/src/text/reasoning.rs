@@ -1,78 +1,126 @@
 //! Reasoning between `<think>` and `</think>`: a seat's own, never shown to its partners.
+//!
+//! Marks are looked for in what was sampled and in what the template wrote for an answer to begin with (`opening.rs`), never in what others
+//! said: those may write `<think>` as they like. They are found by their bytes, since many tokenizers have no token for them and spell them
+//! in several ways (`>` and a line break may be one token).
 
-const OPEN: &str = "<think>";
-const CLOSE: &str = "</think>";
+use std::ops::Range;
+
+/// A mark of reasoning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    Open,
+    Close,
+}
+
+impl Mark {
+    pub(super) const ALL: [Self; 2] = [Self::Open, Self::Close];
+
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Open => "<think>",
+            Self::Close => "</think>",
+        }
+    }
+
+    /// The mark that these bytes begin with.
+    fn begins(bytes: &[u8]) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|mark| bytes.starts_with(mark.text().as_bytes()))
+    }
+}
+
+/// Every mark in these bytes, in order, with its place.
+pub(super) fn marks(bytes: &[u8]) -> impl DoubleEndedIterator<Item = (Mark, Range<usize>)> {
+    (0..bytes.len()).filter_map(move |at| {
+        let mark = Mark::begins(&bytes[at..])?;
+        Some((mark, at..at + mark.text().len()))
+    })
+}
 
 /// What a partner may see of a text: what follows the last `</think>`, and nothing from a `<think>` on that is not closed.
 #[must_use]
 pub fn visible_text(text: &str) -> &str {
-    let rest = text
-        .rfind(CLOSE)
-        .map_or(text, |at| text[at + CLOSE.len()..].trim_start());
-    rest.find(OPEN).map_or(rest, |at| &rest[..at])
+    visible(text, false)
 }
 
-/// The ids that stand for the two marks, where the tokenizer spells them in one way.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Marks {
-    open: Vec<u32>,
-    close: Vec<u32>,
+/// As [`visible_text`]; with `open` the text begins inside of a reasoning.
+pub(super) fn visible(text: &str, open: bool) -> &str {
+    let rest = match text.rfind(Mark::Close.text()) {
+        Some(at) => text[at + Mark::Close.text().len()..].trim_start(),
+        None if open => "",
+        None => text,
+    };
+    rest.find(Mark::Open.text()).map_or(rest, |at| &rest[..at])
 }
 
-impl Marks {
-    /// `spell` gives the ids of a text if they stand for exactly that text.
-    pub(super) fn new(spell: impl Fn(&str) -> Option<Vec<u32>>) -> Self {
-        match (spell(OPEN), spell(CLOSE)) {
-            (Some(open), Some(close)) => Self { open, close },
-            _ => Self::default(),
+/// Each reasoning with its marks: from a `<think>` to the last `</think>` before the next one begins, or to the end. A `<think>` inside of it is a
+/// part of it.
+fn reasonings(bytes: &[u8]) -> Vec<Range<usize>> {
+    let (mut found, mut open): (Vec<Range<usize>>, bool) = (Vec::new(), false);
+    for (mark, place) in marks(bytes) {
+        match mark {
+            Mark::Open if open => {}
+            Mark::Open => {
+                found.push(place.start..bytes.len());
+                open = true;
+            }
+            Mark::Close => {
+                // Without a beginning it ends nothing.
+                if let Some(last) = found.last_mut() {
+                    last.end = place.end;
+                }
+                open = false;
+            }
         }
     }
+    found
+}
 
-    /// Whether the last reasoning of these ids has not ended.
-    pub(super) fn is_open(&self, ids: &[u32]) -> bool {
-        match (rfind(ids, &self.open), rfind(ids, &self.close)) {
-            (Some(open), Some(close)) => open > close,
-            (open, _) => open.is_some(),
-        }
+/// The bytes of ids, and where each id's own end.
+#[derive(Debug, Default)]
+pub(super) struct Spelling {
+    pub(super) bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Spelling {
+    /// Adds an id with its bytes, of which there must be some.
+    pub(super) fn push(&mut self, bytes: impl IntoIterator<Item = u8>) {
+        self.bytes.extend(bytes);
+        self.ends.push(self.bytes.len());
     }
 
-    /// The part of an output that a partner may see; `open` if its prompt left a reasoning open.
-    pub(super) fn visible<'a>(&self, output: &'a [u32], open: bool) -> &'a [u32] {
-        let rest = match rfind(output, &self.close) {
-            Some(at) => &output[at + self.close.len()..],
-            None if open => &[],
-            None => output,
+    /// Which id a byte belongs to.
+    pub(super) fn id_at(&self, byte: usize) -> usize {
+        self.ends.partition_point(|end| *end <= byte)
+    }
+
+    /// Of each id, whether it stays where reasoning is cut out. One in which a mark begins or ends stays if it has more than blanks beside it:
+    /// what was said is not lost with the reasoning.
+    pub(super) fn stays(&self) -> Vec<bool> {
+        let mut inside = vec![false; self.bytes.len()];
+        for reasoning in reasonings(&self.bytes) {
+            inside[reasoning].fill(true);
+        }
+        let mut start = 0;
+        let stays = |end: &usize| {
+            let mut own = std::mem::replace(&mut start, *end)..*end;
+            let said = |at: usize| !inside[at] && !self.bytes[at].is_ascii_whitespace();
+            !inside[own.clone()].contains(&true) || own.any(said)
         };
-        find(rest, &self.open).map_or(rest, |at| &rest[..at])
-    }
-
-    /// The ids without any reasoning, marks included; one that has not ended goes up to the end.
-    pub(super) fn strip(&self, ids: &[u32]) -> Vec<u32> {
-        let (mut kept, mut rest) = (Vec::with_capacity(ids.len()), ids);
-        while let Some(open) = find(rest, &self.open) {
-            kept.extend_from_slice(&rest[..open]);
-            let inside = &rest[open..];
-            rest = find(inside, &self.close).map_or(&[], |close| &inside[close + self.close.len()..]);
-        }
-        kept.extend_from_slice(rest);
-        kept
+        self.ends.iter().map(stays).collect()
     }
 }
 
-fn find(ids: &[u32], part: &[u32]) -> Option<usize> {
-    if part.is_empty() {
-        None
-    } else {
-        ids.windows(part.len()).position(|window| window == part)
+/// The ids behind the last `</think>` that is spelled as in `close`, if there is one.
+pub(super) fn behind<'a>(ids: &'a [u32], close: &[u32]) -> Option<&'a [u32]> {
+    if close.is_empty() {
+        return None;
     }
-}
-
-fn rfind(ids: &[u32], part: &[u32]) -> Option<usize> {
-    if part.is_empty() {
-        None
-    } else {
-        ids.windows(part.len()).rposition(|window| window == part)
-    }
+    let at = ids.windows(close.len()).rposition(|window| window == close)?;
+    Some(&ids[at + close.len()..])
 }
 
 #[cfg(test)]
@@ -81,7 +129,7 @@ mod tests {
 
     #[test]
     fn partners_see_no_reasoning() {
-        for (text, visible) in [
+        for (text, seen) in [
             ("plain", "plain"),
             ("<think>a</think>\n\nb", "b"),
             ("a</think>b", "b"),
@@ -91,28 +139,68 @@ mod tests {
             ("<think>a</think>b<think>c", "b"),
             ("", ""),
         ] {
-            assert_eq!(visible_text(text), visible, "{text}");
+            assert_eq!(visible_text(text), seen, "{text}");
         }
+        for (text, seen) in [
+            ("never ends", ""),
+            ("never <think>ends", ""),
+            ("a</think>\n\nb", "b"),
+            ("a<think>b</think>c", "c"),
+            ("a</think>b<think>c", "b"),
+            ("</think>", ""),
+            ("", ""),
+        ] {
+            assert_eq!(visible(text, true), seen, "inside: {text}");
+        }
+    }
+
+    /// What stays of pieces, each of which is an id.
+    fn kept(pieces: &[&str]) -> String {
+        let mut spelling = Spelling::default();
+        for piece in pieces {
+            spelling.push(piece.bytes());
+        }
+        let stays = spelling.stays();
+        assert_eq!(stays.len(), pieces.len());
+        pieces
+            .iter()
+            .zip(stays)
+            .filter_map(|(piece, stays)| stays.then_some(*piece))
+            .collect()
     }
 
     #[test]
     fn reasoning_is_cut_at_its_marks() {
-        let marks = Marks {
-            open: vec![8],
-            close: vec![9],
-        };
-        for (ids, kept, seen, open) in [
-            (&[1, 2][..], &[1, 2][..], &[1, 2][..], false),
-            (&[1, 8, 2, 9, 3], &[1, 3], &[3], false),
-            (&[1, 8, 2], &[1], &[1], true),
-            (&[2, 9, 3], &[2, 9, 3], &[3], false),
-            (&[8, 9, 8, 1], &[], &[], true),
+        for (pieces, stays) in [
+            (&["a", "b"][..], "ab"),
+            (&["a", "<think>", "b", "</think>", "c"], "ac"),
+            (&["a", "<think>", "b"], "a"),
+            (&["b", "</think>", "c"], "b</think>c"),
+            (&["<think>", "</think>", "<think>", "a"], ""),
+            (
+                &["<think>", "a", "</think>", "b", "<think>", "c", "</think>", "d"],
+                "bd",
+            ),
+            // One inside of the other, however many of them are closed.
+            (&["<think>", "a", "<think>", "b", "</think>", "c"], "c"),
+            (&["<think>", "a", "<think>", "b", "</think>", "c", "</think>", "d"], "d"),
+            // Spelled in several ids, which may hold more than a part of a mark.
+            (&["<", "think", ">", "a", "</", "think", ">\n\n", "b"], "b"),
+            (&["a.<", "think", ">", "b.</", "think", ">c"], "a.<>c"),
+            (&["\n<", "think", ">"], ""),
+            (&["<", " think", ">", "a"], "< think>a"),
+            (&[], ""),
         ] {
-            assert_eq!(marks.strip(ids), kept, "{ids:?}");
-            assert_eq!(marks.visible(ids, false), seen, "{ids:?}");
-            assert_eq!(marks.is_open(ids), open, "{ids:?}");
+            assert_eq!(kept(pieces), stays, "{pieces:?}");
         }
-        assert!(marks.visible(&[1, 2], true).is_empty());
-        assert_eq!(Marks::default().strip(&[8, 1, 9]), [8, 1, 9]);
+    }
+
+    #[test]
+    fn ids_behind_the_last_close_are_found_as_it_is_spelled() {
+        assert_eq!(behind(&[1, 9, 2, 9, 3], &[9]), Some(&[3][..]));
+        assert_eq!(behind(&[7, 8, 1], &[7, 8]), Some(&[1][..]));
+        assert_eq!(behind(&[7, 1, 8], &[7, 8]), None);
+        assert_eq!(behind(&[7], &[7, 8]), None);
+        assert_eq!(behind(&[1], &[]), None);
     }
 }

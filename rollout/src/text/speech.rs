@@ -1,6 +1,6 @@
 //! What an agent's router needs between messages and ids, whoever generates.
 
-use broker::protocol::turn::Message;
+use broker::protocol::turn::{Message, Prompt};
 use configs::History;
 
 use super::{ChatLog, TextCodec, TextError};
@@ -10,9 +10,9 @@ pub trait Speech: Send + Sync {
     /// The ids of messages: of a whole chat at a seat's `first` turn, else of what is new.
     fn render_new(&self, first: bool, messages: &[Message]) -> Result<Vec<u32>, TextError>;
     /// The ids that a generation starts from: what is held, then what [`Speech::render_new`] made.
-    fn join(&self, held: &[u32], new: &[u32], history: History) -> Vec<u32>;
-    /// What a partner may see of an output.
-    fn decode(&self, output: &[u32]) -> String;
+    fn join(&self, prompt: &Prompt, new: &[u32], history: History) -> Vec<u32>;
+    /// What a partner may see of the output that follows a prompt, which may have begun its reasoning.
+    fn decode(&self, prompt: &[u32], output: &[u32]) -> String;
     /// Whether a list of tools is shown to the model.
     fn lists_tools(&self) -> bool;
 }
@@ -22,12 +22,12 @@ impl Speech for TextCodec {
         self.render_new(first, messages)
     }
 
-    fn join(&self, held: &[u32], new: &[u32], history: History) -> Vec<u32> {
-        self.join(held, new, history)
+    fn join(&self, prompt: &Prompt, new: &[u32], history: History) -> Vec<u32> {
+        self.join(prompt, new, history)
     }
 
-    fn decode(&self, output: &[u32]) -> String {
-        self.decode(output)
+    fn decode(&self, prompt: &[u32], output: &[u32]) -> String {
+        self.decode(prompt, output)
     }
 
     fn lists_tools(&self) -> bool {
@@ -46,11 +46,12 @@ impl Speech for ChatLog {
         Ok(ChatLog::ids(messages))
     }
 
-    fn join(&self, held: &[u32], new: &[u32], _history: History) -> Vec<u32> {
-        [held, new].concat()
+    fn join(&self, prompt: &Prompt, new: &[u32], _history: History) -> Vec<u32> {
+        [&*prompt.held, new].concat()
     }
 
-    fn decode(&self, output: &[u32]) -> String {
+    /// The server's template is not known here: reasoning is what its text marks.
+    fn decode(&self, _prompt: &[u32], output: &[u32]) -> String {
         ChatLog::text(output)
     }
 

@@ -1,5 +1,6 @@
 //! Chat templates: Hugging Face's Jinja dialect on minijinja.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use broker::protocol::turn::Message;
@@ -11,6 +12,8 @@ use super::folder::SpecialTexts;
 use super::{TextError, pyjson};
 
 const NAME: &str = "chat";
+/// The function by which templates ask for the day.
+pub(super) const CLOCK: &str = "strftime_now";
 /// Instructions of one rendering. A conversation of a thousand messages takes less than a hundred thousand; a template that
 /// never ends is stopped within seconds.
 const FUEL: u64 = 5_000_000;
@@ -41,7 +44,7 @@ impl ChatTemplate {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
         if let Some(now) = now {
-            environment.add_function("strftime_now", move |format: &str| strftime(now, format));
+            environment.add_function(CLOCK, move |format: &str| strftime(now, format));
         }
         let source = plain_blocks(&source.replace("\r\n", "\n"));
         if source.len() > SOURCE {
@@ -63,16 +66,25 @@ impl ChatTemplate {
         if args.is_empty() {
             return Ok(self);
         }
-        let find = || {
-            let template = self.environment.get_template(NAME);
-            template.map(|template| template.undeclared_variables(false))
-        };
-        let asked = deep(find)?.map_err(|e| failed(&e))?;
+        let asked = self.asked()?;
         for name in args.keys().filter(|name| !asked.contains(name.as_str())) {
             tracing::warn!(%name, "the model's chat template has no such variable: template_args.{name} changes nothing");
         }
         self.args = Value::from_serialize(args);
         Ok(self)
+    }
+
+    /// Whether the template uses a variable or function of that name that it does not make itself.
+    pub(super) fn names(&self, name: &str) -> Result<bool, TextError> {
+        Ok(self.asked()?.contains(name))
+    }
+
+    fn asked(&self) -> Result<HashSet<String>, TextError> {
+        let find = || {
+            let template = self.environment.get_template(NAME);
+            template.map(|template| template.undeclared_variables(false))
+        };
+        deep(find)?.map_err(|e| failed(&e))
     }
 
     /// `tools` is the list that the template's variable of that name gets; without it, none.
@@ -146,9 +158,9 @@ impl Write for Bounded {
 }
 
 fn failed(error: &Error) -> TextError {
-    let clock = error.kind() == ErrorKind::UnknownFunction && error.to_string().contains("strftime_now");
+    let clock = error.kind() == ErrorKind::UnknownFunction && error.to_string().contains(CLOCK);
     let hint = if clock {
-        " (it asks for the date: open the folder with TextCodec::open_at)"
+        " (it asks for the day, and has none of its own: write template_date = \"2026-11-23\", or another day, in the agent's configuration)"
     } else {
         ""
     };

@@ -29,6 +29,7 @@ pub(super) fn bytes() -> TextCodec {
 pub(super) fn first(messages: &[Message]) -> Prompt {
     Prompt {
         held: Vec::new(),
+        sampled: 0,
         messages: messages.to_vec(),
     }
 }
@@ -66,27 +67,36 @@ pub(super) fn add_token(tokenizer: &mut Value, content: &str, special: bool) {
 /// ChatML as Qwen uses it, with an empty reasoning in the generation prompt, `<think>` tokens and a default system
 /// message.
 pub(super) fn chatml() -> TextCodec {
+    chatml_of(Some(false), QUIET)
+}
+
+/// The end of a generation prompt, as it stands in a template: a reasoning is begun, or is over already.
+pub(super) const THINKS: &str = "<think>\\n";
+pub(super) const QUIET: &str = "<think>\\n\\n</think>\\n\\n";
+
+/// As [`chatml`]; `<think>` and `</think>` are tokens, control tokens if it says so, or none, and `opening` ends the generation prompt.
+pub(super) fn chatml_of(marks: Option<bool>, opening: &str) -> TextCodec {
     changed(|tokenizer, config| {
-        for (content, special) in [
-            ("<|im_start|>", true),
-            ("<|im_end|>", true),
-            ("<think>", false),
-            ("</think>", false),
-        ] {
-            add_token(tokenizer, content, special);
+        for content in ["<|im_start|>", "<|im_end|>"] {
+            add_token(tokenizer, content, true);
+        }
+        if let Some(special) = marks {
+            for content in ["<think>", "</think>"] {
+                add_token(tokenizer, content, special);
+            }
         }
         config["eos_token"] = json!({"content": "<|im_end|>"});
-        config["chat_template"] = json!(
-            "{%- if messages[0].role != 'system' %}{{- '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}{%- endif %}\r\n\
-             {%- for m in messages %}\n\
-             {%- if m.role == 'assistant' %}\n\
-             {{- '<|im_start|>assistant\\n' }}{% generation %}{{ m.content.split('</think>')[-1].lstrip('\\n') }}{{- '<|im_end|>' }}{% endgeneration %}{{- '\\n' }}\n\
-             {%- else %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endif %}\n\
-             {%- endfor %}\n\
-             {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n\\n</think>\\n\\n' }}{%- endif %}\n"
-        );
+        config["chat_template"] = json!(CHATML.replace("OPENING", opening));
     })
 }
+
+const CHATML: &str = "{%- if messages[0].role != 'system' %}{{- '<|im_start|>system\\nBe brief.<|im_end|>\\n' }}{%- endif %}\r\n\
+     {%- for m in messages %}\n\
+     {%- if m.role == 'assistant' %}\n\
+     {{- '<|im_start|>assistant\\n' }}{% generation %}{{ m.content.split('</think>')[-1].lstrip('\\n') }}{{- '<|im_end|>' }}{% endgeneration %}{{- '\\n' }}\n\
+     {%- else %}{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endif %}\n\
+     {%- endfor %}\n\
+     {%- if add_generation_prompt %}{{- '<|im_start|>assistant\\nOPENING' }}{%- endif %}\n";
 
 /// The ids as text, control tokens spelled out.
 pub(super) fn spelled(codec: &TextCodec, ids: &[u32]) -> String {

@@ -1,10 +1,11 @@
 //! The codec, on tokenizers made on the spot.
 
 mod bytes;
+mod reasoning;
 mod tools;
 
 use broker::protocol::turn::{Message, Prompt};
-use configs::{History, TokenizerConfig};
+use configs::{AgentConfig, History, TokenizerConfig};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ fn a_prompt_of_words_is_the_words_and_one_marker() {
         (&[6], ""),
         (&[99], ""),
     ] {
-        assert_eq!(codec.decode(ids), text, "{ids:?}");
+        assert_eq!(codec.decode(&[], ids), text, "{ids:?}");
     }
     assert_eq!(codec.completion("s1").unwrap(), [3, 6]);
 }
@@ -58,6 +59,7 @@ fn later_turns_extend_the_held_ids() {
     let next = |held: &[u32], text: &str| {
         let prompt = Prompt {
             held: held.to_vec(),
+            sampled: 0,
             messages: vec![Message::user(text)],
         };
         codec.render(&prompt, History::Keep).unwrap()
@@ -89,6 +91,7 @@ fn a_bridge_is_what_the_template_writes_between_turns() {
         held.extend(ended.then_some(260));
         let next = Prompt {
             held: held.clone(),
+            sampled: (held.len() - prompt.len()) as u32,
             messages: vec![Message::user("and?")],
         };
         let ids = codec.render(&next, History::Keep).unwrap();
@@ -103,10 +106,7 @@ fn a_bridge_is_what_the_template_writes_between_turns() {
 #[test]
 fn reasoning_is_not_for_partners() {
     let codec = chatml();
-    let prompt = [259, 261];
-    assert_eq!(codec.decode(&[261, 97, 262, 98, 260]), "b");
-    assert_eq!(codec.decode_after(&prompt, &[97, 98]), "");
-    assert_eq!(codec.decode_after(&prompt, &[97, 262, 98]), "b");
+    assert_eq!(codec.decode(&[], &[261, 97, 262, 98, 260]), "b");
     assert_eq!(codec.text(&[261, 97, 262, 98, 260]), "<think>a</think>b");
     assert_eq!(
         codec.completion("<think>a</think>b<|im_end|>").unwrap()[..4],
@@ -147,7 +147,7 @@ fn streams_never_tell_half_a_character() {
         told.starts_with('a') && told.ends_with("bc") && told.contains('\u{FFFD}'),
         "{told}"
     );
-    assert_eq!(codec.decode(&[97, 0xE2, 0x98]), "a\u{FFFD}");
+    assert_eq!(codec.decode(&[], &[97, 0xE2, 0x98]), "a\u{FFFD}");
     let mut stream = codec.stream();
     let told: String = [b'a', 0xE2, 0x98].map(|b| stream.push(b.into())).concat();
     assert_eq!((told.as_str(), stream.rest().as_str()), ("a", "\u{FFFD}"));
@@ -198,12 +198,20 @@ fn what_is_wrong_with_a_folder_is_named() {
             .err()
             .unwrap()
             .to_string()
-            .contains("open_at")
+            .contains("write template_date = ")
     );
     let codec = TextCodec::open_at(folder.path(), 1_795_176_000).unwrap();
     assert_eq!(
         codec.text(&codec.render(&first(&[Message::user("x")]), History::Keep).unwrap()),
         "2026x"
+    );
+    let agent = "model.served = \"m\"\ntemplate_args = { mood = \"calm\" }\ntemplate_date = \"2026-11-23\"";
+    let agent: AgentConfig = toml::from_str(agent).unwrap();
+    template("{{ strftime_now('%A, %d %b %Y, %H:%M') }} {{ mood }}: {{ messages[-1].content }}");
+    let codec = TextCodec::open_for(folder.path(), &agent).unwrap();
+    assert_eq!(
+        codec.text(&codec.render(&first(&[Message::user("x")]), History::Keep).unwrap()),
+        "Monday, 23 Nov 2026, 00:00 calm: x"
     );
     template("{{ raise_exception('only poems') if messages[0].content == 'x' }}{{ messages[-1].content }}");
     let codec = TextCodec::open(folder.path()).unwrap();
@@ -253,7 +261,7 @@ proptest! {
         let plain: Vec<Message> = messages.iter().map(|_| Message::user("a")).collect();
         for held in [vec![], vec![1, 260]] {
             let render = |messages: &[Message]| {
-                let prompt = Prompt { held: held.clone(), messages: messages.to_vec() };
+                let prompt = Prompt { held: held.clone(), sampled: 0, messages: messages.to_vec() };
                 codec.render(&prompt, History::Keep).unwrap()
             };
             let ids = render(&messages);
@@ -270,7 +278,7 @@ proptest! {
     #[test]
     fn held_ids_are_a_prefix_of_the_next_prompt(held in prop::collection::vec(0..263u32, 1..40), text in "\\PC{0,10}") {
         let codec = chatml();
-        let prompt = Prompt { held: held.clone(), messages: vec![Message::user(text)] };
+        let prompt = Prompt { held: held.clone(), sampled: 0, messages: vec![Message::user(text)] };
         let ids = codec.render(&prompt, History::Keep).unwrap();
         prop_assert_eq!(&ids[..held.len()], &held[..]);
         prop_assert!(held.ends_with(&[260]) || ids[held.len()] == 260, "the turn is ended");
@@ -284,6 +292,6 @@ proptest! {
         let whole = codec.text(&ids);
         let whole_characters = !whole.contains(char::REPLACEMENT_CHARACTER);
         prop_assert!(!whole_characters || told == whole, "{:?} of {:?}", told, whole);
-        prop_assert!(!codec.decode(&ids).contains("<|end|>"));
+        prop_assert!(!codec.decode(&[], &ids).contains("<|end|>"));
     }
 }

@@ -11,7 +11,7 @@
 //! doctor is asked for its ending.
 //!
 //! Profile `mrlx` pays the doctor as the reference does: `information` grows with every turn, a recommendation is punished,
-//! several questions at once are looked for in the patient's replies, nobody looks whether a reply was cut, and a doctor that
+//! several questions at once are looked for in the patient's replies and by `?` alone, nobody looks whether a reply was cut, and a doctor that
 //! says nothing earns 0 (`aborted`), which is more than many an answer.
 
 mod ahead;

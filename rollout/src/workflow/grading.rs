@@ -46,7 +46,7 @@ impl Grading {
             _ => Place::read(&grader.kind)?,
         };
         match place {
-            None => Grader::new(&grader.kind).map(Self::Rule),
+            None => Grader::of(grader).map(Self::Rule),
             Some(place) => Ok(Self::Program(Box::new(Program {
                 place,
                 roles: Vec::new(),

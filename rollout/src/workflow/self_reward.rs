@@ -18,6 +18,7 @@ use super::params::{Params, check_roles};
 use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, ask, reward, role};
 use super::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
+use crate::judge::{read, words};
 
 const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grader");
 const SHORT: [(&str, &str); 2] = templates!("self-reward/short", "answerer", "grader");
@@ -118,28 +119,11 @@ impl SelfReward {
     }
 }
 
-/// Of the last JSON object with a boolean of that name; else, in something that meant to be one, the last `"criteria_met": true` or
-/// `false`, and without quotes where none is with them.
+/// Of the last JSON object with a boolean of that name; else what all its mentions in words agree on.
 fn criteria_met(text: &str) -> Option<bool> {
-    let objects = crate::judge::read::objects(text);
+    let objects = read::objects(text);
     let said = objects.iter().rev().find_map(|object| object.get(MET)?.as_bool());
-    said.or_else(|| beside(text, &format!("\"{MET}\"")))
-        .or_else(|| beside(text, MET))
-}
-
-/// The boolean behind the last mention of a name that has one.
-fn beside(text: &str, name: &str) -> Option<bool> {
-    text.rmatch_indices(name).find_map(|(at, _)| {
-        let rest = text[at + name.len()..].trim_start_matches(['"', '\'', '*', ' ', '\t']);
-        let value = rest.strip_prefix([':', '='])?;
-        let value = value.trim_start_matches(['"', '\'', '*', ' ', '\n', '\t']);
-        let word: String = value.chars().take_while(char::is_ascii_alphanumeric).take(6).collect();
-        match word.to_ascii_lowercase().as_str() {
-            "true" => Some(true),
-            "false" => Some(false),
-            _ => None,
-        }
-    })
+    said.or_else(|| words::agreed(read::end_of(text), MET, &[MET], words::boolean))
 }
 
 /// The items under `metadata.rubric`; an error says what is wrong with them.
@@ -312,9 +296,17 @@ mod tests {
                 Some(true),
             ),
             (
-                "{\"criteria_met\": false, \"explanation\": \"criteria_met: true would need",
+                "{\"criteria_met\": false, \"explanation\": \"it would need a dose",
                 Some(false),
             ),
+            // What was cut is no object, and its words do not agree.
+            (
+                "{\"criteria_met\": false, \"explanation\": \"criteria_met: true would need",
+                None,
+            ),
+            ("criteria_met: true\nIn short: \"criteria_met\": false", None),
+            ("criteria_met: true\nSo criteria_met = True.", Some(true)),
+            ("The first item's criteria_met: true", None),
             ("criteria_met: true, for it has a \"dose\"", Some(true)),
             (
                 "{\"criteria_met\": true, \"explanation\": \"\\sqrt{2} is \"right\"\"}",

@@ -1,6 +1,7 @@
 //! `sequential`: two agents answer one after the other, and the second sees the first's answer (MinT's two clients).
 //!
-//! Each earns the grade of its own answer, as `correct`. `team`, the second's grade, weighs nothing for the first unless the
+//! Each earns the grade of its own answer, as `correct`, and pays for what it lacks, as `wrong`: a right answer is worth 1 and a wrong one
+//! -0.25, as MinT's recipe prints them. `team`, the second's grade, weighs nothing for the first unless the
 //! configuration says so: it is settled after the first's turn, so it may credit it. `gain`, the second's grade less the
 //! first's, may go to the second for the same reason the other way round. The label is each one's known answer, for agents
 //! whose loss is a cross-entropy.
@@ -21,6 +22,9 @@ use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, ask, reward, role};
 use super::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 use crate::grade::Grader;
+
+/// What a wrong answer is worth.
+const WRONG: f64 = -0.25;
 
 const FULL: [(&str, &str); 2] = templates!("sequential/full", "first", "second");
 const SHORT: [(&str, &str); 2] = templates!("sequential/short", "first", "second");
@@ -103,8 +107,8 @@ impl Workflow for Sequential {
             parts,
         };
         vec![
-            spec(&self.first, vec![("correct", 1.0), ("team", 0.0)]),
-            spec(&self.second, vec![("correct", 1.0), ("gain", 0.0)]),
+            spec(&self.first, vec![("correct", 1.0), ("wrong", WRONG), ("team", 0.0)]),
+            spec(&self.second, vec![("correct", 1.0), ("wrong", WRONG), ("gain", 0.0)]),
         ]
     }
 
@@ -132,8 +136,8 @@ impl Workflow for Sequential {
             ..reward(role, 0, parts)
         };
         let rewards = vec![
-            seat(&self.first, &[("correct", s1), ("team", s2)]),
-            seat(&self.second, &[("correct", s2), ("gain", s2 - s1)]),
+            seat(&self.first, &[("correct", s1), ("wrong", 1.0 - s1), ("team", s2)]),
+            seat(&self.second, &[("correct", s2), ("wrong", 1.0 - s2), ("gain", s2 - s1)]),
         ];
         let agree = f64::from(u8::from(first.text.trim() == second.text.trim()));
         let metrics = vec![
@@ -157,8 +161,12 @@ impl Workflow for Sequential {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::part_weights;
     use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
     use super::*;
+    use configs::RunConfig;
     use proptest::prelude::*;
 
     fn sequential() -> Sequential {
@@ -188,9 +196,61 @@ mod tests {
             .iter()
             .flat_map(|seat| seat.parts.iter().map(|p| p.value))
             .collect();
-        assert_eq!(values, [0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(values, [0.0, 1.0, 1.0, 1.0, 0.0, 1.0]);
         assert_eq!(outcome.metrics[0], ("success", 1.0));
         assert!(outcome.rewards.iter().all(|seat| seat.target.as_deref() == Some("5")));
+    }
+
+    /// The numbers that the recipe prints, where the configuration gives no weights, and as it is shipped.
+    #[test]
+    fn a_right_answer_is_worth_1_and_a_wrong_one_less_than_nothing() {
+        let shipped = |text: &str| {
+            let config = RunConfig::parse(text, Path::new("shipped.toml")).unwrap();
+            (
+                Sequential::new(&config.workflow, &config.graders).unwrap(),
+                config.workflow,
+            )
+        };
+        let played = [
+            (sequential(), config("sequential", &["first", "second"], "")),
+            shipped(include_str!("../../../configs/two-lora.toml")),
+            shipped(include_str!("../../../configs/two-lora-qwen3-0.6b.toml")),
+        ];
+        for (workflow, config) in played {
+            let weights = part_weights::given(&config, &workflow.roles());
+            for (first, second, earned) in [
+                ("5", "5", [1.0, 1.0]),
+                ("6", "5", [-0.25, 1.0]),
+                ("5", "no idea", [1.0, -0.25]),
+            ] {
+                let events = [event("first", 0, first), event("second", 0, second)];
+                let Step::Done(outcome) = workflow.step(&task("2+3=", 5.into()), 0, &events) else {
+                    panic!()
+                };
+                let totals: Vec<f64> = outcome
+                    .rewards
+                    .iter()
+                    .map(|seat| part_weights::total(&weights, seat))
+                    .collect();
+                assert_eq!(totals, earned, "{first}, {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_shipped_recipe_reads_the_first_number_as_the_reference_does() {
+        for text in [
+            include_str!("../../../configs/two-lora.toml"),
+            include_str!("../../../configs/two-lora-qwen3-0.6b.toml"),
+        ] {
+            let config = RunConfig::parse(text, Path::new("shipped.toml")).unwrap();
+            let workflow = Sequential::new(&config.workflow, &config.graders).unwrap();
+            let events = [event("first", 0, "5 ... 10"), event("second", 0, "2 + 3 = 5")];
+            let Step::Done(outcome) = workflow.step(&task("2+3=", 5.into()), 0, &events) else {
+                panic!()
+            };
+            assert_eq!(outcome.metrics[1..3], [("first", 1.0), ("second", 0.0)]);
+        }
     }
 
     #[test]

@@ -319,6 +319,7 @@ pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
             };
             Prompt {
                 held: Vec::new(),
+                sampled: 0,
                 messages: vec![Message::user(format!("{nth} {}", "o12 ".repeat(words)))],
             }
         }
@@ -327,6 +328,7 @@ pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
             held[0] = (nth % 16) as u32 + 20;
             Prompt {
                 held,
+                sampled: 0,
                 messages: vec![Message::user(format!("o1 {nth}"))],
             }
         }

@@ -34,6 +34,7 @@ fn opens(folder: &Path) -> bool {
     };
     let prompt = Prompt {
         held: Vec::new(),
+        sampled: 0,
         messages: messages(),
     };
     codec.render(&prompt, History::Keep).map(|ids| codec.text(&ids)).is_ok()
@@ -81,6 +82,7 @@ fn messages_of_others() {
         messages[1].content = content.into();
         let prompt = Prompt {
             held: Vec::new(),
+            sampled: 0,
             messages,
         };
         let ids = codec.render(&prompt, History::Keep).unwrap();

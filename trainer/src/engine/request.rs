@@ -111,8 +111,10 @@ pub enum EngineError {
     Duplicate { id: RequestId },
     #[error("a wave needs an idle engine, and {pending} requests are under way")]
     Busy { pending: usize },
-    /// The weights are broken. The requests under way cannot go on: see `Engine::abort_all`.
-    #[error("the logits of weights {version} are not finite: training diverged, or the files are damaged")]
+    /// Nothing can be sampled. The requests under way cannot go on: see `Engine::abort_all`.
+    #[error(
+        "the logits of weights {version} are not finite: training diverged, the files are damaged, or the temperature is too near 0"
+    )]
     NotFinite { version: WeightVersion },
     #[error("engine.deterministic cannot be had here: {0}. Leave it out, or use f32 on a CPU")]
     NotDeterministic(&'static str),

@@ -406,6 +406,23 @@ fn broken_weights_fail_loudly_and_the_engine_recovers() {
     );
 }
 
+/// Every value of the weights is a number, and what they compute is none.
+#[test]
+fn finite_weights_whose_logits_overflow_fail_loudly_too() {
+    let large = weights(1);
+    let _ = large.view("model.norm.weight").unwrap().fill_(3e38);
+    assert_eq!(large.first_not_finite().unwrap(), None);
+    let mut engine = Engine::new(&test_shape(), Published::new(large, version(1)), OPTIONS).unwrap();
+    engine.submit(request(1, &[1, 2, 3], 4)).unwrap();
+    assert!(matches!(engine.step(), Err(EngineError::NotFinite { .. })));
+
+    let mut engine = self::engine(OPTIONS);
+    let mut cold = request(1, &[1, 2, 3], 4);
+    cold.sampling.temperature = 1e-44;
+    engine.submit(cold).unwrap();
+    assert!(matches!(engine.step(), Err(EngineError::NotFinite { .. })));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Whatever is submitted, aborted and swapped, in whatever order: each request ends once, whole and in its own tokens.

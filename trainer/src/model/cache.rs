@@ -10,7 +10,8 @@ use tch::{Device, Kind, Tensor};
 use super::batch::to_device;
 use super::error::{ModelError, Result};
 use super::fixed::BUCKET;
-use super::prefix::{Prefixes, Shared, SharedPlan, flash};
+use super::lse::Way;
+use super::prefix::{Prefixes, Shared, SharedPlan};
 use super::row_kv::RowKv;
 use super::shape::ModelShape;
 use crate::shim::floats;
@@ -187,7 +188,7 @@ impl KvCache {
                 let read = |all: &Tensor| all.f_narrow(2, 0, *longest);
                 let (keys, values, mask) = (read(&keys)?, read(&values)?, mask.as_ref());
                 if plan.shared.is_some() {
-                    flash(&q, &keys, &values, mask)?
+                    plan.way.attend(&q, &keys, &values, mask)?
                 } else {
                     let out =
                         Tensor::f_scaled_dot_product_attention(&q, &keys, &values, mask, 0.0, false, None, false)?;
@@ -242,6 +243,7 @@ pub(super) struct StepPlan {
     place: Option<i64>,
     places: [Option<Tensor>; 3],
     seen: Seen,
+    way: Way,
     shared: Option<SharedPlan>,
 }
 
@@ -259,13 +261,20 @@ enum Seen {
 }
 
 impl StepPlan {
-    /// Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot, and has `shared[i]` before them.
-    pub(super) fn new(lengths: &[i64], shared: &[Option<Shared>], device: Device, kind: Kind) -> Result<Self> {
+    /// Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot, and has `shared[i]` before them. [`Way::of`] says which `way`
+    /// the device takes.
+    pub(super) fn new(
+        lengths: &[i64],
+        shared: &[Option<Shared>],
+        device: Device,
+        kind: Kind,
+        way: Way,
+    ) -> Result<Self> {
         let last = lengths.iter().copied().max().unwrap_or(0);
         let place = lengths.iter().all(|&length| length == last).then_some(last);
         let rows = lengths.len() as i64;
         let positions = to_device(lengths, device)?;
-        let seen = if device == Device::Cpu && kind == Kind::Float && kernels::pays() {
+        let seen = if way == Way::Kernels && kind == Kind::Float && kernels::pays() {
             Seen::Each(lengths.iter().map(|length| *length as usize + 1).collect())
         } else {
             let longest = last + 1;
@@ -281,7 +290,8 @@ impl StepPlan {
             place,
             places: [Some(all), None, Some(positions)],
             seen,
-            shared: SharedPlan::new(shared, device)?,
+            way,
+            shared: SharedPlan::new(shared, device, way)?,
         })
     }
 

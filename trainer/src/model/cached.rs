@@ -8,6 +8,7 @@ use super::cache::{KvCache, Prefilled, StepPlan};
 use super::decoder::Decoder;
 use super::error::Result;
 use super::layer::rms_norm;
+use super::lse::Way;
 use super::prefix::Shared;
 
 impl Decoder {
@@ -34,6 +35,17 @@ impl Decoder {
         shared: &[Option<Shared>],
         cache: &KvCache,
     ) -> Result<Tensor> {
+        self.decode_by(Way::of(self.device()), ids, lengths, shared, cache)
+    }
+
+    fn decode_by(
+        &self,
+        way: Way,
+        ids: &[i64],
+        lengths: &[i64],
+        shared: &[Option<Shared>],
+        cache: &KvCache,
+    ) -> Result<Tensor> {
         let device = self.device();
         let (ids, positions) = (to_device(ids, device)?, to_device(lengths, device)?);
         let end = lengths.iter().max().map_or(0, |&n| n as usize) + 1;
@@ -42,7 +54,7 @@ impl Decoder {
             .iter()
             .map(|shared| shared.map_or(0, |shared| shared.length as i64));
         let own: Vec<i64> = lengths.iter().zip(before).map(|(all, before)| all - before).collect();
-        let plan = StepPlan::new(&own, shared, device, self.embedding.kind())?;
+        let plan = StepPlan::new(&own, shared, device, self.embedding.kind(), way)?;
         let mut x = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
         for (index, layer) in self.layers.iter().enumerate() {
             x = layer.forward(&self.shape, &x, &rope, |heads| {
@@ -167,5 +179,47 @@ mod tests {
         cache.move_row(1, 0, 5).unwrap();
         let moved = decoder.decode(&[3], &[5], &[None], &cache).unwrap();
         assert_eq!((wanted - moved).abs().max().double_value(&[]), 0.0);
+    }
+
+    /// What a GPU does, here on a CPU: a group's prompt once for all of its rows, beside a copy of it in each of their slots.
+    #[test]
+    fn a_shared_prompt_is_a_copied_one_by_plain_products_too() {
+        let _guard = tch::no_grad_guard();
+        let shape = tiny();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        let weights = Weights::random(&shape, init, 11).unwrap();
+        let decoder = Decoder::new(&shape, &weights).unwrap();
+        let prompts = [row(60, 0), row(23, 1), row(9, 2)];
+        let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();
+        let (_, kept) = decoder.prefill(&batch, true).unwrap();
+        // Of the second prompt there is one row, which shares it with nobody.
+        let of = [0usize, 0, 1, 0, 2, 2, 0];
+        let cache = || {
+            let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
+            cache.reserve(of.len(), 80, 0).unwrap();
+            cache
+        };
+        let (mut copied, mut once) = (cache(), cache());
+        let every = of.map(|prompt| prompt as i64);
+        copied.admit(0, &kept, &Tensor::from_slice(&every)).unwrap();
+        once.admit(2, &kept, &Tensor::from_slice(&[1i64])).unwrap();
+        let first = once.prefixes.keep(&kept, 0, prompts[0].len(), 4).unwrap();
+        let third = once.prefixes.keep(&kept, 2, prompts[2].len(), 2).unwrap();
+        let shared = of.map(|prompt| [Some(first), None, Some(third)][prompt]);
+        let mut lengths = of.map(|prompt| prompts[prompt].len() as i64);
+        let mut worst = 0f64;
+        for step in 0..8 {
+            let ids: Vec<i64> = (0..of.len() as i64).map(|row| (5 * row + 3 * step + 2) % 40).collect();
+            let wanted = decoder.decode(&ids, &lengths, &[None; 7], &copied).unwrap();
+            let got = decoder.decode_by(Way::Plain, &ids, &lengths, &shared, &once).unwrap();
+            let [wanted, got] = [wanted, got].map(|logits| logits.log_softmax(-1, Kind::Float));
+            let gap = (got - &wanted).abs() / wanted.abs().clamp_min(1.0);
+            worst = worst.max(gap.max().double_value(&[]));
+            lengths.iter_mut().for_each(|n| *n += 1);
+        }
+        assert!(worst < 1e-5, "{worst}");
     }
 }

@@ -3,11 +3,14 @@
 //! Old files have `rope_theta` and `rope_scaling`, new ones `rope_parameters`; both are read, both are written. A setting
 //! that changes the arithmetic and is not computed here is refused by its name.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::arch::{Architecture, Biases};
 use super::error::{ModelError, Result};
+use super::json_file;
 use super::scaling::{Rope, RopeScaling, Yarn};
 use super::shape::ModelShape;
 
@@ -29,7 +32,8 @@ struct HfConfig {
     original_max_position_embeddings: Option<usize>,
     tie_word_embeddings: Option<bool>,
     bos_token_id: Option<u32>,
-    eos_token_id: Option<OneOrMany>,
+    #[serde(default)]
+    eos_token_id: Value,
     pad_token_id: Option<u32>,
     hidden_act: Option<String>,
     attention_bias: Option<bool>,
@@ -65,20 +69,33 @@ struct RopeSettings {
     full_attention: Option<Value>,
 }
 
-/// Hugging Face writes one end-of-turn id as a number and several as a list.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub(super) enum OneOrMany {
-    One(u32),
-    Many(Vec<u32>),
-}
+/// Characters that are shown of a value that is no id.
+const SHOWN: usize = 40;
 
-impl OneOrMany {
-    pub(super) fn into_vec(self) -> Vec<u32> {
-        match self {
-            Self::One(id) => vec![id],
-            Self::Many(ids) => ids,
+/// End-of-turn ids of a vocabulary of `vocab`, as Hugging Face writes them under `eos_token_id`: one as a number, several as a list.
+///
+/// # Errors
+/// Names the entry that is no such id, and what it is.
+pub(super) fn eos_ids(value: &Value, vocab: usize) -> std::result::Result<Vec<u32>, String> {
+    let id = |place: &str, value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| (*id as usize) < vocab).ok_or_else(|| {
+            let shown: String = value.to_string().chars().take(SHOWN).collect();
+            format!(
+                "{place} is {shown}: write the id of a token, a whole number from 0 to below {vocab}, the model's vocab_size; does the file \
+                 belong to this model?"
+            )
+        })
+    };
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => {
+            let entries = list.iter().enumerate();
+            entries
+                .map(|(index, value)| id(&format!("eos_token_id[{index}]"), value))
+                .collect()
         }
+        one => Ok(vec![id("eos_token_id", one)?]),
     }
 }
 
@@ -91,7 +108,7 @@ const DEFAULT_WINDOW_LAYERS: usize = 28;
 
 /// Reads the text of a `config.json`.
 pub(super) fn parse(text: &str) -> std::result::Result<ModelShape, ConfigError> {
-    let config: HfConfig = serde_json::from_str(text)?;
+    let config: HfConfig = json_file::parse(text).map_err(ConfigError::Field)?;
     let arch = architecture(&config)?;
     refuse_what_is_not_computed(&config)?;
     let even = config.hidden_size.checked_div(config.num_attention_heads).unwrap_or(0);
@@ -126,7 +143,7 @@ pub(super) fn parse(text: &str) -> std::result::Result<ModelShape, ConfigError> 
         rope: rope(&config)?,
         tied: config.tie_word_embeddings.unwrap_or(false),
         bos: config.bos_token_id,
-        eos: config.eos_token_id.map(OneOrMany::into_vec).unwrap_or_default(),
+        eos: eos_ids(&config.eos_token_id, config.vocab_size).map_err(ConfigError::Field)?,
         pad: config.pad_token_id,
     };
     shape.validate()?;
@@ -137,7 +154,7 @@ pub(super) fn parse(text: &str) -> std::result::Result<ModelShape, ConfigError> 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ConfigError {
     #[error("{0}")]
-    Json(#[from] serde_json::Error),
+    Field(String),
     #[error(transparent)]
     Model(#[from] ModelError),
 }
@@ -319,6 +336,19 @@ pub(super) fn write(shape: &ModelShape, dtype: &str) -> Value {
     config
 }
 
+impl ModelShape {
+    /// What its `config.json` says, key by key, but for the type of the numbers and what follows from other keys.
+    #[must_use]
+    pub fn settings(&self) -> BTreeMap<String, String> {
+        let Value::Object(config) = write(self, "") else {
+            return BTreeMap::new();
+        };
+        let left_out = ["architectures", "dtype", "layer_types", "rope_scaling", "torch_dtype"];
+        let kept = config.into_iter().filter(|(key, _)| !left_out.contains(&key.as_str()));
+        kept.map(|(key, value)| (key, value.to_string())).collect()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::shape::tests::tiny;
@@ -441,9 +471,9 @@ mod tests {
                 "{key}: {error}"
             );
         }
-        assert!(matches!(
-            parse(&edited("hidden_size", json!("x"))),
-            Err(ConfigError::Json(_))
-        ));
+        let Err(ConfigError::Field(reason)) = parse(&edited("hidden_size", json!("x"))) else {
+            panic!()
+        };
+        assert!(reason.starts_with("hidden_size: "), "{reason}");
     }
 }

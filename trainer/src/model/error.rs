@@ -12,6 +12,12 @@ pub enum ModelError {
     Shape { reason: String },
     #[error("reading {path}: {reason}")]
     Format { path: PathBuf, reason: String },
+    /// Every answer of such a model would be NaN.
+    #[error(
+        "reading {path}: {tensor} has a value that is not finite (NaN or infinite): the file is damaged, or training had diverged when it was \
+         written; fetch it again, or take earlier weights"
+    )]
+    NotFinite { path: PathBuf, tensor: String },
     #[error("{doing} {path}: {source}")]
     Io {
         doing: &'static str,
@@ -24,8 +30,14 @@ pub enum ModelError {
     RowLength { len: usize, max: usize },
     #[error("a batch needs at least one row")]
     EmptyBatch,
-    #[error("libtorch: {0}")]
+    #[error("libtorch: {}", first_line(.0))]
     Torch(#[from] tch::TchError),
+}
+
+/// Without the stack of calls that libtorch writes below its messages.
+fn first_line(error: &tch::TchError) -> String {
+    let text = error.to_string();
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 pub type Result<T> = std::result::Result<T, ModelError>;

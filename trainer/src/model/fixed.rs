@@ -18,7 +18,7 @@ use super::decoder::Decoder;
 use super::error::Result;
 use super::extend::{Extended, Piece};
 use super::layer::{Heads, Layer, Linear};
-use super::prefix::flash;
+use super::lse::flash;
 
 /// Rows of every product.
 pub(super) const BLOCK: usize = 64;

@@ -1,20 +1,20 @@
 //! Models read from Hugging Face folders: `config.json` and safetensors, in one file or in shards. Written they are in [`super::save`].
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use configs::Dtype;
 use serde::Deserialize;
 use tch::Device;
 
-use super::config::{self, OneOrMany};
+use super::config;
 use super::error::{ModelError, Result};
+use super::json_file;
 use super::layout::Layout;
 use super::shape::ModelShape;
 use super::tensor_file::TensorFile;
 use super::weights::{Weights, kind_of};
-use super::write::io;
 
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const WEIGHTS: &str = "model.safetensors";
@@ -35,30 +35,40 @@ impl ModelShape {
     /// implemented.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(CONFIG);
-        let mut shape = config::parse(&read_text(&path)?).map_err(|error| match error {
-            config::ConfigError::Json(error) => ModelError::Format {
-                path,
-                reason: error.to_string(),
-            },
-            config::ConfigError::Model(error) => error,
+        let mut shape = config::parse(&json_file::read_text(&path)?).map_err(|error| match error {
+            config::ConfigError::Field(reason) => ModelError::Format { path, reason },
+            config::ConfigError::Model(error) => in_file(path, error),
         })?;
         let path = folder.join("generation_config.json");
         if path.is_file() {
-            let extra: GenerationConfig = from_json(&path)?;
-            for id in extra.eos_token_id.map(OneOrMany::into_vec).unwrap_or_default() {
+            let extra: GenerationConfig = json_file::read(&path)?;
+            let ids = config::eos_ids(&extra.eos_token_id, shape.vocab);
+            for id in ids.map_err(|reason| ModelError::Format { path, reason })? {
                 if !shape.eos.contains(&id) {
                     shape.eos.push(id);
                 }
             }
-            shape.validate()?;
         }
         Ok(shape)
     }
 }
 
+/// Says in which file the settings are that make no model.
+fn in_file(path: PathBuf, error: ModelError) -> ModelError {
+    let reason = match error {
+        ModelError::Shape { reason } => reason,
+        ModelError::BadId { id, vocab } => {
+            format!("bos_token_id or pad_token_id is {id}, and vocab_size is {vocab}")
+        }
+        other => return other,
+    };
+    ModelError::Format { path, reason }
+}
+
 #[derive(Deserialize)]
 struct GenerationConfig {
-    eos_token_id: Option<OneOrMany>,
+    #[serde(default)]
+    eos_token_id: serde_json::Value,
 }
 
 #[derive(Deserialize)]
@@ -80,37 +90,53 @@ impl Weights {
     /// than what is kept and one tensor.
     ///
     /// # Errors
-    /// [`ModelError::Io`], and [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float.
+    /// [`ModelError::Io`], [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float, and
+    /// [`ModelError::NotFinite`].
     pub fn load_as(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> Result<Self> {
-        let weights = Self::zeros(shape, device, kind_of(dtype))?;
-        let index = folder.join(SHARDS);
-        let files = if index.is_file() {
-            let shards: ShardIndex = from_json(&index)?;
-            shards.weight_map.into_values().collect::<BTreeSet<_>>()
-        } else {
-            BTreeSet::from([PathBuf::from(WEIGHTS)])
-        };
-        let layout = std::sync::Arc::clone(weights.layout());
-        let mut missing: BTreeSet<&str> = layout.params().iter().map(|spec| spec.name.as_str()).collect();
-        for file in files {
-            let mut file = TensorFile::open(&folder.join(file))?;
-            refuse_unknown(&layout, &file, folder)?;
-            for spec in layout.params() {
-                if file.read(&spec.name, &mut weights.view(&spec.name)?)? {
-                    missing.remove(spec.name.as_str());
-                }
+        let layout = Arc::new(Layout::of(shape));
+        let mut files = files_of(folder)?;
+        // Before any memory is taken: config.json may say any size.
+        agree(&layout, &files, folder)?;
+        let weights = Self::of_layout(layout, device, kind_of(dtype))?;
+        for file in &mut files {
+            for spec in weights.params() {
+                file.read(&spec.name, &mut weights.view(&spec.name)?)?;
             }
         }
-        match missing.first() {
-            None => Ok(weights),
-            Some(name) => {
-                let reason = format!("{name} is missing, and {} more", missing.len() - 1);
-                Err(ModelError::Format {
-                    path: folder.to_owned(),
-                    reason,
-                })
+        Ok(weights)
+    }
+}
+
+/// The files of a folder's weights, opened.
+fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
+    let index = folder.join(SHARDS);
+    let names = if index.is_file() {
+        let shards: ShardIndex = json_file::read(&index)?;
+        shards.weight_map.into_values().collect::<BTreeSet<_>>()
+    } else {
+        BTreeSet::from([PathBuf::from(WEIGHTS)])
+    };
+    let open = |name| TensorFile::open(&folder.join(name));
+    names.into_iter().map(open).collect()
+}
+
+/// Checks that the files have every parameter of the model in its shape, and nothing else.
+fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
+    let mut missing: BTreeSet<&str> = layout.params().iter().map(|spec| spec.name.as_str()).collect();
+    for file in files {
+        refuse_unknown(layout, file, folder)?;
+        for spec in layout.params() {
+            if file.has(&spec.name, &spec.shape)? {
+                missing.remove(spec.name.as_str());
             }
         }
+    }
+    match missing.first() {
+        None => Ok(()),
+        Some(name) => Err(ModelError::Format {
+            path: folder.to_owned(),
+            reason: format!("{name} is missing, and {} more", missing.len() - 1),
+        }),
     }
 }
 
@@ -128,17 +154,6 @@ fn refuse_unknown(layout: &Layout, file: &TensorFile, folder: &Path) -> Result<(
     }
 }
 
-fn read_text(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(io("reading", path))
-}
-
-fn from_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
-    serde_json::from_str(&read_text(path)?).map_err(|error| ModelError::Format {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::shape::tests::tiny;
@@ -146,6 +161,7 @@ mod tests {
     use super::*;
     use safetensors::SafeTensors;
     use serde_json::json;
+    use std::fs;
     use tch::Kind;
 
     const INIT: Init = Init {
@@ -225,6 +241,69 @@ mod tests {
     }
 
     #[test]
+    fn an_end_of_turn_that_is_no_id_is_named_with_its_file_its_entry_and_its_value() {
+        let folder = tempfile::tempdir().unwrap();
+        Weights::random(&tiny(), INIT, 2)
+            .unwrap()
+            .save(&tiny(), folder.path())
+            .unwrap();
+        let own = fs::read_to_string(folder.path().join(CONFIG)).unwrap();
+        let write = |file: &str, ids: &serde_json::Value| {
+            let mut config: serde_json::Value = serde_json::from_str(&own).unwrap();
+            config["eos_token_id"] = ids.clone();
+            fs::write(folder.path().join(file), config.to_string()).unwrap();
+            ModelShape::load(folder.path())
+        };
+        for file in ["generation_config.json", CONFIG] {
+            for (ids, entry) in [
+                (json!("</s>"), "eos_token_id is \"</s>\""),
+                (json!(-1), "eos_token_id is -1"),
+                (json!({"id": 1}), "eos_token_id is {\"id\":1}"),
+                (json!([1, "<|end|>"]), "eos_token_id[1] is \"<|end|>\""),
+                (json!([1, 2, -7]), "eos_token_id[2] is -7"),
+                (json!([40]), "eos_token_id[0] is 40"),
+                (json!([4_294_967_297_u64]), "eos_token_id[0] is 4294967297"),
+                (json!([[1], 2]), "eos_token_id[0] is [1]"),
+                (json!([1, null]), "eos_token_id[1] is null"),
+                (json!([1.5]), "eos_token_id[0] is 1.5"),
+            ] {
+                let error = write(file, &ids).unwrap_err().to_string();
+                let named = [file, entry, "below 40"].iter().all(|part| error.contains(part));
+                assert!(
+                    named && matches!(write(file, &ids), Err(ModelError::Format { .. })),
+                    "{error}"
+                );
+            }
+            for (ids, read) in [(json!(null), vec![]), (json!(5), vec![5]), (json!([5, 1]), vec![5, 1])] {
+                let shape = write(file, &ids).unwrap();
+                assert!(
+                    read.iter().all(|id| shape.eos.contains(id)),
+                    "{file}: {ids}: {:?}",
+                    shape.eos
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_not_finite_is_refused_with_its_tensor_and_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for kind in [Kind::Float, Kind::BFloat16] {
+            for bad in [f64::NAN, f64::INFINITY] {
+                let weights = Weights::random(&tiny(), INIT, 2).unwrap();
+                let spec = &weights.params()[3];
+                let _ = weights.flat().narrow(0, spec.offset as i64 + 5, 1).fill_(bad);
+                let damaged = weights.copied(Device::Cpu, kind).unwrap();
+                damaged.save(&tiny(), folder.path()).unwrap();
+                let error = Weights::load(&tiny(), folder.path()).unwrap_err();
+                assert!(matches!(error, ModelError::NotFinite { .. }), "{error}");
+                let said = error.to_string();
+                assert!(said.contains(&spec.name) && said.contains(WEIGHTS), "{said}");
+            }
+        }
+    }
+
+    #[test]
     fn broken_folders_are_refused_with_the_file_named() {
         let folder = tempfile::tempdir().unwrap();
         let at = |error: ModelError| error.to_string();
@@ -235,8 +314,31 @@ mod tests {
             .unwrap();
         let wider = ModelShape { vocab: 41, ..tiny() };
         assert!(at(Weights::load(&wider, folder.path()).unwrap_err()).contains("embed_tokens"));
+        // More than any machine has: nothing is taken before names and shapes agree.
+        let absurd = ModelShape {
+            vocab: 1 << 31,
+            intermediate: 1 << 31,
+            ..tiny()
+        };
+        assert!(at(Weights::load(&absurd, folder.path()).unwrap_err()).contains("embed_tokens"));
         let deeper = ModelShape { layers: 3, ..tiny() };
         assert!(at(Weights::load(&deeper, folder.path()).unwrap_err()).contains("is missing, and 10 more"));
+        let path = folder.path().join(CONFIG);
+        let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        config["num_hidden_layers"] = json!(1u64 << 40);
+        fs::write(&path, config.to_string()).unwrap();
+        let error = at(ModelShape::load(folder.path()).unwrap_err());
+        assert!(
+            error.contains("config.json") && error.contains("num_hidden_layers"),
+            "{error}"
+        );
+        config["num_hidden_layers"] = json!("two");
+        fs::write(&path, config.to_string()).unwrap();
+        let error = at(ModelShape::load(folder.path()).unwrap_err());
+        assert!(
+            error.contains("config.json") && error.contains("num_hidden_layers: invalid type: string \"two\""),
+            "{error}"
+        );
         let path = folder.path().join(WEIGHTS);
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() - 4]).unwrap();

@@ -24,6 +24,9 @@ pub enum Module {
     Head,
 }
 
+/// Above every hidden width there is, and low enough that an adapter's size can be counted.
+const LARGEST_RANK: usize = 1 << 13;
+
 impl Module {
     /// In the order of the buffer.
     pub const ALL: [Self; 8] = [
@@ -134,6 +137,13 @@ impl LoraShape {
     pub fn validate(&self) -> Result<()> {
         if self.rank == 0 {
             return Err(ModelError::shape("lora: the rank is 0"));
+        }
+        if self.rank > LARGEST_RANK {
+            let reason = format!(
+                "lora: the rank is {}, and at most {LARGEST_RANK} is computed",
+                self.rank
+            );
+            return Err(ModelError::shape(reason));
         }
         if !(self.alpha.is_finite() && self.alpha > 0.0) {
             return Err(ModelError::shape("lora: alpha must be positive"));

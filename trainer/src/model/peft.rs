@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use tch::{Device, Kind, Tensor};
 
 use super::error::{ModelError, Result};
-use super::layout::Layout;
+use super::json_file;
+use super::layout::{Layout, ParamSpec};
 use super::lora::{LoraShape, Module, Targets};
 use super::shape::ModelShape;
 use super::tensor_file::TensorFile;
@@ -66,15 +67,11 @@ fn is_off(name: &str, value: &Value) -> bool {
 /// Reads an adapter of a model of `shape`, in f32 on the CPU.
 ///
 /// # Errors
-/// [`ModelError::Io`], [`ModelError::Format`] when it does not fit the model, [`ModelError::Unsupported`] by name for what
-/// is not plain LoRA.
+/// [`ModelError::Io`], [`ModelError::Format`] when it does not fit the model, [`ModelError::NotFinite`], [`ModelError::Unsupported`] by
+/// name for what is not plain LoRA.
 pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
     let path = folder.join(CONFIG);
-    let text = fs::read_to_string(&path).map_err(io("reading", &path))?;
-    let config: AdapterConfig = serde_json::from_str(&text).map_err(|error| ModelError::Format {
-        path,
-        reason: error.to_string(),
-    })?;
+    let config: AdapterConfig = json_file::read(&path)?;
     if config.peft_type != "LORA" {
         return Err(ModelError::unsupported(format!(
             "an adapter of type {:?}",
@@ -95,7 +92,6 @@ pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
     };
     lora.validate()?;
     let layout = Arc::new(Layout::of_adapter(shape, &lora));
-    let weights = Weights::of_layout(Arc::clone(&layout), Device::Cpu, Kind::Float)?;
     let wrong = |reason: String| ModelError::Format {
         path: path.clone(),
         reason,
@@ -108,15 +104,25 @@ pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
             )));
         }
     }
+    // Before any memory is taken: adapter_config.json may say any rank.
     for spec in layout.params() {
-        if !file.read(&format!("{PREFIX}{}", spec.name), &mut weights.view(&spec.name)?)? {
+        if !file.has(&stored(spec), &spec.shape)? {
             return Err(wrong(format!(
                 "{} is missing: every layer needs the same modules",
                 spec.name
             )));
         }
     }
+    let weights = Weights::of_layout(layout, Device::Cpu, Kind::Float)?;
+    for spec in weights.params() {
+        file.read(&stored(spec), &mut weights.view(&spec.name)?)?;
+    }
     Ok((lora, weights))
+}
+
+/// The name of a parameter in PEFT's file.
+fn stored(spec: &ParamSpec) -> String {
+    format!("{PREFIX}{}", spec.name)
 }
 
 /// PEFT stores the frozen head and embedding too when the head is a target.

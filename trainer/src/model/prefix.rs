@@ -10,7 +10,12 @@ use tch::{Device, Tensor};
 use super::batch::to_device;
 use super::cache::Prefilled;
 use super::error::{ModelError, Result};
+use super::lse::Way;
 use super::row_kv::RowKv;
+
+/// Tokens that are not kept a second time, for which a GPU makes the calls of a group: with 4 KiB a token and layer 64 MiB that are neither kept nor
+/// read in each step of each layer.
+const SPARED: usize = 16 << 10;
 
 /// Keys and values of prompts, each as long as a row needs it.
 #[derive(Debug, Default)]
@@ -93,15 +98,22 @@ impl Prefixes {
             .ok_or_else(|| ModelError::shape("a shared prompt is no longer there"))
     }
 
-    /// Sharing is worth its extra calls from here on. The attention that says its log-sum-exp is the CPU's.
+    /// Sharing is worth its extra calls from here on. Each group has some of its own in every layer, which a CPU hardly notices; a GPU reads
+    /// many copies of a short prompt in that time, and shares where the copies would take much of its memory.
     pub(crate) fn pay(members: usize, length: usize, device: Device) -> bool {
-        device == Device::Cpu && members >= 4 && length >= 48
+        let spared = members.saturating_sub(1).saturating_mul(length);
+        let enough = match device {
+            Device::Cpu => length >= 48,
+            _ => spared >= SPARED,
+        };
+        members >= 4 && enough
     }
 }
 
 /// Which rows of a step share which prompts.
 #[derive(Debug)]
 pub(super) struct SharedPlan {
+    way: Way,
     groups: Vec<Group>,
     /// The rows that share, group by group; `None` where that is all rows in their order.
     order: Option<Tensor>,
@@ -115,7 +127,7 @@ struct Group {
 
 impl SharedPlan {
     /// `None` where no row shares.
-    pub(super) fn new(rows: &[Option<Shared>], device: Device) -> Result<Option<Self>> {
+    pub(super) fn new(rows: &[Option<Shared>], device: Device, way: Way) -> Result<Option<Self>> {
         let slot = |row: &i64| rows[*row as usize].map(|shared| shared.slot);
         let mut order: Vec<i64> = (0..rows.len() as i64).filter(|row| slot(row).is_some()).collect();
         if order.is_empty() {
@@ -131,6 +143,7 @@ impl SharedPlan {
         }
         let in_order = order.len() == rows.len() && order.is_sorted();
         Ok(Some(Self {
+            way,
             groups,
             order: if in_order {
                 None
@@ -163,7 +176,7 @@ impl SharedPlan {
                 q.f_narrow(0, start, *members)?
                     .f_transpose(0, 1)?
                     .f_reshape([1, heads, members * group, dim])?;
-            let (out, lse) = flash(&together, keys, values, None)?;
+            let (out, lse) = self.way.attend(&together, keys, values, None)?;
             outs.push(out.f_reshape([heads, *members, group, dim])?.f_transpose(0, 1)?);
             sums.push(lse.f_reshape([heads, *members, group])?.f_transpose(0, 1)?);
             start += members;
@@ -176,12 +189,6 @@ impl SharedPlan {
             None => Ok(merged),
         }
     }
-}
-
-/// Attention and the log-sum-exp of its logits, on a CPU; `q` is `[n, heads, queries, head_dim]`.
-pub(super) fn flash(q: &Tensor, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
-    let attend = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu;
-    Ok(attend(q, keys, values, 0.0, false, mask, None)?)
 }
 
 #[cfg(test)]
@@ -203,14 +210,18 @@ mod tests {
             Some(kept.keep(&vec![layer], 0, length as usize, 5).unwrap())
         };
         let (one, other) = (prompt(7, 0.1), prompt(3, 0.2));
-        for rows in [vec![other, one, one, None, one], vec![one; 5]] {
-            let plan = SharedPlan::new(&rows, Device::Cpu).unwrap().unwrap();
+        let layouts = [vec![other, one, one, None, one], vec![one; 5]];
+        for (rows, way) in layouts
+            .iter()
+            .flat_map(|rows| [(rows, Way::Kernels), (rows, Way::Plain)])
+        {
+            let plan = SharedPlan::new(rows, Device::Cpu, way).unwrap().unwrap();
             let (q, k, v) = (
                 values(&[5, 2, 3, 4], 0.3),
                 values(&[5, 2, 6, 4], 0.4),
                 values(&[5, 2, 6, 4], 0.6),
             );
-            let (own, lse) = flash(&q, &k, &v, None).unwrap();
+            let (own, lse) = way.attend(&q, &k, &v, None).unwrap();
             let got = plan.merge(&kept, 0, &q, own, &lse).unwrap();
             for (row, shared) in rows.iter().enumerate() {
                 let of = |t: &Tensor| t.narrow(0, row as i64, 1);
@@ -223,10 +234,19 @@ mod tests {
                 };
                 let weights = (of(&q).matmul(&keys.transpose(-1, -2)) / 2.0).softmax(-1, Kind::Float);
                 let gap = (weights.matmul(&values) - of(&got)).abs().max().double_value(&[]);
-                assert!(gap < 2e-6, "row {row}: {gap}");
+                assert!(gap < 2e-6, "{way:?}, row {row}: {gap}");
             }
         }
-        assert!(SharedPlan::new(&[None, None], Device::Cpu).unwrap().is_none());
+        let none = SharedPlan::new(&[None, None], Device::Cpu, Way::Kernels);
+        assert!(none.unwrap().is_none());
+    }
+
+    #[test]
+    fn a_gpu_shares_long_prompts_of_many() {
+        let cpu = |members, length| Prefixes::pay(members, length, Device::Cpu);
+        assert!(cpu(4, 48) && !cpu(3, 9999) && !cpu(64, 47));
+        let gpu = |members, length| Prefixes::pay(members, length, Device::Cuda(0));
+        assert!(gpu(16, 1093) && !gpu(16, 1092) && gpu(4, 5462) && !gpu(3, 1 << 20) && !gpu(0, 1));
     }
 
     #[test]

@@ -10,6 +10,12 @@ use super::scaling::Rope;
 const RANDOM_ROPE_THETA: f64 = 10_000.0;
 const RANDOM_RMS_EPS: f64 = 1e-6;
 
+/// Far above every model there is, and low enough that no size which is computed of these is too large for its type. A file
+/// that says more is damaged.
+const LARGEST: usize = 1 << 31;
+const MOST_LAYERS: usize = 1 << 12;
+const MOST_PARAMETERS: u128 = 1 << 48;
+
 /// A decoder: pre-norm, RMSNorm in f32, grouped-query attention, rotate-half RoPE, SwiGLU; [`Architecture`] says the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelShape {
@@ -62,7 +68,7 @@ impl ModelShape {
             heads: model.heads,
             kv_heads: model.kv_heads.unwrap_or(model.heads),
             head_dim: model.head_dim.unwrap_or(model.hidden / model.heads),
-            intermediate: model.intermediate.unwrap_or(4 * model.hidden),
+            intermediate: model.intermediate.unwrap_or(model.hidden.saturating_mul(4)),
             max_context: model.max_context,
             rms_eps: RANDOM_RMS_EPS,
             rope: Rope::plain(model.rope_theta.unwrap_or(RANDOM_ROPE_THETA)),
@@ -93,6 +99,7 @@ impl ModelShape {
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(ModelError::shape(format!("{name} is 0")));
         }
+        self.check_size(&positive)?;
         if !self.heads.is_multiple_of(self.kv_heads) {
             let reason = format!(
                 "{} query heads cannot share {} key/value heads evenly",
@@ -114,6 +121,29 @@ impl ModelShape {
             return Err(ModelError::shape("rms_norm_eps must be positive"));
         }
         self.rope.validate()
+    }
+
+    /// Checks that every size that follows from these can be counted.
+    fn check_size(&self, sizes: &[(&str, usize)]) -> Result<()> {
+        let most = |name: &str| {
+            if name == "num_hidden_layers" {
+                MOST_LAYERS
+            } else {
+                LARGEST
+            }
+        };
+        if let Some((name, size)) = sizes.iter().find(|(name, size)| *size > most(name)) {
+            let reason = format!("{name} is {size}; no model has more than {}", most(name));
+            return Err(ModelError::shape(reason));
+        }
+        let [hidden, wide, head] = [self.hidden, self.intermediate, self.head_dim].map(|size| size as u128);
+        let heads = 2 * head * (self.heads as u128 + self.kv_heads as u128);
+        let parameters = self.layers as u128 * hidden * (heads + 3 * wide) + 2 * self.vocab as u128 * hidden;
+        if parameters > MOST_PARAMETERS {
+            let reason = format!("its sizes make {parameters} parameters, more than any model has");
+            return Err(ModelError::shape(reason));
+        }
+        Ok(())
     }
 
     /// Query heads per key/value head.
@@ -169,6 +199,30 @@ pub(crate) mod tests {
             ModelShape { layers: 0, ..tiny() },
             ModelShape {
                 eos: vec![40],
+                ..tiny()
+            },
+            // What follows from them would overflow, or be more than there is memory for.
+            ModelShape {
+                vocab: usize::MAX,
+                ..tiny()
+            },
+            ModelShape {
+                layers: 1 << 40,
+                ..tiny()
+            },
+            ModelShape {
+                hidden: 1 << 31,
+                intermediate: 1 << 31,
+                ..tiny()
+            },
+            ModelShape {
+                heads: 1 << 30,
+                kv_heads: 1 << 30,
+                head_dim: 1 << 30,
+                ..tiny()
+            },
+            ModelShape {
+                max_context: usize::MAX,
                 ..tiny()
             },
             ModelShape {

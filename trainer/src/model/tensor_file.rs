@@ -8,6 +8,7 @@ use safetensors::tensor::{Metadata, TensorInfo};
 use tch::{Kind, Tensor};
 
 use super::error::{ModelError, Result};
+use super::finite::is_finite;
 use super::write::io;
 use crate::shim::MappedFile;
 
@@ -54,10 +55,38 @@ impl TensorFile {
         })
     }
 
+    /// Whether the file has the tensor `name`.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`] when it has one of another shape than `wanted`, or of a kind that is not read.
+    pub(super) fn has(&self, name: &str, wanted: &[i64]) -> Result<bool> {
+        Ok(self.find(name, wanted)?.is_some())
+    }
+
     /// Copies the tensor `name` over `target`, converting its kind; `false` if the file does not have it.
+    ///
+    /// # Errors
+    /// [`ModelError::Format`] for another shape or kind, and [`ModelError::NotFinite`].
     pub(super) fn read(&mut self, name: &str, target: &mut Tensor) -> Result<bool> {
-        let Some(info) = self.tensors.get(name) else {
+        let Some((kind, (start, end))) = self.find(name, &target.size())? else {
             return Ok(false);
+        };
+        let (start, end) = (self.data + start, self.data + end);
+        self.file.copy_into(start, kind, target)?;
+        self.file.release(start, end - start);
+        if !is_finite(target)? {
+            return Err(ModelError::NotFinite {
+                path: self.path.clone(),
+                tensor: name.to_owned(),
+            });
+        }
+        Ok(true)
+    }
+
+    /// The kind of the tensor `name`, and where it lies in the data.
+    fn find(&self, name: &str, wanted: &[i64]) -> Result<Option<(Kind, (usize, usize))>> {
+        let Some(info) = self.tensors.get(name) else {
+            return Ok(None);
         };
         let format = |reason: String| ModelError::Format {
             path: self.path.clone(),
@@ -73,15 +102,11 @@ impl TensorFile {
                 )));
             }
         };
-        let wanted = target.size();
         if !info.shape.iter().map(|&n| n as i64).eq(wanted.iter().copied()) {
             let reason = format!("{name} is {:?}; {wanted:?} is asked for", info.shape);
             return Err(format(reason));
         }
-        let (start, end) = (self.data + info.data_offsets.0, self.data + info.data_offsets.1);
-        self.file.copy_into(start, kind, target)?;
-        self.file.release(start, end - start);
-        Ok(true)
+        Ok(Some((kind, info.data_offsets)))
     }
 
     /// Names of all tensors, sorted.

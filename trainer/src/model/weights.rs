@@ -67,11 +67,11 @@ impl Weights {
     /// that the model is its base at first. Each A has a random stream of its own, by name.
     ///
     /// # Errors
-    /// [`ModelError::Shape`] for an adapter that cannot be, [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Shape`] for an adapter that cannot be, and this or [`ModelError::Torch`] when the memory cannot be had.
     pub fn adapter(shape: &ModelShape, lora: &LoraShape, seed: u64) -> Result<Self> {
         lora.validate()?;
         let layout = Arc::new(Layout::of_adapter(shape, lora));
-        let mut values = vec![0f32; layout.numel()];
+        let mut values = filled(0.0, layout.numel())?;
         for spec in layout
             .params()
             .iter()
@@ -101,10 +101,10 @@ impl Weights {
     /// random stream of its own, by name.
     ///
     /// # Errors
-    /// [`ModelError::Torch`] when the memory cannot be had.
+    /// [`ModelError::Shape`] or [`ModelError::Torch`] when the memory cannot be had.
     pub fn random(shape: &ModelShape, init: Init, seed: u64) -> Result<Self> {
         let layout = Arc::new(Layout::of(shape));
-        let mut values = vec![1f32; layout.numel()];
+        let mut values = filled(1.0, layout.numel())?;
         for spec in layout.params() {
             let std = match spec.kind {
                 ParamKind::Norm => continue,
@@ -270,6 +270,19 @@ impl Weights {
     }
 }
 
+/// Values in memory of this process; too many are an error, and not its end.
+fn filled(value: f32, numel: usize) -> Result<Vec<f32>> {
+    let mut values = Vec::new();
+    values.try_reserve_exact(numel).map_err(|_| {
+        let gib = numel as f64 * 4.0 / (1u64 << 30) as f64;
+        ModelError::shape(format!(
+            "its {numel} parameters are {gib:.1} GiB in f32, which this machine does not give"
+        ))
+    })?;
+    values.resize(numel, value);
+    Ok(values)
+}
+
 /// The random stream of a parameter: the first 8 bytes of its name's BLAKE3.
 fn stream_of(name: &str) -> u64 {
     let mut bytes = [0u8; 8];
@@ -333,5 +346,22 @@ mod tests {
         let mut tied = Weights::zeros(&ModelShape { tied: true, ..tiny() }, Device::Cpu, Kind::Float).unwrap();
         let untied = Weights::zeros(&tiny(), Device::Cpu, Kind::Float).unwrap();
         assert!(tied.copy_from(&untied).is_err());
+    }
+
+    #[test]
+    fn more_than_the_machine_has_is_an_error() {
+        let wide = ModelShape {
+            vocab: 1 << 31,
+            intermediate: 1 << 31,
+            ..tiny()
+        };
+        let init = Init {
+            embedding_std: 0.02,
+            matrix_std: 0.02,
+        };
+        let error = Weights::random(&wide, init, 1).unwrap_err().to_string();
+        assert!(error.contains("GiB"), "{error}");
+        let error = Weights::zeros(&wide, Device::Cpu, Kind::Float).unwrap_err().to_string();
+        assert!(error.contains("memory") && !error.contains('\n'), "{error}");
     }
 }

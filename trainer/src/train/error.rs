@@ -1,5 +1,7 @@
 //! What can go wrong with a command, by what the caller can do about it.
 
+use broker::ids::WeightVersion;
+
 use super::rows::BatchError;
 use crate::checkpoint::CheckpointError;
 use crate::engine::RequestFault;
@@ -48,6 +50,11 @@ pub enum Refusal {
     Sampling { source: RequestFault },
     #[error("prompt {place} cannot be answered: {source}")]
     Prompt { place: usize, source: RequestFault },
+    #[error(
+        "weights {version} are not published: {tensor} has a value that is not finite (NaN or infinite), so training has diverged; go on from \
+         earlier weights, with a lower learning rate"
+    )]
+    NotFinite { version: WeightVersion, tensor: String },
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
 }

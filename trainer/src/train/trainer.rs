@@ -370,6 +370,11 @@ impl Trainer {
 
     fn publish(&mut self, version: WeightVersion) -> Result<TrainReply, Stop> {
         let failed = |error: ModelError| Stop::Failed(error.to_string());
+        // A step of finite gradients may lead there all the same. No engine could sample of them, and no checkpoint is to keep them.
+        if let Some(tensor) = self.weights.first_not_finite().map_err(failed)? {
+            let tensor = tensor.to_owned();
+            return Err(Refusal::NotFinite { version, tensor }.into());
+        }
         if version.step == 0
             && let Some(ema) = &mut self.ema
         {

@@ -8,10 +8,12 @@ use broker::protocol::bundle::Bundle;
 use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
 use configs::{Dtype, LossKind, OptimizerConfig, Ratio};
 use rollout::batch::Batch;
+use trainer::train::{Refusal, TrainError};
 
 use super::Training;
 use super::objective;
-use crate::agent::{alarms, figures};
+use crate::agent::{alarms, broken, figures};
+use crate::cli::failure::Usage;
 
 /// Largest |ratio - 1| of tokens whose weights and cache are the trainer's own: f32 sampler and trainer agree to rounding.
 const RATIO_GAP: f64 = 1e-4;
@@ -164,9 +166,31 @@ impl Training {
 
     pub(super) async fn publish(&mut self) -> anyhow::Result<()> {
         let version = self.version;
-        self.execute(|seq| TrainCommand::Publish { seq, version }).await?;
-        Ok(())
+        let published = self.execute(|seq| TrainCommand::Publish { seq, version }).await;
+        match published {
+            Err(error) if has_diverged(&error) => {
+                let agent = &self.agent.name;
+                let advice = broken::advice(agent);
+                // From its checkpoint it would diverge again, so that no supervisor is to start it.
+                Err(Usage::new(format!("agent {agent}: its training has diverged: {error}"))
+                    .hint(advice)
+                    .into())
+            }
+            published => published.map(|_| ()),
+        }
     }
+}
+
+/// Whether the trainer published nothing because its weights are not finite.
+fn has_diverged(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<TrainError>();
+    matches!(
+        error,
+        Some(TrainError::User {
+            reason: Refusal::NotFinite { .. },
+            ..
+        })
+    )
 }
 
 /// What the optimizer steps of one batch came to.
@@ -208,5 +232,20 @@ impl Outcome {
         self.steps += 1;
         self.skipped += u64::from(skipped);
         self.grad_norm = self.grad_norm.max(grad_norm);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_that_are_not_finite_are_told_from_other_refusals() {
+        let refused = |reason| anyhow::Error::from(TrainError::User { seq: 7, reason });
+        let tensor = "lm_head.weight".to_owned();
+        let version = WeightVersion { lineage: 1, step: 5 };
+        assert!(has_diverged(&refused(Refusal::NotFinite { version, tensor })));
+        assert!(!has_diverged(&refused(Refusal::PendingGradient)));
+        assert!(!has_diverged(&anyhow::anyhow!("the trainer's thread has ended")));
     }
 }

@@ -1,7 +1,7 @@
 //! Programs of ours that two recipes need beside their run, started and ended with it.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
@@ -170,16 +170,31 @@ fn first_line(out: ChildStdout, mut log: File) -> Receiver<String> {
         // One that says nothing readable says nothing.
         let _ = out.read_line(&mut said);
         let _ = tell.send(said);
-        let _ = std::io::copy(&mut out, &mut log);
+        let _ = follow(out, &mut log);
     });
     told
+}
+
+/// Writes what comes into a log that the program's errors go to at the same time. `std::io::copy` has the kernel splice it, without the
+/// lock on the position in the file that writers share: they would write over each other.
+fn follow(mut out: impl BufRead, log: &mut File) -> std::io::Result<()> {
+    loop {
+        let said = out.fill_buf()?;
+        if said.is_empty() {
+            return Ok(());
+        }
+        log.write_all(said)?;
+        let taken = said.len();
+        out.consume(taken);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ports::HeldPort;
-    use std::io::{Read as _, Write as _};
+    use std::collections::BTreeSet;
+    use std::io::Read as _;
 
     fn shipped(name: &str) -> (PathBuf, RunConfig) {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs").join(name);
@@ -227,6 +242,23 @@ mod tests {
         assert_eq!(status.code(), Some(3));
         let said = std::fs::read_to_string(told.path()).unwrap();
         assert!(said.contains("why"), "{said}");
+    }
+
+    #[test]
+    fn nothing_that_a_server_says_on_both_ways_at_once_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let both = "for line in $(seq 200); do echo out$line; echo err$line >&2; done\n";
+        let mut command = script(folder.path(), both).command(&log().0).unwrap();
+        let (mut log, told) = log();
+        let errors = Stdio::from(log.try_clone().unwrap());
+        let mut server = command.stdout(Stdio::piped()).stderr(errors).spawn().unwrap();
+        follow(BufReader::new(server.stdout.take().unwrap()), &mut log).unwrap();
+        server.wait().unwrap();
+        let said = std::fs::read_to_string(told.path()).unwrap();
+        let said: BTreeSet<&str> = said.lines().collect();
+        let all = (1..=200).flat_map(|line| [format!("out{line}"), format!("err{line}")]);
+        let lost: Vec<String> = all.filter(|line| !said.contains(line.as_str())).collect();
+        assert!(lost.is_empty(), "{lost:?}");
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl Letter {
         }
         // The ledgers have its group as dead: under its id nobody would play it.
         (self.stage == Stage::Play.as_str() && self.id == id).then(|| {
-            "it was accepted and killed what worked on it: its id is done in this run. Give it another with --as NEW-ID".into()
+            "it was accepted, and killed what worked on it or came to nothing: its id is done in this run. Give it another with --as NEW-ID".into()
         })
     }
 }

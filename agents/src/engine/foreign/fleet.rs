@@ -228,7 +228,11 @@ impl Desk {
         mut progress: Progress,
         mut told: impl FnMut(&Progress) + Send,
     ) -> Result<Made, EngineFailure> {
-        let (raw, visible) = (|ids: &[u32]| self.text.text(ids), |ids: &[u32]| self.text.decode(ids));
+        let open = self.text.leaves_open(&job.prompt_ids);
+        let (raw, visible) = (
+            |ids: &[u32]| self.text.text(ids),
+            |ids: &[u32]| self.text.visible(ids, open),
+        );
         let reading = Reading {
             raw: &raw,
             visible: &visible,

@@ -14,6 +14,7 @@ fn driver() -> Driver {
             run: "r-1".into(),
             agent: "a".into(),
             weights: "http://127.0.0.1:1".into(),
+            model: std::collections::BTreeMap::new(),
         },
         client: link::client(Some(Duration::from_secs(1))).unwrap(),
         secret: Secret::default(),

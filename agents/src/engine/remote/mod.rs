@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use trainer::transfer::{Shelf, ShelfSink};
 use trainer::weights::WeightSink;
 
+use super::likeness;
 use super::link::{self, Secret};
 use super::replicas::Replicas;
 use super::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, shelf, without_scores};
@@ -98,6 +99,7 @@ fn start_on(
         run: run.to_string(),
         agent: agent.to_string(),
         weights,
+        model: likeness::facts(&prepared.shape, &prepared.text),
     };
     let engines = urls.into_iter().map(|url| {
         let target = Target {

@@ -420,11 +420,13 @@ async fn an_engine_serves_one_run_and_says_so() {
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
     sink.publish(scene.prepared.weights().unwrap(), version(9)).unwrap();
     serves(&*first, version(9)).await;
+    let facts = likeness::facts(&scene.prepared.shape, &scene.prepared.text);
     let hello = |run: &str, agent: &str| Hello {
         schema: codec::SCHEMA,
         run: run.into(),
         agent: agent.into(),
         weights: "http://127.0.0.1:1".into(),
+        model: facts.clone(),
     };
     let client = link::client(Some(SILENCE)).unwrap();
     let ask = async |hello: Hello| {
@@ -446,6 +448,19 @@ async fn an_engine_serves_one_run_and_says_so() {
         ..hello("r-1", agent)
     };
     assert!(ask(outside).await.contains("plaintext"));
+    // A rotary base of its own, tokens of its own: names, shapes and values of the weights are the same.
+    for (name, value) in [
+        ("rope_theta", "77.0"),
+        ("stop ids", "[1]"),
+        ("tokens", "others"),
+        ("the beginning of an answer", "<think>"),
+    ] {
+        assert!(facts.contains_key(name), "{name} is compared");
+        let mut other = hello("r-1", agent);
+        other.model.insert(name.into(), value.into());
+        let told = ask(other).await;
+        assert!(told.contains(name) && told.contains("model folder"), "{told}");
+    }
     // None of them took the session.
     assert_eq!(play(&*first, vec![job(1, 3)], false).await.len(), 1);
     serving.close().await;

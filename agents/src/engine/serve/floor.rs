@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::Parts;
 use super::pull::{self, Wanted};
 use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::likeness;
 use crate::engine::link::{self, Secret};
 use crate::engine::remote::wire;
 use crate::engine::stuck;
@@ -99,6 +100,9 @@ impl Floor {
                 409,
                 format!("this is an engine of agent {}, and not of {}", self.agent, hello.agent),
             ));
+        }
+        if let Some(reason) = likeness::difference(&self.parts.facts, &hello.model) {
+            return Err((409, reason));
         }
         let weights = link::judged(&hello.weights).map_err(|error| (409, error.message))?;
         let mut desk = self.desk();

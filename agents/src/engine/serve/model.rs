@@ -17,6 +17,7 @@ use trainer::weights::Published;
 use super::Scratch;
 use crate::agent::policy;
 use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::likeness;
 use crate::models::{self, Reads};
 
 pub(super) struct Parts {
@@ -25,6 +26,8 @@ pub(super) struct Parts {
     /// The frozen model below an adapter. Locked, since a tensor is no one's to share between threads.
     base: Option<Mutex<Weights>>,
     text: Arc<TextCodec>,
+    /// What its agent's model must be like.
+    pub(super) facts: likeness::Facts,
     pub(super) form: Form,
     pub(super) device: Device,
     pub(super) settings: AgentConfig,
@@ -57,9 +60,11 @@ pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
             (adapter.layout().clone(), Some(base))
         }
     };
+    let text = TextCodec::open_for(&path, &settings)?;
     Ok(Arc::new(Parts {
         form: policy::form(&layout, settings.dtype, base.as_ref())?,
-        text: Arc::new(TextCodec::open_with_args(&path, &settings.template_args)?),
+        facts: likeness::facts(&shape, &text),
+        text: Arc::new(text),
         shape,
         layout,
         base: base.map(Mutex::new),

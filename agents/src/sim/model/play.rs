@@ -46,7 +46,7 @@ const TASK: &str = "task";
 pub(super) enum Heard {
     /// The answer differs with the life of the agent that sampled it.
     Turn(u8, u8),
-    /// The machinery failed it, as often as it may.
+    /// It failed as often as it may; not in the machinery, which would put its task to the dead letters.
     Failed(u8),
     /// An earlier owner has decided that these conversations were given up.
     GivenUp(Vec<(u16, String)>),
@@ -165,7 +165,7 @@ impl Play {
                 Heard::Turn(turn, answer) => run.on_result(key(*turn), generation(*answer)).unwrap(),
                 Heard::GivenUp(failed) => run.give_up_all(failed.clone()),
                 Heard::Failed(turn) => {
-                    let over = run.on_failure(&key(*turn), &failure::engine("out of memory"), true);
+                    let over = run.on_failure(&key(*turn), &failure::context("70 tokens"), true);
                     assert_eq!(over, Some(true));
                 }
             }

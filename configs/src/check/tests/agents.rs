@@ -1,6 +1,25 @@
 //! Models, sampling and training of agents.
 
-use super::{GOOD, check, expect};
+use super::{GOOD, check, expect, problems};
+use crate::{AgentName, Ratio};
+
+/// MrlX's doctor asks its patient at 0.6 and 0.95, and samples itself at 1.0.
+#[test]
+fn the_patient_of_the_reference_size_is_sampled_as_the_reference_samples_it() {
+    let config = check(include_str!("../../../doctor-patient-8b.toml")).unwrap_or_else(|p| panic!("{p:#?}"));
+    let of = |name: &str| {
+        let agent = &config.agents[&AgentName::new(name).unwrap()];
+        let sampling = &agent.sampling;
+        (
+            sampling.temperature,
+            sampling.top_p,
+            sampling.max_new_tokens,
+            agent.train.loss.ratio,
+        )
+    };
+    assert_eq!(of("patient"), (0.6, 0.95, 1024, Ratio::Decoupled));
+    assert_eq!(of("doctor"), (1.0, 1.0, 8192, Ratio::Behaviour));
+}
 
 #[test]
 fn agents_that_train_sample_the_whole_distribution() {
@@ -74,6 +93,26 @@ fn agents_that_train_sample_the_whole_distribution() {
     );
 }
 
+/// Divided by less, logits are infinite: each turn of the run would fail.
+#[test]
+fn a_temperature_is_none_by_which_logits_overflow() {
+    let of_b = |temperature: &str, trains: &str| {
+        let sampling = format!("sampling = {{ temperature = {temperature}, max_new_tokens = 16 }}");
+        let b = format!("[agents.b]\n{sampling}\ntrain.enabled = {trains}");
+        problems(&[("[agents.b]", &b)])
+    };
+    for (good, trains) in [("0.01", "true"), ("0.01", "false"), ("0.0", "false"), ("10.0", "true")] {
+        assert_eq!(of_b(good, trains), [""; 0], "{good}");
+    }
+    for cold in ["0.0099", "1e-38"] {
+        let wrong = format!(
+            "agents.b.sampling.temperature: is {cold}: logits are divided by it, and below 0.01 they overflow; write 0.01 or more"
+        );
+        assert_eq!(of_b(cold, "true"), std::slice::from_ref(&wrong));
+        assert_eq!(of_b(cold, "false"), [wrong + ", or 0 for the likeliest token"]);
+    }
+}
+
 #[test]
 fn an_agents_steps_follow_from_its_batch_and_the_leads() {
     let steps = |text: &str| -> Vec<u64> {
@@ -109,7 +148,7 @@ fn args_of_a_chat_template_take_no_name_that_is_given() {
     };
     args("enable_thinking = false\nmood = { kinds = [1, 0.5, \"calm\"] }", &[]);
     args(
-        "messages = []\neos_token = \"\"\nnamespace = 1\nrange = 1\ndict = 1\ndebug = 1\n\"en-able\" = 1\n\"1st\" = 1",
+        "messages = []\neos_token = \"\"\nnamespace = 1\nrange = 1\ndict = 1\ndebug = 1\nstrftime_now = 1\n\"en-able\" = 1\n\"1st\" = 1",
         &[
             ("agents.b.template_args.messages", "given to every"),
             ("agents.b.template_args.eos_token", "given to every"),
@@ -117,6 +156,7 @@ fn args_of_a_chat_template_take_no_name_that_is_given() {
             ("agents.b.template_args.range", "given to every"),
             ("agents.b.template_args.dict", "given to every"),
             ("agents.b.template_args.debug", "given to every"),
+            ("agents.b.template_args.strftime_now", "write template_date"),
             ("agents.b.template_args.en-able", "no name"),
             ("agents.b.template_args.1st", "no name"),
         ],
@@ -134,6 +174,36 @@ fn args_of_a_chat_template_take_no_name_that_is_given() {
         .collect();
     assert!(told.iter().all(|names| names.contains(&"enable_thinking")), "{told:?}");
     assert_eq!(told.iter().map(Vec::len).collect::<Vec<_>>(), [1, 2], "{told:?}");
+}
+
+#[test]
+fn the_day_of_a_chat_template_is_one_of_the_calendar() {
+    let with = |date: &str| format!("[agents.b]\ntemplate_date = {date}");
+    let leap: crate::Date = "2028-02-29".parse().unwrap();
+    for date in ["\"2028-02-29\"", "2028-02-29"] {
+        let config = check(&GOOD.replace("[agents.b]", &with(date))).unwrap();
+        let dates: Vec<_> = config.agents.values().map(|agent| agent.template_date).collect();
+        assert_eq!(dates, [None, Some(leap)], "{date}");
+    }
+    for date in [
+        "\"2026-02-29\"",
+        "\"26 Jul 2024\"",
+        "\"today\"",
+        "2026-11-23T10:00:00",
+        "\"2026-11-23T10:00:00\"",
+    ] {
+        expect(
+            &[("[agents.b]", &with(date))],
+            &[("agents.b.template_date", "write for example \"2026-11-23\"")],
+        );
+    }
+    expect(
+        &[("[agents.b]", &with("20261123"))],
+        &[(
+            "agents.b.template_date",
+            "write a text in quotes; for example template_date = \"2026-11-23\"",
+        )],
+    );
 }
 
 #[test]

@@ -120,7 +120,7 @@ fn a_partner_behind_messages_is_not_trained_and_has_a_model_of_its_own() {
     engines(
         "model.served = \"m\"",
         &format!(
-            "{engine}\ntrain.enabled = false\nlora = {{}}\nhistory = \"strip_reasoning\"\ntemplate_args = {{ mood = 1 }}\nsampling = {{ top_k = 5 }}"
+            "{engine}\ntrain.enabled = false\nlora = {{}}\nhistory = \"strip_reasoning\"\ntemplate_args = {{ mood = 1 }}\ntemplate_date = \"2026-11-23\"\nsampling = {{ top_k = 5 }}"
         ),
         &[
             ("agents.a.model.served", "engine.kind = \"openai\""),
@@ -128,6 +128,7 @@ fn a_partner_behind_messages_is_not_trained_and_has_a_model_of_its_own() {
             ("agents.b.lora", "remove it"),
             ("agents.b.history", "\"keep\""),
             ("agents.b.template_args", "remove it"),
+            ("agents.b.template_date", "remove it"),
             ("agents.b.sampling", "top_k"),
         ],
     );

@@ -1,6 +1,7 @@
 //! Losses, advantages and KL that do not go together.
 
 use super::expect;
+use crate::check::methods::{METHODS, written};
 
 #[test]
 fn losses_of_many_tokens_compose_or_are_refused_by_name() {
@@ -201,4 +202,81 @@ fn an_average_has_a_decay_and_a_reference_needs_it() {
         "train.ema.decay = 0.9\ntrain.kl.ref = \"ema\"",
         &[(reference, "no KL anywhere")],
     );
+}
+
+/// Each way that is told is a configuration, and the page tells the same.
+#[test]
+fn published_methods_are_written_as_it_is_told() {
+    let page = include_str!("../../../README.md");
+    for method in METHODS {
+        let head = format!("| {} | ", method.title);
+        let row = page.lines().find(|line| line.starts_with(&head));
+        let row = row.unwrap_or_else(|| panic!("configs/README.md has no row {head:?}"));
+        for key in method.keys {
+            assert!(row.contains(&format!("`{key}`")), "{row}\nlacks {key}");
+        }
+        let keys: String = method.keys.iter().map(|key| format!("\ntrain.{key}")).collect();
+        let train = format!("batch_groups = 32{keys}");
+        expect(
+            &[("mode = \"sync\"", "mode = \"async\""), ("batch_groups = 32", &train)],
+            &[],
+        );
+        assert!(method.names.iter().all(|name| written(name).is_some()), "{method:?}");
+    }
+    assert_eq!(written("pop"), None);
+}
+
+#[test]
+fn names_of_methods_are_answered_with_how_they_are_written() {
+    let told = |line: &str, key: &str, says: &str| {
+        let train = format!("batch_groups = 32\n{line}");
+        expect(&[("batch_groups = 32", &train)], &[(key, says)]);
+    };
+    let kind = "agents.b.train.loss.kind";
+    told(
+        "train.loss.kind = \"ppo\"",
+        kind,
+        "PPO is written, below an agent's train, loss.kind = \"grpo\"",
+    );
+    told(
+        "train.loss.kind = \"Reinforce++\"",
+        kind,
+        "advantage = \"reinforce_plus_plus\"",
+    );
+    told(
+        "train.loss.kind = \"rloo\"",
+        kind,
+        "advantage = \"loo\", loss.kind = \"importance_sampling\"",
+    );
+    told("train.loss.kind = \"dpo\"", kind, "no pairs of answers");
+    told(
+        "train.loss.agg = \"dr_grpo\"",
+        "agents.b.train.loss.agg",
+        "loss.agg = \"constant\"",
+    );
+    told(
+        "train.advantage = \"gspo\"",
+        "agents.b.train.advantage",
+        "loss.kind = \"gspo\"",
+    );
+    told("train.advantage = \"gae\"", "agents.b.train.advantage", "no critic");
+    told("train.loss = \"dapo\"", "agents.b.train.loss", "loss.clip_high = 0.28");
+    told(
+        "train.algorithm = \"m2po\"",
+        "agents.b.train.algorithm",
+        "M2PO is written",
+    );
+    told(
+        "train.algorithm = \"mine\"",
+        "agents.b.train.algorithm",
+        "here it is agents.NAME.train.loss.kind",
+    );
+    // What is a value of the key, misspelt, is no other method.
+    told("train.loss.kind = \"GRPO\"", kind, "did you mean \"grpo\"?");
+    told(
+        "train.advantage = \"Reinforce-plus-plus\"",
+        "agents.b.train.advantage",
+        "did you mean \"reinforce_plus_plus\"?",
+    );
+    told("train.loss.kind = \"cispoo\"", kind, "did you mean \"cispo\"?");
 }

@@ -1,6 +1,6 @@
 //! Who answers beside the agents, and how each role is sampled.
 
-use super::problems;
+use super::{expect, problems};
 
 #[test]
 fn remote_participants_judges_and_the_sampling_of_roles_are_checked() {
@@ -56,6 +56,18 @@ max_context = 9
             "above 0",
         ),
         (
+            "temperature = 0.7",
+            "temperature = 0.009",
+            "workflow.sampling.speaker.temperature",
+            "is 0.009: logits are divided by it, and below 0.01 they overflow; write 0.01 or more",
+        ),
+        (
+            "model = \"m\"",
+            "model = \"m\", temperature = 1e-38",
+            "graders.model.judge.temperature",
+            "is 1e-38: logits are divided by it",
+        ),
+        (
             "max_new_tokens = 8",
             "max_new_tokens = 9999",
             "workflow.sampling.speaker.max_new_tokens",
@@ -88,6 +100,26 @@ max_context = 9
             "{to}: {found:?}"
         );
     }
+}
+
+#[test]
+fn only_whole_numbers_are_taken_by_their_place() {
+    let grader = "[graders.answer]\nkind = \"exact\"";
+    let of = |kind: &str, take: &str| format!("[graders.answer]\nkind = \"{kind}\"\ntake = \"{take}\"");
+    for (kind, take) in [("integer", "first"), ("integer", "last"), ("math", "last")] {
+        expect(&[(grader, &of(kind, take))], &[]);
+    }
+    for kind in ["exact", "gsm8k", "math", "f1", "process:mine.py", "remote:judge-1"] {
+        expect(
+            &[(grader, &of(kind, "first"))],
+            &[("graders.answer.take", "kind = \"integer\"")],
+        );
+    }
+    let unknown = problems(&[(grader, &of("integer", "middle"))]);
+    assert!(
+        unknown.len() == 1 && unknown[0].starts_with("graders.answer.take"),
+        "{unknown:?}"
+    );
 }
 
 #[test]

@@ -43,6 +43,11 @@ fn what_a_suite_says_wrongly_is_named() {
             "all the same",
         ),
         (
+            "source = \"jsonl:x\"\ntemperature = 0.001",
+            "eval.suites.hard.temperature",
+            "is 0.001: logits are divided by it, and below 0.01 they overflow",
+        ),
+        (
             "source = \"jsonl:x\"\ngrader = \"maths\"",
             "eval.suites.hard.grader",
             "neither a kind",

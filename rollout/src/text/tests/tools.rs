@@ -97,9 +97,9 @@ proptest! {
             held.extend(output);
             let Some(results) = results.get(turn) else { break };
             let messages: Vec<Message> = results.iter().map(Message::tool).collect();
-            let next = codec.render(&Prompt { held: held.clone(), messages }, History::Keep).unwrap();
+            let next = codec.render(&Prompt { held: held.clone(), sampled: 0, messages }, History::Keep).unwrap();
             prop_assert!(next.starts_with(&held));
-            let one = codec.render(&Prompt { held: held.clone(), messages: harmless.clone() }, History::Keep).unwrap();
+            let one = codec.render(&Prompt { held: held.clone(), sampled: 0, messages: harmless.clone() }, History::Keep).unwrap();
             // The end of the turn, each result's own frame, and the beginning of the answer.
             let (own, plain) = (controls(&codec, &next[held.len()..]), controls(&codec, &one[held.len()..]));
             prop_assert_eq!(own.len(), plain.len() + 2 * (results.len() - 1));

@@ -39,7 +39,9 @@ impl DoctorPatient {
             total / said.patient.len().max(1) as f32
         };
         let asker = if self.mrlx { &said.patient } else { &said.doctor };
-        let several = |event: &&&Event| event.text.matches(['?', '？']).count() >= 2;
+        // The reference knows the narrow mark alone.
+        let marks: &[char] = if self.mrlx { &['?'] } else { &['?', '？'] };
+        let several = |event: &&&Event| event.text.matches(marks).count() >= 2;
         let needs = task.label.get("recommendation").is_some_and(|wanted| !wanted.is_null());
         let incomplete = if self.mrlx {
             diagnosis.is_none() || recommendation.is_some()

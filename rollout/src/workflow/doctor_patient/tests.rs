@@ -126,6 +126,26 @@ fn the_mrlx_profile_pays_as_the_reference_does() {
     assert_eq!(total(&["What? And what?", "Who? Why?", END]), 10.0 + 1.0 - 2.0 - 5.0);
 }
 
+/// The reference counts the narrow question mark, in the patient's replies; here both widths are questions, of the doctor.
+#[test]
+fn wide_question_marks_are_questions_but_to_the_mrlx_profile() {
+    let compliance = |profile: &str, question: &str, reply: &str| {
+        parts(&play(&clinic(profile, ""), &[question, reply, END]), 0)["compliance"]
+    };
+    for (heap, ours, theirs) in [
+        ("发烧？咳嗽？", -2.0, -5.0),
+        ("发烧？ Cough?", -2.0, -5.0),
+        ("发烧? 咳嗽?", -2.0, -7.0),
+        ("发烧？", 0.0, -5.0),
+    ] {
+        assert_eq!(compliance("dyad", heap, "High."), ours, "{heap}");
+        assert_eq!(compliance("dyad", "Fever?", heap), 0.0, "{heap}");
+        // 5 of these are for the recommendation.
+        assert_eq!(compliance("mrlx", "Fever?", heap), theirs, "{heap}");
+        assert_eq!(compliance("mrlx", heap, "High."), -5.0, "{heap}");
+    }
+}
+
 /// The `at`-th line of a dialogue: doctor and patient in turn.
 fn line(at: u16, text: &str) -> Event {
     Event {

@@ -255,6 +255,35 @@ fn a_gradient_that_is_not_finite_is_counted_and_left_out() {
     assert_eq!(trainer.optimizer_steps(), 1);
 }
 
+/// By a learning rate that is too high, of gradients that are finite.
+#[test]
+fn weights_that_are_not_finite_are_not_published() {
+    let mut trainer = trainer(1, options(1000));
+    let (send, receive) = std::sync::mpsc::channel::<Published>();
+    let deliver = Box::new(move |published| send.send(published).is_ok());
+    trainer.add_sink(Box::new(MemorySink::new(Device::Cpu, Kind::Float, deliver)));
+    let version = |step| WeightVersion { lineage: 3, step };
+    let publish = |seq, step| TrainCommand::Publish {
+        seq,
+        version: version(step),
+    };
+    trainer.execute(publish(1, 0)).unwrap();
+    let params = OptimStep {
+        lr: 1e37,
+        weight_decay: 0.1,
+        ..OPTIM
+    };
+    for seq in [2, 3] {
+        // The gradient is zero; the decay alone multiplies by more than 1e35.
+        let reply = trainer.execute(TrainCommand::OptimStep { seq, params }).unwrap();
+        assert!(matches!(reply, TrainReply::Step { skipped: false, .. }), "{reply:?}");
+    }
+    let said = user(trainer.execute(publish(4, 1)).unwrap_err());
+    assert!(said.contains("3.1") && said.contains("model."), "{said}");
+    assert_eq!(trainer.version(), Some(version(0)));
+    assert_eq!(receive.try_iter().count(), 1, "no engine gets them");
+}
+
 #[test]
 fn version_zero_is_the_reference_and_published_weights_are_copies() {
     let mut trainer = trainer(

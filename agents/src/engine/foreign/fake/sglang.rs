@@ -77,7 +77,7 @@ async fn generated(request: HttpRequest, shared: Data<Shared>, body: Json<Value>
         _ => {}
     }
     let mut answer = json!({
-        "text": shared.text.decode(&made.ids),
+        "text": shared.text.text(&made.ids),
         "output_ids": made.ids,
         "meta_info": {
             "id": body["rid"],

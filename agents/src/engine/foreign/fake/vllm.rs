@@ -100,7 +100,7 @@ async fn completions(request: HttpRequest, shared: Data<Shared>, body: Json<Valu
     let names: Vec<String> = made.ids.iter().map(|id| format!("token_id:{id}")).collect();
     let mut choice = json!({
         "index": 0,
-        "text": shared.text.decode(&made.ids),
+        "text": shared.text.text(&made.ids),
         "logprobs": {
             "tokens": names,
             "token_logprobs": logprobs,

@@ -1,9 +1,10 @@
 //! What a server makes reaches whoever asked, as it was made.
 
-use broker::protocol::turn::Finish;
+use broker::protocol::turn::{Finish, Message};
 
 use super::*;
 use crate::engine::foreign::fake::How;
+use crate::folder::tests::thinking_in;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_come_with_true_logprobs_of_the_weights_that_made_them() {
@@ -55,7 +56,7 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
         let free = bench.make(job(1, 8)).await.unwrap();
-        let said = bench.home.text().decode(&free.output_ids);
+        let said = bench.home.text().decode(&job(1, 8).prompt_ids, &free.output_ids);
         let stop: String = said.chars().take(2).collect();
         assert!(!stop.is_empty() && free.output_ids.len() > 2, "{said:?}");
         let stopping = Job {
@@ -78,6 +79,40 @@ async fn stop_texts_and_the_end_of_the_context_end_an_answer() {
         assert!(made.output_ids.len() <= 3 && (made.finish == Finish::Stop || made.output_ids.len() >= 2));
         let failure = bench.make(long(CONTEXT)).await.unwrap_err();
         assert!(failure.reason.starts_with("context:") && !failure.retry, "{failure}");
+    }
+}
+
+/// The servers stop at it, and are asked to go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_text_in_a_reasoning_that_the_prompt_began_ends_no_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    thinking_in(folder.path());
+    let text = Arc::new(TextCodec::open(folder.path()).unwrap());
+    let prompt = text.chat(&[Message::user("A")], true).unwrap();
+    for kind in KINDS {
+        let home = Home::new();
+        let fakes = vec![Fake::start(kind, &home.folder(0))];
+        let clients = vec![client(&fakes[0], kind, None)];
+        let fleet = Fleet::start(clients, home.settings(), text.clone(), None)
+            .await
+            .unwrap();
+        let bench = Bench { home, fakes, fleet };
+        bench.serve(1).await;
+        let asked = |stop: Vec<String>| Job {
+            prompt_ids: prompt.clone().into(),
+            sampling: Arc::new(Sampling { stop, ..sampling(8) }),
+            ..job(1, 8)
+        };
+        let free = bench.make(asked(Vec::new())).await.unwrap();
+        let first: String = text.text(&free.output_ids).chars().take(1).collect();
+        assert!(!first.is_empty());
+        let made = bench.make(asked(vec![first])).await.unwrap();
+        let ended = made.output_ids.last().is_some_and(|id| text.stop_ids().contains(id));
+        assert!(
+            ended || (made.finish, made.output_ids.len()) == (Finish::Length, 8),
+            "{made:?}"
+        );
+        assert_eq!(text.decode(&prompt, &made.output_ids), "");
     }
 }
 

@@ -19,7 +19,9 @@ fn front(bench: &Bench) -> Arc<Serving> {
     };
     let plan = Plan::of(agent, &settings).unwrap().unwrap();
     let (engine, run) = (bench.fleet.clone(), broker::ids::RunId::new("r").unwrap());
-    http::serve(plan, agent, &run, engine, bench.home.text(), SamplingConfig::default()).unwrap()
+    let text = bench.home.text();
+    let speech = (text.clone(), text.vocab_size());
+    http::serve(plan, agent, &run, engine, speech, SamplingConfig::default()).unwrap()
 }
 
 /// Status and body of an answer to a completion behind the prompt of [`job`], of the first agent.

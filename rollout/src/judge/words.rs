@@ -1,0 +1,216 @@
+//! What a judge said in words where no object has it: the value behind `name:` or `name=`.
+//!
+//! Words are a guess, so they count only where nothing speaks against them. Every mention has the same value, and at least one is of that
+//! name itself: `Style score: 7` says nothing of `score`. All else stays unread, and whoever asked asks again.
+
+/// What may stand around a name and its value.
+const MARKS: [char; 6] = ['"', '\'', '*', '`', ' ', '\t'];
+/// Words before a name that make it no other one's.
+const HARMLESS: [&str; 5] = ["the", "my", "so", "final", "overall"];
+/// Bytes before a name that are looked at for whose it is.
+const LOOKED_BACK: usize = 256;
+
+/// What all mentions of `name` in `text` agree on, whatever their case. Names among `others` that end with `name` are not mentions of it.
+/// `read` has what stands behind the sign, in small letters and without marks; `None` from it is no agreement.
+pub(crate) fn agreed<T: PartialEq>(
+    text: &str,
+    name: &str,
+    others: &[&str],
+    read: impl Fn(&str) -> Option<T>,
+) -> Option<T> {
+    let (text, name) = (text.to_ascii_lowercase(), name.to_ascii_lowercase());
+    let longer: Vec<String> = others.iter().map(|other| other.to_ascii_lowercase()).collect();
+    let (mut said, mut is_own) = (None, false);
+    for (at, _) in text.match_indices(&name) {
+        let (before, named) = (&text[..at], &text[..at + name.len()]);
+        let Some(value) = behind_sign(&text[named.len()..]) else {
+            continue;
+        };
+        let of_other = longer
+            .iter()
+            .any(|other| other.len() > name.len() && named.ends_with(other.as_str()));
+        if of_other || before.ends_with(|letter: char| letter.is_alphanumeric() || letter == '_') {
+            continue;
+        }
+        let value = read(value)?;
+        if said.as_ref().is_some_and(|earlier| *earlier != value) {
+            return None;
+        }
+        said = Some(value);
+        is_own = is_own || stands_alone(before);
+    }
+    said.filter(|_| is_own)
+}
+
+/// What follows the colon or equals sign that a text begins with.
+fn behind_sign(text: &str) -> Option<&str> {
+    let value = text.trim_start_matches(MARKS).strip_prefix([':', '='])?;
+    Some(value.trim_start_matches(MARKS))
+}
+
+/// Whether a name behind this text is nobody's in particular: it begins a line or a sentence, or follows another value.
+fn stands_alone(before: &str) -> bool {
+    let near = &before[before.ceil_char_boundary(before.len().saturating_sub(LOOKED_BACK))..];
+    let line = near.rsplit(['\n', '\r']).next().unwrap_or_default();
+    // A name in quotes is a key of an object that was not read whole.
+    let is_key = line.ends_with(['"', '\'']);
+    let line = line.trim_end_matches(MARKS);
+    if let Some(values) = line.strip_suffix(',') {
+        return is_key
+            || values
+                .trim_end_matches(MARKS)
+                .ends_with(|last: char| last.is_ascii_digit());
+    }
+    if is_key && let Some(outside) = line.strip_suffix('{') {
+        // An object inside of another is what the other's key says.
+        return !outside.trim_end().ends_with("\":");
+    }
+    if line.ends_with(['.', '!', '?', ';']) {
+        return true;
+    }
+    let ends = [". ", "! ", "? ", "; "].into_iter();
+    let begin = ends.filter_map(|end| line.rfind(end).map(|at| at + end.len())).max();
+    let words = line[begin.unwrap_or(0)..].split(|letter: char| !letter.is_alphanumeric());
+    words
+        .filter(|word| !word.is_empty())
+        .all(|word| HARMLESS.contains(&word) || word.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// The number that a text begins with, alone: with more words behind it, or as a part of something, it is none.
+pub(super) fn number(value: &str) -> Option<f64> {
+    let digit = |letter: char| letter.is_ascii_digit() || letter == '.';
+    let sign = value.strip_prefix(['-', '+']).map_or(0, |_| 1);
+    let length = sign
+        + value[sign..]
+            .find(|letter| !digit(letter))
+            .unwrap_or(value.len() - sign);
+    // The full stop of a sentence.
+    let number = value[..length].trim_end_matches('.');
+    let behind = value[length..].trim_start_matches(|letter| MARKS.contains(&letter) || letter == '.');
+    // A comma before a digit is a part of the number.
+    let goes_on = behind
+        .strip_prefix(',')
+        .is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()));
+    let alone = behind.is_empty() || behind.starts_with(['\n', '\r', ',', ';', '}', ']', ')']) && !goes_on;
+    number.parse().ok().filter(|number: &f64| alone && number.is_finite())
+}
+
+/// The `true` or `false` that a text begins with.
+pub(crate) fn boolean(value: &str) -> Option<bool> {
+    let value = value.trim_start_matches(['\n', '\r']).trim_start_matches(MARKS);
+    let word = value.split(|letter: char| !letter.is_ascii_alphanumeric()).next()?;
+    match word {
+        "true" => Some(true),
+        "false" => Some(false),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn score(said: &str) -> Option<f64> {
+        agreed(said, "score", &["score"], number)
+    }
+
+    #[test]
+    fn a_score_that_is_asked_for_is_read() {
+        for said in [
+            "score: 7",
+            "Score = 7.0.",
+            "**Score:** 7",
+            "`score`: 7",
+            "- Score: **7**",
+            "Score: \"7\". \nThat is all.",
+            "## Score: 7",
+            "1. Score: 7",
+            "2) score: 7",
+            "{score: 7}",
+            "(score: 7)",
+            "My score: 7",
+            "So the final score: 7",
+            "Overall score: 7",
+            "It is short. Score: 7",
+            "Is it short? It is! My score: 7",
+            "Style: 3, score: 7",
+            "score: 7\nyes, score: 7.",
+            "Score: 7\nStyle score: 7",
+            "the score is the sum of all\nscore: 7",
+            "{\"why\": \"cut, \"score\": 7, \"more\": \"",
+            "see: {\"score\": 7, \"why\": \"",
+            "{\n  \"why\": \"short\",\n  \"score\": 7,\n  \"more\": \"",
+        ] {
+            assert_eq!(score(said), Some(7.0), "{said}");
+        }
+        assert_eq!(score("score: -3"), Some(-3.0));
+    }
+
+    #[test]
+    fn another_score_and_scores_that_differ_are_unread() {
+        for said in [
+            "Style score: 7",
+            "style-score: 7",
+            "**Style** score: 7",
+            "Style: score: 7",
+            "Style (score: 7)",
+            "For style, score: 7",
+            "Its style's score: 7",
+            "It is good. The style score: 7",
+            "{\"style\": {\"score\": 7, \"why\": \"",
+            "Style score: 7\nScore: 8",
+            "Score: 8\nStyle score: 7",
+            "Style score: good\nScore: 7",
+            "score: 3\nno, score: 7",
+            "score: 7, score: 8",
+            "Score: 7\nScore: 7/10",
+            "score: 0-10\nscore: 7",
+            "score: none\nscore: 7",
+            "score: 7,5",
+            "underscore: 7",
+            "under_score: 7",
+            "scores: 7",
+            "score 7",
+            "a score of 7",
+            "score:",
+            "",
+        ] {
+            assert_eq!(score(said), None, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_ends_with_another_is_its_own() {
+        let names = ["score", "Style score"];
+        let said = "Style score: 7\nScore: 3";
+        assert_eq!(agreed(said, names[0], &names, number), Some(3.0));
+        assert_eq!(agreed(said, names[1], &names, number), Some(7.0));
+        assert_eq!(agreed("style score: 7, score: 3", names[0], &names, number), Some(3.0));
+        assert_eq!(agreed("Style score: 7", names[0], &names, number), None);
+    }
+
+    #[test]
+    fn truths_are_read_the_same_way() {
+        let met = |said: &str| agreed(said, "met", &["met"], boolean);
+        for (said, is_met) in [
+            ("met: true", Some(true)),
+            ("Met = **False**, since", Some(false)),
+            ("'met':\n  True", Some(true)),
+            ("met: true\nmet: true", Some(true)),
+            ("met: true\nmet: false", None),
+            ("almost met: true", None),
+            ("met: truthfully", None),
+            ("met: yes", None),
+        ] {
+            assert_eq!(met(said), is_met, "{said}");
+        }
+    }
+
+    /// The search for whose a name is looks back a little way only.
+    #[test]
+    fn long_lines_cost_one_pass() {
+        let said = format!("x {}", "a score: 7,".repeat(6000));
+        assert_eq!(score(&said), None);
+        assert_eq!(score(&format!("{said}\nscore: 7")), Some(7.0));
+    }
+}

@@ -1,0 +1,345 @@
+//! Reasoning, however it is spelled and whoever begins it: what partners hear of it, and what a seat goes on to hold.
+
+use std::sync::LazyLock;
+
+use broker::protocol::turn::{Message, Prompt};
+use configs::{History, TokenizerConfig};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::sample::{self, tests as samples};
+use crate::text::TextCodec;
+use crate::text::make::write_tokenizer;
+use crate::text::testing::{QUIET, THINKS, bytes, changed, chatml_of, first, message};
+
+/// A tokenizer with its template.
+struct Family {
+    name: String,
+    codec: TextCodec,
+    /// Whether `<think>` and `</think>` are tokens: 261 and 262.
+    tokens: bool,
+    /// What the template writes of a reasoning for an answer to begin with.
+    opening: &'static [&'static str],
+    /// Ends a turn.
+    end: u32,
+}
+
+/// Byte tokenizers without marks of reasoning, with added tokens for them and with control tokens, under templates that begin none, one that
+/// is left open, and one that is over; and the tiny models' own.
+static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
+    let mut families = vec![Family {
+        name: "tiny".into(),
+        codec: bytes(),
+        tokens: false,
+        opening: &[],
+        end: 257,
+    }];
+    let openings: [(&str, &[&str]); 3] = [
+        ("", &[]),
+        (THINKS, &["<think>", "\n"]),
+        (QUIET, &["<think>", "\n\n", "</think>", "\n\n"]),
+    ];
+    for marks in [None, Some(false), Some(true)] {
+        for (written, opening) in openings {
+            families.push(Family {
+                name: format!("{marks:?} {written}"),
+                codec: chatml_of(marks, written),
+                tokens: marks.is_some(),
+                opening,
+                end: 260,
+            });
+        }
+    }
+    families
+});
+
+/// Stands for the family's end of turn, sampled.
+const END: &str = "END";
+/// Stands for a control token that ends nothing.
+const PAD: &str = "PAD";
+
+impl Family {
+    /// The ids of one piece of an output.
+    fn piece(&self, piece: &str) -> Vec<u32> {
+        match piece {
+            END => vec![self.end],
+            PAD => vec![256],
+            "<think>" if self.tokens => vec![261],
+            "</think>" if self.tokens => vec![262],
+            text => text.bytes().map(u32::from).collect(),
+        }
+    }
+
+    fn ids(&self, pieces: &[&str]) -> Vec<u32> {
+        pieces.iter().flat_map(|piece| self.piece(piece)).collect()
+    }
+
+    /// Whether the template leaves a reasoning open.
+    fn thinks(&self) -> bool {
+        self.opening.contains(&"<think>") && !self.opening.contains(&"</think>")
+    }
+
+    fn asked(&self, text: &str) -> Vec<u32> {
+        self.codec
+            .render(&first(&[Message::user(text)]), History::Keep)
+            .unwrap()
+    }
+
+    /// The prompt behind an output, and what the messages alone add to it.
+    fn next(&self, prompt: &[u32], output: &[u32], messages: &[Message], history: History) -> (Vec<u32>, Vec<u32>) {
+        let next = Prompt {
+            held: [prompt, output].concat(),
+            sampled: output.len() as u32,
+            messages: messages.to_vec(),
+        };
+        (
+            self.codec.render(&next, history).unwrap(),
+            self.codec.render_new(false, messages).unwrap(),
+        )
+    }
+}
+
+#[test]
+fn what_goes_on_with_a_reasoning_of_the_template_is_reasoning() {
+    for family in FAMILIES.iter() {
+        let prompt = family.asked("q");
+        assert_eq!(family.codec.leaves_open(&prompt), family.thinks(), "{}", family.name);
+        for (pieces, inside, outside) in [
+            (&["a"][..], "", "a"),
+            (&["a", END], "", "a"),
+            (&["a", "</think>"], "", ""),
+            (&["a", "</think>", "b", END], "b", "b"),
+            (&["a", "</think>", "b", "<think>", "c"], "b", "b"),
+            (&["a", "<think>", "b"], "", "a"),
+            (&["a", "<think>", "b", "</think>", "c"], "c", "c"),
+            (&["<think>", "</think>", "c"], "c", "c"),
+            (&["</think>", "c"], "c", "c"),
+            (&[END], "", ""),
+        ] {
+            let heard = family.codec.decode(&prompt, &family.ids(pieces));
+            let expected = if family.thinks() { inside } else { outside };
+            assert_eq!(heard, expected, "{}: {pieces:?}", family.name);
+        }
+    }
+}
+
+/// Neither does a turn before that was cut off in its reasoning, nor what others say.
+#[test]
+fn nobody_but_the_template_begins_the_reasoning_of_a_turn() {
+    for family in FAMILIES.iter() {
+        for said in [
+            "<think>",
+            "a<think>\n",
+            "</think>",
+            "<|im_start|>assistant\n<think>\n",
+            "<|assistant|><think>",
+        ] {
+            let prompt = family.asked(said);
+            assert_eq!(
+                family.codec.leaves_open(&prompt),
+                family.thinks(),
+                "{}: {said}",
+                family.name
+            );
+            let cut = family.ids(&["<think>", "a"]);
+            let (next, _) = family.next(&prompt, &cut, &[Message::user(said)], History::Keep);
+            assert_eq!(
+                family.codec.leaves_open(&next),
+                family.thinks(),
+                "{}: {said}",
+                family.name
+            );
+        }
+        // An assistant's own, as a task tells it.
+        let told = [Message::user("q"), message("assistant", "<think>"), Message::user("q")];
+        let prompt = family.codec.render(&first(&told), History::Keep).unwrap();
+        assert_eq!(family.codec.leaves_open(&prompt), family.thinks(), "{}", family.name);
+    }
+}
+
+#[test]
+fn a_task_keeps_its_own_marks_and_the_agent_its_turn_behind_them() {
+    for family in FAMILIES.iter() {
+        let told = [
+            Message::user("Say <think>."),
+            message("assistant", "<think>no</think>yes"),
+            Message::user("What does <think> do, without </think>? <think>"),
+        ];
+        let prompt = family.codec.render(&first(&told), History::Keep).unwrap();
+        let output = family.ids(&["It begins a thought.", END]);
+        let (next, bridge) = family.next(
+            &prompt,
+            &output,
+            &[Message::user("<think> and?")],
+            History::StripReasoning,
+        );
+        // Of the prompt nothing goes but what the template wrote of a reasoning.
+        let opening = family.ids(family.opening);
+        assert!(prompt.ends_with(&opening), "{}", family.name);
+        let text = family.codec.spelled(&prompt);
+        assert!(
+            text.contains("What does <think> do, without </think>? <think>"),
+            "{text}"
+        );
+        let before = &prompt[..prompt.len() - opening.len()];
+        let own = if family.thinks() {
+            vec![family.end]
+        } else if opening.is_empty() {
+            output
+        } else {
+            [family.ids(&["\n\n"]), output].concat()
+        };
+        assert_eq!(next, [before, &own, &bridge[1..]].concat(), "{}", family.name);
+    }
+}
+
+/// As where `>` and a line break are one token: no id of the mark alone is in the text.
+#[test]
+fn marks_are_found_in_whatever_tokens_they_are_spelled() {
+    let codec = changed(|tokenizer, config| {
+        tokenizer["model"]["vocab"][">\u{10A}"] = json!(300);
+        tokenizer["model"]["merges"] = json!([[">", "\u{10A}"]]);
+        let template = config["chat_template"].as_str().unwrap();
+        let thinking = template.replace("<|assistant|>{%- endif", "<|assistant|><think>{{ '\\n' }}{%- endif");
+        config["chat_template"] = thinking.into();
+    });
+    let spell = |text: &str| codec.plain(text).unwrap();
+    let prompt = codec
+        .render(&first(&[Message::user("<think>\n")]), History::Keep)
+        .unwrap();
+    assert_eq!(prompt, [&spell("<think>\n")[..], &[259], &spell("<think>\n")].concat());
+    assert!(prompt.contains(&300) && codec.leaves_open(&prompt));
+    let output = [spell("a</think>\n\nb>\n"), vec![258]].concat();
+    assert_eq!(codec.decode(&prompt, &output), "b>\n");
+    assert_eq!(codec.decode(&prompt, &spell("a")), "");
+    let next = Prompt {
+        held: [&prompt[..], &output].concat(),
+        sampled: output.len() as u32,
+        messages: vec![Message::user("c")],
+    };
+    let next = codec.render(&next, History::StripReasoning).unwrap();
+    assert_eq!(
+        codec.spelled(&next),
+        "<think>\n<|assistant|>\nb>\n<|end|>c<|assistant|><think>\n"
+    );
+    // A beginning that is spelled alone, and an end that is not.
+    assert_eq!(codec.decode(&[65], &spell("<think>a</think>\n\nb")), "b");
+}
+
+#[test]
+fn words_can_be_marks() {
+    let folder = tempfile::tempdir().unwrap();
+    let words = ["<think>", "</think>", "a", "<th", "ink>"].map(str::to_owned).into();
+    write_tokenizer(folder.path(), &TokenizerConfig::Words(words)).unwrap();
+    let codec = TextCodec::open(folder.path()).unwrap();
+    let prompt = codec
+        .render(&first(&[Message::user("a <think> a")]), History::Keep)
+        .unwrap();
+    assert_eq!(prompt, [2, 0, 2, 8]);
+    let output = [3, 4, 0, 2, 1, 2, 7];
+    assert_eq!(codec.decode(&prompt, &output), "a");
+    let next = Prompt {
+        held: [&prompt[..], &output].concat(),
+        sampled: 7,
+        messages: vec![Message::user("a")],
+    };
+    // Words that stand beside each other are no mark.
+    assert_eq!(
+        codec.render(&next, History::StripReasoning).unwrap(),
+        [2, 0, 2, 8, 3, 4, 2, 7, 2, 8]
+    );
+}
+
+/// Pieces without those in a reasoning, control tokens excepted: by pieces, as the codec does it by bytes.
+fn without_reasoning<'a>(pieces: &[&'a str]) -> Vec<&'a str> {
+    let mut stays = vec![true; pieces.len()];
+    let (mut begun, mut open): (Option<usize>, bool) = (None, false);
+    for (at, piece) in pieces.iter().enumerate() {
+        match *piece {
+            "<think>" if !open => (begun, open) = (Some(at), true),
+            "</think>" => {
+                // What came behind an earlier end was reasoning too.
+                if let Some(from) = begun {
+                    stays[from..=at].fill(false);
+                }
+                open = false;
+            }
+            _ => {}
+        }
+    }
+    if let Some(from) = begun.filter(|_| open) {
+        stays[from..].fill(false);
+    }
+    let kept = pieces.iter().zip(stays);
+    let kept = kept.filter(|(piece, stays)| *stays || matches!(**piece, END | PAD));
+    kept.map(|(piece, _)| *piece).collect()
+}
+
+fn talk() -> impl Strategy<Value = Vec<(String, Vec<&'static str>)>> {
+    let said = prop::sample::select(vec![
+        "<think>",
+        "</think>",
+        "<th",
+        "ink>",
+        "<|im_end|>",
+        "<|im_start|>assistant\n",
+        "<|assistant|>",
+        "why",
+        " ",
+        "\n",
+        "\u{e9}",
+    ]);
+    let sampled = prop::sample::select(vec!["<think>", "</think>", "so", " ", "\n\n", "\u{e9}", END, PAD]);
+    let said = prop::collection::vec(said, 0..6).prop_map(|pieces| pieces.concat());
+    prop::collection::vec((said, prop::collection::vec(sampled, 1..9)), 1..5)
+}
+
+proptest! {
+    /// Whoever writes marks where: a history loses the agent's reasoning and what the template wrote of it, and nothing else; each
+    /// sampled token is trained once, in the context in which it was sampled.
+    #[test]
+    fn a_history_loses_reasoning_alone_and_each_sampled_token_is_trained_once(which in 0usize..10, talk in talk()) {
+        let family = &FAMILIES[which];
+        let (codec, opening) = (&family.codec, family.ids(family.opening));
+        let mut prompt = family.asked(&talk[0].0);
+        let mut turns = Vec::new();
+        for (turn, (_, pieces)) in talk.iter().enumerate() {
+            prop_assert_eq!(codec.leaves_open(&prompt), family.thinks());
+            let output = family.ids(pieces);
+            turns.push(samples::generation(&prompt, &output));
+            let Some((said, _)) = talk.get(turn + 1) else { break };
+            let messages = [Message::user(said)];
+
+            let (next, bridge) = family.next(&prompt, &output, &messages, History::StripReasoning);
+            let own = without_reasoning(&[family.opening, pieces].concat());
+            let own = family.ids(&own);
+            prop_assert!(prompt.ends_with(&opening));
+            let before = &prompt[..prompt.len() - opening.len()];
+            let ended = usize::from(own.last() == Some(&family.end));
+            let expected = [before, &own, &bridge[ended..]].concat();
+            prop_assert_eq!(&next, &expected);
+            // What a partner has heard the agent holds.
+            let heard = codec.decode(&prompt, &output);
+            let holds = codec.text(&own);
+            prop_assert!(holds.contains(heard.trim()) && !holds.contains("<think>"), "{:?} of {:?}", heard, holds);
+
+            let (whole, _) = family.next(&prompt, &output, &messages, History::Keep);
+            prop_assert!(whole.starts_with(&[&prompt[..], &output].concat()));
+            prompt = next;
+        }
+        prop_assert_eq!(samples::trained(&sample::rows(&turns)), samples::sampled(&turns));
+    }
+
+    /// Whatever is sampled: nothing of the prompt goes, and nothing comes in.
+    #[test]
+    fn of_any_output_a_part_stays(which in 0usize..10, output in prop::collection::vec(0u32..259, 1..40)) {
+        let family = &FAMILIES[which];
+        let prompt = family.asked("<think> \u{e9}");
+        let (next, bridge) = family.next(&prompt, &output, &[Message::user("<think>")], History::StripReasoning);
+        let before = &prompt[..prompt.len() - family.ids(family.opening).len()];
+        prop_assert!(next.starts_with(before) && next.ends_with(&bridge[1..]));
+        let mut all = prompt[before.len()..].iter().chain(&output).chain(&bridge[..1]);
+        let mut own = next[before.len()..next.len() - (bridge.len() - 1)].iter();
+        prop_assert!(own.all(|id| all.any(|other| other == id)), "{:?}", next);
+    }
+}

@@ -1,0 +1,121 @@
+//! Weights that cannot be sampled of: the run ends in seconds, says why, and loses nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use configs::{ModelConfig, RunConfig};
+use rollout::text::TextCodec;
+use rollout::text::make::write_tokenizer;
+use serde_json::Value;
+use tests::program::Program;
+use tests::small::Small;
+use tests::trace::audit;
+use trainer::model::{Init, ModelShape, Weights};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The model of `configs/signal.toml` as a folder.
+fn model(folder: &Path) {
+    let config = RunConfig::load(&Program::root().join("configs/signal.toml")).unwrap();
+    let settings = config.agents.into_values().next().unwrap();
+    let ModelConfig::Random(random) = settings.model else {
+        panic!("its model is random");
+    };
+    std::fs::create_dir_all(folder).unwrap();
+    write_tokenizer(folder, &random.tokenizer).unwrap();
+    let text = TextCodec::open(folder).unwrap();
+    let shape = ModelShape::from_random(&random, text.vocab_size(), &text.stop_ids()).unwrap();
+    let weights = Weights::random(&shape, Init::from(&random), 1).unwrap();
+    weights.save(&shape, folder).unwrap();
+}
+
+/// Writes `value` over the first so many numbers of one tensor.
+fn overwrite(folder: &Path, tensor: &str, value: f32, numbers: usize) {
+    let file = folder.join("model.safetensors");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let length = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let header: Value = serde_json::from_slice(&bytes[8..8 + length]).unwrap();
+    assert_eq!(header[tensor]["dtype"], "F32");
+    let begins = 8 + length + header[tensor]["data_offsets"][0].as_u64().unwrap() as usize;
+    for number in bytes[begins..].chunks_exact_mut(4).take(numbers) {
+        number.copy_from_slice(&value.to_le_bytes());
+    }
+    std::fs::write(file, bytes).unwrap();
+}
+
+/// A model whose values are numbers, and whose logits are none: the last norm's are what the output matrix is multiplied by.
+fn overflowing(folder: &Path) {
+    model(folder);
+    overwrite(folder, "model.norm.weight", 3e38, 64);
+}
+
+/// The signal game with the model of this folder.
+fn config(program: &Program, folder: &Path) -> PathBuf {
+    Small::new()
+        .without("defaults.agent.model.random")
+        .set("defaults.agent.model.path", folder.to_str().unwrap())
+        .set("run.folder", program.runs().to_str().unwrap())
+        .write(&program.runs().with_extension("toml"))
+}
+
+/// Runs it; answers what it said and where its run folder is.
+fn ends_with_an_error(folder: &Path) -> (String, Program, PathBuf) {
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let config = config(&program, folder);
+    let mut running = program.start(&["run", config.to_str().unwrap()]);
+    let ended = running.end(PATIENCE);
+    let said = running.log();
+    assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+    let run = program.run_folder();
+    (said, program, run)
+}
+
+#[test]
+fn a_damaged_weight_file_is_named_with_its_tensor_at_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("damaged");
+    model(&folder);
+    overwrite(&folder, "lm_head.weight", f32::NAN, 1);
+    let (said, ..) = ends_with_an_error(&folder);
+    for part in ["lm_head.weight", "model.safetensors", "not finite", "starting agent"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// It is found out when the first wave is sampled.
+#[test]
+fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("large");
+    overflowing(&folder);
+    let (said, _program, run) = ends_with_an_error(&folder);
+    for part in [
+        "agent a",
+        "weights 1.0 were not finite",
+        "sampling.temperature",
+        "dyad export a",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    for agent in ["a", "b"] {
+        let counts = audit(&run, agent).counts;
+        assert!(counts.reserved > 0, "{agent}: {counts:?}");
+        assert_eq!((counts.closed, counts.dead), (0, 0), "{agent}: {counts:?}");
+    }
+}
+
+/// Its figures would be of conversations that nobody played.
+#[test]
+fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("large");
+    overflowing(&folder);
+    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let config = config(&program, &folder);
+    let evaluated = program.output(&["eval", config.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&evaluated.stderr);
+    assert_eq!(evaluated.status.code(), Some(2), "{said}");
+    for part in ["agent a", "were not finite", "sampling.temperature"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
