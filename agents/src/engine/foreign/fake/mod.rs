@@ -162,12 +162,14 @@ impl Fake {
         format!("http://{}", self.port.address())
     }
 
-    /// As `kill -9`: connections break.
+    /// As `kill -9`: connections break. Its workers end a moment after they are told to, so that a call could still be answered: that
+    /// none is under way any more is waited for.
     pub(super) async fn kill(&self) {
         let server = self.server.lock().unwrap().take();
         if let Some(server) = server {
             server.stop(false).await;
         }
+        self.until_running(0).await;
     }
 
     /// Starts again with the weights that it was started with at first.

@@ -57,6 +57,7 @@ async fn a_server_that_was_started_anew_gets_its_weights_before_it_answers() {
             let Finished { job, result } = finished.recv().await.unwrap().remove(0);
             let made = result.unwrap();
             bench.check(&job, &made);
+            assert!(spans(&made).iter().all(|span| span.0 == 2), "{:?}", made.spans);
         }
         assert_eq!(bench.fake().loads().last(), Some(&(bench.home.folder(2), true)));
     }
