@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use actix::Addr;
 use anyhow::Context;
 use broker::topology::Topology;
 use configs::RunConfig;
 
+use crate::agent::turns;
 use crate::connect::{self, Servers};
 use crate::folder::{Connection, RunFolder};
 use crate::signals::Signals;
@@ -102,6 +104,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     };
     let mut coordinated = false;
     let fronts: Vec<_> = agents.iter().filter_map(|started| started.front.clone()).collect();
+    let routers: Vec<_> = agents.iter().map(|started| started.router.clone()).collect();
     let ends = agents.into_iter().map(|started| async move {
         let name = started.agent.name.clone();
         started
@@ -117,18 +120,26 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
             outcome = &mut ends => break outcome.map(|_| ()),
             closed = &mut end, if !coordinated => {
                 coordinated = true;
-                closed.context("the coordinator ended early")??;
-            }
-            () = signals.next() => {
-                let closed = futures_util::future::join_all(fronts.iter().map(|front| front.close()));
-                tokio::select! {
-                    _ = futures_util::future::join(coordinator::stop(&coordinator, TIDY), closed) => {}
-                    () = signals.next() => {}
+                if let Err(error) = closed.context("the coordinator ended early").and_then(|end| end) {
+                    break Err(error);
                 }
-                break Err(interrupted(&folder));
             }
+            () = signals.next() => break Err(interrupted(&folder)),
         }
     };
+    if outcome.is_err() {
+        // What is under way has no part in it: its groups have no strike when it comes again.
+        let stop = |router: &Addr<turns::Router>| router.send(turns::Input::Stop);
+        let tidy = futures_util::future::join3(
+            futures_util::future::join_all(routers.iter().map(stop)),
+            coordinator::stop(&coordinator, TIDY),
+            futures_util::future::join_all(fronts.iter().map(|front| front.close())),
+        );
+        tokio::select! {
+            _ = tidy => {}
+            () = signals.next() => {}
+        }
+    }
     bus.close().await;
     servers.stop().await;
     outcome

@@ -51,11 +51,14 @@ fn overflowing(folder: &Path) {
 
 /// The signal game with the model of this folder.
 fn config(program: &Program, folder: &Path) -> PathBuf {
+    small(program, folder).write(&program.runs().with_extension("toml"))
+}
+
+fn small(program: &Program, folder: &Path) -> Small {
     Small::new()
         .without("defaults.agent.model.random")
         .set("defaults.agent.model.path", folder.to_str().unwrap())
         .set("run.folder", program.runs().to_str().unwrap())
-        .write(&program.runs().with_extension("toml"))
 }
 
 /// Runs it; answers what it said and where its run folder is.
@@ -111,11 +114,43 @@ fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
     let folder = home.path().join("large");
     overflowing(&folder);
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = config(&program, &folder);
-    let evaluated = program.output(&["eval", config.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&evaluated.stderr);
-    assert_eq!(evaluated.status.code(), Some(2), "{said}");
-    for part in ["agent a", "were not finite", "sampling.temperature"] {
-        assert!(said.contains(part), "{part}: {said}");
+    let one = small(&program, &folder)
+        .set("eval.source", "generator:signal")
+        .set("eval.tasks", 1)
+        .write(&program.runs().with_extension("one.toml"));
+    for config in [config(&program, &folder), one] {
+        let evaluated = program.output(&["eval", config.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&evaluated.stderr);
+        assert_eq!(evaluated.status.code(), Some(2), "{said}");
+        for part in ["agent a", "were not finite", "sampling.temperature"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
+
+/// A policy that is never trained would be kept so for good, and the next start blame a damaged file.
+#[test]
+fn a_warm_start_that_diverges_ends_the_run_and_names_its_learning_rate() {
+    // One step beyond the largest number, or one that leaves numbers whose logits are none.
+    for (is_trained, lr, steps) in [(true, 1e39, 1), (false, 1e39, 1), (false, 1e15, 1), (true, 1e15, 3)] {
+        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+        let config = Small::of("configs/arithmetic.toml")
+            .without("eval")
+            .set("run.folder", program.runs().to_str().unwrap())
+            .set("run.lead", "verifier")
+            .set("agents.solver.train.enabled", is_trained)
+            .set("agents.solver.train.warm_start.steps", steps)
+            .set("agents.solver.train.warm_start.lr", lr)
+            .set("agents.verifier.train.warm_start.steps", 1)
+            .write(&program.runs().with_extension("toml"));
+        let mut running = program.start(&["run", config.to_str().unwrap()]);
+        let ended = running.end(PATIENCE);
+        let said = running.log();
+        assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+        for part in ["agent solver", "warm start", "agents.solver.train.warm_start.lr"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+        let kept = program.run_folder().join("initial/solver");
+        assert!(!kept.exists(), "{said}");
     }
 }

@@ -1,12 +1,14 @@
 //! Weights whose logits are not finite. Nothing can be sampled of them, and asking again does not help: the agent ends and says what to try.
 //!
 //! It ends before it has answered, so that all of it comes again when it is started: told to coordinators, the failures would use up the
-//! tries of every conversation. So do evaluations, whose figures would be of conversations that were not played.
+//! tries of every conversation. So do evaluations, whose figures would be of conversations that were not played; those end as well when
+//! nothing at all could be sampled of what was asked first, be it one conversation.
 
 use std::collections::HashSet;
 
 use broker::AgentName;
 use broker::ids::RequestId;
+use configs::ModelConfig;
 use tokio::sync::watch;
 
 use crate::cli::failure::Usage;
@@ -17,6 +19,10 @@ use crate::failure;
 /// itself: its conversation is given up when its tries are spent.
 const REQUESTS: usize = 3;
 
+/// What the logits were not finite for.
+pub(crate) const IN_SUCCESSION: &str = "for three requests in succession";
+pub(crate) const AT_ALL: &str = "for anything that was asked";
+
 /// Counts the requests that one version of the weights could not be sampled for since it last was.
 #[derive(Debug, Default)]
 pub(crate) struct Broken {
@@ -25,36 +31,66 @@ pub(crate) struct Broken {
 }
 
 impl Broken {
-    /// One answer of an engine. `Some`: this version is given up.
-    pub(crate) fn hear(&mut self, request: RequestId, result: &Result<Made, EngineFailure>) -> Option<String> {
-        match result {
-            Ok(made) => {
-                let sampled = |version: &str| made.spans.iter().any(|span| span.version.to_string() == version);
-                if !self.requests.is_empty() && sampled(&self.version) {
-                    self.requests.clear();
-                }
+    /// The version of which some request could not be sampled, if none was since.
+    pub(crate) fn failing(&self) -> Option<&str> {
+        (!self.requests.is_empty()).then_some(&*self.version)
+    }
+
+    /// Answers that an engine gave together. `Some`: this version is given up. Of weights that some of them were sampled of, the others
+    /// say nothing.
+    pub(crate) fn hear<'a>(
+        &mut self,
+        answers: impl Iterator<Item = (RequestId, &'a Result<Made, EngineFailure>)> + Clone,
+    ) -> Option<String> {
+        for (request, failure) in answers
+            .clone()
+            .filter_map(|(id, result)| Some((id, result.as_ref().err()?)))
+        {
+            let Some(version) = failure::not_finite_version(&failure.reason) else {
+                continue;
+            };
+            if self.version != version {
+                version.clone_into(&mut self.version);
+                self.requests.clear();
             }
-            Err(failure) => {
-                let version = failure::not_finite_version(&failure.reason)?;
-                if self.version != version {
-                    version.clone_into(&mut self.version);
-                    self.requests.clear();
-                }
-                self.requests.insert(request);
-            }
+            self.requests.insert(request);
+        }
+        if self.requests.is_empty() {
+            return None;
+        }
+        let mut spans = answers
+            .filter_map(|(_, result)| result.as_ref().ok())
+            .flat_map(|made| &made.spans);
+        if spans.any(|span| span.version.to_string() == self.version) {
+            self.requests.clear();
         }
         (self.requests.len() >= REQUESTS).then(|| self.version.clone())
     }
 }
 
-/// What a person is told.
-pub(crate) fn told(agent: &AgentName, version: &str) -> String {
+/// What a person is told: `asked` is what the logits were not finite for.
+pub(crate) fn told(agent: &AgentName, version: &str, asked: &str) -> String {
     format!(
-        "agent {agent}: the logits of weights {version} were not finite for {REQUESTS} requests in succession, so nothing can be sampled of \
+        "agent {agent}: the logits of weights {version} were not finite {asked}, so nothing can be sampled of \
          them. Its sampling.temperature, or a role's, may be too near 0 (0.01 or more will do), its model's file may be damaged (fetch \
          it again), or training has diverged: {}",
         advice(agent)
     )
+}
+
+/// How to go on after a warm start has diverged.
+pub(super) fn lower_warm_start(agent: &AgentName) -> String {
+    format!(
+        "begin a new run with a lower agents.{agent}.train.warm_start.lr, or with a train.optimizer.clip_norm where it is 0"
+    )
+}
+
+/// What to look at where weights that nobody has trained compute nothing.
+pub(super) fn damaged(agent: &AgentName, model: &ModelConfig) -> String {
+    match model {
+        ModelConfig::Random(_) => format!("agents.{agent}.model.random.matrix_std or embedding_std may be too large"),
+        _ => format!("the file of agents.{agent}.model.path may be damaged: fetch it again, or take other weights"),
+    }
 }
 
 /// How to go on after training has diverged.
@@ -113,7 +149,28 @@ mod tests {
     fn heard(answers: &[(u8, Result<Made, EngineFailure>)]) -> Option<(usize, String)> {
         let mut broken = Broken::default();
         let mut answers = answers.iter().enumerate();
-        answers.find_map(|(place, (id, result))| Some((place, broken.hear(RequestId([*id; 16]), result)?)))
+        answers.find_map(|(place, (id, result))| {
+            let one = std::iter::once((RequestId([*id; 16]), result));
+            Some((place, broken.hear(one)?))
+        })
+    }
+
+    /// Else a task of which nothing can be sampled would end its agent, whatever is sampled beside it.
+    #[test]
+    fn what_was_sampled_with_them_clears_the_weights_too() {
+        let failing = |id| (RequestId([id; 16]), not_finite(4));
+        let mut together: Vec<_> = (0..8).map(failing).collect();
+        let hear =
+            |answers: &[(RequestId, _)]| Broken::default().hear(answers.iter().map(|(id, result)| (*id, result)));
+        assert_eq!(hear(&together), Some("1.4".to_owned()));
+        together.insert(0, (RequestId([9; 16]), sampled(4)));
+        assert_eq!(hear(&together), None);
+        together[0].1 = sampled(3);
+        assert_eq!(
+            hear(&together),
+            Some("1.4".to_owned()),
+            "other weights say nothing of these"
+        );
     }
 
     #[test]
@@ -149,10 +206,10 @@ mod tests {
 
     #[test]
     fn a_person_is_told_which_agent_and_weights_and_what_to_try() {
-        let said = told(&AgentName::new("a").unwrap(), "1.4");
+        let said = told(&AgentName::new("a").unwrap(), "1.4", IN_SUCCESSION);
         for part in [
             "agent a",
-            "weights 1.4",
+            "weights 1.4 were not finite for three requests",
             "sampling.temperature",
             "damaged",
             "train.optimizer.lr",

@@ -112,8 +112,10 @@ impl Desk {
         done
     }
 
-    /// Nothing that is under way is to blame for what comes.
+    /// Nothing that waits is begun any more, and nothing that is under way is to blame for what comes.
     pub(super) fn clear(&mut self) {
+        self.free.clear();
+        self.suspects.clear();
         self.strikes.clear();
     }
 }
@@ -182,6 +184,24 @@ mod tests {
             }
         }
         (done, false)
+    }
+
+    #[test]
+    fn what_waits_for_a_suspect_is_not_begun_when_all_is_cleared() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = RunFolder::create(base.path(), &config_in(base.path()), None).unwrap();
+        for _ in 0..2 {
+            // A death with one group under way.
+            let mut desk = desk(&folder);
+            desk.take(vec![job(1)], false);
+            assert!(desk.next().is_some());
+        }
+        let mut desk = desk(&folder);
+        desk.take(vec![job(1), job(2)], false);
+        assert_eq!(desk.next().map(|(jobs, _)| jobs.len()), Some(1), "alone");
+        desk.clear();
+        desk.finished([GroupId([1; 16])]);
+        assert!(desk.next().is_none());
     }
 
     /// Everything comes again after each death, as its deliveries do.

@@ -48,7 +48,7 @@ pub enum Input {
     Finished(Vec<(Finished, String)>),
     /// So many answers to this frame are in their queue, or nobody takes them any more.
     Answered(u64, usize),
-    /// Told to stop: what is under way is nobody's fault.
+    /// Told to stop: nothing more is begun, and what is under way is nobody's fault.
     Stop,
 }
 
@@ -102,6 +102,8 @@ pub struct Router {
     broken: Broken,
     /// Why nothing is answered any more: what is asked comes again when this process is back.
     gave_up: watch::Sender<Option<String>>,
+    /// Nothing more is begun: what is asked comes again, as above.
+    stopped: bool,
     done: Option<UnboundedSender<Vec<Finished>>>,
 }
 
@@ -131,6 +133,7 @@ impl Router {
             desk: Desk::new(strikes),
             broken: Broken::default(),
             gave_up,
+            stopped: false,
             done: None,
         }
     }
@@ -331,11 +334,11 @@ impl Router {
 
     /// Whether an engine's weights are given up with these answers.
     fn gives_up(&mut self, finished: &[(Finished, String)]) -> bool {
-        let mut answers = finished.iter();
-        let Some(version) = answers.find_map(|(one, _)| self.broken.hear(one.job.request, &one.result)) else {
+        let answers = finished.iter().map(|(one, _)| (one.job.request, &one.result));
+        let Some(version) = self.broken.hear(answers) else {
             return false;
         };
-        let why = broken::told(&self.agent, &version);
+        let why = broken::told(&self.agent, &version, broken::IN_SUCCESSION);
         let why = format!("{why}. What was asked of it is not answered and comes again when it is started");
         tracing::error!(agent = %self.agent, version, "{why}");
         // No task is to blame for it.
@@ -439,7 +442,12 @@ impl Handler<Input> for Router {
 
     fn handle(&mut self, input: Input, ctx: &mut Context<Self>) {
         // Deliveries that are dropped here come again.
-        if self.gave_up.borrow().is_some() && !matches!(input, Input::Answered(..)) {
+        let is_dropped = match input {
+            Input::Frame { .. } => self.stopped || self.gave_up.borrow().is_some(),
+            Input::Finished(_) => self.gave_up.borrow().is_some(),
+            Input::Answered(..) | Input::Stop => false,
+        };
+        if is_dropped {
             return;
         }
         match input {
@@ -450,7 +458,10 @@ impl Handler<Input> for Router {
             } => self.on_frame(*frame, &prompts, delivery, ctx),
             Input::Finished(list) => self.on_finished(list, ctx),
             Input::Answered(frame, answers) => self.settle(frame, answers),
-            Input::Stop => self.desk.clear(),
+            Input::Stop => {
+                self.stopped = true;
+                self.desk.clear();
+            }
         }
     }
 }

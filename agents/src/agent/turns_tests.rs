@@ -31,6 +31,8 @@ struct Bench {
     /// Deliveries taken, and acked so far.
     taken: usize,
     acked: watch::Sender<usize>,
+    /// The file of what is worked on.
+    marks: std::path::PathBuf,
     _folder: tempfile::TempDir,
 }
 
@@ -76,6 +78,7 @@ impl Bench {
             prompt: Arc::from([1; 1000]),
             taken: 0,
             acked: watch::Sender::new(0),
+            marks: run.path().join("strikes/a.marks"),
             _folder: folder,
         }
     }
@@ -345,6 +348,27 @@ fn tiny() -> Arc<dyn EngineClient> {
     let options = EngineOptions::from(&settings.engine);
     let engine = Engine::new(&shape, Published::new(weights, version), options).unwrap();
     EmbeddedEngine::start("test", engine, version, text).unwrap()
+}
+
+/// What began behind a stop would be blamed for the death that follows it.
+#[test]
+fn an_agent_that_is_told_to_stop_begins_nothing_more() {
+    crate::run::system().block_on(async {
+        let mut bench = Bench::new(usize::MAX).await;
+        bench.ask("new", None, &[1]).await;
+        assert_eq!(members(&bench.answer("new").await), [1]);
+        let mut acked = bench.acked.subscribe();
+        acked.wait_for(|acked| *acked == 1).await.unwrap();
+        bench.router.send(Input::Stop).await.unwrap();
+        let marked = std::fs::read(&bench.marks).unwrap();
+        bench.ask("new", None, &[2]).await;
+        bench.ask("new", Some(Wave { id: 1, total: 1 }), &[3]).await;
+        drop(bench.asked);
+        let left = async |queue| bench.bus.depth(&queue).await;
+        assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
+        assert_eq!(left(bench.topology.results("new")).await, Some(0), "nobody is answered");
+        assert_eq!(std::fs::read(&bench.marks).unwrap(), marked, "no group is begun");
+    });
 }
 
 /// Told to the coordinator, each failure would be one of its conversation's few tries.

@@ -60,10 +60,9 @@ impl Batches {
             sampled: 0,
             messages: example.messages,
         };
-        Ok((
-            self.text.render(&prompt, self.history)?,
-            self.text.completion(&example.answer)?,
-        ))
+        let asked = self.text.render(&prompt, self.history)?;
+        let answer = self.text.completion(&asked, &example.answer)?;
+        Ok((asked, answer))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The embedded engine: libtorch on a thread of its own, new weights taken between decode steps.
 
+mod unsampled;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -351,7 +353,10 @@ impl Thread {
                 self.visits.tell(&self.engine);
                 self.tell_version();
             }
-            Err(error) => self.failed(&error),
+            Err(error) => match &error {
+                EngineError::NotFinite { requests, .. } => self.go_on_without(requests, &error),
+                _ => self.failed(&error),
+            },
         }
     }
 
@@ -381,7 +386,12 @@ impl Thread {
                 Err(fault) => answers.push(failed(job, &fault_of(&fault))),
             }
         }
-        match self.engine.run_wave(requests) {
+        let mut unsampled = Vec::new();
+        let made_of = self.run_wave(requests, &mut unsampled);
+        for (id, failure) in unsampled {
+            answers.extend(open.remove(&id).map(|job| failed(job, &failure)));
+        }
+        match made_of {
             Ok(finished) => {
                 for one in finished {
                     if let Some(job) = open.remove(&one.id) {
@@ -411,7 +421,7 @@ fn failed(job: Job, failure: &EngineFailure) -> Finished {
 pub(super) fn failure_of(error: &EngineError) -> EngineFailure {
     match error {
         EngineError::BadRequest { source, .. } => fault_of(source),
-        EngineError::NotFinite { version } => EngineFailure {
+        EngineError::NotFinite { version, .. } => EngineFailure {
             reason: failure::not_finite(*version, error),
             retry: true,
         },

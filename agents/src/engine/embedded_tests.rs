@@ -11,6 +11,9 @@ use super::*;
 use crate::folder::tests::{config_in, thinking_in};
 use broker::ids::GroupId;
 
+#[path = "embedded/unsampled_tests.rs"]
+mod unsampled;
+
 /// A tiny model with room for 16 tokens, and its engine.
 fn engine() -> (Arc<EmbeddedEngine>, ModelShape) {
     engine_with(16, None, Swap::InPlace)
@@ -220,31 +223,6 @@ async fn weights_that_do_not_fit_are_told_and_the_old_ones_serve_on() {
     swap(weights(&shape), 2);
     versions.changed().await.unwrap();
     assert_eq!(*versions.borrow_and_update(), version(2), "the next ones are taken");
-}
-
-/// By this code an agent knows that asking again does not help.
-#[tokio::test]
-async fn logits_that_are_not_finite_are_told_with_their_weights() {
-    let (engine, _) = engine();
-    let cold = |id| {
-        let mut job = job(id, 3);
-        // Divided by it the logits of finite weights are infinite.
-        Arc::make_mut(&mut job.sampling).temperature = 1e-44;
-        job
-    };
-    let told = |result: &Result<Vec<u32>, EngineFailure>| {
-        let Err(failure) = result else { panic!("{result:?}") };
-        assert!(failure.retry);
-        assert_eq!(failure::not_finite_version(&failure.reason), Some("1.0"), "{failure}");
-    };
-    for (_, result) in wave(&engine, vec![cold(1), job(2, 4)]).await {
-        told(&result);
-    }
-    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
-    engine.submit(vec![cold(3)], false, done);
-    let alone = finished.recv().await.unwrap().remove(0);
-    told(&alone.result.map(|made| made.output_ids));
-    assert!(wave(&engine, vec![job(4, 3)]).await[0].1.is_ok(), "and it goes on");
 }
 
 fn visit(id: u8, tokens: u32, watched: bool) -> (Visit, tokio::sync::mpsc::UnboundedReceiver<Told>) {

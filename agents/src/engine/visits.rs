@@ -148,6 +148,16 @@ impl Visits {
             visitor.visit.fail(failure.clone());
         }
     }
+
+    /// Ends a visit that is in the engine with this failure; `false` if there is none.
+    pub(super) fn refuse(&mut self, id: RequestId, failure: &EngineFailure) -> bool {
+        let visitor = self.open.remove(&id);
+        visitor.is_some_and(|visitor| {
+            self.pulse.done(1);
+            visitor.visit.fail(failure.clone());
+            true
+        })
+    }
 }
 
 fn tell(visit: &Visit, told: Told) {

@@ -26,7 +26,14 @@ pub struct Seat {
     pub renderer: Arc<Renderer>,
     pub text: Arc<dyn Speech>,
     pub sampling: SamplingConfig,
-    broken: Mutex<Broken>,
+    heard: Mutex<Heard>,
+}
+
+/// What an engine has answered so far.
+#[derive(Default)]
+struct Heard {
+    broken: Broken,
+    sampled: bool,
 }
 
 impl Seat {
@@ -34,10 +41,27 @@ impl Seat {
     ///
     /// # Errors
     /// Nothing can be sampled of the weights: of three different requests in succession the logits were not finite.
-    pub(super) fn hear(&self, agent: &AgentName, one: &Finished) -> Result<(), Usage> {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
-        let version = broken.hear(one.job.request, &one.result);
-        version.map_or(Ok(()), |version| Err(Usage::new(broken::told(agent, &version))))
+    pub(super) fn hear(&self, agent: &AgentName, answers: &[Finished]) -> Result<(), Usage> {
+        let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.sampled |= answers.iter().any(|one| one.result.is_ok());
+        let version = heard
+            .broken
+            .hear(answers.iter().map(|one| (one.job.request, &one.result)));
+        version.map_or(Ok(()), |version| {
+            Err(Usage::new(broken::told(agent, &version, broken::IN_SUCCESSION)))
+        })
+    }
+
+    /// All that was asked at once is answered.
+    ///
+    /// # Errors
+    /// Nothing was ever sampled of the weights, since the logits were not finite.
+    pub(super) fn heard_all(&self, agent: &AgentName) -> Result<(), Usage> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        match heard.broken.failing() {
+            Some(version) if !heard.sampled => Err(Usage::new(broken::told(agent, version, broken::AT_ALL))),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -108,7 +132,7 @@ fn served(agent: &AgentConfig, model: &str) -> anyhow::Result<Seat> {
         renderer: Renderer::new(text.clone(), agent.history),
         sampling: agent.sampling,
         text,
-        broken: Mutex::default(),
+        heard: Mutex::default(),
     })
 }
 
@@ -133,6 +157,6 @@ fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -
         renderer: Renderer::new(prepared.text.clone(), settings.history),
         sampling: settings.sampling,
         text: prepared.text,
-        broken: Mutex::default(),
+        heard: Mutex::default(),
     })
 }

@@ -336,8 +336,8 @@ impl<'a> Player<'a> {
                 .recv()
                 .await
                 .with_context(|| format!("the engine of {agent} is gone"))?;
+            seat.hear(&agent, &list)?;
             for one in list {
-                seat.hear(&agent, &one)?;
                 let Some((index, key, kept)) = asked.remove(&one.job.request) else {
                     continue;
                 };
@@ -349,6 +349,7 @@ impl<'a> Player<'a> {
                 answers.push((index, key, outcome(one, text, kept)));
             }
         }
+        seat.heard_all(&agent)?;
         Ok(answers)
     }
 }

@@ -16,20 +16,26 @@ pub struct Imitated<E> {
     pub unreadable: Vec<E>,
 }
 
-/// The bundles with each sample's target in the place of its last answer. `encode` gives a target's ids, end of turn
-/// included. A sample keeps no row, so that nothing of it is trained, if it has no target, or one that cannot be encoded or
+/// The bundles with each sample's target in the place of its last answer. `encode` gives a target's ids behind the ids of what was
+/// asked, end of turn included. A sample keeps no row, so that nothing of it is trained, if it has no target, or one that cannot be encoded or
 /// that makes more than `max_context` tokens with what was asked: the trainer would refuse the whole batch.
-pub fn imitate<E>(bundles: &[Bundle], max_context: usize, encode: impl Fn(&str) -> Result<Vec<u32>, E>) -> Imitated<E> {
+pub fn imitate<E>(
+    bundles: &[Bundle],
+    max_context: usize,
+    encode: impl Fn(&[u32], &str) -> Result<Vec<u32>, E>,
+) -> Imitated<E> {
     let (mut too_long, mut unreadable) = (0, Vec::new());
     let mut row_of = |sample: &Sample| -> Option<Row> {
-        let answer = match encode(sample.target.as_deref()?) {
+        let target = sample.target.as_deref()?;
+        let asked = asked(sample)?;
+        let answer = match encode(asked, target) {
             Ok(answer) => answer,
             Err(error) => {
                 unreadable.push(error);
                 return None;
             }
         };
-        let row = corrected(sample, &answer)?;
+        let row = corrected(sample, asked, &answer)?;
         let fits = row.ids.len() <= max_context;
         too_long += usize::from(!fits);
         fits.then_some(row)
@@ -56,9 +62,16 @@ pub fn imitate<E>(bundles: &[Bundle], max_context: usize, encode: impl Fn(&str) 
     }
 }
 
-/// The last row of a sample up to its last answer, then the known one, at temperature 1. It is as old as the answer it
+/// The last row of a sample up to its last answer.
+fn asked(sample: &Sample) -> Option<&[u32]> {
+    let row = sample.rows.last()?;
+    let context = row.ids.get(..row.segments.last()?.start as usize);
+    context.filter(|ids| !ids.is_empty())
+}
+
+/// What was asked, then the known answer, at temperature 1. It is as old as the answer it
 /// replaces.
-fn corrected(sample: &Sample, answer: &[u32]) -> Option<Row> {
+fn corrected(sample: &Sample, asked: &[u32], answer: &[u32]) -> Option<Row> {
     let row = sample.rows.last()?;
     let last = row.segments.last()?;
     let len = answer.len() as u32;
@@ -67,9 +80,8 @@ fn corrected(sample: &Sample, answer: &[u32]) -> Option<Row> {
         start: 0,
         end: len,
     });
-    let context = row.ids.get(..last.start as usize).filter(|ids| !ids.is_empty())?;
     (len > 0).then(|| Row {
-        ids: [context, answer].concat(),
+        ids: [asked, answer].concat(),
         segments: vec![Segment {
             start: last.start,
             len,

@@ -22,6 +22,11 @@ pub(super) fn numbers(said: &str, names: &[&str]) -> Result<Vec<f64>, String> {
     {
         return Ok(vec![number]);
     }
+    if said.is_empty() {
+        return Err(
+            "it said nothing, or nothing outside of its reasoning: give it more tokens (judge.max_tokens)".into(),
+        );
+    }
     let found = objects(said);
     let last = found.iter().rev().find_map(|object| of(object, names));
     let in_words = |name: &&str| words::agreed(end_of(said), name, names, words::number);
@@ -237,6 +242,15 @@ mod tests {
         assert!(numbers("7", &["a", "b"]).is_err());
         assert!(numbers("a: 7", &["a", "b"]).is_err());
         assert_eq!(numbers("b: 2, a: 1", &["a", "b"]), Ok(vec![1.0, 2.0]));
+    }
+
+    /// What an agent says comes without its reasoning.
+    #[test]
+    fn a_judge_that_says_nothing_may_need_more_tokens() {
+        for said in ["", " \n", "<think>so", "<think>so</think>", "so</think>\n"] {
+            let why = numbers(said, &["score"]).unwrap_err();
+            assert!(why.contains("judge.max_tokens"), "{said}: {why}");
+        }
     }
 
     proptest! {

@@ -7,8 +7,10 @@
 const MARKS: [char; 6] = ['"', '\'', '*', '`', ' ', '\t'];
 /// Words before a name that make it no other one's.
 const HARMLESS: [&str; 5] = ["the", "my", "so", "final", "overall"];
-/// Bytes before a name that are looked at for whose it is.
+/// Bytes before a name in which the words before it are looked for.
 const LOOKED_BACK: usize = 256;
+/// Bytes before a name in which the object is looked for that it stands in, where that was not read whole.
+const BRACES_BACK: usize = 4096;
 
 /// What all mentions of `name` in `text` agree on, whatever their case. Names among `others` that end with `name` are not mentions of it.
 /// `read` has what stands behind the sign, in small letters and without marks; `None` from it is no agreement.
@@ -50,10 +52,15 @@ fn behind_sign(text: &str) -> Option<&str> {
 
 /// Whether a name behind this text is nobody's in particular: it begins a line or a sentence, or follows another value.
 fn stands_alone(before: &str) -> bool {
-    let near = &before[before.ceil_char_boundary(before.len().saturating_sub(LOOKED_BACK))..];
-    let line = near.rsplit(['\n', '\r']).next().unwrap_or_default();
+    let line = end_of(before, LOOKED_BACK)
+        .rsplit(['\n', '\r'])
+        .next()
+        .unwrap_or_default();
     // A name in quotes is a key of an object that was not read whole.
     let is_key = line.ends_with(['"', '\'']);
+    if is_inside_of_another(before, is_key) {
+        return false;
+    }
     let line = line.trim_end_matches(MARKS);
     if let Some(values) = line.strip_suffix(',') {
         return is_key
@@ -61,9 +68,8 @@ fn stands_alone(before: &str) -> bool {
                 .trim_end_matches(MARKS)
                 .ends_with(|last: char| last.is_ascii_digit());
     }
-    if is_key && let Some(outside) = line.strip_suffix('{') {
-        // An object inside of another is what the other's key says.
-        return !outside.trim_end().ends_with("\":");
+    if is_key && line.ends_with('{') {
+        return true;
     }
     if line.ends_with(['.', '!', '?', ';']) {
         return true;
@@ -74,6 +80,41 @@ fn stands_alone(before: &str) -> bool {
     words
         .filter(|word| !word.is_empty())
         .all(|word| HARMLESS.contains(&word) || word.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Whether the object that a name stands in is a value of another object or of a list: it says something of that value alone. So a key
+/// is taken to be whose object begins too far away to be seen. Brackets do not count: `[0, 1)` is an interval.
+fn is_inside_of_another(before: &str, is_key: bool) -> bool {
+    let near = end_of(before, BRACES_BACK);
+    let (mut closed, mut open, mut begin) = (0usize, 0usize, None);
+    for (at, mark) in near.rmatch_indices(['{', '}']) {
+        if mark == "}" {
+            closed += 1;
+        } else if closed > 0 {
+            closed -= 1;
+        } else {
+            open += 1;
+            begin = begin.or(Some(at));
+        }
+    }
+    let is_value = begin.is_some_and(|at| is_place_of_a_value(near[..at].trim_end()));
+    let is_cut = is_key && open == 0 && near.len() < before.len();
+    open > 1 || is_value || is_cut
+}
+
+/// Whether an object behind this text is what a key says, or an element of a list.
+fn is_place_of_a_value(before: &str) -> bool {
+    let behind = |sign, last| {
+        before
+            .strip_suffix(sign)
+            .is_some_and(|text| text.trim_end().ends_with(last))
+    };
+    behind(':', '"') || before.ends_with('[') || behind(',', '}')
+}
+
+/// At most so many bytes of the end of a text.
+fn end_of(text: &str, bytes: usize) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(bytes))..]
 }
 
 /// The number that a text begins with, alone: with more words behind it, or as a part of something, it is none.
@@ -139,7 +180,14 @@ mod tests {
             "the score is the sum of all\nscore: 7",
             "{\"why\": \"cut, \"score\": 7, \"more\": \"",
             "see: {\"score\": 7, \"why\": \"",
+            "Well, {\"score\": 7, \"why\": \"",
             "{\n  \"why\": \"short\",\n  \"score\": 7,\n  \"more\": \"",
+            "{\n  \"style\": {\"mark\": 3},\n  \"score\": 7,\n  \"more\": \"",
+            "{\"why\": \"\\frac{1}{2} of [0, 1]\",\n  \"score\": 7,\n  \"more\": \"",
+            "\"score\": 7,\n\"more\": \"",
+            "x lies in [0, 1) or in [2, 3).\nScore: 7",
+            "f maps [0,1) to [0,2), so it fails.\n**Score:** 7",
+            "{\"why\": \"on [0, 1) it holds\",\n \"score\": 7, \"more\": \"",
         ] {
             assert_eq!(score(said), Some(7.0), "{said}");
         }
@@ -158,6 +206,14 @@ mod tests {
             "Its style's score: 7",
             "It is good. The style score: 7",
             "{\"style\": {\"score\": 7, \"why\": \"",
+            "{\"style\": {\"why\": \"terse\", \"score\": 7, \"more\": \"",
+            "{\n  \"style\": {\n    \"score\": 7,\n    \"reason\": \"short and to",
+            "\"style\": {\n  \"score\": 7,\n  \"reason\": \"short and to",
+            "{\n  style: {\n    score: 7,\n    reason: short and to",
+            "[{\"score\": 7, \"why\": \"",
+            "[{\"score\": 3}, {\"score\": 7, \"why\": \"",
+            "\"style\" : {\"score\": 7, \"why\": \"",
+            "{\"parts\": [{\"score\": 3}, {\"score\": 7, \"why\": \"",
             "Style score: 7\nScore: 8",
             "Score: 8\nStyle score: 7",
             "Style score: good\nScore: 7",
@@ -204,6 +260,14 @@ mod tests {
         ] {
             assert_eq!(met(said), is_met, "{said}");
         }
+    }
+
+    #[test]
+    fn an_object_that_begins_too_far_away_says_nothing() {
+        let cut = |more: usize| format!("{{\"why\": \"{}\",\n\"score\": 7,\n\"more\": \"", "é".repeat(more));
+        assert_eq!(score(&cut(100)), Some(7.0));
+        assert_eq!(score(&cut(1900)), Some(7.0));
+        assert_eq!(score(&cut(2100)), None);
     }
 
     /// The search for whose a name is looks back a little way only.

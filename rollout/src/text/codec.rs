@@ -2,6 +2,7 @@
 
 mod thoughts;
 
+use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -203,11 +204,19 @@ impl TextCodec {
         self.alphabet.bytes(&piece).or_else(|| alone().map(String::into_bytes))
     }
 
-    /// The ids of an answer as a model should have sampled it: the text and the end of the turn. Reasoning marks in the
-    /// text become their tokens, control tokens do not.
-    pub fn completion(&self, answer: &str) -> Result<Vec<u32>, TextError> {
-        let [cut] = free_marks(&[answer]).ok_or_else(no_marks)?;
-        let mut ids = self.encode_pieces(&self.special.mark(answer, cut), cut)?;
+    /// The ids of an answer as a model should have sampled it behind this prompt: the text and the end of the turn. Reasoning
+    /// marks in the text become their tokens, control tokens do not. Where the prompt left a reasoning open
+    /// ([`TextCodec::leaves_open`]), the text goes on with it, without a mark of its own that begins one; a text without
+    /// reasoning ends it first: else all of the answer would be reasoning.
+    pub fn completion(&self, prompt: &[u32], answer: &str) -> Result<Vec<u32>, TextError> {
+        let (begin, end) = (Mark::Open.text(), Mark::Close.text());
+        let answer = match self.leaves_open(prompt) {
+            true if answer.contains(end) => Cow::Borrowed(answer.trim_start().strip_prefix(begin).unwrap_or(answer)),
+            true => Cow::Owned(format!("{end}\n\n{answer}")),
+            false => Cow::Borrowed(answer),
+        };
+        let [cut] = free_marks(&[&answer]).ok_or_else(no_marks)?;
+        let mut ids = self.encode_pieces(&self.special.mark(&answer, cut), cut)?;
         ids.extend(self.end_of_turn.or_else(|| self.stop.first().copied()));
         Ok(ids)
     }

@@ -228,7 +228,8 @@ fn kept(codec: &TextCodec, steps: Steps) -> usize {
         chat.extend(messages.iter().cloned());
         let ids = codec.render(&plain(held, messages), History::Keep).unwrap();
         equal.push(ids == codec.chat(&chat, true).unwrap());
-        held = [ids, codec.completion(answer).unwrap()].concat();
+        let answered = codec.completion(&ids, answer).unwrap();
+        held = [ids, answered].concat();
         chat.push(Message::new("assistant", answer));
     }
     equal.iter().take_while(|equal| **equal).count()
@@ -252,7 +253,7 @@ fn args_are_in_first_prompts_and_in_bridges() {
             codec.render(&plain(held, messages), History::Keep).unwrap()
         };
         let first = render(Vec::new());
-        let next = render([first.clone(), codec.completion("7").unwrap()].concat());
+        let next = render([first.clone(), codec.completion(&first, "7").unwrap()].concat());
         [first, next].map(|ids| codec.spelled(&ids).rsplit("<|im_start|>").next().unwrap().to_owned())
     };
     assert_eq!(ends(""), ["assistant\n"; 2]);

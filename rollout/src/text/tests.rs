@@ -38,7 +38,7 @@ fn a_prompt_of_words_is_the_words_and_one_marker() {
     ] {
         assert_eq!(codec.decode(&[], ids), text, "{ids:?}");
     }
-    assert_eq!(codec.completion("s1").unwrap(), [3, 6]);
+    assert_eq!(codec.completion(&[], "s1").unwrap(), [3, 6]);
 }
 
 #[test]
@@ -46,7 +46,10 @@ fn bytes_are_their_values() {
     let codec = bytes();
     let ids = codec.render(&first(&[Message::user("37+48=")]), History::Keep).unwrap();
     assert_eq!(ids, [b"37+48=".map(u32::from).to_vec(), vec![258]].concat());
-    assert_eq!(codec.completion("85").unwrap(), [u32::from(b'8'), u32::from(b'5'), 257]);
+    assert_eq!(
+        codec.completion(&[], "85").unwrap(),
+        [u32::from(b'8'), u32::from(b'5'), 257]
+    );
     assert_eq!((codec.vocab_size(), codec.stop_ids()), (259, vec![257]));
     let all: Vec<u32> = (0..256).collect();
     assert_eq!(codec.text(&all[..128]), (0..128u8).map(char::from).collect::<String>());
@@ -109,7 +112,7 @@ fn reasoning_is_not_for_partners() {
     assert_eq!(codec.decode(&[], &[261, 97, 262, 98, 260]), "b");
     assert_eq!(codec.text(&[261, 97, 262, 98, 260]), "<think>a</think>b");
     assert_eq!(
-        codec.completion("<think>a</think>b<|im_end|>").unwrap()[..4],
+        codec.completion(&[], "<think>a</think>b<|im_end|>").unwrap()[..4],
         [261, 97, 262, 98]
     );
 }

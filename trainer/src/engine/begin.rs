@@ -62,8 +62,9 @@ impl Engine {
             .iter()
             .map(|(request, row)| Draw::first(*row, request))
             .collect();
-        let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite {
+        let choices = choose(&logits, &draws)?.map_err(|requests| EngineError::NotFinite {
             version: self.version(),
+            requests,
         })?;
         Ok((choices, kept))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use broker::ids::RequestId;
 use broker::protocol::engine::TopLogprob;
 use tch::{Kind, Tensor};
 
@@ -12,6 +13,7 @@ use crate::sampling::{self, Choice, SamplingParams};
 /// One token to choose.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Draw {
+    request: RequestId,
     /// Row of the logits. Several draws may share one: samples of one prompt.
     pub(super) row: usize,
     pub(super) params: SamplingParams,
@@ -30,6 +32,7 @@ impl Draw {
     /// The token of a request that has made `position` tokens.
     pub(super) fn next(row: usize, request: &GenRequest, position: u32) -> Self {
         Self {
+            request: request.id,
             row,
             params: request.sampling,
             seed: request.seed,
@@ -46,8 +49,11 @@ pub(super) struct Chosen {
     pub(super) top: Vec<TopLogprob>,
 }
 
-/// Chooses a token for each draw, from logits `[rows, vocab]` in f32. `None` when logits are not finite.
-pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Option<Vec<Chosen>>> {
+/// Tokens in the order of their draws, or the requests whose logits are not finite.
+pub(super) type Choices = std::result::Result<Vec<Chosen>, Vec<RequestId>>;
+
+/// Chooses a token for each draw, from logits `[rows, vocab]` in f32.
+pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Choices> {
     let (rows, vocab) = logits.size2()?;
     // Rows as they are divided: draws of one row at different temperatures need one each.
     let mut tempered: Vec<(usize, f32)> = Vec::with_capacity(rows as usize);
@@ -73,7 +79,14 @@ pub(super) fn choose(logits: &Tensor, draws: &[Draw]) -> Result<Option<Vec<Chose
         };
         Some(Chosen { token, top })
     };
-    Ok(draws.iter().zip(&places).map(pick).collect())
+    let (mut chosen, mut failing) = (Vec::with_capacity(draws.len()), Vec::new());
+    for one in draws.iter().zip(&places) {
+        match pick(one) {
+            Some(token) => chosen.push(token),
+            None => failing.push(one.0.request),
+        }
+    }
+    Ok(if failing.is_empty() { Ok(chosen) } else { Err(failing) })
 }
 
 /// softmax(logits / divisor) of each (row, divisor), contiguous.
@@ -104,6 +117,7 @@ mod tests {
 
     fn draw(row: usize, temperature: f32, seed: u64) -> Draw {
         Draw {
+            request: RequestId([row as u8; 16]),
             row,
             params: SamplingParams {
                 temperature,
@@ -145,9 +159,18 @@ mod tests {
     #[test]
     fn broken_logits_are_noticed() {
         let logits = Tensor::from_slice(&[0.1f32, f32::NAN, -1.0, 0.3]).view([1, 4]);
-        assert_eq!(choose(&logits, &[draw(0, 1.0, 1)]).unwrap(), None);
-        assert_eq!(choose(&logits, &[draw(0, 0.0, 1)]).unwrap(), None);
+        assert_eq!(
+            choose(&logits, &[draw(0, 1.0, 1)]).unwrap(),
+            Err(vec![RequestId([0; 16])])
+        );
+        assert_eq!(
+            choose(&logits, &[draw(0, 0.0, 1)]).unwrap(),
+            Err(vec![RequestId([0; 16])])
+        );
         let infinite = Tensor::from_slice(&[0.1f32, f32::INFINITY, -1.0, 0.3]).view([1, 4]);
-        assert_eq!(choose(&infinite, &[draw(0, 1.0, 1)]).unwrap(), None);
+        assert_eq!(
+            choose(&infinite, &[draw(0, 1.0, 1)]).unwrap(),
+            Err(vec![RequestId([0; 16])])
+        );
     }
 }

@@ -217,8 +217,9 @@ impl Engine {
                 speaking.map(move |request| Draw::first(row, request))
             })
             .collect();
-        choose(&logits.f_narrow(0, 0, whole as i64)?, &draws)?.ok_or(EngineError::NotFinite {
+        choose(&logits.f_narrow(0, 0, whole as i64)?, &draws)?.map_err(|requests| EngineError::NotFinite {
             version: self.version(),
+            requests,
         })
     }
 

@@ -293,7 +293,7 @@ impl Engine {
         let draw = |(row, r): (usize, &Row)| Draw::next(row, &r.request, r.made());
         let draws: Vec<Draw> = self.rows.iter().enumerate().map(draw).collect();
         let version = self.version();
-        let choices = choose(&logits, &draws)?.ok_or(EngineError::NotFinite { version })?;
+        let choices = choose(&logits, &draws)?.map_err(|requests| EngineError::NotFinite { version, requests })?;
         let max_context = self.shape().max_context;
         let mut ended = Vec::new();
         for (index, (row, choice)) in self.rows.iter_mut().zip(choices).enumerate() {

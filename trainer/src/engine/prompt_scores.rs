@@ -98,7 +98,8 @@ impl Engine {
             let states = states.f_narrow(0, first, targets.len() as i64)?;
             let scored = self.decoder.score(&states, targets, scoring.top.into(), fixed)?;
             if !scored.logprobs.iter().all(|logprob| logprob.is_finite()) {
-                return Err(EngineError::NotFinite { version });
+                let requests = filling.members.iter().map(|request| request.id).collect();
+                return Err(EngineError::NotFinite { version, requests });
             }
             Arc::make_mut(&mut scoring.made).take(scored, version);
         }

@@ -111,11 +111,15 @@ pub enum EngineError {
     Duplicate { id: RequestId },
     #[error("a wave needs an idle engine, and {pending} requests are under way")]
     Busy { pending: usize },
-    /// Nothing can be sampled. The requests under way cannot go on: see `Engine::abort_all`.
+    /// Nothing can be sampled of these requests' logits, nor be scored. Those under way cannot go on, nor can the ones beside them: see
+    /// `Engine::abort_all`.
     #[error(
         "the logits of weights {version} are not finite: training diverged, the files are damaged, or the temperature is too near 0"
     )]
-    NotFinite { version: WeightVersion },
+    NotFinite {
+        version: WeightVersion,
+        requests: Vec<RequestId>,
+    },
     #[error("engine.deterministic cannot be had here: {0}. Leave it out, or use f32 on a CPU")]
     NotDeterministic(&'static str),
     #[error("computing: {0}")]

@@ -419,8 +419,13 @@ fn finite_weights_whose_logits_overflow_fail_loudly_too() {
     let mut engine = self::engine(OPTIONS);
     let mut cold = request(1, &[1, 2, 3], 4);
     cold.sampling.temperature = 1e-44;
-    engine.submit(cold).unwrap();
-    assert!(matches!(engine.step(), Err(EngineError::NotFinite { .. })));
+    for beside in [request(2, &[1, 2], 4), cold, request(3, &[1], 4)] {
+        engine.submit(beside).unwrap();
+    }
+    let Err(EngineError::NotFinite { requests, .. }) = engine.step() else {
+        panic!("it cannot be sampled")
+    };
+    assert_eq!(requests, [id(1)], "those beside it are not to blame");
 }
 
 proptest! {

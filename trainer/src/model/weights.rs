@@ -350,9 +350,10 @@ mod tests {
 
     #[test]
     fn more_than_the_machine_has_is_an_error() {
+        // More than a process can address, however much it is promised.
         let wide = ModelShape {
             vocab: 1 << 31,
-            intermediate: 1 << 31,
+            hidden: 1 << 15,
             ..tiny()
         };
         let init = Init {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::ids::WeightVersion;
-use broker::protocol::train::{Loss, TrainCommand};
+use broker::protocol::train::{Loss, TrainCommand, Whose};
 use configs::{EngineKind, KlReference, OptimizerConfig, TrainConfig};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 use trainer::pulse::Pulse;
@@ -21,7 +21,8 @@ use crate::agent::due::Waiting;
 use crate::agent::policy::{Prepared, words};
 use crate::agent::renewing::Renewing;
 use crate::agent::worker::Worker;
-use crate::agent::{Agent, renewing, warm};
+use crate::agent::{Agent, broken, renewing, warm};
+use crate::cli::failure::Usage;
 use crate::engine::EngineClient;
 use crate::engine::remote;
 use crate::engine::replicas::Replicas;
@@ -210,12 +211,32 @@ impl Training {
         for step in 0..config.steps {
             let batch = source.next_batch()?;
             let loss = self.forward_backward(batch, Loss::CrossEntropy).await?;
+            if !loss.loss.is_finite() {
+                return Err(self.warm_start_failed(step, loss.loss).into());
+            }
             self.optim_step(&optimizer, config.lr).await?;
             if step % 50 == 0 || step + 1 == config.steps {
                 tracing::info!(step, loss = loss.loss, "warm start");
             }
         }
+        // What the last step has left is seen by no step after it.
+        let logprobs = self.logprobs(source.next_batch()?, Whose::Trained).await?;
+        if logprobs.iter().flatten().any(|logprob| !logprob.is_finite()) {
+            return Err(self.warm_start_failed(config.steps, f64::NAN).into());
+        }
         Ok(())
+    }
+
+    /// Known answers under finite weights have a finite loss: no later batch could mend these.
+    fn warm_start_failed(&self, step: u64, loss: f64) -> Usage {
+        let agent = &self.agent.name;
+        let problem = format!(
+            "agent {agent}: the loss of its warm start is {loss} at step {step}, of which no weights can learn"
+        );
+        Usage::new(problem).hint(match step {
+            0 => broken::damaged(agent, &self.settings.model),
+            _ => broken::lower_warm_start(agent),
+        })
     }
 }
 

@@ -43,8 +43,8 @@ struct Imitates {
 }
 
 impl Imitates {
-    fn ids(&self, answer: &str) -> anyhow::Result<Vec<u32>> {
-        let ids = self.text.completion(answer)?;
+    fn ids(&self, asked: &[u32], answer: &str) -> anyhow::Result<Vec<u32>> {
+        let ids = self.text.completion(asked, answer)?;
         let known = ids.iter().all(|id| (*id as usize) < self.vocab);
         ensure!(known, "{answer:?} has tokens that the model does not know");
         Ok(ids)
@@ -190,7 +190,9 @@ impl Former {
         let Some(imitates) = &self.imitates else {
             return Cow::Borrowed(bundles);
         };
-        let imitated = imitate(bundles, imitates.max_context, |answer| imitates.ids(answer));
+        let imitated = imitate(bundles, imitates.max_context, |asked, answer| {
+            imitates.ids(asked, answer)
+        });
         if imitated.too_long > 0 {
             tracing::warn!(
                 agent = %self.agent,

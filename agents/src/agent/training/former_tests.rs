@@ -230,7 +230,7 @@ fn known_answers_that_the_model_cannot_take_keep_no_row() {
         ..part(0, 1, 0, 0, 1)
     };
     // What was asked is 12 tokens.
-    let shorter = 12 + text.completion("1").unwrap().len();
+    let shorter = 12 + text.completion(&[], "1").unwrap().len();
     let vocab = text.vocab_size();
     for (vocab, max_context, kept) in [
         (vocab, 1000, [1_usize, 1, 0]),

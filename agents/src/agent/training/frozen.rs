@@ -26,6 +26,8 @@ impl Training {
             self.refuse_in_mid_run(&kept)?;
             self.worker = Some(self.worker(self.trainer(prepared)?)?);
             self.warm_start(prepared).await?;
+            // To nobody: it is refused where it has diverged.
+            self.publish().await?;
             self.keep_warm(&kept).await?;
             if let Some(worker) = self.worker.take() {
                 // Its memory is given back before an engine takes its own.

@@ -117,7 +117,7 @@ impl Training {
         mean.context("the reference's log-probs are not of the batch they were asked for")
     }
 
-    async fn logprobs(&mut self, batch: TrainBatch, whose: Whose) -> anyhow::Result<Vec<Vec<f32>>> {
+    pub(super) async fn logprobs(&mut self, batch: TrainBatch, whose: Whose) -> anyhow::Result<Vec<Vec<f32>>> {
         match self.execute(|seq| TrainCommand::Forward { seq, batch, whose }).await? {
             TrainReply::LogProbs(logprobs) => Ok(logprobs),
             other => bail!("the trainer answered a forward pass with {other:?}"),
@@ -170,9 +170,13 @@ impl Training {
         match published {
             Err(error) if has_diverged(&error) => {
                 let agent = &self.agent.name;
-                let advice = broken::advice(agent);
+                // Before its first step there was nothing else that could move its weights.
+                let (what, advice) = match version.step {
+                    0 => ("warm start", broken::lower_warm_start(agent)),
+                    _ => ("training", broken::advice(agent)),
+                };
                 // From its checkpoint it would diverge again, so that no supervisor is to start it.
-                Err(Usage::new(format!("agent {agent}: its training has diverged: {error}"))
+                Err(Usage::new(format!("agent {agent}: its {what} has diverged: {error}"))
                     .hint(advice)
                     .into())
             }

@@ -5,7 +5,7 @@ use broker::protocol::turn::LogProbs;
 use configs::{LossConfig, LossKind};
 
 /// Letters as ids from 40 on, then the end of the turn.
-fn encode(answer: &str) -> Result<Vec<u32>, std::convert::Infallible> {
+fn encode(_asked: &[u32], answer: &str) -> Result<Vec<u32>, std::convert::Infallible> {
     Ok(answer.bytes().map(|b| u32::from(b - b'a') + 40).chain([99]).collect())
 }
 
@@ -86,9 +86,12 @@ fn of_several_turns_the_last_is_corrected_in_its_own_context() {
 /// The trainer refuses a row that is longer than the context, and with it a batch that is recorded already.
 #[test]
 fn a_known_answer_that_does_not_fit_is_left_out_by_itself() {
-    let letters = |answer: &str| match answer {
-        "?" => Err("no such letter"),
-        answer => encode(answer).map_err(|never| match never {}),
+    let letters = |asked: &[u32], answer: &str| {
+        assert_eq!(asked, [1, 2, 3, 6]);
+        match answer {
+            "?" => Err("no such letter"),
+            answer => encode(asked, answer).map_err(|never| match never {}),
+        }
     };
     // What was asked has 4 tokens, the end of the turn is one more.
     let targets = [Some("ab"), Some("abc"), Some("?"), None];

@@ -123,6 +123,27 @@ fn what_goes_on_with_a_reasoning_of_the_template_is_reasoning() {
     }
 }
 
+/// Else whoever learned it would say nothing to its partner.
+#[test]
+fn a_known_answer_stands_outside_of_the_reasoning_that_the_template_began() {
+    for family in FAMILIES.iter() {
+        let prompt = family.asked("q");
+        for (answer, said) in [("b", "b"), ("a</think>b", "b"), ("", "")] {
+            let ids = family.codec.completion(&prompt, answer).unwrap();
+            let heard = family.codec.decode(&prompt, &ids);
+            assert_eq!(heard.trim(), said, "{}: {answer:?}", family.name);
+            assert_eq!(ids.last(), Some(&family.end), "{}", family.name);
+        }
+        let marked = family.codec.completion(&prompt, "<think>a</think>b").unwrap();
+        assert_eq!(family.codec.decode(&prompt, &marked), "b", "{}", family.name);
+        let whole = family.codec.text(&[&prompt[..], &marked[..]].concat());
+        assert_eq!(whole.matches("<think>").count(), 1, "{}: {whole}", family.name);
+        let plain = family.codec.completion(&prompt, "b").unwrap();
+        let closes = family.codec.text(&plain).starts_with("</think>");
+        assert_eq!(closes, family.thinks(), "{}", family.name);
+    }
+}
+
 /// Neither does a turn before that was cut off in its reasoning, nor what others say.
 #[test]
 fn nobody_but_the_template_begins_the_reasoning_of_a_turn() {

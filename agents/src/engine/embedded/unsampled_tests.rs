@@ -1,0 +1,101 @@
+//! Logits that are not finite: who is blamed, and what becomes of those beside them.
+
+use super::*;
+
+/// Nothing can be sampled of it: divided by such a temperature the logits of finite weights are infinite.
+fn cold(id: u8) -> Job {
+    let mut job = job(id, 3);
+    Arc::make_mut(&mut job.sampling).temperature = 1e-44;
+    job
+}
+
+/// By this code an agent knows that asking again does not help.
+fn told(failure: &EngineFailure) {
+    assert!(failure.retry);
+    assert_eq!(failure::not_finite_version(&failure.reason), Some("1.0"), "{failure}");
+}
+
+async fn ids_of(engine: &EmbeddedEngine, jobs: Vec<Job>) -> Vec<(u8, Vec<u32>)> {
+    let sampled = wave(engine, jobs).await.into_iter();
+    sampled.map(|(id, result)| (id, result.unwrap())).collect()
+}
+
+#[tokio::test]
+async fn what_cannot_be_sampled_is_told_and_the_rest_of_its_wave_is_the_wave_without_it() {
+    let (engine, _) = engine();
+    let rest = || [2, 4, 5].map(|id| job(id, 4)).to_vec();
+    let jobs = [vec![cold(1)], rest(), vec![cold(3)]].concat();
+    let (blamed, sampled): (Vec<_>, Vec<_>) = wave(&engine, jobs)
+        .await
+        .into_iter()
+        .partition(|(_, result)| result.is_err());
+    assert_eq!(blamed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
+    blamed.iter().for_each(|(_, result)| told(result.as_ref().unwrap_err()));
+    let sampled: Vec<_> = sampled.into_iter().map(|(id, result)| (id, result.unwrap())).collect();
+    assert_eq!(sampled, ids_of(&engine, rest()).await);
+    for (_, result) in wave(&engine, vec![cold(6), cold(7), cold(8)]).await {
+        told(&result.unwrap_err());
+    }
+    assert!(wave(&engine, vec![job(9, 3)]).await[0].1.is_ok(), "and it goes on");
+}
+
+/// Each comes back once, and a visitor hears the tokens that it would hear alone.
+#[tokio::test]
+async fn without_waves_those_beside_it_begin_anew_and_visits_go_on_where_they_were() {
+    let undisturbed = {
+        let engine = lasting();
+        let (long, mut heard) = visit(1, 300, true);
+        engine.visit(vec![long]);
+        (visited(&mut heard).await.0, ids_of(&engine, vec![job(2, 5)]).await)
+    };
+    let engine = lasting();
+    let (long, mut heard) = visit(1, 300, true);
+    engine.visit(vec![long]);
+    let mut begun = heard.recv().await.unwrap().ids;
+    let (done, mut finished) = tokio::sync::mpsc::unbounded_channel();
+    let (mut bad, bad_id) = (visit(4, 9, false), 3);
+    bad.0.job = cold(4);
+    engine.visit(vec![bad.0]);
+    engine.submit(vec![job(2, 5), cold(bad_id)], false, done);
+    let mut answers = Vec::new();
+    while answers.len() < 2 {
+        answers.extend(finished.recv().await.unwrap());
+    }
+    answers.sort_by_key(|one| one.job.request);
+    let failure = answers.pop().unwrap().result.unwrap_err();
+    told(&failure);
+    let sampled = answers.pop().unwrap().result.unwrap();
+    assert_eq!(vec![(2, sampled.output_ids)], undisturbed.1);
+    let Some(Err(failure)) = bad.1.recv().await.unwrap().end else {
+        panic!("it cannot be sampled")
+    };
+    told(&failure);
+    begun.extend(visited(&mut heard).await.0);
+    assert_eq!(begun, undisturbed.0);
+    idle(&engine).await;
+    assert!(finished.try_recv().is_err(), "nothing is answered twice");
+}
+
+/// Weights that are at fault are blamed by as many requests as it takes, though one begins after the other.
+#[tokio::test]
+async fn a_wave_of_which_nothing_can_be_sampled_is_blamed_whole() {
+    let (engine, _) = engine();
+    // Each is a prompt of its own, and a step begins as many as it may compute.
+    let jobs: Vec<_> = (0..40)
+        .map(|id| Job {
+            prompt_ids: vec![u32::from(id); 14].into(),
+            ..cold(id)
+        })
+        .collect();
+    let blamed = wave(&engine, jobs).await;
+    assert_eq!(blamed.len(), 40);
+    blamed.iter().for_each(|(_, result)| told(result.as_ref().unwrap_err()));
+    idle(&engine).await;
+}
+
+#[test]
+fn other_failures_of_an_engine_blame_no_weights() {
+    let failure = failure_of(&EngineError::Busy { pending: 1 });
+    assert_eq!(failure::not_finite_version(&failure.reason), None);
+    assert!(failure.retry);
+}
