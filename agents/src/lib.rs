@@ -15,6 +15,7 @@ mod gone;
 pub mod http;
 pub mod ids;
 pub mod ledger;
+mod locking;
 pub mod logs;
 pub mod metrics;
 pub mod models;

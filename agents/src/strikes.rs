@@ -11,12 +11,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use broker::ids::GroupId;
 use serde::{Deserialize, Serialize};
 
 use crate::folder::RunFolder;
+use crate::locking::lock_soon;
 
 /// Strikes that put a group out.
 pub const OUT: u32 = 3;
@@ -25,9 +25,6 @@ pub const OUT: u32 = 3;
 const SUSPECT: u32 = 2;
 /// The file of marks is begun anew beyond so many bytes.
 const LONG: u64 = 1 << 20;
-/// How often a lock is tried again, and after which pause: a tenth of a second in all.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(5);
 const BEGIN: u8 = b'+';
 const END: u8 = b'-';
 const RECORD: usize = 17;
@@ -203,18 +200,6 @@ fn own(root: &Path, process: &str) -> io::Result<(PathBuf, File)> {
     unreachable!("the loop returns")
 }
 
-/// Locks a file, or says after a moment that somebody else has it. A child that a process of the same name has just forked, and that has
-/// not begun its own program yet, holds what its parent has dropped or died with.
-fn lock_soon(file: &File) -> Result<(), TryLockError> {
-    for _ in 0..TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
-            locked => return locked,
-        }
-    }
-    file.try_lock()
-}
-
 fn read_records(path: &Path) -> io::Result<BTreeMap<GroupId, Record>> {
     match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
@@ -302,23 +287,6 @@ mod tests {
             strikes.clear();
         }
         assert_eq!(Strikes::open(&folder, "a").unwrap().standing(&group(1)), Standing::Free);
-    }
-
-    #[test]
-    fn a_lock_that_goes_in_a_moment_is_waited_for() {
-        let base = tempfile::tempdir().unwrap();
-        let folder = folder(&base);
-        let first = Strikes::open(&folder, "a").unwrap();
-        let path = first.path.clone();
-        // As a child has it between its fork and its own program.
-        let held = first.marks.try_clone().unwrap();
-        drop(first);
-        let child = std::thread::spawn(move || {
-            std::thread::sleep(PAUSE);
-            drop(held);
-        });
-        assert_eq!(Strikes::open(&folder, "a").unwrap().path, path);
-        child.join().unwrap();
     }
 
     #[test]

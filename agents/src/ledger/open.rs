@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::error::Doing;
 use super::{Cache, Ledger, LedgerError, schema};
+use crate::locking::lock_soon;
 
 /// What a commit survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -80,7 +81,7 @@ pub(crate) fn lock(path: &Path) -> Result<File, LedgerError> {
         .write(true)
         .open(&lock_path)
         .map_err(|e| cannot_open(&lock_path, &e))?;
-    match file.try_lock() {
+    match lock_soon(&file) {
         Ok(()) => {
             let named = file
                 .set_len(0)
