@@ -144,11 +144,11 @@ pub enum Truncated {
     Mask,
 }
 
-/// How token losses are added up. D is fixed before any mask by staleness.
+/// How token losses are added up. D counts what was sampled, before any mask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Aggregation {
-    /// u = 1, D = trained tokens.
+    /// u = 1, D = sampled tokens.
     #[default]
     Token,
     /// u = 1/|s|, D = samples.

@@ -167,6 +167,7 @@ fn every_loss_begins_with_the_policy_gradient() {
         let program = program();
         let small = match kind {
             "m2po" => Small::new().set("defaults.agent.train.loss.tau", 1e-4),
+            "dro" => Small::new().set("defaults.agent.train.loss.beta", 1.0),
             _ => Small::new(),
         };
         let config = small
@@ -176,7 +177,6 @@ fn every_loss_begins_with_the_policy_gradient() {
             .without("defaults.agent.train.entropy_final")
             .set("defaults.agent.train.optimizer.lr", 0.02)
             .set("defaults.agent.train.loss.kind", kind)
-            .set("defaults.agent.train.loss.beta", 1.0)
             .write(&program.runs().with_extension("toml"));
         let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
         program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);

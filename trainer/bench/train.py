@@ -5,9 +5,10 @@
 
 A step samples 64 completions of 64 tokens (4 prompts, 16 of each), rewards, trains, and has new weights to sample from. The
 model is `make bench-engine`'s: 6 layers of 256, vocabulary 4096. TRL runs at the fastest of its own settings (attention sdpa
-or eager, f32 matmul "highest" or "medium", 64 or 16 completions per backward pass), which is printed. The two take turns;
-medians and their ratio are printed. Seconds are those of each process on the processor, all its threads, not of the clock.
-Memory is the peak above what the process had with the model loaded once, and so holds gradients, optimizer and caches.
+or eager, f32 matmul "highest" or "medium", 64 or 16 completions per backward pass, sampled by generate() or "paged", by
+transformers' continuous batching with a cache for all of them; by default it takes half of the memory), which is printed. The two
+take turns; medians and their ratio are printed. Seconds are those of each process on the processor, all its threads, not of the
+clock. Memory is the peak above what the process had with the model loaded once, and so holds gradients, optimizer and caches.
 """
 
 import json
@@ -29,6 +30,7 @@ from model import VOCAB, save_model
 NEW, SAMPLES, PROMPTS = 64, 16, 4
 LENGTHS = {"16 of each, prompts of 215": 215, "16 of each, prompts of 20": 20}
 MICRO_BATCH_TOKENS = 1300
+PAGE = 256  # tokens of one page of transformers' paged cache
 
 
 def save_folder(folder):
@@ -52,10 +54,11 @@ def memory(key):
 
 
 def reward(completion_ids, **_):
+    assert all(len(ids) == NEW for ids in completion_ids)
     return [sum(i < VOCAB // 2 for i in ids) / len(ids) for ids in completion_ids]
 
 
-def trl(folder, length, attention, matmul, per_pass, repeats):
+def trl(folder, length, attention, matmul, per_pass, sampling, repeats):
     """Steps of GRPOTrainer; between two of them a line of stdin is waited for. One warm-up step first."""
     import torch
     from datasets import Dataset
@@ -67,12 +70,17 @@ def trl(folder, length, attention, matmul, per_pass, repeats):
     loaded = memory("VmRSS")
     pathlib.Path("/proc/self/clear_refs").write_text("5")
     lines = [" ".join(f"w{i}" for i in ids) for ids in prompts(length)]
+    # Continuous batching knows no least length.
+    whole = {"eos_token_id": -1} if sampling == "paged" else {"min_new_tokens": NEW}
+    pages = -(-(length + NEW) // PAGE)
+    room = {"num_blocks": pages * SAMPLES * PROMPTS + 1, "max_batch_tokens": 1024, "max_requests_per_batch": SAMPLES * PROMPTS}
     config = GRPOConfig(
+        use_transformers_continuous_batching=sampling == "paged", transformers_continuous_batching_config=room,
         output_dir=tempfile.mkdtemp(), use_cpu=True, bf16=False, fp16=False, report_to="none", save_strategy="no",
         logging_strategy="no", disable_tqdm=True, gradient_checkpointing=False, dataloader_pin_memory=False,
         per_device_train_batch_size=per_pass, gradient_accumulation_steps=SAMPLES * PROMPTS // per_pass,
         num_generations=SAMPLES, max_completion_length=NEW, temperature=1.0, top_p=1.0, top_k=0, beta=0.0,
-        generation_kwargs={"min_new_tokens": NEW}, learning_rate=1e-5, lr_scheduler_type="constant", weight_decay=0.0,
+        generation_kwargs=whole, learning_rate=1e-5, lr_scheduler_type="constant", weight_decay=0.0,
         max_grad_norm=1.0, max_steps=repeats + 1, seed=1, shuffle_dataset=False)
 
     class Turns(TrainerCallback):
@@ -118,8 +126,8 @@ def trl_side(folder, length, setting, repeats):
 
 
 def fastest(folder, length):
-    """One choice after the other: attention, f32 matmul, completions of one pass. The first step tells."""
-    best, choices = None, [("sdpa", "eager"), ("highest", "medium"), (SAMPLES * PROMPTS, SAMPLES)]
+    """One choice after the other: attention, f32 matmul, completions of one pass, how they are sampled. The first step tells."""
+    best, choices = None, [("sdpa", "eager"), ("highest", "medium"), (SAMPLES * PROMPTS, SAMPLES), ("generate", "paged")]
     setting = [first for first, _ in choices]
     for place, other in [(None, None)] + [(place, other) for place, (_, other) in enumerate(choices)]:
         tried = list(setting)
@@ -129,7 +137,7 @@ def fastest(folder, length):
         side = trl_side(folder, length, tried, 1)
         seconds = side.step()["seconds"]
         side.end()
-        print(f"  TRL with {tried[0]}, matmul {tried[1]!r}, {tried[2]} per pass: {seconds:.2f} s", flush=True)
+        print(f"  TRL with {tried[0]}, matmul {tried[1]!r}, {tried[2]} per pass, {tried[3]}: {seconds:.2f} s", flush=True)
         if best is None or seconds < best:
             best, setting = seconds, tried
     return setting
@@ -159,12 +167,12 @@ def main():
         median = lambda side: statistics.median(step["seconds"] for step in side)
         ratios = sorted(b["seconds"] / a["seconds"] for a, b in pairs)
         peak = lambda side: max(step["peak_mib"] for step in side)
-        print(f"  dyad {median(ours):.2f} s, {peak(ours):.0f} MiB; TRL ({', '.join(map(str, setting))} per pass) "
+        print(f"  dyad {median(ours):.2f} s, {peak(ours):.0f} MiB; TRL ({', '.join(map(str, setting[:3]))} per pass, {setting[3]}) "
               f"{median(theirs):.2f} s, {peak(theirs):.0f} MiB; {median(theirs) / median(ours):.2f}x "
               f"({ratios[0]:.2f}, {ratios[-1]:.2f}), medians of {repeats}", flush=True)
 
 
 if sys.argv[1] == "--trl":
-    trl(sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]), int(sys.argv[7]))
+    trl(sys.argv[2], int(sys.argv[3]), sys.argv[4], sys.argv[5], int(sys.argv[6]), sys.argv[7], int(sys.argv[8]))
 else:
     main()

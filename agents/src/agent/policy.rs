@@ -109,7 +109,10 @@ impl Prepared {
 
 /// What weights of `layout`, served in `dtype` over `base`, are held against.
 pub(crate) fn form(layout: &Layout, dtype: Dtype, base: Option<&Weights>) -> anyhow::Result<Form> {
-    let base = base.map(Weights::digest).transpose().context("reading the base")?;
+    let base = base
+        .map(Weights::frozen_digest)
+        .transpose()
+        .context("reading the base")?;
     Ok(Form::of(layout, dtype, base))
 }
 

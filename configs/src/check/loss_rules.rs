@@ -8,6 +8,7 @@ pub(super) fn check(train: &TrainConfig, below: &mut Below) {
     numbers(train, below);
     skipping(train, below);
     many_tokens(train, below);
+    without_effect(train, below);
     reward_kl(train, below);
 }
 
@@ -145,6 +146,39 @@ fn many_tokens(train: &TrainConfig, below: &mut Below) {
         &["loss", "loss.kind"],
         "is only of loss.kind = \"grpo\": leave it out",
     );
+}
+
+/// What acts with another setting alone, and would do nothing without a word.
+fn without_effect(train: &TrainConfig, below: &mut Below) {
+    let (loss, usual) = (&train.loss, LossConfig::default());
+    below.compared(
+        loss.weight_cap != usual.weight_cap && loss.ratio != Ratio::Decoupled,
+        "loss.weight_cap",
+        &["loss", "loss.ratio"],
+        "caps a weight that tokens have with loss.ratio = \"decoupled\" alone (truncated importance sampling): write that too, or leave it out",
+    );
+    below.compared(
+        loss.beta != usual.beta && loss.kind != LossKind::Dro,
+        "loss.beta",
+        &["loss", "loss.kind"],
+        "is only of loss.kind = \"dro\": leave it out, or write kl.coef if a KL is meant",
+    );
+    let clips = match loss.kind {
+        LossKind::Grpo | LossKind::Cispo | LossKind::Gspo => true,
+        LossKind::ImportanceSampling | LossKind::Dro | LossKind::M2po | LossKind::CrossEntropy => false,
+    };
+    let bounds = [
+        ("loss.clip_low", loss.clip_low, usual.clip_low),
+        ("loss.clip_high", loss.clip_high, usual.clip_high),
+    ];
+    for (key, bound, usual) in bounds {
+        below.compared(
+            !clips && bound != usual,
+            key,
+            &["loss", "loss.kind"],
+            "is only of loss.kind = \"grpo\", \"cispo\" and \"gspo\": leave it out",
+        );
+    }
 }
 
 /// A KL in the reward needs advantages that are made after it.

@@ -144,7 +144,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["behav_imp_weight_cap", "tis_imp_ratio_cap"],
-        "agents.NAME.train.loss.weight_cap",
+        "agents.NAME.train.loss.weight_cap, which acts with agents.NAME.train.loss.ratio = \"decoupled\" alone: write both",
     ),
     (&["ema_decay", "use_ema", "ema_beta"], "agents.NAME.train.ema.decay"),
     (
@@ -402,6 +402,9 @@ mod tests {
             ("max_tokens_per_gpu", "train.micro_batch_tokens"),
             ("importance_sampling_level", "train.loss.kind (\"gspo\""),
             ("m2_threshold", "train.loss.tau"),
+            ("behav_imp_weight_cap", "loss.ratio = \"decoupled\""),
+            ("tis_imp_ratio_cap", "loss.weight_cap"),
+            ("tis_imp_ratio_cap", "loss.ratio = \"decoupled\""),
             ("use_kl_in_reward", "train.kl.place"),
             ("temperature", "agents.NAME.sampling.temperature"),
             ("apply-chat-template-kwargs", "agents.NAME.template_args"),

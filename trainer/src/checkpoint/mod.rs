@@ -3,6 +3,7 @@
 //! `step-N/` is a Hugging Face folder (`config.json`, `model.safetensors`, the tokenizer's files) with `optimizer.safetensors`,
 //! `state.json`, `reference/` where a reference policy is kept, and `manifest.json` with the digest of every file.
 
+mod base;
 mod error;
 mod export;
 mod folder;
@@ -13,6 +14,7 @@ pub(crate) mod state;
 mod store;
 pub(crate) mod tokenizer;
 
+pub use base::AdaptedBase;
 pub use error::CheckpointError;
 pub use export::{EXPORT, Export, ExportError, Exported, export};
 pub use folder::{Gate, NewFolder};

@@ -8,6 +8,7 @@ use configs::Dtype;
 use serde::{Deserialize, Serialize};
 use tch::TchError;
 
+use super::base::AdaptedBase;
 use super::error::CheckpointError;
 use super::moments::bytes_of;
 use crate::model::Weights;
@@ -46,6 +47,9 @@ pub struct TrainerState {
     /// Whether `ema/` holds the average of the weights.
     #[serde(default)]
     pub average: bool,
+    /// The frozen model that the tensors are an adapter of; not told in states of earlier builds.
+    #[serde(default)]
+    pub base: Option<AdaptedBase>,
     pub dtype: String,
     pub digest: String,
     /// The caller's own, given back as it was.
@@ -64,6 +68,7 @@ impl TrainerState {
             published: false,
             reference: false,
             average: false,
+            base: None,
             dtype: dtype_name(Dtype::F32).into(),
             digest,
             meta: meta.into(),
@@ -133,15 +138,16 @@ mod tests {
         let version = WeightVersion { lineage: 1, step: 2 };
         let mut state = TrainerState::new(Some(version), "d".into(), "");
         state.published = true;
+        state.base = Some(AdaptedBase::default());
         let path = folder.path().join(STATE);
         state.write(&path).unwrap();
         assert_eq!(TrainerState::read(folder.path()).unwrap(), state);
         let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
-        for field in ["published", "average"] {
+        for field in ["published", "average", "base"] {
             value.as_object_mut().unwrap().remove(field).unwrap();
         }
         fs::write(&path, value.to_string()).unwrap();
-        state.published = false;
+        (state.published, state.base) = (false, None);
         assert_eq!(TrainerState::read(folder.path()).unwrap(), state);
     }
 

@@ -1,6 +1,6 @@
 //! A model's parameters in one flat buffer, with a view of each under its Hugging Face name.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use configs::Dtype;
 use tch::{Device, Kind, Tensor};
@@ -43,6 +43,8 @@ pub fn kind_of(dtype: Dtype) -> Kind {
 pub struct Weights {
     flat: Tensor,
     layout: Arc<Layout>,
+    /// Of weights that nobody changes, once somebody asked: one for all who share the storage.
+    frozen: Arc<OnceLock<blake3::Hash>>,
 }
 
 impl Weights {
@@ -54,13 +56,21 @@ impl Weights {
         Self::of_layout(Arc::new(Layout::of(shape)), device, kind)
     }
 
+    fn made(flat: Tensor, layout: Arc<Layout>) -> Self {
+        Self {
+            flat,
+            layout,
+            frozen: Arc::default(),
+        }
+    }
+
     /// All zero, with the parameters of `layout`.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when the memory cannot be had.
     pub fn of_layout(layout: Arc<Layout>, device: Device, kind: Kind) -> Result<Self> {
         let flat = Tensor::f_zeros([layout.numel() as i64], (kind, device))?;
-        Ok(Self { flat, layout })
+        Ok(Self::made(flat, layout))
     }
 
     /// A new adapter in f32 on the CPU: A uniform in +-1/sqrt(in) (PEFT's default, Kaiming with a = sqrt 5), B zero, so
@@ -82,10 +92,7 @@ impl Weights {
                 *value = (bound * (2.0 * rng::uniform(seed, stream, i as u64) - 1.0)) as f32;
             }
         }
-        Ok(Self {
-            flat: Tensor::f_from_slice(&values)?,
-            layout,
-        })
+        Ok(Self::made(Tensor::f_from_slice(&values)?, layout))
     }
 
     /// The same storage under another owner: for a base that several models share, which nobody changes.
@@ -94,6 +101,7 @@ impl Weights {
         Self {
             flat: self.flat.shallow_clone(),
             layout: Arc::clone(&self.layout),
+            frozen: Arc::clone(&self.frozen),
         }
     }
 
@@ -120,10 +128,7 @@ impl Weights {
                 }
             }
         }
-        Ok(Self {
-            flat: Tensor::f_from_slice(&values)?,
-            layout,
-        })
+        Ok(Self::made(Tensor::f_from_slice(&values)?, layout))
     }
 
     /// The buffer, `[numel]`. A change of it is a change of the model.
@@ -189,10 +194,7 @@ impl Weights {
     /// [`ModelError::Torch`] when the memory cannot be had.
     pub fn copied(&self, device: Device, kind: Kind) -> Result<Self> {
         let flat = self.flat.f_detach()?.f_to_device_(device, kind, false, true)?;
-        Ok(Self {
-            flat,
-            layout: Arc::clone(&self.layout),
-        })
+        Ok(Self::made(flat, Arc::clone(&self.layout)))
     }
 
     /// Copies the values of `source` into this buffer, converting device and kind.
@@ -235,7 +237,7 @@ impl Weights {
             )));
         }
         let flat = Tensor::f_from_data_size(bytes, &[numel as i64], kind)?;
-        Ok(Self { flat, layout })
+        Ok(Self::made(flat, layout))
     }
 
     /// The bytes of one parameter as they lie in memory.
@@ -267,6 +269,19 @@ impl Weights {
             hasher.update(&self.bytes_of(spec)?);
         }
         Ok(hasher.finalize())
+    }
+
+    /// [`Self::digest`] of weights that nobody changes, such as a base under adapters: computed once for all who [share](Self::share)
+    /// them.
+    ///
+    /// # Errors
+    /// As [`Self::digest`].
+    pub fn frozen_digest(&self) -> Result<blake3::Hash> {
+        if let Some(known) = self.frozen.get() {
+            return Ok(*known);
+        }
+        let digest = self.digest()?;
+        Ok(*self.frozen.get_or_init(|| digest))
     }
 }
 

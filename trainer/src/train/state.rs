@@ -8,7 +8,9 @@ use broker::protocol::train::TrainReply;
 use super::error::Refusal;
 use super::trainer::{Stop, Trainer};
 use crate::checkpoint::state::{STATE, dtype_name, state_digest};
-use crate::checkpoint::{CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer};
+use crate::checkpoint::{
+    AdaptedBase, CheckpointError, CheckpointStore, NewFolder, TrainerState, find, moments, tokenizer,
+};
 use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, peft};
 
 /// The file of a model that is written first.
@@ -33,6 +35,7 @@ impl Trainer {
             published: self.published,
             reference: self.reference.is_some() && !self.follows_average(),
             average: self.ema.is_some(),
+            base: self.adapted().map_err(|e| Stop::Failed(e.to_string()))?,
             dtype: dtype_name(self.options.dtype).into(),
             ..TrainerState::new(self.version, digest.clone(), meta)
         };
@@ -89,6 +92,7 @@ impl Trainer {
             let path = folder.to_path_buf();
             return Err(CheckpointError::OtherModel { path, reason }.into());
         }
+        self.check_base(folder, &state)?;
         let weights = self.read_model(folder)?;
         self.model.pulse().mark();
         let (first, second) = {
@@ -147,6 +151,28 @@ impl Trainer {
         self.version = state.version.map(|(lineage, step)| WeightVersion { lineage, step });
         self.published = state.published && self.version.is_some();
         Ok(())
+    }
+
+    /// The frozen model that the weights are an adapter of, if they are.
+    fn adapted(&self) -> Result<Option<AdaptedBase>, ModelError> {
+        let base = self.base.as_ref().map(|base| AdaptedBase::of(&self.shape, base));
+        self.model.pulse().mark();
+        base.transpose()
+    }
+
+    /// An adapter's files fit every base of equal widths.
+    fn check_base(&self, folder: &Path, state: &TrainerState) -> Result<(), Stop> {
+        let Some(told) = &state.base else {
+            return Ok(());
+        };
+        let ours = self.adapted().map_err(|e| Stop::Failed(e.to_string()))?;
+        match ours.and_then(|ours| told.unlike(&ours)) {
+            Some(reason) => {
+                let path = folder.to_path_buf();
+                Err(CheckpointError::OtherModel { path, reason }.into())
+            }
+            None => Ok(()),
+        }
     }
 
     fn read_model(&self, folder: &Path) -> Result<Weights, CheckpointError> {

@@ -22,6 +22,9 @@ pub struct Written {
     pub folder: PathBuf,
     /// An adapter, and not a whole model.
     pub adapter: bool,
+    /// Of the weights as they were published. A version alone does not name them: the ledger that counts versions may have been
+    /// repaired, or an older one put back, and then counts them a second time.
+    pub digest: blake3::Hash,
 }
 
 /// Tells engines of a version.
@@ -38,6 +41,8 @@ pub struct DiskSink {
     announce: Announce,
     oldest: Oldest,
     newest: Option<WeightVersion>,
+    /// What it wrote last. A folder of another process may hold other weights under the same version.
+    last: Option<(WeightVersion, blake3::Hash)>,
 }
 
 impl DiskSink {
@@ -63,7 +68,19 @@ impl DiskSink {
             announce,
             oldest,
             newest: None,
+            last: None,
         })
+    }
+
+    /// Has the weights lie in `folder`; answers with their digest.
+    fn place(&mut self, weights: &Weights, version: WeightVersion, folder: &Path) -> Result<blake3::Hash, ModelError> {
+        let digest = weights.digest()?;
+        // Asked for again: it was renamed, so it is whole.
+        if self.last != Some((version, digest)) || !folder.exists() {
+            self.write(weights, folder)?;
+            self.last = Some((version, digest));
+        }
+        Ok(digest)
     }
 
     fn write(&self, weights: &Weights, folder: &Path) -> Result<(), ModelError> {
@@ -74,20 +91,22 @@ impl DiskSink {
                 source,
             }
         };
-        if folder.exists() {
-            // Asked for again: it was renamed, so it is whole.
-            return Ok(());
-        }
-        let aside = folder.with_extension("part");
-        if aside.exists() {
-            fs::remove_dir_all(&aside).map_err(io("clearing"))?;
+        let [aside, former] = ["part", "former"].map(|extension| folder.with_extension(extension));
+        for left in [&aside, &former].into_iter().filter(|left| left.exists()) {
+            fs::remove_dir_all(left).map_err(io("clearing"))?;
         }
         if weights.layout().lora().is_some() {
             peft::save(&aside, &weights.copied_to(Device::Cpu, Dtype::F32)?, &self.base)?;
         } else {
             weights.save_as(&self.shape, &aside, kind_of(self.dtype), SHARD_BYTES)?;
         }
+        if folder.exists() {
+            fs::rename(folder, &former).map_err(io("moving away"))?;
+        }
         fs::rename(&aside, folder).map_err(io("naming"))?;
+        if former.exists() {
+            fs::remove_dir_all(&former).map_err(io("clearing"))?;
+        }
         fs::File::open(&self.root)
             .and_then(|root| root.sync_all())
             .map_err(io("syncing"))
@@ -131,7 +150,8 @@ impl WeightSink for DiskSink {
             return Err(SinkError::Stale { version, newest });
         }
         let folder = self.root.join(name_of(version));
-        self.write(weights, &folder).map_err(|source| SinkError::Write {
+        let placed = self.place(weights, version, &folder);
+        let digest = placed.map_err(|source| SinkError::Write {
             version,
             folder: self.root.display().to_string(),
             source,
@@ -142,6 +162,7 @@ impl WeightSink for DiskSink {
             version,
             folder,
             adapter: weights.layout().lora().is_some(),
+            digest,
         };
         (self.announce)(written);
         Ok(())
@@ -161,11 +182,15 @@ mod tests {
     }
 
     fn random() -> Weights {
+        seeded(1)
+    }
+
+    fn seeded(seed: u64) -> Weights {
         let init = Init {
             embedding_std: 1.0,
             matrix_std: 0.2,
         };
-        Weights::random(&tiny(), init, 1).unwrap()
+        Weights::random(&tiny(), init, seed).unwrap()
     }
 
     struct Told {
@@ -254,6 +279,36 @@ mod tests {
         assert_eq!(names(root.path()), ["1-2", "2-0"]);
         let stale = told.sink.publish(&weights, version(1, 9));
         assert!(matches!(stale, Err(SinkError::Stale { .. })));
+    }
+
+    /// As after a repair of the ledger, or when an older one was put back.
+    #[test]
+    fn a_version_that_comes_a_second_time_lies_there_as_it_was_published_last() {
+        let root = tempfile::tempdir().unwrap();
+        let held = |written: &Written| {
+            let shape = ModelShape::load(&written.folder).unwrap();
+            Weights::load(&shape, &written.folder).unwrap().digest().unwrap()
+        };
+        let mut before = sink(root.path(), Dtype::F32);
+        before.sink.publish(&seeded(1), version(1, 3)).unwrap();
+        fs::create_dir(root.path().join("1-3.former")).unwrap();
+        let mut after = sink(root.path(), Dtype::F32);
+        // A second publication of one sink too.
+        for seed in [2, 3] {
+            let weights = seeded(seed);
+            after.sink.publish(&weights, version(1, 3)).unwrap();
+            let written = after.written.lock().unwrap().pop().unwrap();
+            assert_eq!(held(&written), weights.digest().unwrap());
+            assert_eq!(written.digest, weights.digest().unwrap());
+            assert_eq!(names(root.path()), ["1-3"]);
+        }
+        // The same once more is not written again.
+        fs::remove_file(root.path().join("1-3/config.json")).unwrap();
+        after.sink.publish(&seeded(3), version(1, 3)).unwrap();
+        assert!(!root.path().join("1-3/config.json").exists());
+        fs::remove_dir_all(root.path().join("1-3")).unwrap();
+        after.sink.publish(&seeded(3), version(1, 3)).unwrap();
+        assert_eq!(names(root.path()), ["1-3"], "but where it is gone");
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Training {
             Some(folder) => folder.join(run.as_str()).join(name.as_str()),
             None => self.agent.folder.weights(name),
         };
-        let label = format!("dyad-{run}-{name}");
+        let (run, agent) = (run.clone(), name.clone());
         let (announce, oldest) = (fleet.clone(), fleet.clone());
         let sink = DiskSink::new(
             &root,
@@ -57,7 +57,7 @@ impl Training {
             prepared.settings.dtype,
             prepared.folder.display().to_string(),
             Box::new(move |written| {
-                let label = format!("{label}-{}", written.version);
+                let label = foreign::label(&run, &agent, &written);
                 announce.announce(written, label);
             }),
             Box::new(move || oldest.oldest()),

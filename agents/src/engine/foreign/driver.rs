@@ -45,7 +45,7 @@ pub struct Settings {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Source {
     pub version: WeightVersion,
-    /// By which the server names them: of no other run, agent or version.
+    /// By which the server names them: of no other run, agent or version, and of no other weights ([`super::label`]).
     pub label: String,
     pub what: What,
 }

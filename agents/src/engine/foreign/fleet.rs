@@ -90,12 +90,13 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Has every server take weights that lie on disk. `label` names them as those of no other run, agent or version.
+    /// Has every server take weights that lie on disk. `label` names them ([`super::label`]).
     pub fn announce(&self, written: Written, label: String) {
         let Written {
             version,
             folder,
             adapter,
+            ..
         } = written;
         let what = if adapter {
             What::Adapter(folder)

@@ -30,7 +30,9 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use configs::EngineKind;
+use broker::ids::RunId;
+use configs::{AgentName, EngineKind};
+use trainer::weights::disk::Written;
 use uuid::Uuid;
 
 use http::Http;
@@ -46,6 +48,18 @@ pub fn server(kind: EngineKind, url: &str) -> anyhow::Result<Arc<dyn Server>> {
         EngineKind::Vllm => Arc::new(vllm::Vllm::new(http)),
         _ => Arc::new(sglang::Sglang::new(http)),
     })
+}
+
+/// Characters of the weights' digest in a label.
+const SHORT: usize = 12;
+
+/// By which a server names weights: of no other run, agent or version, and of no others that had the same version before the ledger was
+/// repaired.
+#[must_use]
+pub fn label(run: &RunId, agent: &AgentName, written: &Written) -> String {
+    let digest = written.digest.to_hex();
+    let short: String = digest.chars().take(SHORT).collect();
+    format!("dyad-{run}-{agent}-{}-{short}", written.version)
 }
 
 /// How long is waited for what; tests wait less.

@@ -57,7 +57,8 @@ fn agents_that_train_sample_the_whole_distribution() {
             ("agents.b.sampling.min_p", "another train.loss.kind than \"gspo\""),
         ],
     );
-    let imitating = sampled + "\ntrain.loss.kind = \"cross_entropy\"\ntrain.loss.weight_cap = 0.5";
+    let imitating = sampled
+        + "\ntrain.loss.kind = \"cross_entropy\"\ntrain.loss.ratio = \"decoupled\"\ntrain.loss.weight_cap = 0.5";
     let telling = [
         ("kind = \"signal\"", "kind = \"sequential\""),
         ("speaker = \"a\", listener = \"b\"", "first = \"a\", second = \"b\""),

@@ -82,6 +82,44 @@ fn losses_of_many_tokens_compose_or_are_refused_by_name() {
     expect(&[("batch_groups = 32", &fine)], &[]);
 }
 
+/// They would do nothing, and nobody would be told.
+#[test]
+fn what_acts_with_another_setting_alone_is_refused_without_it() {
+    let train = |train: &str, expected: &[(&str, &str)]| {
+        let train = format!("batch_groups = 32\n{train}");
+        expect(&[("batch_groups = 32", &train)], expected);
+    };
+    let cap = "agents.b.train.loss.weight_cap";
+    let beta = "agents.b.train.loss.beta";
+    let (low, high) = ("agents.b.train.loss.clip_low", "agents.b.train.loss.clip_high");
+    train(
+        "train.loss = { kind = \"grpo\", weight_cap = 2.0, beta = 0.3 }",
+        &[
+            (cap, "loss.ratio = \"decoupled\""),
+            (beta, "only of loss.kind = \"dro\""),
+        ],
+    );
+    train("train.loss = { ratio = \"decoupled\", weight_cap = 2.0 }", &[]);
+    train("train.loss = { kind = \"dro\", beta = 0.3 }", &[]);
+    for kind in ["importance_sampling", "dro", "m2po"] {
+        train(
+            &format!("train.loss = {{ kind = {kind:?}, clip_low = 0.1, clip_high = 0.3 }}"),
+            &[(low, "only of loss.kind"), (high, "only of loss.kind")],
+        );
+    }
+    for kind in ["grpo", "cispo", "gspo"] {
+        train(
+            &format!("train.loss = {{ kind = {kind:?}, clip_low = 0.1, clip_high = 0.3 }}"),
+            &[],
+        );
+    }
+    // What stands there already may be written.
+    train(
+        "train.loss = { kind = \"m2po\", weight_cap = 5.0, beta = 0.05, clip_low = 0.2, clip_high = 0.2 }",
+        &[],
+    );
+}
+
 #[test]
 fn one_conversation_of_a_task_is_enough_where_advantages_are_of_the_batch() {
     let alone = ("group_size = 8", "group_size = 1");

@@ -1,6 +1,6 @@
 //! Adapters equal PEFT's, on the folders that `fixtures/models.py` made, and keep what the trainer promises of whole models.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, TrainCommand, TrainReply};
@@ -8,9 +8,9 @@ use configs::{Dtype, Swap};
 use tch::{Device, Kind, Tensor};
 
 use super::parity_models::{Reference, far, next_tokens, relative, request, root, run_python};
-use super::{POLICY, TrainerOptions, batch, digest, loss_of, shape, train};
+use super::{POLICY, TrainerOptions, batch, digest, loss_of, shape, train, user};
 use crate::engine::{Engine, EngineOptions};
-use crate::model::{Decoder, Init, LoraShape, ModelShape, Module, Parts, RowBatch, Targets, Weights, peft};
+use crate::model::{Decoder, Init, LoraShape, ModelShape, Module, Parts, Rope, RowBatch, Targets, Weights, peft};
 use crate::train::{Trainer, TrainerClient};
 use crate::weights::Published;
 
@@ -272,6 +272,96 @@ fn a_restored_adapter_goes_on_bit_for_bit_and_its_folder_is_pefts() {
     let path = root.path().to_string_lossy().into_owned();
     let refused = other.execute(TrainCommand::LoadState { seq: 0, path }).unwrap_err();
     assert!(refused.to_string().contains("another model"), "{refused}");
+}
+
+/// An adapter's tensors fit every base of its widths.
+#[test]
+fn an_adapter_is_not_restored_over_another_base() {
+    let load = |trainer: &mut Trainer, folder: &Path| {
+        let path = folder.display().to_string();
+        trainer.execute(TrainCommand::LoadState { seq: 0, path })
+    };
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        let random = |seed| {
+            let base = Weights::random(&shape(false), INIT, seed).unwrap();
+            base.copied_to(Device::Cpu, dtype).unwrap()
+        };
+        let over = |shape: ModelShape, base: Weights, seed| {
+            let adapter = Weights::adapter(&shape, &lora(&Module::ALL), seed).unwrap();
+            let options = TrainerOptions {
+                dtype,
+                ..TrainerOptions::default()
+            };
+            Trainer::with_base(shape, base, adapter, options).unwrap()
+        };
+        let root = tempfile::tempdir().unwrap();
+        let mut first = over(shape(false), random(1), 5);
+        train(&mut first, 0);
+        let (path, meta) = (root.path().display().to_string(), String::new());
+        first.execute(TrainCommand::SaveState { seq: 2, path, meta }).unwrap();
+        let others = [
+            (
+                ModelShape {
+                    rms_eps: 1e-5,
+                    ..shape(false)
+                },
+                1,
+                "rms_norm_eps = 1e-6",
+            ),
+            (
+                ModelShape {
+                    rope: Rope::plain(20_000.0),
+                    ..shape(false)
+                },
+                1,
+                "rope_",
+            ),
+            (shape(false), 2, "digest"),
+        ];
+        for (other, seed, named) in others {
+            let mut trainer = over(other, random(seed), 6);
+            let before = digest(&trainer);
+            let refused = user(load(&mut trainer, root.path()).unwrap_err());
+            assert!(
+                refused.contains("another model") && refused.contains(named),
+                "{refused}"
+            );
+            assert_eq!(digest(&trainer), before);
+        }
+        // The ids that end a turn are not part of it, and states of earlier builds do not say which base it was.
+        let ends = ModelShape {
+            eos: vec![3],
+            pad: Some(1),
+            ..shape(false)
+        };
+        load(&mut over(ends, random(1), 6), root.path()).unwrap();
+        let folder = root.path().join("step-0");
+        let mut state: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(folder.join("state.json")).unwrap()).unwrap();
+        assert!(state.as_object_mut().unwrap().remove("base").unwrap().is_object());
+        super::resume::edit(&folder, "state.json", state.to_string().as_bytes());
+        load(&mut over(shape(false), random(2), 6), root.path()).unwrap();
+    }
+}
+
+/// Where the base came from and where it lies changes nothing of what a training state is called.
+#[test]
+fn the_base_is_digested_once_and_stays_outside_the_digest_of_the_state() {
+    let base = Weights::random(&shape(false), INIT, 1).unwrap();
+    let shared = base.share();
+    assert_eq!(shared.frozen_digest().unwrap(), base.digest().unwrap());
+    // It would be another if it were computed again.
+    let _ = shared.flat().shallow_clone().f_add_scalar_(1.0).unwrap();
+    assert_ne!(base.digest().unwrap(), base.frozen_digest().unwrap());
+    assert_eq!(base.frozen_digest().unwrap(), shared.frozen_digest().unwrap());
+    let saved = |seed| {
+        let base = Weights::random(&shape(false), INIT, seed).unwrap();
+        let root = tempfile::tempdir().unwrap();
+        let (path, meta) = (root.path().display().to_string(), String::new());
+        let mut trainer = adapter_trainer(&base, 5, TrainerOptions::default());
+        trainer.execute(TrainCommand::SaveState { seq: 0, path, meta }).unwrap()
+    };
+    assert_eq!(saved(1), saved(2), "untrained adapters are equal");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Activation checkpointing: the very gradients.
+//! Activation checkpointing: the very gradients. And beginnings that rows share, with as many rows at once as there are.
 
 use broker::protocol::train::Surrogate;
 use configs::Dtype;
@@ -77,6 +77,50 @@ fn check(make: impl Fn(TrainerOptions) -> Trainer) {
     }
 }
 
+/// How many rows are computed at once, and so how many share what they begin with, changes the gradient to rounding only.
+fn same_in_micro_batches(make: impl Fn(TrainerOptions) -> Trainer) {
+    tch::set_num_threads(1);
+    let norm = |values: &[f32]| values.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+    let (alone, stats) = gradient(&make, 1, &POLICY, false);
+    assert!(norm(&alone) > 0.0);
+    for budget in [30, 4096] {
+        let (shared, told) = gradient(&make, budget, &POLICY, false);
+        assert_ne!(alone, shared, "a row by itself was computed otherwise");
+        let gap: Vec<f32> = alone.iter().zip(&shared).map(|(a, b)| a - b).collect();
+        let gap = norm(&gap) / norm(&alone);
+        assert!(gap < 1e-6, "in micro-batches of {budget}: {gap}");
+        assert_eq!(stats.tokens, told.tokens);
+        assert!((stats.loss - told.loss).abs() < 1e-6, "{stats:?}, {told:?}");
+    }
+}
+
+#[test]
+fn shared_beginnings_have_the_same_gradient_in_every_micro_batch() {
+    for tied in [false, true] {
+        same_in_micro_batches(|options| Trainer::new(shape(tied), weights(&shape(tied)), options).unwrap());
+    }
+}
+
+#[test]
+fn so_they_have_under_adapters() {
+    same_in_micro_batches(|options| {
+        Trainer::with_base(shape(false), weights(&shape(false)), moved(&Module::ALL), options).unwrap()
+    });
+}
+
+/// An adapter of some modules that changes its base already.
+fn moved(modules: &[Module]) -> Weights {
+    let lora = LoraShape {
+        rank: 2,
+        alpha: 4.0,
+        targets: modules.iter().copied().collect(),
+    };
+    let adapter = Weights::adapter(&shape(false), &lora, 5).unwrap();
+    let _guard = tch::no_grad_guard();
+    let _ = adapter.flat().shallow_clone().f_add_scalar_(0.01).unwrap();
+    adapter
+}
+
 fn weights(shape: &ModelShape) -> Weights {
     let init = Init {
         embedding_std: 1.0,
@@ -117,17 +161,7 @@ fn so_it_has_in_bf16() {
 
 #[test]
 fn so_have_adapters_of_every_module_of_some_and_of_the_head_alone() {
-    let some = |modules: &[Module]| LoraShape {
-        rank: 2,
-        alpha: 4.0,
-        targets: modules.iter().copied().collect(),
-    };
     for modules in [&Module::ALL[..], &[Module::Down], &[Module::Head]] {
-        check(|options| {
-            let adapter = Weights::adapter(&shape(false), &some(modules), 5).unwrap();
-            let _guard = tch::no_grad_guard();
-            let _ = adapter.flat().shallow_clone().f_add_scalar_(0.01).unwrap();
-            Trainer::with_base(shape(false), weights(&shape(false)), adapter, options).unwrap()
-        });
+        check(|options| Trainer::with_base(shape(false), weights(&shape(false)), moved(modules), options).unwrap());
     }
 }

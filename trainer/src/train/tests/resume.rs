@@ -226,7 +226,7 @@ fn what_does_not_fit_is_refused_with_its_reason_and_changes_nothing() {
 }
 
 /// Changes a file and its manifest with it.
-fn edit(folder: &Path, name: &str, bytes: &[u8]) {
+pub(super) fn edit(folder: &Path, name: &str, bytes: &[u8]) {
     fs::write(folder.join(name), bytes).unwrap();
     let path = folder.join("manifest.json");
     let mut manifest: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();

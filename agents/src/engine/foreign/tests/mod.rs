@@ -121,17 +121,35 @@ impl Home {
         Arc::new(TextCodec::open(&self.folder(0)).unwrap())
     }
 
+    /// The weights that [`Self::folder`] holds.
+    fn weights(&self, step: u64) -> Weights {
+        let folder = self.folder(step);
+        Weights::load(&self.shape(&folder), &folder).unwrap()
+    }
+
     fn written(&self, step: u64) -> Written {
         Written {
             version: version(step),
             folder: self.folder(step),
             adapter: false,
+            digest: self.weights(step).digest().unwrap(),
+        }
+    }
+
+    fn adapter(&self, step: u64) -> Written {
+        let folder = self.home.path().join(format!("adapter-{step}"));
+        let adapter = self.adapter_weights(step);
+        peft::save(&folder, &adapter, "base").unwrap();
+        Written {
+            version: version(step),
+            folder,
+            adapter: true,
+            digest: adapter.digest().unwrap(),
         }
     }
 
     /// An adapter of version 0's model that changes it.
-    fn adapter(&self, step: u64) -> Written {
-        let folder = self.home.path().join(format!("adapter-{step}"));
+    fn adapter_weights(&self, step: u64) -> Weights {
         let lora = LoraShape {
             rank: 2,
             alpha: 8.0,
@@ -145,12 +163,7 @@ impl Home {
         {
             let _ = adapter.view(&spec.name).unwrap().fill_(0.1 * (step + 1) as f64);
         }
-        peft::save(&folder, &adapter, "base").unwrap();
-        Written {
-            version: version(step),
-            folder,
-            adapter: true,
-        }
+        adapter
     }
 
     fn settings(&self) -> Settings {

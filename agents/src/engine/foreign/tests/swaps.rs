@@ -1,8 +1,13 @@
 //! New weights: what becomes of what is under way, and which weights each token is said to be of.
 
+use broker::ids::RunId;
 use broker::protocol::turn::Finish;
+use configs::{AgentName, Dtype};
+use trainer::weights::WeightSink;
+use trainer::weights::disk::DiskSink;
 
 use super::*;
+use crate::engine::foreign;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_generation_goes_on_with_new_weights_and_each_token_knows_its_own() {
@@ -97,6 +102,48 @@ async fn adapters_come_and_go_beside_what_is_under_way() {
         let unloaded = bench.fake().shared.unloaded.lock().unwrap().clone();
         assert_eq!(unloaded, ["dyad-x-1.1", "dyad-x-1.2"], "nobody uses them any more");
         assert_eq!(bench.fleet.oldest(), Some(version(3)));
+    }
+}
+
+/// A ledger that was repaired, or an older one that was put back, gives a version a second time; servers and the folder outlive the
+/// process that gave it first.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_version_that_is_given_a_second_time_is_not_served_as_it_was() {
+    let (run, agent) = (RunId::new("x").unwrap(), AgentName::new("a").unwrap());
+    for (kind, adapters) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let home = Home::new();
+        let fake = Fake::start(kind, &home.folder(0));
+        let root = home.home.path().join("weights");
+        for life in 1..3 {
+            let servers = vec![client(&fake, kind, None)];
+            let fleet = Fleet::start(servers, home.settings(), home.text(), None).await.unwrap();
+            let (announce, run, agent) = (fleet.clone(), run.clone(), agent.clone());
+            let told = Box::new(move |written: Written| {
+                let label = foreign::label(&run, &agent, &written);
+                announce.announce(written, label);
+            });
+            let shape = home.shape(&home.folder(0));
+            let mut sink = DiskSink::new(&root, shape, Dtype::F32, "base".into(), told, Box::new(|| None)).unwrap();
+            let weights = if adapters {
+                home.adapter_weights(life)
+            } else {
+                home.weights(life)
+            };
+            sink.publish(&weights, version(1)).unwrap();
+            let bench = Bench {
+                home: Home::new(),
+                fakes: vec![fake.clone()],
+                fleet,
+            };
+            bench.until_serving(1).await;
+            let made = bench.make(job(1, 6)).await.unwrap();
+            let model = if adapters {
+                Model::with_adapter(&home.folder(0), &home.adapter(life).folder)
+            } else {
+                Model::open(&home.folder(life))
+            };
+            bench.check_span(&model.unwrap(), &job(1, 6), &made, 0..made.output_ids.len());
+        }
     }
 }
 
