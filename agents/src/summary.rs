@@ -10,9 +10,7 @@ use crate::folder::RunFolder;
 use crate::logs::read_json_lines;
 use crate::metrics::Metrics;
 use crate::report::ReportError;
-
-/// Two-sided 95% of a normal distribution.
-const Z: f64 = 1.96;
+use crate::stats;
 
 /// What one evaluation found: of every metric, the value of every task that has it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -55,25 +53,20 @@ pub struct Change {
 }
 
 impl Change {
-    /// Of paired values `(before, after)`: the normal approximation of the mean of the differences, which needs a few dozen
-    /// tasks to mean much. None without at least two.
+    /// Of paired values `(before, after)`: Student's t of the mean of the differences. None without at least two.
     #[must_use]
     pub fn of(metric: &str, pairs: &[(f64, f64)]) -> Option<Self> {
         let n = pairs.len() as f64;
-        if pairs.len() < 2 {
-            return None;
-        }
         let mean = |value: fn(&(f64, f64)) -> f64| pairs.iter().map(value).sum::<f64>() / n;
-        let gain = mean(|pair| pair.1 - pair.0);
-        let squares: f64 = pairs.iter().map(|pair| (pair.1 - pair.0 - gain).powi(2)).sum();
-        let margin = Z * (squares / (n - 1.0) / n).sqrt();
+        let differences: Vec<f64> = pairs.iter().map(|pair| pair.1 - pair.0).collect();
+        let gain = stats::t(&differences)?;
         Some(Self {
             metric: metric.to_owned(),
             before: mean(|pair| pair.0),
             after: mean(|pair| pair.1),
-            gain,
-            low: gain - margin,
-            high: gain + margin,
+            gain: gain.mean,
+            low: gain.low,
+            high: gain.high,
             tasks: pairs.len(),
         })
     }
@@ -161,14 +154,14 @@ mod tests {
 
     #[test]
     fn intervals_are_of_paired_differences() {
-        // Differences 1, 0, 0, 1: mean 0.5, variance 1/3, margin 1.96 * sqrt(1/12).
+        // Differences 1, 0, 0, 1: mean 0.5, variance 1/3, margin t * sqrt(1/12), where t of 3 degrees of freedom is 3.182.
         let change = Change::of("x", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
-        let margin = 1.96 * (1.0f64 / 12.0).sqrt();
+        let margin = 3.182_446_3 * (1.0f64 / 12.0).sqrt();
         assert_eq!(
             (change.before, change.after, change.gain, change.tasks),
             (0.25, 0.75, 0.5, 4)
         );
-        assert!((change.low - (0.5 - margin)).abs() < 1e-12 && (change.high - (0.5 + margin)).abs() < 1e-12);
+        assert!((change.low - (0.5 - margin)).abs() < 1e-6 && (change.high - (0.5 + margin)).abs() < 1e-6);
         // Pairing matters: the same means with every task improved alike have no spread at all.
         let same = Change::of("x", &[(0.0, 0.5), (0.5, 1.0)]).unwrap();
         assert_eq!((same.low, same.high), (0.5, 0.5));

@@ -186,6 +186,33 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
     assert!(!counts.contains_key("7") && counts.len() == 4, "{counts:?}");
 }
 
+#[test]
+fn pass_rates_of_a_mix_are_those_of_its_own_tasks() {
+    let program = program();
+    std::fs::create_dir_all(program.runs()).unwrap();
+    let file = program.runs().join("plus-one.jsonl");
+    let line = |n: u64| json!({"prompt": format!("{n}+1="), "label": (n + 1).to_string()}).to_string() + "\n";
+    std::fs::write(&file, (0..4).map(line).collect::<String>()).unwrap();
+    let mix: toml::Table = format!(
+        "[[mix]]\nsource = \"parquet:{}\"\nname = \"sums\"\nlabel = \"reward_model.ground_truth\"\n[[mix]]\nsource = \"jsonl:{}\"\n",
+        parquet().display(),
+        file.display()
+    )
+    .parse()
+    .unwrap();
+    let mixed = || config().set("tasks.source", "mix").set("tasks.mix", mix["mix"].clone());
+    let whole = written(&program, &mixed());
+    let rates = program.runs().join("rates.jsonl");
+    let rates = rates.to_str().unwrap();
+    program.succeed(&["eval", whole.to_str().unwrap(), "--own-tasks", "--pass-rates", rates]);
+    // A task without a rate would be an error.
+    let next = mixed().set("tasks.curriculum.pass_rates", rates);
+    let checked = program.succeed(&["check", written(&program, &next).to_str().unwrap()]);
+    for line in ["# tasks: sums has 8 tasks", "# tasks: plus-one has 4 tasks"] {
+        assert!(checked.contains(line), "{line} is not in\n{checked}");
+    }
+}
+
 /// Its reader panics on it, which is no bug of ours.
 #[test]
 fn a_damaged_data_set_is_an_error_that_names_it() {

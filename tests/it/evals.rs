@@ -65,6 +65,42 @@ fn measured(program: &Program, args: &[&str]) -> Values {
     values
 }
 
+/// A row that comes again as it was is one task: two conversations under one name waited for each other for ever.
+#[test]
+fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
+    let row = |id: &str, word: &str| format!("{{\"id\": \"{id}\", \"prompt\": \"{word}\", \"label\": \"{word}\"}}\n");
+    for mode in ["sync", "async"] {
+        let program = program();
+        std::fs::create_dir_all(program.runs()).unwrap();
+        let tasks = program.runs().join("tasks.jsonl");
+        std::fs::write(&tasks, row("x", "o0") + &row("y", "o1") + &row("x", "o0")).unwrap();
+        let config = Small::new()
+            .set("run.mode", mode)
+            .set("run.train_steps", 2)
+            .set("eval.every", 1)
+            .set("eval.id", "id")
+            .set("eval.source", format!("jsonl:{}", tasks.display()));
+        let folder = run(&program, &config, &[]);
+        let found = evaluations(&folder);
+        assert!(found.len() >= 2, "{mode}: {found:?}");
+        for one in &found {
+            assert!(one["success"].keys().eq(["x", "y"]), "{mode}: {one:?}");
+        }
+        // A turn is one token here, and what evaluations say is in neither figure.
+        let counted = metrics(&folder, "coordinator").pop().unwrap();
+        assert!(counted["turns"].as_u64() > Some(0), "{counted}");
+        assert_eq!(counted["tokens"], counted["turns"], "{mode}");
+        std::fs::write(&tasks, row("x", "o0") + &row("x", "o1")).unwrap();
+        let file = config.write(&program.runs().join("other.toml"));
+        let checked = program.output(&["check", file.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&checked.stderr).into_owned();
+        assert!(
+            !checked.status.success() && said.contains("the id \"x\" is that of "),
+            "{said}"
+        );
+    }
+}
+
 /// The weights after a warm start are nowhere but in the first checkpoint, which goes.
 #[test]
 fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_start_too() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
 use broker::protocol::train::RoleLoss;
-use rollout::batch::Batch;
+use rollout::batch::{Batch, RoleStats};
 use serde_json::Value;
 
 use super::Agent;
@@ -44,23 +44,12 @@ pub fn train_line(
     put("collapse/repetition", stats.repetition.get().into());
     put("collapse/sameness", stats.sameness.get().into());
     put("samples/truncated", stats.truncated.into());
+    // With a KL in the reward the trainer makes the advantages later: how many are 0 is not known here.
+    let known = stats.advantage_abs.get().is_some();
     for (role, found) in &stats.by_role {
-        let part = |count: u64| Value::from(count as f64 / found.samples.max(1) as f64);
-        put(&format!("role/{role}/zero_advantage"), part(found.zero_advantage));
-        put(&format!("role/{role}/truncated"), part(found.truncated));
-        put(&format!("role/{role}/discarded"), part(found.discarded));
-        for (reason, count) in &found.discarded_by {
-            put(&format!("role/{role}/discarded/{}", reason.as_str()), (*count).into());
+        for (name, value) in of_role(found, known) {
+            put(&format!("role/{role}/{name}"), value);
         }
-        put(&format!("role/{role}/tokens_per_sample"), part(found.tokens));
-        put(&format!("role/{role}/tokens"), found.tokens.into());
-        put(&format!("role/{role}/tokens_trained"), found.trained_tokens.into());
-        put(&format!("role/{role}/repetition"), found.repetition.get().into());
-        put(
-            &format!("role/{role}/staleness/mean"),
-            found.staleness.mean.get().into(),
-        );
-        put(&format!("role/{role}/staleness/max"), found.staleness.max.into());
     }
     for (role, found) in batch
         .roles
@@ -131,7 +120,54 @@ pub fn train_line(
     line
 }
 
+/// What a role's samples were like. `advantages`: whether they are known.
+fn of_role(found: &RoleStats, advantages: bool) -> Vec<(String, Value)> {
+    let part = |count: u64| Value::from(count as f64 / found.samples.max(1) as f64);
+    let zero = advantages.then(|| part(found.zero_advantage));
+    let figures = [
+        ("zero_advantage", zero.unwrap_or_default()),
+        ("truncated", part(found.truncated)),
+        ("discarded", part(found.discarded)),
+        ("tokens_per_sample", part(found.tokens)),
+        ("tokens", found.tokens.into()),
+        ("tokens_trained", found.trained_tokens.into()),
+        ("repetition", found.repetition.get().into()),
+        ("staleness/mean", found.staleness.mean.get().into()),
+        ("staleness/max", found.staleness.max.into()),
+    ];
+    let figures = figures.map(|(name, value)| (name.to_owned(), value)).into_iter();
+    let reasons = found.discarded_by.iter();
+    let ages = found.staleness.histogram.iter().enumerate();
+    figures
+        .chain(reasons.map(|(reason, count)| (format!("discarded/{}", reason.as_str()), (*count).into())))
+        .chain(ages.map(|(steps, samples)| (format!("staleness/samples/{steps}"), (*samples).into())))
+        .collect()
+}
+
 /// Whether any of these tokens had a behaviour log-prob: without one there is no ratio, and its 0 says nothing.
 fn compared(found: &RoleLoss) -> bool {
     found.on_policy_tokens + found.off_policy_tokens > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roles_figures_have_the_ages_of_its_samples_and_no_0_for_what_is_not_known() {
+        let mut found = RoleStats {
+            samples: 4,
+            zero_advantage: 1,
+            ..RoleStats::default()
+        };
+        found.staleness.histogram = vec![3, 0, 1];
+        let figure = |advantages: bool, wanted: &str| {
+            let mut all = of_role(&found, advantages).into_iter();
+            all.find(|(name, _)| name == wanted).map(|(_, value)| value)
+        };
+        let ages = ["0", "1", "2", "3"].map(|steps| figure(true, &format!("staleness/samples/{steps}")));
+        assert_eq!(ages, [Some(3.into()), Some(0.into()), Some(1.into()), None]);
+        assert_eq!(figure(true, "zero_advantage"), Some(0.25.into()));
+        assert_eq!(figure(false, "zero_advantage"), Some(Value::Null));
+    }
 }

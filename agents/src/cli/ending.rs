@@ -109,7 +109,7 @@ mod tests {
         let change = Change::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
         let text = learned(std::slice::from_ref(&change));
         assert!(
-            text.contains("solver: first answers right                   0.250 -> 0.750  (+0.500, 95% interval -0.066 to +1.066, 4 tasks)"),
+            text.contains("solver: first answers right                   0.250 -> 0.750  (+0.500, 95% interval -0.419 to +1.419, 4 tasks)"),
             "{text}"
         );
         let figure = |name: &str| report::Improvement {

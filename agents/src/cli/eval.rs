@@ -8,7 +8,6 @@ use broker::AgentName;
 use clap::Args;
 use configs::{LEAST_TEMPERATURE, RunConfig, SuiteConfig};
 use rollout::group::Rules;
-use rollout::tasks::task_key;
 use serde::Serialize;
 
 use super::failure::Usage;
@@ -324,11 +323,7 @@ async fn measure(config: &RunConfig, set: Set, seats: &BTreeMap<AgentName, Seat>
     }
     Ok(Measured {
         score: score::score(&conversations, usize::from(set.samples)),
-        keys: set
-            .tasks
-            .iter()
-            .map(|(id, task)| (id.clone(), task_key(task)))
-            .collect(),
+        keys: set.keys,
         suite: set.name,
         temperature: set.temperature,
         conversations,

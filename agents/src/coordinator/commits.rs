@@ -202,8 +202,10 @@ impl Coordinator {
         for (key, result) in results {
             match result.outcome {
                 TurnOutcome::Done(generation) => {
-                    self.counters.turns += u64::from(open.purpose == Purpose::Train);
-                    self.counters.tokens += generation.output_ids.len() as u64;
+                    if open.purpose == Purpose::Train {
+                        self.counters.turns += 1;
+                        self.counters.tokens += generation.output_ids.len() as u64;
+                    }
                     let view = shared_turn((&*self.env, host.workflow()), group, open, &key, &generation);
                     match open.run.on_result(key, generation) {
                         Ok(()) => shared.extend(view),

@@ -1,7 +1,7 @@
 //! Figures of the conversations that train, over all agents, one line for each batch of the lead; and a warning when one
 //! role dominates.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use broker::ids::TurnKey;
 use broker::protocol::turn::{Finish, Generation};
@@ -20,8 +20,10 @@ pub struct Talk {
     /// Groups of one line: a batch of the lead.
     groups: u64,
     most_turns: Option<usize>,
-    /// Roles whose tokens are trained.
-    trained: BTreeMap<RoleName, AgentName>,
+    /// Who takes turns: not those who grade, nor programs and tools.
+    roles: BTreeSet<RoleName>,
+    /// Roles that earn something, of agents that train.
+    trained: BTreeSet<RoleName>,
     /// Largest part of the trained tokens that one role may have.
     bound: f64,
     window: Window,
@@ -89,11 +91,15 @@ impl Talk {
     pub fn new(config: &RunConfig, workflow: &dyn Workflow) -> Self {
         let lead = config.lead().and_then(|lead| config.agents.get(lead));
         let trains = |agent: &AgentName| config.agents.get(agent).is_some_and(|agent| agent.train.enabled);
-        let roles = config.workflow.roles.iter().filter(|(_, agent)| trains(agent));
+        let specs = workflow.roles();
+        let earns = |role: &RoleName| specs.iter().any(|spec| spec.name == *role && !spec.parts.is_empty());
+        let roles = &config.workflow.roles;
+        let trained = roles.iter().filter(|(role, agent)| trains(agent) && earns(role));
         Self {
             groups: lead.map_or(1, |agent| agent.train.batch_groups as u64).max(1),
             most_turns: workflow.most_turns(),
-            trained: roles.map(|(role, agent)| (role.clone(), agent.clone())).collect(),
+            trained: trained.map(|(role, _)| role.clone()).collect(),
+            roles: roles.keys().cloned().collect(),
             bound: config.workflow.dominance,
             window: Window::default(),
             dominant: None,
@@ -107,7 +113,10 @@ impl Talk {
         self.window.groups += 1;
         for member in members {
             if let MemberEnd::Ended { outcome, turns } = member {
-                self.window.add(outcome, turns, self.most_turns, &self.trained, &reward);
+                let spoken = turns.iter().filter(|(key, _)| self.roles.contains(&key.role)).count();
+                self.window.turns += spoken as u64;
+                self.window.early += u64::from(self.most_turns.is_some_and(|most| spoken < most));
+                self.window.add(outcome, turns, &self.trained, &reward);
             }
         }
     }
@@ -171,19 +180,20 @@ impl Window {
         &mut self,
         outcome: &Outcome,
         turns: &[(TurnKey, Generation)],
-        most_turns: Option<usize>,
-        trained: &BTreeMap<RoleName, AgentName>,
+        trained: &BTreeSet<RoleName>,
         reward: &impl Fn(&SeatReward) -> f64,
     ) {
         let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
-        let early = most_turns.is_some_and(|most| turns.len() < most);
         self.conversations += 1;
-        self.turns += turns.len() as u64;
         self.truncated += u64::from(cut);
-        self.early += u64::from(early);
         let said = turns.iter().map(|(_, made)| made.output_ids.len() as u64);
         self.tokens.push(said.sum());
-        for (key, made) in turns.iter().filter(|(key, _)| trained.contains_key(&key.role)) {
+        // Of a seat that earns nothing no token is in a loss.
+        let earns = |key: &TurnKey| {
+            let mut seats = outcome.rewards.iter().filter(|seat| !seat.parts.is_empty());
+            trained.contains(&key.role) && seats.any(|seat| (&seat.role, seat.seat) == (&key.role, key.seat))
+        };
+        for (key, made) in turns.iter().filter(|(key, _)| earns(key)) {
             *self.tokens_by_role.entry(key.role.clone()).or_default() += made.output_ids.len() as u64;
         }
         for seat in &outcome.rewards {

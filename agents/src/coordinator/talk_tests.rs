@@ -106,15 +106,67 @@ fn turns_tokens_and_shares_are_those_of_the_conversations() {
 }
 
 #[test]
+fn a_grade_is_no_turn() {
+    let said = [("doctor", 2, false), ("patient", 1, false)];
+    let lengths = |more: &[(&str, usize, bool)]| {
+        let line = line(&mut talk(0.9), &[member(&[&said, more].concat(), &[], 1.0)]).unwrap();
+        ["multi_agent/avg_turns", "multi_agent/early_termination_rate"]
+            .map(|name| line.get(name).and_then(serde_json::Value::as_f64))
+    };
+    assert_eq!(lengths(&[]), [Some(2.0), Some(1.0)]);
+    for other in ["grade-doctor", "workflow", "tool-search"] {
+        assert_eq!(lengths(&[(other, 5, false)]), lengths(&[]), "{other}");
+    }
+    assert_eq!(lengths(&[("doctor", 1, false)]), [Some(3.0), Some(0.0)]);
+}
+
+/// As the judging turns of `self-reward`: many tokens, in no loss.
+#[test]
+fn who_earns_nothing_has_no_part_of_what_is_trained_on() {
+    let mut talk = talk(0.8);
+    let members = [member(
+        &[("doctor", 1, false), ("patient", 99, false)],
+        &[("doctor", 1.0)],
+        1.0,
+    )];
+    let found = line(&mut talk, &members).unwrap();
+    assert_eq!(found.get("loss_mask/role_split/doctor"), Some(&1.0.into()));
+    assert_eq!(found.get("loss_mask/role_split/patient"), None);
+    talk.trained.remove(&role("patient"));
+    line(&mut talk, &members).unwrap();
+    assert_eq!(talk.dominant, None, "of one role that is trained nobody is warned");
+}
+
+#[test]
+fn roles_that_earn_nothing_are_not_trained() {
+    let mut config = config_in(std::path::Path::new("runs"));
+    let agent = config.agents.keys().next().cloned().unwrap();
+    config.workflow.kind = "self-reward".into();
+    config.workflow.roles = [role("answerer"), role("grader")]
+        .map(|role| (role, agent.clone()))
+        .into();
+    config.workflow.reward.clear();
+    config.workflow.params = toml::Table::new();
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    assert!(
+        Talk::new(&config, workflow.as_ref())
+            .trained
+            .iter()
+            .eq([&role("answerer")])
+    );
+}
+
+#[test]
 fn a_role_that_says_nearly_everything_is_named_while_it_does() {
     let mut talk = talk(0.8);
+    let both = [("doctor", 1.0), ("patient", 1.0)];
     let said =
-        |doctor: usize, patient: usize| member(&[("doctor", doctor, false), ("patient", patient, false)], &[], 0.0);
+        |doctor: usize, patient: usize| member(&[("doctor", doctor, false), ("patient", patient, false)], &both, 0.0);
     line(&mut talk, &[said(9, 1)]).unwrap();
     assert_eq!(talk.dominant, Some(role("doctor")));
     line(&mut talk, &[said(8, 2)]).unwrap();
     assert_eq!(talk.dominant, None, "at the bound is within it");
-    line(&mut talk, &[member(&[("doctor", 9, false)], &[], 0.0)]).unwrap();
+    line(&mut talk, &[member(&[("doctor", 9, false)], &both[..1], 0.0)]).unwrap();
     assert_eq!(talk.dominant, Some(role("doctor")), "the other fell silent");
 }
 

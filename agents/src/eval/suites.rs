@@ -1,11 +1,11 @@
 //! What is played: the tasks of `[eval]`, and suites.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use anyhow::Context;
 use configs::{EvalConfig, GraderConfig, Problem, RunConfig, SuiteConfig, TasksConfig};
-use rollout::tasks::TaskSource;
+use rollout::tasks::{TaskSource, task_key};
 use rollout::workflow::Workflow;
 
 use super::play::Tasks;
@@ -19,6 +19,8 @@ pub struct Set {
     /// The suite's name; none for the tasks of `[eval]`.
     pub name: Option<String>,
     pub tasks: Tasks,
+    /// What pass rates know each task by, by its id.
+    pub keys: BTreeMap<String, String>,
     pub workflow: Arc<dyn Workflow>,
     /// Sampled conversations of each task.
     pub samples: u16,
@@ -44,6 +46,7 @@ pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Re
     }
     Ok(Set {
         name: None,
+        keys: keys(&tasks),
         tasks,
         workflow: build(config)?,
         samples,
@@ -77,19 +80,26 @@ pub fn of_own(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Res
         return Err(Usage::new(problem).hint("name a suite: --suite NAME=FILE").into());
     };
     let mut seen = BTreeSet::new();
-    let mut tasks = Vec::new();
+    let (mut tasks, mut keys) = (Vec::new(), BTreeMap::new());
     for task in source.each() {
-        let task = task?;
-        let id = task.id.clone().unwrap_or_default();
-        tasks.push((apart(&mut seen, id, tasks.len()), Arc::new(task)));
+        let (task, key) = task?;
+        let id = apart(&mut seen, task.id.clone().unwrap_or_default(), tasks.len());
+        keys.insert(id.clone(), key);
+        tasks.push((id, Arc::new(task)));
     }
     Ok(Set {
         name: Some(OWN.to_owned()),
         tasks,
+        keys,
         workflow: build(config)?,
         samples,
         temperature,
     })
+}
+
+/// Of tasks that are as their rows have them.
+fn keys(tasks: &Tasks) -> BTreeMap<String, String> {
+    tasks.iter().map(|(id, task)| (id.clone(), task_key(task))).collect()
 }
 
 /// The id, or one that no other task has: figures are kept by it.
@@ -134,7 +144,7 @@ pub fn of_suite(
         params: suite.params.clone(),
         ..EvalConfig::default()
     };
-    let mut source = TaskSource::open_eval(&eval, &tasks, config.run.seed)
+    let mut source = TaskSource::open_suite(name, &eval, &tasks, config.run.seed)
         .with_context(|| format!("reading the tasks of suite {name}"))?
         .with_context(|| format!("suite {name} has no source"))?;
     let mut tasks = Vec::new();
@@ -145,6 +155,7 @@ pub fn of_suite(
     }
     Ok(Set {
         name: Some(name.to_owned()),
+        keys: keys(&tasks),
         tasks,
         workflow: workflow(config, suite).with_context(|| format!("playing suite {name}"))?,
         samples: samples.or(suite.samples).unwrap_or(0),

@@ -45,14 +45,17 @@ impl Keys {
 
     /// The task in this row. The error says what is wrong with the row.
     pub(super) fn task(&self, row: &Value) -> Result<Task, String> {
-        let at = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
-        let mut prompt = prompt(at(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
-        let label = at(&self.label)?.clone();
+        let given = |key: &str| lookup(row, key).ok_or_else(|| missing(row, key));
+        let mut prompt = prompt(given(&self.prompt)?).map_err(|message| format!("{}: {message}", self.prompt))?;
+        // A row that says null is a task without a label, as published tasks may be; whether it can be graded, the workflow says.
+        let label = at(row, &self.label)
+            .ok_or_else(|| unlabelled(row, &self.label))?
+            .clone();
         let id = match &self.id {
             None => None,
             Some(key) => {
                 let most = MAX_TASK_ID.saturating_sub(PASS + self.before);
-                let id = id(at(key)?, most);
+                let id = id(given(key)?, most);
                 Some(id.ok_or_else(|| format!("{key} is no id: write a text or a number of {most} bytes at most"))?)
             }
         };
@@ -121,6 +124,15 @@ pub(super) fn missing(row: &Value, key: &str) -> String {
             let keys = object.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
             format!("there is nothing under {key:?}; the row has: {keys}")
         }
+    }
+}
+
+fn unlabelled(row: &Value, key: &str) -> String {
+    let missing = missing(row, key);
+    if row.is_object() {
+        format!("{missing}. A task without a label says null there")
+    } else {
+        missing
     }
 }
 

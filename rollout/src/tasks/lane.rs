@@ -2,7 +2,7 @@
 
 use broker::protocol::task::Task;
 
-use super::curriculum::Stages;
+use super::curriculum::{Stages, task_key};
 use super::random::Random;
 use super::{Pool, TasksError};
 
@@ -55,7 +55,19 @@ impl Lane {
     /// The task at `position` of `round`. Its id is told apart from those of other rounds, and of other sources of a mix.
     pub(super) fn task(&mut self, round: u32, position: u64) -> Result<Task, TasksError> {
         let item = self.item(round, position);
-        let mut task = self.pool.task(item)?;
+        let task = self.pool.task(item)?;
+        Ok(self.placed(task, round, position))
+    }
+
+    /// The same, and what pass rates know it by: its row's content, without what this lane writes into it.
+    pub(super) fn task_and_key(&mut self, round: u32, position: u64) -> Result<(Task, String), TasksError> {
+        let item = self.item(round, position);
+        let task = self.pool.task(item)?;
+        let key = task_key(&task);
+        Ok((self.placed(task, round, position), key))
+    }
+
+    fn placed(&self, mut task: Task, round: u32, position: u64) -> Task {
         let id = match (task.id.take(), &self.name) {
             (Some(id), None) => in_round(&id, round),
             (Some(id), Some(name)) => in_round(&format!("{name}/{id}"), round),
@@ -65,7 +77,7 @@ impl Lane {
             task.metadata.insert(SOURCE.into(), name.as_str().into());
         }
         task.id = Some(id);
-        Ok(task)
+        task
     }
 
     fn item(&mut self, round: u32, position: u64) -> u64 {

@@ -41,6 +41,11 @@ pub use rows::reads_a_file;
 /// UTF-8's byte-order mark, with which some programs begin a file. It is no part of the file's first line.
 pub const MARK: &str = "\u{feff}";
 
+/// What leads the keys of a run's evaluation tasks in errors.
+const EVAL: &str = "eval";
+/// Of suites: their tasks are told apart by who plays them, whatever ids they bring.
+const SUITES: &str = "eval.suites.";
+
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Cursor {
@@ -156,9 +161,28 @@ impl TaskSource {
     }
 
     /// Opens the tasks of evaluations: `eval.source` read with its own keys or those of `[tasks]`, held-out tasks where a generator has them,
-    /// `eval.tasks` of them (all, if not given), one pass, the same ones each time. `None` if there is no
-    /// source to take them from.
+    /// `eval.tasks` of them (all, if not given), one pass, the same ones each time; a row that comes again as it was is one task. `None` if
+    /// there is no source to take them from.
     pub fn open_eval(eval: &EvalConfig, tasks: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
+        Self::open_held_out(eval, tasks, seed, EVAL)
+    }
+
+    /// Opens the tasks of the suite `name`, as [`TaskSource::open_eval`] does those of evaluations. Several of them may bring one id.
+    pub fn open_suite(
+        name: &str,
+        eval: &EvalConfig,
+        tasks: &TasksConfig,
+        seed: u64,
+    ) -> Result<Option<Self>, TasksError> {
+        Self::open_held_out(eval, tasks, seed, &format!("{SUITES}{name}"))
+    }
+
+    fn open_held_out(
+        eval: &EvalConfig,
+        tasks: &TasksConfig,
+        seed: u64,
+        section: &str,
+    ) -> Result<Option<Self>, TasksError> {
         let mut config = match &eval.source {
             Some(source) => TasksConfig {
                 params: eval.params.clone(),
@@ -188,7 +212,7 @@ impl TaskSource {
         config.slice.clone_from(&eval.slice);
         config.filter.clone_from(&eval.filter);
         (config.epochs, config.limit) = (1, eval.tasks);
-        Self::open_split(&config, seed, Split::HeldOut, "eval")
+        Self::open_split(&config, seed, Split::HeldOut, section)
     }
 
     fn open_split(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<Option<Self>, TasksError> {
@@ -217,10 +241,11 @@ impl TaskSource {
         Ok(())
     }
 
-    /// Each task of each source once, whatever the weights of a mix, with the id that it has when it first comes. Draws nothing.
-    pub fn each(&mut self) -> impl Iterator<Item = Result<Task, TasksError>> {
+    /// Each task of each source once, whatever the weights of a mix, with the id that it has when it first comes, and the [`task_key`] of
+    /// its row: a mix writes into a task's metadata. Draws nothing.
+    pub fn each(&mut self) -> impl Iterator<Item = Result<(Task, String), TasksError>> {
         let lanes = self.lanes.iter_mut();
-        lanes.flat_map(|lane| (0..lane.len()).map(move |position| lane.task(0, position)))
+        lanes.flat_map(|lane| (0..lane.len()).map(move |position| lane.task_and_key(0, position)))
     }
 
     /// Each task of each source once, in the order of rows, with the id that its row brings or none. Draws nothing.

@@ -16,7 +16,7 @@ use super::keys::Keys;
 use super::rows::{self, Format, Packing, Place, parse};
 use super::slice::Slice;
 use super::spool::{self, Spool};
-use super::{Pool, TasksError};
+use super::{EVAL, Pool, SUITES, TasksError};
 
 /// Tasks of files.
 pub(super) struct Table {
@@ -87,9 +87,9 @@ impl Table {
             None => Keys::of(config),
             Some(own) => Keys::of(config).in_mix(own.name.as_ref().unwrap_or(&files.name)),
         };
-        // Of what is trained on an id is done once: another task of the same id would be lost. A row that comes again as it was may: DAPO's file
-        // repeats each a hundred times. Ids by their hashes, with their rows and what these hold.
-        let once = section != "eval";
+        // An id is done once: another task of the same id would be lost. A row that comes again as it was may: DAPO's file
+        // repeats each a hundred times; an evaluation plays it once. Ids by their hashes, with their rows and what these hold.
+        let (evaluation, suite) = (section == EVAL, section.starts_with(SUITES));
         let mut ids: HashMap<u64, (u64, u64)> = HashMap::new();
         let mut keeping = Keeping::new(&files).map_err(|error| not_spooled(&files, error))?;
         let (mut seen, mut tasks) = (0, 0);
@@ -104,15 +104,18 @@ impl Table {
             if !rates.as_mut().is_none_or(|rates| rates.takes(&task)) {
                 return Ok(());
             }
-            if let Some(id) = task.id.as_deref().filter(|_| once)
-                && let content = hash(&task_key(&task))
-                && let (first, before) = *ids.entry(hash(id)).or_insert((seen - 1, content))
-                && before != content
-            {
-                let first = place_of(&files, range.start + first);
-                let message =
-                    format!("the id {id:?} is that of {first} too, which is another task: an id is done once");
-                return Err(bad(message));
+            if let Some(id) = task.id.as_deref().filter(|_| !suite) {
+                let content = hash(&task_key(&task));
+                let (first, before) = *ids.entry(hash(id)).or_insert((seen - 1, content));
+                if before != content {
+                    let first = place_of(&files, range.start + first);
+                    let message =
+                        format!("the id {id:?} is that of {first} too, which is another task: an id is done once");
+                    return Err(bad(message));
+                }
+                if evaluation && first != seen - 1 {
+                    return Ok(());
+                }
             }
             tasks += 1;
             keeping.push(&row, &task).map_err(|error| not_spooled(&files, error))

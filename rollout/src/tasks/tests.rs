@@ -181,7 +181,8 @@ fn errors_name_file_and_line() {
         ("{", "not JSON"),
         ("3", "no JSON object"),
         ("{\"question\": \"x\", \"label\": 1}", "the row has: question, label"),
-        ("{\"prompt\": \"x\", \"label\": null}", "nothing under \"label\""),
+        ("{\"prompt\": \"x\"}", "nothing under \"label\""),
+        ("{\"prompt\": null, \"label\": 1}", "nothing under \"prompt\""),
         ("{\"prompt\": 3, \"label\": 1}", "neither a text nor a list"),
         ("{\"prompt\": [], \"label\": 1}", "empty"),
         (

@@ -66,7 +66,8 @@ pub fn check(workflow: &dyn Workflow, task: &Task) -> Result<(), String> {
 /// - there is an answer, and asking again gives the same one;
 /// - nothing that is answered is asked again, nothing is asked twice, and an ask has messages;
 /// - what a prefix asked for is asked for still, or answered, or the conversation is done;
-/// - answering the asks reaches the end, with finite rewards for seats that spoke, one entry each, all parts known, and a finite `success`.
+/// - answering the asks reaches the end, with finite rewards for seats that spoke, one entry each, all parts known, and a finite `success`;
+///   what nobody could grade ([`Outcome::is_ungraded`]) has neither.
 ///
 /// # Errors
 /// What does not hold.
@@ -153,7 +154,7 @@ fn check_end(workflow: &dyn Workflow, task: &Task, mut events: Vec<Event>) -> Re
 
 fn check_outcome(workflow: &dyn Workflow, outcome: &Outcome, events: &[Event]) -> Result<(), String> {
     let success = outcome.metrics.iter().find(|(name, _)| *name == "success");
-    if !success.is_some_and(|(_, value)| value.is_finite()) {
+    if !outcome.is_ungraded() && !success.is_some_and(|(_, value)| value.is_finite()) {
         return Err(format!("its metrics have no finite `success`: {:?}", outcome.metrics));
     }
     let roles = workflow.roles();

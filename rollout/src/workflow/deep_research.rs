@@ -310,7 +310,7 @@ impl Workflow for DeepResearch {
         roles
     }
 
-    /// Every turn and every call of main and of each call's own conversation, what tools and the summariser say included.
+    /// Every turn of main and of each call's own conversation, the summariser's included; what tools say is no turn.
     fn most_turns(&self) -> Option<usize> {
         let limits = self.tools.limits();
         let turns = usize::from(limits.turns) + 1;
@@ -319,11 +319,8 @@ impl Workflow for DeepResearch {
             turns if self.mrlx => limits.calls.min(turns),
             _ => limits.calls,
         };
-        let calls = usize::from(calls);
-        let has_tools = self.tools.has_any(&self.sub);
-        let of_tools = if has_tools { calls } else { 0 };
-        let child = turns + of_tools + usize::from(self.summariser.is_some());
-        Some(turns + calls * child)
+        let child = turns + usize::from(self.summariser.is_some());
+        Some(turns + usize::from(calls) * child)
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {

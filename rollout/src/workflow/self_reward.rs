@@ -4,7 +4,7 @@
 //! The answer earns `rubric`: the points of the items it meets over the sum of the positive points. It may be below 0, for
 //! items about something bad have negative points; `clip = true` cuts it to 0..1. The judging turns are not trained. A
 //! judgement that cannot be read is asked for again, `tries` times in all; if one item stays without judgement the answer has
-//! no reward and leaves the statistics (the reference counts the item as not met, which pays for confusing the judge on items
+//! no reward, no success, and leaves the statistics (the reference counts the item as not met, which pays for confusing the judge on items
 //! about something bad).
 
 use broker::RoleName;
@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::params::{Params, check_roles};
 use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, ask, reward, role};
-use super::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
+use super::{Ask, Event, Outcome, RoleSpec, Step, UNGRADED, Workflow};
 use crate::judge::{read, words};
 
 const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grader");
@@ -102,20 +102,22 @@ impl SelfReward {
         let share = met / positive.max(f64::MIN_POSITIVE);
         let score = if self.clip { share.clamp(0.0, 1.0) } else { share };
         let unread = judged.iter().filter(|met| met.is_none()).count();
-        let mut outcome = Outcome {
-            rewards: Vec::new(),
+        if unread > 0 {
+            // What the share would be with it, nobody knows.
+            return Outcome {
+                rewards: Vec::new(),
+                metrics: vec![("items_unread", unread as f64), (UNGRADED, 1.0)],
+            };
+        }
+        Outcome {
+            rewards: vec![reward(&self.answerer, 0, &[("rubric", score as f32)])],
             metrics: vec![
                 ("success", share.clamp(0.0, 1.0)),
                 ("rubric_share", share),
-                ("items_unread", unread as f64),
+                ("items_unread", 0.0),
+                (UNGRADED, 0.0),
             ],
-        };
-        if unread == 0 {
-            outcome
-                .rewards
-                .push(reward(&self.answerer, 0, &[("rubric", score as f32)]));
         }
-        outcome
     }
 }
 
@@ -276,7 +278,14 @@ mod tests {
             outcome.rewards.is_empty(),
             "without a judgement there is no reward, and not a 0"
         );
-        assert!(outcome.metrics.contains(&("items_unread", 1.0)));
+        assert_eq!(
+            outcome.metrics,
+            [("items_unread", 1.0), (UNGRADED, 1.0)],
+            "nor is there a success that counts it as not met"
+        );
+        assert!(outcome.is_ungraded());
+        let read = done(&workflow, [YES, NO, NO]);
+        assert!(read.metrics.contains(&("success", 0.8)) && read.metrics.contains(&(UNGRADED, 0.0)));
     }
 
     #[test]

@@ -136,6 +136,45 @@ fn an_id_that_two_rows_have_is_an_error_that_names_both() {
 }
 
 #[test]
+fn an_evaluation_plays_a_row_that_comes_again_once_and_refuses_another_of_its_id() {
+    let row = |label: u64| json!({"prompt": "?", "label": label, "id": 7}).to_string();
+    let other = json!({"prompt": "?", "label": 3, "id": 8}).to_string();
+    let tasks = config("source = \"queue\"\nid = \"id\"\nepochs = 1");
+    let on = |lines: &[String]| {
+        let (folder, source) = file(&lines.join("\n"));
+        let eval: EvalConfig = toml::from_str(&source).unwrap();
+        (folder, eval)
+    };
+    let (_folder, eval) = on(&[row(1), row(1), other.clone(), row(1)]);
+    let mut again = TaskSource::open_eval(&eval, &tasks, 0).unwrap().unwrap();
+    assert_eq!((again.stock()[0].rows, again.stock()[0].tasks), (Some(4), 2));
+    assert_eq!(ids(&take(&mut again, 9)), ["7", "8"]);
+    let (_folder, eval) = on(&[row(1), other, row(2)]);
+    let error = TaskSource::open_eval(&eval, &tasks, 0).err().unwrap().to_string();
+    assert!(
+        error.contains("line 3: the id \"7\" is that of ") && error.contains("line 1 too"),
+        "{error}"
+    );
+    // Who plays a suite tells its tasks apart.
+    let mut suite = TaskSource::open_suite("hard", &eval, &tasks, 0).unwrap().unwrap();
+    assert_eq!(ids(&take(&mut suite, 9)), ["7", "8", "7"]);
+}
+
+#[test]
+fn a_row_without_a_label_says_null_there() {
+    let rubric = json!([{"criterion": "names rest", "points": 1}]);
+    let row = json!({"prompt": "?", "label": null, "metadata": {"rubric": rubric}});
+    let (_folder, source) = file(&row.to_string());
+    let task = take(&mut open(&source, 0), 1).remove(0).1;
+    assert_eq!((task.label, &task.metadata["rubric"]), (json!(null), &rubric));
+    for row in ["{\"prompt\": \"?\", \"lable\": 5}", "{\"prompt\": null, \"label\": 5}"] {
+        let (_folder, source) = file(row);
+        let error = TaskSource::open(&config(&source), 0).err().unwrap().to_string();
+        assert!(error.contains("there is nothing under"), "{error}");
+    }
+}
+
+#[test]
 fn images_of_rows_come_with_their_prompts() {
     let keys = "prompt = \"problem\"\nlabel = \"answer\"\nimages = \"images\"\nepochs = 1";
     let source = format!("source = \"parquet:{}\"\n{keys}", fixture("images.parquet"));
@@ -209,11 +248,11 @@ fn rates(folder: &tempfile::TempDir, of: impl Fn(u64) -> Option<f64>) -> String 
     let mut source = open(&verl(""), 0);
     let mut text = String::new();
     for task in source.each() {
-        let task = task.unwrap();
+        let (task, key) = task.unwrap();
         let n: u64 = task.id.as_deref().unwrap().parse().unwrap();
         if let Some(pass_rate) = of(n) {
             let rate = PassRate {
-                key: task_key(&task),
+                key,
                 task: n.to_string(),
                 pass_rate,
                 conversations: 8,

@@ -18,6 +18,22 @@ fn from(task: &Task) -> String {
     task.metadata["task_source"].as_str().unwrap().to_owned()
 }
 
+/// A mix writes its source's name into a task's metadata, over one that the row brings.
+#[test]
+fn pass_rates_know_tasks_of_a_mix_by_their_rows() {
+    let row =
+        |n: u64| json!({"prompt": n.to_string(), "label": n, "metadata": {"task_source": "mine", "n": n}}).to_string();
+    let (_folder, source) = file(&(0..3).map(|n| row(n) + "\n").collect::<String>());
+    let alone = open(&source, 0)
+        .rows()
+        .map(|task| task_key(&task.unwrap()))
+        .collect::<Vec<_>>();
+    let mut mix = open(&format!("source = \"mix\"\n[[mix]]\nname = \"sums\"\n{source}"), 0);
+    let each: Vec<(Task, String)> = mix.each().map(Result::unwrap).collect();
+    assert!(each.iter().all(|(task, _)| task.metadata["task_source"] == "sums"));
+    assert_eq!(each.into_iter().map(|(_, key)| key).collect::<Vec<_>>(), alone);
+}
+
 #[test]
 fn sources_are_mixed_by_weight_and_go_on_in_the_next_pass() {
     let folder = tempfile::tempdir().unwrap();

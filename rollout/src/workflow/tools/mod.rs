@@ -146,11 +146,6 @@ impl Tools {
         names.iter().filter_map(|name| self.tools.get(name))
     }
 
-    /// Whether a role may call anything, if its task offers it.
-    pub(crate) fn has_any(&self, role: &RoleName) -> bool {
-        self.of(role).next().is_some()
-    }
-
     /// Whether each tool that the task lists is one that somebody here may call, with arguments that it takes.
     pub(crate) fn check(&self, task: &Task) -> Result<(), String> {
         let offered: BTreeSet<&str> = self.users.values().flatten().map(String::as_str).collect();
