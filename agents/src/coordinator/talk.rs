@@ -8,6 +8,7 @@ use broker::protocol::turn::{Finish, Generation};
 use broker::{AgentName, RoleName};
 use configs::RunConfig;
 use rollout::group::MemberEnd;
+use rollout::workflow::unanswered::is_silent;
 use rollout::workflow::{Outcome, SeatReward, Workflow};
 
 use crate::metrics::Metrics;
@@ -176,9 +177,10 @@ impl Window {
         reward: &impl Fn(&SeatReward) -> f64,
     ) {
         let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
-        let early = most_turns.is_some_and(|most| turns.len() < most);
+        let spoken = turns.iter().filter(|(_, made)| !is_silent(made)).count();
+        let early = most_turns.is_some_and(|most| spoken < most);
         self.conversations += 1;
-        self.turns += turns.len() as u64;
+        self.turns += spoken as u64;
         self.truncated += u64::from(cut);
         self.early += u64::from(early);
         let said = turns.iter().map(|(_, made)| made.output_ids.len() as u64);

@@ -182,6 +182,11 @@ pub trait Workflow: Send + Sync {
         None
     }
     /// Programs of the user's own that play roles beside the agents: an ask for such a role is one line for its program.
+    /// Whether a conversation goes on where a prompt of this role leaves no room for an answer: then its turn is taken as one that says
+    /// nothing ([`unanswered::is_silent`]), of which there is no sample and no reward. Else the conversation has failed.
+    fn goes_on_without(&self, _role: &RoleName) -> bool {
+        false
+    }
     fn programs(&self) -> Vec<Program> {
         Vec::new()
     }

@@ -11,6 +11,9 @@
 //! | it selects a wrong rewrite | r x 0.8 | r x 0.8 | 0 |
 //! | it selects a right rewrite | r x 1.2 | r x 1.2 | 1.2 |
 //!
+//! Where a rewriter's or the selector's prompt leaves no room for an answer (`sampling.max_context`), there is no sample of it: the
+//! conversation ends at that stage, as if nobody there had an answer, and the others are paid as in the first lines.
+//!
 //! A text without anything outside of its reasoning is trained on but not passed on. Profile `dyad` takes the last
 //! `Judgment: N`, as the prompt asks; profile `miles` the first. Under short prompts the last word is the number.
 
@@ -27,6 +30,7 @@ use super::params::{Params, check_roles, grader};
 use super::program::Program;
 use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, reward, role};
+use super::unanswered::says_nothing;
 use super::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 
 const FULL: [(&str, &str); 3] = templates!("solve-rewrite-select/full", "solver", "rewriter", "selector");
@@ -62,6 +66,16 @@ struct Stages<'a> {
     selector: Option<&'a Event>,
     /// The rewrite that was selected.
     picked: Option<&'a Event>,
+    /// A prompt of some stage left no room for its answer.
+    no_room: bool,
+}
+
+impl<'a> Stages<'a> {
+    /// Those of a stage whose prompt left room for an answer.
+    fn with_room(&mut self, stage: Vec<&'a Event>) -> Vec<&'a Event> {
+        self.no_room |= stage.iter().any(|event| says_nothing(event));
+        stage.into_iter().filter(|event| !says_nothing(event)).collect()
+    }
 }
 
 impl SolveRewriteSelect {
@@ -166,6 +180,7 @@ impl SolveRewriteSelect {
                 .map(|event| seat(event, success, success * self.succeeded)),
         );
         let mean = |events: &[&Event]| {
+            ("no_room", flag(stages.no_room)),
             let sum: f32 = events.iter().map(|event| right(event)).sum();
             f64::from(sum) / events.len().max(1) as f64
         };
@@ -243,6 +258,11 @@ impl Workflow for SolveRewriteSelect {
     fn most_turns(&self) -> Option<usize> {
         Some(2 * usize::from(self.seats) + 1)
     }
+    /// A problem that leaves its solvers no room is a failure: nobody has said anything.
+    fn goes_on_without(&self, role: &RoleName) -> bool {
+        [&self.rewriter, &self.selector].contains(&role)
+    }
+
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.prompts.check(task)?;
@@ -256,6 +276,7 @@ impl Workflow for SolveRewriteSelect {
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let solve = || self.solver_prompt(task);
+            no_room: false,
         let solvers = match events.stage(&self.solver, self.seats, solve) {
             Ok(solvers) => solvers,
             Err(asks) => return Step::Ask(asks),
@@ -272,7 +293,7 @@ impl Workflow for SolveRewriteSelect {
         }
         let rewrite = || self.rewriter_prompt(task, &texts(&attempts));
         stages.rewriters = match events.stage(&self.rewriter, self.seats, rewrite) {
-            Ok(rewriters) => rewriters,
+            Ok(rewriters) => stages.with_room(rewriters),
             Err(asks) => return Step::Ask(asks),
         };
         let candidates = answers(&stages.rewriters);
@@ -281,7 +302,7 @@ impl Workflow for SolveRewriteSelect {
         }
         let select = || self.selector_prompt(task, &texts(&candidates));
         let selector = match events.stage(&self.selector, 1, select) {
-            Ok(selector) => selector,
+            Ok(selector) => stages.with_room(selector),
             Err(asks) => return Step::Ask(asks),
         };
         stages.selector = selector.first().copied();
