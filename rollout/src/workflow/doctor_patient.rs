@@ -111,13 +111,6 @@ impl DoctorPatient {
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
         let mut problems = params.finish();
-        if !["dyad", "mrlx"].contains(&config.profile.as_str()) {
-            let message = format!("{:?} is no profile of doctor-patient: use dyad or mrlx", config.profile);
-            problems.push(Problem {
-                path: "workflow.profile".into(),
-                message,
-            });
-        }
         problems.extend(check_roles(config, &workflow.roles()));
         if problems.is_empty() {
             Ok(workflow)

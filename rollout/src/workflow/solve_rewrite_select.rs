@@ -102,16 +102,6 @@ impl SolveRewriteSelect {
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
         let mut problems = params.finish();
-        if !["dyad", "miles"].contains(&config.profile.as_str()) {
-            let message = format!(
-                "{:?} is no profile of solve-rewrite-select: use dyad or miles",
-                config.profile
-            );
-            problems.push(Problem {
-                path: "workflow.profile".into(),
-                message,
-            });
-        }
         problems.extend(check_roles(config, &workflow.roles()));
         if problems.is_empty() {
             Ok(workflow)
@@ -180,7 +170,6 @@ impl SolveRewriteSelect {
                 .map(|event| seat(event, success, success * self.succeeded)),
         );
         let mean = |events: &[&Event]| {
-            ("no_room", flag(stages.no_room)),
             let sum: f32 = events.iter().map(|event| right(event)).sum();
             f64::from(sum) / events.len().max(1) as f64
         };
@@ -191,6 +180,7 @@ impl SolveRewriteSelect {
             ("solver_mean", mean(&stages.solvers)),
             ("solver_any", flag(any)),
             ("no_solver_answer", flag(answers(&stages.solvers).is_empty())),
+            ("no_room", flag(stages.no_room)),
         ];
         if !stages.rewriters.is_empty() {
             metrics.push(("rewriter_mean", mean(&stages.rewriters)));
@@ -258,11 +248,6 @@ impl Workflow for SolveRewriteSelect {
     fn most_turns(&self) -> Option<usize> {
         Some(2 * usize::from(self.seats) + 1)
     }
-    /// A problem that leaves its solvers no room is a failure: nobody has said anything.
-    fn goes_on_without(&self, role: &RoleName) -> bool {
-        [&self.rewriter, &self.selector].contains(&role)
-    }
-
 
     fn check_task(&self, task: &Task) -> Result<(), String> {
         self.prompts.check(task)?;
@@ -273,10 +258,14 @@ impl Workflow for SolveRewriteSelect {
         true
     }
 
+    /// A problem that leaves its solvers no room is a failure: nobody has said anything.
+    fn goes_on_without(&self, role: &RoleName) -> bool {
+        [&self.rewriter, &self.selector].contains(&role)
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let solve = || self.solver_prompt(task);
-            no_room: false,
         let solvers = match events.stage(&self.solver, self.seats, solve) {
             Ok(solvers) => solvers,
             Err(asks) => return Step::Ask(asks),
@@ -287,6 +276,7 @@ impl Workflow for SolveRewriteSelect {
             rewriters: Vec::new(),
             selector: None,
             picked: None,
+            no_room: false,
         };
         if attempts.is_empty() {
             return self.done(task, events, &stages);
