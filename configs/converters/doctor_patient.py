@@ -9,9 +9,9 @@ Reads JSON objects, one a line, on stdin, and writes cases to stdout:
 
 | of a case | is looked for under |
 |---|---|
-| complaint | metadata.chief_complaint, chief_complaint, self_report of a test file, else the user's last message in prompt |
-| diagnosis, recommendation | metadata.solution, reward_model.ground_truth, label: an object, or a text with `Diagnosis:` and `Recommendation:` |
-| self report | metadata.self_report, reward_model.enhanced_description, enhanced_description |
+| complaint | extra_info.chief_complaint, metadata.chief_complaint, chief_complaint, self_report of a test file, else the user's last message in prompt or messages: of instructions with `Patient's description:` in them, what stands from there to `Decide next action:` |
+| diagnosis, recommendation | extra_info.solution, metadata.solution, reward_model.ground_truth, label: an object, or a text with `Diagnosis:` and `Recommendation:` |
+| self report | extra_info.self_report, metadata.self_report, reward_model.enhanced_description, enhanced_description |
 | facts | metadata.facts, if there are any: they let a rule judge the patient |
 
 --complaint, --solution and --report name other keys, with dots. A line that cannot be used is named on stderr and left out; with
@@ -22,10 +22,15 @@ import json
 import re
 import sys
 
-COMPLAINT = ["metadata.chief_complaint", "chief_complaint", "self_report"]
-SOLUTION = ["metadata.solution", "reward_model.ground_truth", "label"]
-REPORT = ["metadata.self_report", "reward_model.enhanced_description", "enhanced_description"]
+COMPLAINT = ["extra_info.chief_complaint", "metadata.chief_complaint", "chief_complaint", "self_report"]
+SOLUTION = ["extra_info.solution", "metadata.solution", "reward_model.ground_truth", "label"]
+REPORT = ["extra_info.self_report", "metadata.self_report", "reward_model.enhanced_description", "enhanced_description"]
 MARKED = re.compile(r"(diagnosis|recommendation)s?\s*[:：]\s*(.*?)(?=(?:diagnosis|recommendation)s?\s*[:：]|\Z)", re.I | re.S)
+
+# In instructions that have the complaint in their middle, what stands before it and behind it.
+DESCRIBED, ASKED = "Patient's description:", "Decide next action:"
+# Begins a message where a prompt is a chat that somebody's template has rendered.
+RENDERED = "<|im_start|>"
 
 
 def at(line, path):
@@ -43,11 +48,19 @@ def complaint_of(line, paths):
     found = first(line, paths)
     if isinstance(found, str):
         return found.strip()
-    prompt = line.get("prompt")
+    prompt = line.get("prompt") or line.get("messages")
     if isinstance(prompt, list):
         said = [message.get("content") for message in prompt if isinstance(message, dict) and message.get("role") == "user"]
         prompt = said[-1] if said else None
-    return prompt.strip() if isinstance(prompt, str) else None
+    return described(prompt) if isinstance(prompt, str) else None
+
+
+def described(prompt):
+    """The complaint in a prompt: all of it, or what its instructions say is the patient's description."""
+    _, marked, complaint = prompt.rpartition(ASKED)[0].rpartition(DESCRIBED)
+    if RENDERED in (complaint or prompt):
+        raise ValueError(f"its prompt is a rendered chat ({RENDERED}) without a text from {DESCRIBED!r} to {ASKED!r}")
+    return complaint.strip() if marked else prompt.strip()
 
 
 def label_of(solution):

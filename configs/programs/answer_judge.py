@@ -15,10 +15,19 @@ GIVEN ANSWER: {answer}
 Does the given answer mean the same as the right one? Reply with one JSON object: {{"same": true}} or {{"same": false}}."""
 
 
+def asked(prompt):
+    """The question of a task: a text, or what was said, with roles where it is more than one message. Instructions are none of it."""
+    if isinstance(prompt, str):
+        return prompt
+    said = [message for message in prompt if message["role"] != "system"]
+    if len(said) < 2:
+        return prompt[-1]["content"]
+    return "\n\n".join(f"{message['role']}: {message['content']}" for message in said)
+
+
 def judge(text, task):
     given = re.findall(r"<answer>(.*?)</answer>", text, re.DOTALL)
-    prompt = task["prompt"] if isinstance(task["prompt"], str) else task["prompt"][-1]["content"]
-    prompt = PROMPT.format(question=prompt, label=json.dumps(task["label"]), answer=given[-1] if given else text)
+    prompt = PROMPT.format(question=asked(task["prompt"]), label=json.dumps(task["label"]), answer=given[-1] if given else text)
     body = {"model": os.environ["JUDGE_MODEL"], "temperature": 0, "messages": [{"role": "user", "content": prompt}]}
     headers = {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ.get("JUDGE_KEY", "")}
     request = urllib.request.Request(os.environ["JUDGE_URL"] + "/chat/completions", json.dumps(body).encode(), headers)

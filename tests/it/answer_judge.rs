@@ -132,17 +132,20 @@ fn the_last_verdict_counts_and_what_is_none_is_an_error() {
 
 #[test]
 fn the_judge_is_shown_question_labels_and_the_answer_alone() {
-    let (url, asked) = serve(vec![says("{\"same\": true}"), says("{\"same\": true}")]);
+    let (url, asked) = serve(vec![says("{\"same\": true}"); 3]);
     let tagged = "<think>a {shark}?</think><answer>no</answer> but <answer>the\n{whale}</answer>";
     let messages = json!([{"role": "system", "content": "rules"}, {"role": "user", "content": "Largest {animal}?"}]);
+    let talk = json!([{"role": "system", "content": "rules"}, {"role": "user", "content": "Animals!"},
+                      {"role": "assistant", "content": "Yes?"}, {"role": "user", "content": "Which is largest?"}]);
     let questions = [
         question(1, tagged, &messages),
         question(2, "a whale, I think", &json!("Largest?")),
+        question(3, "whales", &talk),
     ];
     let said = judge(Some(&url), &questions);
-    assert_eq!(said, [json!({"id": 1, "reward": 1.0}), json!({"id": 2, "reward": 1.0})]);
+    assert_eq!(said, [1, 2, 3].map(|id| json!({"id": id, "reward": 1.0})));
     let asked: Vec<Asked> = asked.iter().collect();
-    assert_eq!(asked.len(), 2);
+    assert_eq!(asked.len(), 3);
     for (path, key, body) in &asked {
         assert_eq!(
             (path.as_str(), key.clone()),
@@ -158,6 +161,9 @@ fn the_judge_is_shown_question_labels_and_the_answer_alone() {
     ));
     assert!(prompt(0).ends_with("{\"same\": true} or {\"same\": false}.") && !prompt(0).contains("rules"));
     assert!(prompt(1).contains("GIVEN ANSWER: a whale, I think\n"));
+    // What came before the last message is a part of the question.
+    let all = "QUESTION: user: Animals!\n\nassistant: Yes?\n\nuser: Which is largest?\nRIGHT ANSWER";
+    assert!(prompt(2).starts_with(all), "{}", prompt(2));
 }
 
 #[test]

@@ -203,6 +203,40 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it has no self report"));
 }
 
+/// What MrlX's own conversion writes, and the lines of the parquet file that it reads: there the prompt is a whole rendered chat.
+#[test]
+fn both_forms_of_mtmeddialog_become_the_same_case() {
+    let solution = json!({"diagnosis": "angina", "recommendation": "rest"});
+    let told = |text: &str| json!([{"role": "user", "content": text}]);
+    let rules =
+        "You are a doctor.\nRewards:\nbe right.\nPatient's description: My throat is sore.\n\nDecide next action:";
+    let chat =
+        |text: &str| format!("<|im_start|>user\n{text}\nAlways think.<|im_end|>\n<|im_start|>assistant\n<think>");
+    let raw = |text: &str| {
+        json!({"data_source": "mtmed", "prompt": told(&chat(text)), "extra_info": {"index": 0},
+        "reward_model": {"ground_truth": solution, "enhanced_description": "It has hurt for a week."}})
+    };
+    let given = [
+        json!({"extra_info": {"index": 0, "solution": solution, "chief_complaint": "My throat is sore.",
+                              "self_report": "It has hurt for a week."}, "messages": told("Hello.")}),
+        json!({"extra_info": {"solution": solution, "self_report": "It has hurt for a week."}, "messages": told(rules)}),
+        raw(rules),
+    ];
+    let output = convert("doctor_patient.py", &[], lines(&given));
+    assert!(output.status.success(), "{output:?}");
+    let case = json!({"prompt": "My throat is sore.", "label": solution,
+                      "metadata": {"self_report": "It has hurt for a week."}});
+    assert_eq!(tasks(&output), [case.clone(), case.clone(), case]);
+    let bad = [
+        raw("My throat is sore."),
+        raw("Patient's description: My throat is sore."),
+    ];
+    let bad = convert("doctor_patient.py", &[], lines(&bad));
+    assert_eq!((bad.status.code(), tasks(&bad).len()), (Some(1), 0), "{bad:?}");
+    let said = String::from_utf8_lossy(&bad.stderr);
+    assert!(said.matches("its prompt is a rendered chat").count() == 2, "{said}");
+}
+
 /// Tasks and corpus are played together: `dyad check` reads both.
 #[test]
 fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {

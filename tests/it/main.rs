@@ -22,6 +22,7 @@ mod interleavings;
 mod judge;
 mod login;
 mod malformed;
+mod no_room;
 mod not_finite;
 mod orders;
 mod own_workflow;

@@ -1,6 +1,6 @@
 //! Configurations at the size of the systems that they follow. Nobody here has run them, so what is written of them has to be whole.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use configs::{ModelConfig, RunConfig};
@@ -88,6 +88,32 @@ fn every_reference_configuration_has_its_model_data_gpus_and_command_on_a_page()
                 page.display()
             );
         }
+    }
+}
+
+/// Whatever is played by tiny models is there for large ones too.
+#[test]
+fn every_recipe_has_a_configuration_beyond_the_tiny_one() {
+    let pages = std::fs::read_dir(Program::root().join("configs/recipes")).unwrap();
+    let without: Vec<PathBuf> = pages
+        .map(|page| page.unwrap().path())
+        .filter(|path| !std::fs::read_to_string(path).unwrap().contains(HEADING))
+        .collect();
+    assert!(without.is_empty(), "without {HEADING:?}: {without:?}");
+    let game = |config: &RunConfig| config.workflow.params.get("game").map(ToString::to_string);
+    let references = references();
+    let kind = |config: &RunConfig| (config.workflow.kind.clone(), game(config));
+    let large: BTreeSet<_> = references.values().map(kind).collect();
+    for tiny in [
+        "guess-number",
+        "adversarial",
+        "thinker-adversary",
+        "doctor-patient",
+        "self-reward",
+        "deep-research",
+    ] {
+        let config = RunConfig::load(&Program::root().join(format!("configs/{tiny}.toml"))).unwrap();
+        assert!(large.contains(&kind(&config)), "{tiny} has no large one: {large:?}");
     }
 }
 

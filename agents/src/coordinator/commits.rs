@@ -12,7 +12,7 @@ use broker::protocol::inference::SharedTurn;
 use broker::protocol::turn::{Generation, ResultFrame, TurnOutcome, TurnResult, turn_key};
 use broker::store::{Committed, Record, StoreError};
 use futures_util::future::join_all;
-use rollout::workflow::unanswered::unanswered_by;
+use rollout::workflow::unanswered::{unanswered_by, without_room};
 use rollout::workflow::{Workflow, player};
 use tokio::time::Instant;
 
@@ -78,7 +78,7 @@ impl Coordinator {
         by_group
     }
 
-    /// A judge's turn that failed for good is a missing grade, whatever played the judge. What killed processes is buried with its group.
+    /// A judge's turn that failed for good is a missing grade, whatever played the judge; one without room may be left out. What killed processes is buried with its group.
     fn by_policy(&self, key: &TurnKey, mut result: TurnResult) -> TurnResult {
         let TurnOutcome::Failed { reason, retry } = &result.outcome else {
             return result;
@@ -89,7 +89,10 @@ impl Coordinator {
         {
             let workflow = self.workflow_of(open.purpose);
             let config = &self.env.config.workflow;
-            result.outcome = unanswered_by(config, workflow, &key.role, reason.clone(), *retry, last);
+            let left_out = (failure::code(reason) == failure::CONTEXT).then(|| without_room(workflow, &key.role));
+            result.outcome = left_out
+                .flatten()
+                .unwrap_or_else(|| unanswered_by(config, workflow, &key.role, reason.clone(), *retry, last));
         }
         result
     }

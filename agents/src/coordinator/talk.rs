@@ -8,6 +8,7 @@ use broker::protocol::turn::{Finish, Generation};
 use broker::{AgentName, RoleName};
 use configs::RunConfig;
 use rollout::group::MemberEnd;
+use rollout::workflow::unanswered::is_silent;
 use rollout::workflow::{Outcome, SeatReward, Workflow};
 
 use crate::metrics::Metrics;
@@ -113,7 +114,8 @@ impl Talk {
         self.window.groups += 1;
         for member in members {
             if let MemberEnd::Ended { outcome, turns } = member {
-                let spoken = turns.iter().filter(|(key, _)| self.roles.contains(&key.role)).count();
+                let is_said = |(key, made): &&(TurnKey, Generation)| self.roles.contains(&key.role) && !is_silent(made);
+                let spoken = turns.iter().filter(is_said).count();
                 self.window.turns += spoken as u64;
                 self.window.early += u64::from(self.most_turns.is_some_and(|most| spoken < most));
                 self.window.add(outcome, turns, &self.trained, &reward);

@@ -13,7 +13,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::{Prompt, TurnFrame, TurnOutcome, turn_key};
 use configs::{EngineKind, RunConfig};
 use rollout::group::{GroupRun, MemberEnd, RunSpec};
-use rollout::workflow::unanswered::unanswered_by;
+use rollout::workflow::unanswered::{unanswered_by, without_room};
 use rollout::workflow::{Workflow, player};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -234,11 +234,15 @@ impl<'a> Player<'a> {
         Ok(answers)
     }
 
-    /// A judge's turn that failed for good is a missing grade, whatever played the judge.
+    /// A judge's turn that failed for good is a missing grade, whatever played the judge; one without room may be left out.
     fn by_policy(&self, key: &TurnKey, outcome: TurnOutcome, last: bool) -> TurnOutcome {
         match outcome {
             TurnOutcome::Failed { reason, retry } => {
-                unanswered_by(&self.config.workflow, &*self.workflow, &key.role, reason, retry, last)
+                let left_out =
+                    (failure::code(&reason) == failure::CONTEXT).then(|| without_room(&*self.workflow, &key.role));
+                left_out.flatten().unwrap_or_else(|| {
+                    unanswered_by(&self.config.workflow, &*self.workflow, &key.role, reason, retry, last)
+                })
             }
             done @ TurnOutcome::Done(_) => done,
         }

@@ -1,5 +1,7 @@
 //! Tasks: the public JSON that anyone may publish.
 
+use std::borrow::Cow;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -27,6 +29,18 @@ impl Prompt {
         match self {
             Prompt::Text(text) => text,
             Prompt::Messages(messages) => messages.last().map_or("", |m| m.content.as_str()),
+        }
+    }
+
+    /// All that was said: the text itself, or of several messages each one, its role before it and a blank line behind it.
+    #[must_use]
+    pub fn conversation(&self) -> Cow<'_, str> {
+        match self {
+            Prompt::Messages(messages) if messages.len() > 1 => {
+                let said = messages.iter().map(|one| format!("{}: {}", one.role, one.content));
+                Cow::Owned(said.collect::<Vec<_>>().join("\n\n"))
+            }
+            one => Cow::Borrowed(one.text()),
         }
     }
 

@@ -8,6 +8,7 @@ mod fronts;
 mod losses;
 mod participants;
 mod pasts;
+mod references;
 mod rewards;
 mod suites;
 mod tools;

@@ -18,7 +18,7 @@ use broker::protocol::turn::Generation;
 use super::assemble::MemberEnd;
 use crate::sample::{self, Malformed};
 use crate::workflow::program::Program;
-use crate::workflow::unanswered::is_tombstone;
+use crate::workflow::unanswered::{is_silent, is_tombstone};
 use crate::workflow::{Ask, Event, Outcome, Step, Workflow};
 
 /// Why a conversation was given up whose group could no longer train.
@@ -160,7 +160,8 @@ impl GroupRun {
             return Err(Refusal::Unwanted(key.clone()));
         }
         let missing = self.judges.contains(&key.role) && is_tombstone(generation);
-        if missing || self.programs.contains(&key.role) {
+        let left_out = is_silent(generation) && self.spec.workflow.goes_on_without(&key.role);
+        if missing || left_out || self.programs.contains(&key.role) {
             return Ok(());
         }
         let held = self.member(key.member).map_or(0, |m| m.held_len(key));

@@ -14,8 +14,9 @@ use crate::workflow::program::Question;
 
 const TEMPLATE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/judge/judge.jinja"));
 /// What a template may name.
-const VARIABLES: [&str; 10] = [
+const VARIABLES: [&str; 11] = [
     "prompt",
+    "conversation",
     "answer",
     "role",
     "label",
@@ -92,6 +93,7 @@ impl Judge {
         let parts: Vec<&String> = self.config.parts.keys().collect();
         let variables = context! {
             prompt => task.prompt.text(),
+            conversation => task.prompt.conversation(),
             answer => text,
             role,
             label => task.label,
@@ -169,7 +171,7 @@ fn reference(task: &Task) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workflow::testing::task;
+    use crate::workflow::testing::{several, task};
 
     fn config(more: serde_json::Value) -> JudgeConfig {
         let mut config = serde_json::json!({"url": "http://h/v1", "model": "m"});
@@ -203,6 +205,18 @@ mod tests {
         ] {
             assert!(prompt.contains(part), "{part:?} is not in {prompt}");
         }
+    }
+
+    #[test]
+    fn the_prompt_has_all_messages_of_the_task() {
+        let judge = Judge::new(&config(serde_json::json!({}))).unwrap();
+        let Question::Grade { role, text, mut task } = question() else {
+            panic!("it grades")
+        };
+        task.prompt = several();
+        let prompt = judge.prompt(&Question::Grade { role, text, task }).unwrap();
+        let all = "TASK:\nuser: My child is three and has a fever.\n\nassistant: Since when?\n\nuser: Two days. What helps?\n";
+        assert!(prompt.contains(all), "{prompt}");
     }
 
     #[test]

@@ -82,10 +82,6 @@ impl DeepResearch {
             tools,
         };
         let mut problems = params.finish();
-        if !["dyad", "mrlx"].contains(&config.profile.as_str()) {
-            let message = format!("{:?} is no profile of deep-research: use dyad or mrlx", config.profile);
-            problems.push(problem("workflow.profile", message));
-        }
         let may_call = [&workflow.main, &workflow.sub];
         for other in config.tools.keys().filter(|role| !may_call.contains(role)) {
             let message = "only main and sub call tools here: remove it";

@@ -11,8 +11,8 @@
 //! doctor is asked for its ending.
 //!
 //! Profile `mrlx` pays the doctor as the reference does: `information` grows with every turn, a recommendation is punished,
-//! several questions at once are looked for in the patient's replies and by `?` alone, nobody looks whether a reply was cut, and a doctor that
-//! says nothing earns 0 (`aborted`), which is more than many an answer.
+//! several questions at once are looked for in the patient's replies and by `?` alone, nobody looks whether a reply was cut, the patient
+//! replies to the doctor's last turn too, and a doctor that says nothing earns 0 (`aborted`), which is more than many an answer.
 
 mod ahead;
 mod earned;
@@ -111,13 +111,6 @@ impl DoctorPatient {
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
         let mut problems = params.finish();
-        if !["dyad", "mrlx"].contains(&config.profile.as_str()) {
-            let message = format!("{:?} is no profile of doctor-patient: use dyad or mrlx", config.profile);
-            problems.push(Problem {
-                path: "workflow.profile".into(),
-                message,
-            });
-        }
         problems.extend(check_roles(config, &workflow.roles()));
         if problems.is_empty() {
             Ok(workflow)
@@ -204,7 +197,8 @@ impl DoctorPatient {
         self.cut_ends && event.finish == Finish::Length
     }
 
-    /// The status that the doctor's turn ends the dialogue with. `is_last`: nothing could follow it.
+    /// The status that the doctor's turn ends the dialogue with. `is_last`: it has no other turn. The reference asks the patient all
+    /// the same, which pays the doctor for the reply.
     fn ended_by(&self, said: &Event, is_last: bool, hurried: bool) -> Option<Status> {
         if self.mrlx && said.text.trim().is_empty() {
             return Some(Status::Aborted);
@@ -215,7 +209,7 @@ impl DoctorPatient {
         if self.is_cut(said) || hurried {
             return Some(Status::Truncated);
         }
-        is_last.then_some(Status::Completed)
+        (is_last && !self.mrlx).then_some(Status::Completed)
     }
 }
 
@@ -273,7 +267,7 @@ impl Workflow for DoctorPatient {
     }
 
     fn most_turns(&self) -> Option<usize> {
-        Some(2 * usize::from(self.turns) - 1)
+        Some(2 * usize::from(self.turns) - usize::from(!self.mrlx))
     }
 
     fn check_task(&self, task: &Task) -> Result<(), String> {

@@ -17,6 +17,7 @@ mod metadata_tests;
 mod params;
 pub(crate) mod part_weights;
 mod process;
+mod profile;
 pub mod program;
 mod prompts;
 mod room;
@@ -180,6 +181,11 @@ pub trait Workflow: Send + Sync {
     /// several conversations of one task. None where there is no such answer, or a program grades it.
     fn answer(&self, _task: &Task, _events: &[Event]) -> Option<(Grader, String)> {
         None
+    }
+    /// Whether a conversation goes on where a prompt of this role leaves no room for an answer: then its turn is taken as one that says
+    /// nothing ([`unanswered::is_silent`]), of which there is no sample and no reward. Else the conversation has failed.
+    fn goes_on_without(&self, _role: &RoleName) -> bool {
+        false
     }
     /// Programs of the user's own that play roles beside the agents: an ask for such a role is one line for its program.
     fn programs(&self) -> Vec<Program> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use configs::{GraderConfig, Problem, WorkflowConfig};
 
-use super::RoleSpec;
 use super::grading::Grading;
+use super::{RoleSpec, profile};
 use crate::grade::{Grader, KINDS};
 
 /// Takes settings out of a table and remembers what is wrong with them; what is left over at the end is unknown.
@@ -191,11 +191,12 @@ pub(crate) fn cut_ends(params: &mut Params<'_>, short: bool) -> bool {
     params.choice("cut", &ways) == "ends"
 }
 
-/// Checks that every role of the workflow has an agent and that roles and reward parts are known ones.
+/// Checks that every role of the workflow has an agent and that roles, reward parts and, of workflows of ours, the profile are
+/// known ones.
 #[must_use]
 pub fn check_roles(config: &WorkflowConfig, specs: &[RoleSpec]) -> Vec<Problem> {
     let names = || specs.iter().map(|s| s.name.as_str()).collect::<Vec<_>>().join(", ");
-    let mut problems = Vec::new();
+    let mut problems: Vec<Problem> = profile::unknown(config).into_iter().collect();
     let mut problem = |path: String, message: String| problems.push(Problem { path, message });
     for spec in specs.iter().filter(|spec| !config.roles.contains_key(&spec.name)) {
         let path = format!("workflow.roles.{}", spec.name);

@@ -13,7 +13,7 @@ use configs::{Missing, Problem, WorkflowConfig};
 
 use super::program::{Decision, Earned, Ending, Place, Program, Question, WantedTurn, name};
 use super::transcript::{ask, role};
-use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
+use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow, profile};
 
 /// Decisions in one conversation.
 pub(super) const DECISIONS: u16 = 256;
@@ -35,7 +35,7 @@ pub(super) struct Process {
 
 impl Process {
     pub(super) fn new(config: &WorkflowConfig) -> Result<Self, Vec<Problem>> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<Problem> = profile::unknown(config).into_iter().collect();
         let mut problem = |path: String, message: String| problems.push(Problem { path, message });
         let place = Place::read(&config.kind).unwrap_or_else(|message| {
             problem("workflow.kind".into(), message);

@@ -62,7 +62,7 @@ impl SelfReward {
             prompts: Prompts::new(
                 if short { &SHORT } else { &FULL },
                 &mut params,
-                &context! { prompt => "?", answer => "?", criterion => "?" },
+                &context! { prompt => "?", conversation => "?", answer => "?", criterion => "?" },
             ),
         };
         let mut problems = params.finish();
@@ -193,8 +193,9 @@ impl Workflow for SelfReward {
         for (seat, item) in items.iter().enumerate() {
             let text = || {
                 let (answer, criterion) = (answer.text.as_str(), item.criterion.as_str());
+                let conversation = task.prompt.conversation();
                 self.prompts
-                    .text("grader", task, context! { prompt, answer, criterion })
+                    .text("grader", task, context! { prompt, conversation, answer, criterion })
             };
             match self.judged(events, seat as u16, text) {
                 Ok(met) => judged.push(met),
@@ -211,7 +212,7 @@ impl Workflow for SelfReward {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{any_events, check_total, config, event, problems, task};
+    use super::super::testing::{any_events, check_total, config, event, problems, several, task};
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
@@ -286,6 +287,23 @@ mod tests {
         assert!(outcome.is_ungraded());
         let read = done(&workflow, [YES, NO, NO]);
         assert!(read.metrics.contains(&("success", 0.8)) && read.metrics.contains(&(UNGRADED, 0.0)));
+    }
+
+    #[test]
+    fn the_grader_reads_all_that_was_said_before_the_answer() {
+        let (mut talk, workflow) = (question(), workflow(""));
+        talk.prompt = several();
+        let asks = |task: &Task| match workflow.step(task, 0, &[event("answerer", 0, "Rest.")]) {
+            Step::Ask(asks) => asks[0].messages[0].content.clone(),
+            other => panic!("{other:?}"),
+        };
+        let told = asks(&talk);
+        let all = "user: My child is three and has a fever.\n\nassistant: Since when?\n\nuser: Two days. What helps?\n";
+        assert!(told.contains(all), "{told}");
+        assert!(
+            asks(&question()).contains(":\nWhat helps?\n"),
+            "one message is its text"
+        );
     }
 
     #[test]

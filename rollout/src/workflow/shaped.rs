@@ -264,6 +264,10 @@ impl Workflow for Shaped {
         self.inner.answer(task, events)
     }
 
+    fn goes_on_without(&self, role: &RoleName) -> bool {
+        self.inner.goes_on_without(role)
+    }
+
     fn programs(&self) -> Vec<Program> {
         self.inner.programs()
     }

@@ -11,6 +11,9 @@
 //! | it selects a wrong rewrite | r x 0.8 | r x 0.8 | 0 |
 //! | it selects a right rewrite | r x 1.2 | r x 1.2 | 1.2 |
 //!
+//! Where a rewriter's or the selector's prompt leaves no room for an answer (`sampling.max_context`), there is no sample of it: the
+//! conversation ends at that stage, as if nobody there had an answer, and the others are paid as in the first lines.
+//!
 //! A text without anything outside of its reasoning is trained on but not passed on. Profile `dyad` takes the last
 //! `Judgment: N`, as the prompt asks; profile `miles` the first. Under short prompts the last word is the number.
 
@@ -27,6 +30,7 @@ use super::params::{Params, check_roles, grader};
 use super::program::Program;
 use super::prompts::{Prompts, templates, with_preamble};
 use super::transcript::{Transcript, reward, role};
+use super::unanswered::says_nothing;
 use super::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 
 const FULL: [(&str, &str); 3] = templates!("solve-rewrite-select/full", "solver", "rewriter", "selector");
@@ -62,6 +66,16 @@ struct Stages<'a> {
     selector: Option<&'a Event>,
     /// The rewrite that was selected.
     picked: Option<&'a Event>,
+    /// A prompt of some stage left no room for its answer.
+    no_room: bool,
+}
+
+impl<'a> Stages<'a> {
+    /// Those of a stage whose prompt left room for an answer.
+    fn with_room(&mut self, stage: Vec<&'a Event>) -> Vec<&'a Event> {
+        self.no_room |= stage.iter().any(|event| says_nothing(event));
+        stage.into_iter().filter(|event| !says_nothing(event)).collect()
+    }
 }
 
 impl SolveRewriteSelect {
@@ -88,16 +102,6 @@ impl SolveRewriteSelect {
             prompts: Prompts::new(if short { &SHORT } else { &FULL }, &mut params, &sample),
         };
         let mut problems = params.finish();
-        if !["dyad", "miles"].contains(&config.profile.as_str()) {
-            let message = format!(
-                "{:?} is no profile of solve-rewrite-select: use dyad or miles",
-                config.profile
-            );
-            problems.push(Problem {
-                path: "workflow.profile".into(),
-                message,
-            });
-        }
         problems.extend(check_roles(config, &workflow.roles()));
         if problems.is_empty() {
             Ok(workflow)
@@ -176,6 +180,7 @@ impl SolveRewriteSelect {
             ("solver_mean", mean(&stages.solvers)),
             ("solver_any", flag(any)),
             ("no_solver_answer", flag(answers(&stages.solvers).is_empty())),
+            ("no_room", flag(stages.no_room)),
         ];
         if !stages.rewriters.is_empty() {
             metrics.push(("rewriter_mean", mean(&stages.rewriters)));
@@ -253,6 +258,11 @@ impl Workflow for SolveRewriteSelect {
         true
     }
 
+    /// A problem that leaves its solvers no room is a failure: nobody has said anything.
+    fn goes_on_without(&self, role: &RoleName) -> bool {
+        [&self.rewriter, &self.selector].contains(&role)
+    }
+
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
         let solve = || self.solver_prompt(task);
@@ -266,13 +276,14 @@ impl Workflow for SolveRewriteSelect {
             rewriters: Vec::new(),
             selector: None,
             picked: None,
+            no_room: false,
         };
         if attempts.is_empty() {
             return self.done(task, events, &stages);
         }
         let rewrite = || self.rewriter_prompt(task, &texts(&attempts));
         stages.rewriters = match events.stage(&self.rewriter, self.seats, rewrite) {
-            Ok(rewriters) => rewriters,
+            Ok(rewriters) => stages.with_room(rewriters),
             Err(asks) => return Step::Ask(asks),
         };
         let candidates = answers(&stages.rewriters);
@@ -281,7 +292,7 @@ impl Workflow for SolveRewriteSelect {
         }
         let select = || self.selector_prompt(task, &texts(&candidates));
         let selector = match events.stage(&self.selector, 1, select) {
-            Ok(selector) => selector,
+            Ok(selector) => stages.with_room(selector),
             Err(asks) => return Step::Ask(asks),
         };
         stages.selector = selector.first().copied();

@@ -86,18 +86,7 @@ impl SolveVerify {
                 &context! { prompt => "?", solution => "?", critique => "?" },
             ),
         };
-        let mut problems = params.finish();
-        if !astraflow && config.profile != "dyad" {
-            let message = format!(
-                "{:?} is no profile of solve-verify: use dyad or astraflow",
-                config.profile
-            );
-            problems.push(Problem {
-                path: "workflow.profile".into(),
-                message,
-            });
-        }
-        Ok((workflow, problems))
+        Ok((workflow, params.finish()))
     }
 
     pub(crate) fn verifier(&self) -> &RoleName {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use broker::protocol::task::{Prompt, Task};
-use broker::protocol::turn::Finish;
+use broker::protocol::turn::{Finish, Message};
 use broker::{AgentName, RoleName};
 use configs::{GraderConfig, Problem, WorkflowConfig};
 use proptest::prelude::*;
@@ -59,6 +59,15 @@ pub(crate) fn task(prompt: &str, label: serde_json::Value) -> Task {
         metadata: serde_json::Map::new(),
         tools: None,
     }
+}
+
+/// A prompt of three messages.
+pub(crate) fn several() -> Prompt {
+    Prompt::Messages(vec![
+        Message::user("My child is three and has a fever."),
+        Message::new("assistant", "Since when?"),
+        Message::user("Two days. What helps?"),
+    ])
 }
 
 pub(crate) fn event(role: &str, seat: u16, text: &str) -> Event {

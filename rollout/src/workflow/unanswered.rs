@@ -1,4 +1,5 @@
-//! What becomes of a turn that nobody answered, where the turn is a grade: by `graders.NAME.missing`, and never a 0.
+//! What becomes of a turn that nobody answered. Where the turn is a grade: by `graders.NAME.missing`, and never a 0. Where its prompt
+//! leaves no room for an answer, and its workflow goes on without one ([`Workflow::goes_on_without`]): a turn that says nothing.
 //!
 //! With `missing = "tombstone"`, an agent that judges is asked again where that may help, until the last try of its turn. Programs
 //! and participants give the grade up at their first failure, judges behind servers when their own tries are spent. A grade that
@@ -46,6 +47,14 @@ pub fn unanswered_by(
     outcome
 }
 
+/// What a turn comes to whose prompt leaves no room for an answer, if the workflow goes on without it.
+#[must_use]
+pub fn without_room(workflow: &dyn Workflow, role: &RoleName) -> Option<TurnOutcome> {
+    workflow
+        .goes_on_without(role)
+        .then(|| TurnOutcome::Done(said(String::new())))
+}
+
 /// A text without tokens, in the form of a generation.
 #[must_use]
 pub fn said(text: String) -> Generation {
@@ -65,8 +74,22 @@ pub fn said(text: String) -> Generation {
 
 /// Whether this stands for a grade that nobody gave. What a model itself says has tokens.
 pub(crate) fn is_tombstone(generation: &Generation) -> bool {
-    let silent = generation.kept == 0 && generation.prompt_ids.is_empty() && generation.output_ids.is_empty();
-    silent && generation.text == TOMBSTONE
+    has_no_tokens(generation) && generation.text == TOMBSTONE
+}
+
+/// Whether this stands for an answer for which there was no room. What a model itself says has tokens.
+#[must_use]
+pub fn is_silent(generation: &Generation) -> bool {
+    has_no_tokens(generation) && generation.text.is_empty()
+}
+
+fn has_no_tokens(generation: &Generation) -> bool {
+    generation.kept == 0 && generation.prompt_ids.is_empty() && generation.output_ids.is_empty()
+}
+
+/// As [`is_silent`], of what everyone may see of it.
+pub(crate) fn says_nothing(event: &Event) -> bool {
+    event.prompt == 0 && event.tokens == 0 && event.text.is_empty()
 }
 
 /// As [`is_tombstone`], of what everyone may see of it.

@@ -116,13 +116,13 @@ fn the_mrlx_profile_pays_as_the_reference_does() {
     let three = ["a", "b", "a", "b", "a", "b"];
     assert_eq!(total(&[&three[..], &[END]].concat()), 8.0);
     assert_eq!(total(&[&three[..], &["Diagnosis: bacterial angina"]].concat()), 8.0);
-    let mut ten = ["a", "b"].repeat(9);
-    ten.push("a");
     assert_eq!(
-        total(&ten),
-        4.0,
-        "nine replies, and five taken for the missing diagnosis"
+        total(&["a", "b"].repeat(10)),
+        5.0,
+        "ten replies, the last one to the last turn, and five taken for the missing diagnosis"
     );
+    assert_eq!(clinic("mrlx", "").most_turns(), Some(20));
+    assert_eq!(clinic("dyad", "").most_turns(), Some(19));
     assert_eq!(total(&["What? And what?", "Who? Why?", END]), 10.0 + 1.0 - 2.0 - 5.0);
 }
 

@@ -106,6 +106,42 @@ fn every_outcome_earns_what_the_table_says() {
     }
 }
 
+/// As the reference has it: a call whose prompt leaves nothing of the context is no sample, and the others are paid all the same.
+#[test]
+fn a_stage_without_room_ends_the_conversation_and_the_others_earn_what_the_table_says() {
+    let workflow = workflow("dyad", "num_parallel = 2");
+    let silent = |mut event: Event| {
+        (event.text, event.prompt, event.tokens) = (String::new(), 0, 0);
+        event
+    };
+    let without = |mut all: Vec<Event>, from: usize| {
+        let rest = all.split_off(from).into_iter().map(silent);
+        all.extend(rest);
+        all
+    };
+    let rewriters = without(events(&["5", "4"], &["", ""], &[]), 2);
+    assert_eq!(play(&workflow, &rewriters).unwrap(), [vec![0.8, 0.0], vec![], vec![]]);
+    let selector = without(events(&["5", "4"], &["5", "4"], &[""]), 4);
+    assert_eq!(
+        play(&workflow, &selector).unwrap(),
+        [vec![0.8, 0.0], vec![0.8, 0.0], vec![]]
+    );
+    let said_nothing = events(&["5", "4"], &["5", "4"], &[""]);
+    assert_eq!(
+        play(&workflow, &said_nothing).unwrap()[2],
+        [0.0],
+        "a selector that said nothing had room"
+    );
+    let metric = |events: &[Event]| match workflow.step(&task("2+3=", 5.into()), 0, events) {
+        Step::Done(outcome) => outcome.metrics.into_iter().collect::<BTreeMap<_, _>>()["no_room"],
+        _ => panic!(),
+    };
+    assert_eq!(
+        [metric(&rewriters), metric(&selector), metric(&said_nothing)],
+        [1.0, 1.0, 0.0]
+    );
+}
+
 #[test]
 fn stages_wait_for_all_seats() {
     let workflow = workflow("dyad", "num_parallel = 3");
@@ -127,7 +163,11 @@ fn prompts_number_what_was_passed_on() {
         Step::Ask(asks) => asks[0].messages[0].content.clone(),
         _ => panic!(),
     };
-    assert_eq!(prompt(&[]), "2+3=");
+    let solver = prompt(&[]);
+    assert!(
+        solver.contains("final answer within \\boxed{}") && solver.ends_with("\n\n2+3="),
+        "{solver}"
+    );
     let rewriter = prompt(&all[..3]);
     assert!(
         rewriter.contains("## Attempt 1\n\nFIRST") && rewriter.contains("## Attempt 2\n\nTHIRD"),
