@@ -10,6 +10,7 @@ mod choice;
 mod format;
 mod integer;
 mod math;
+mod minus;
 mod normal;
 mod overlap;
 mod own;

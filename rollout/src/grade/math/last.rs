@@ -2,9 +2,10 @@
 
 use super::lexer::PLAIN;
 use super::{LONGEST, delimited};
+use crate::grade::minus;
 
-/// Signs of formulas that are no ASCII.
-const SIGNS: &str = "√π∞×·⋅÷−–±°²³≤≥";
+/// Signs of formulas that are no ASCII, beside those of a minus.
+const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
 
 /// The last formula between dollar signs or their like, or the last number behind it: whole, and no number that stands within a formula.
 pub(super) fn value(text: &str) -> Option<&str> {
@@ -25,15 +26,19 @@ pub(super) fn number(text: &str) -> Option<&str> {
     // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
     let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
     let start = if point { start } else { digit };
-    let negative = start > 0 && bytes[start - 1] == b'-';
-    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
-    Some(&text[start - usize::from(negative && !operand)..end])
+    let negative = minus::before(&text[..start]).filter(|before| !ends_with_operand(before));
+    Some(&text[negative.map_or(start, str::len)..end])
+}
+
+/// Whether a text ends with a bracket, a digit or a letter, right there: what a minus behind it is between.
+fn ends_with_operand(text: &str) -> bool {
+    text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == ')')
 }
 
 /// The formula without signs about it that the last digit stands in (`2^{10}`, `x=\sqrt{2}`, `sqrt(2)`), up to white space and other
 /// scripts; else the number.
 fn unmarked(text: &str, digit: usize) -> Option<&str> {
-    let apart = |c: char| c.is_whitespace() || c == '"' || !(c.is_ascii() || SIGNS.contains(c));
+    let apart = |c: char| c.is_whitespace() || c == '"' || !(c.is_ascii() || SIGNS.contains(c) || minus::is_sign(c));
     let start = text[..digit]
         .rfind(apart)
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
@@ -129,6 +134,9 @@ mod tests {
             ("x=5", "5"),
             ("10-7", "7"),
             ("it takes 5h", "5"),
+            ("so it is −√2", "−√2"),
+            ("so it is －\\sqrt{2}", "－\\sqrt{2}"),
+            ("so it is –\\frac{3}{4}", "–\\frac{3}{4}"),
         ] {
             assert_eq!(value(text), Some(last), "{text}");
         }
@@ -153,6 +161,12 @@ mod tests {
             ("well...5", Some("5")),
             ("10-7", Some("7")),
             ("there are -7.", Some("-7")),
+            ("there are −7.", Some("−7")),
+            ("there are –7.", Some("–7")),
+            ("there are －.5", Some("－.5")),
+            ("10−7", Some("7")),
+            ("(x)–7", Some("7")),
+            ("pages 3 –7", Some("7")),
             ("$1,234.50", Some("1,234.50")),
             ("3/4 of it", Some("3/4")),
             ("none", None),

@@ -1,5 +1,7 @@
 //! From LaTeX, or plain text that means mathematics, to tokens. What only concerns the look of a formula is dropped here.
 
+use crate::grade::minus;
+
 /// A piece of a formula.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
@@ -217,7 +219,7 @@ impl<'a> Lexer<'a> {
                 self.rest = &self.rest[1..];
                 Token::Symbol('^')
             }
-            '−' | '–' => Token::Symbol('-'),
+            c if minus::is_sign(c) => Token::Symbol('-'),
             '×' | '·' | '⋅' => Token::Symbol('*'),
             '÷' => Token::Symbol('/'),
             '≤' => Token::Command("<=".into()),

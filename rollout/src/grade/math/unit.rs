@@ -1,6 +1,7 @@
 //! Units of measure: they are not compared, so they go.
 
 use super::lexer::Token;
+use crate::grade::minus;
 
 /// Units that stand as bare letters behind a number. Single letters are not among them: they may be variables.
 const UNITS: [&str; 47] = [
@@ -104,7 +105,11 @@ fn exponent(tokens: &[Token]) -> usize {
 pub(super) fn without(words: &str) -> Option<&str> {
     let words = words.trim();
     // A minus between digits makes a formula, a score or a date.
-    let sign = usize::from(words.starts_with('-'));
+    let sign = words
+        .chars()
+        .next()
+        .filter(|c| minus::is_sign(*c))
+        .map_or(0, char::len_utf8);
     let end = words[sign..].find(|c: char| !(c.is_ascii_digit() || ['.', ','].contains(&c)));
     let end = end.map_or(words.len(), |end| sign + end);
     let (number, unit) = words.split_at(end);
@@ -127,6 +132,7 @@ mod tests {
             ("5\\mathrm{ m}", "5", true),
             ("\\text{3-2}", "1", false),
             ("\\text{-3 cm}", "-3", true),
+            ("\\text{−3 cm}", "-3", true),
             ("\\text{5 cm}", "5", true),
         ] {
             assert_eq!(equal(one, other), same, "{one} and {other}");
