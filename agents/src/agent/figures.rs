@@ -5,7 +5,7 @@ use std::time::Instant;
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
 use broker::protocol::train::RoleLoss;
-use rollout::batch::Batch;
+use rollout::batch::{Batch, Staleness};
 use serde_json::Value;
 
 use super::Agent;
@@ -56,11 +56,9 @@ pub fn train_line(
         put(&format!("role/{role}/tokens"), found.tokens.into());
         put(&format!("role/{role}/tokens_trained"), found.trained_tokens.into());
         put(&format!("role/{role}/repetition"), found.repetition.get().into());
-        put(
-            &format!("role/{role}/staleness/mean"),
-            found.staleness.mean.get().into(),
-        );
-        put(&format!("role/{role}/staleness/max"), found.staleness.max.into());
+        for (key, value) in staleness(&format!("role/{role}/"), &found.staleness) {
+            put(&key, value);
+        }
     }
     for (role, found) in batch
         .roles
@@ -95,10 +93,8 @@ pub fn train_line(
     }
     put("advantage/abs", stats.advantage_abs.get().into());
     put("advantage/zero_share", stats.zero_share().into());
-    put("staleness/mean", stats.staleness.mean.get().into());
-    put("staleness/max", stats.staleness.max.into());
-    for (steps, samples) in stats.staleness.histogram.iter().enumerate() {
-        put(&format!("staleness/samples/{steps}"), (*samples).into());
+    for (key, value) in staleness("", &stats.staleness) {
+        put(&key, value);
     }
     put("loss", loss.loss.into());
     put("loss/entropy", (loss.entropy / tokens).into());
@@ -131,7 +127,36 @@ pub fn train_line(
     line
 }
 
+/// How old samples were, under these keys: all of a batch, or those of a role.
+fn staleness(before: &str, found: &Staleness) -> Vec<(String, Value)> {
+    let places = found.histogram.iter().enumerate();
+    let samples = places.map(|(steps, samples)| (format!("{before}staleness/samples/{steps}"), (*samples).into()));
+    let mean = (format!("{before}staleness/mean"), found.mean.get().into());
+    let max = (format!("{before}staleness/max"), found.max.into());
+    [mean, max].into_iter().chain(samples).collect()
+}
+
 /// Whether any of these tokens had a behaviour log-prob: without one there is no ratio, and its 0 says nothing.
 fn compared(found: &RoleLoss) -> bool {
     found.on_policy_tokens + found.off_policy_tokens > 0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_roles_samples_are_counted_by_age_as_all_are() {
+        let found = Staleness {
+            max: 2,
+            histogram: vec![3, 0, 1],
+            ..Staleness::default()
+        };
+        for before in ["", "role/solver/"] {
+            let line: std::collections::BTreeMap<String, Value> = staleness(before, &found).into_iter().collect();
+            let samples = |age: usize| line[&format!("{before}staleness/samples/{age}")].as_u64();
+            assert_eq!((0..3).map(samples).collect::<Vec<_>>(), [Some(3), Some(0), Some(1)]);
+            assert_eq!(line[&format!("{before}staleness/max")], 2);
+        }
+    }
 }
