@@ -328,4 +328,14 @@ fn answers_that_programs_may_not_give_are_refused_by_both() {
             "{name}"
         );
     }
+    // As some write what is not there.
+    for (schema, answer) in [
+        (&grade, json!({"id": 1, "error": null, "reward": 0.5})),
+        (
+            &step,
+            json!({"id": 1, "error": null, "ask": [{"role": "solver", "prompt": "?"}]}),
+        ),
+    ] {
+        assert!(schema.is_valid(&answer), "{answer}: {:?}", faults(schema, &answer));
+    }
 }

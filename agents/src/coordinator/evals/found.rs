@@ -89,11 +89,14 @@ impl Current {
     }
 
     fn put(&mut self, metric: &str, task: &str, value: f64) {
-        self.found
-            .values
-            .entry(metric.to_owned())
-            .or_default()
-            .insert(task.to_owned(), value);
+        if !self.found.put(metric, task, value) {
+            tracing::warn!(
+                metric,
+                task,
+                value,
+                "a figure that is no finite number is left out of the evaluation"
+            );
+        }
     }
 }
 
