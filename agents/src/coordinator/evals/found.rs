@@ -199,6 +199,7 @@ mod tests {
     fn the_answer_of_the_most_counts() {
         let lost = || MemberEnd::Failed {
             reason: "engine".into(),
+            turns: Vec::new(),
         };
         for (votes, success) in [
             (vec![said("5", 1.0), said("6", 0.0), said(" 6", 0.0)], Some(0.0)),
