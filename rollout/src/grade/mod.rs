@@ -16,6 +16,7 @@ mod overlap;
 mod own;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 pub use own::{Own, OwnGrader};
 

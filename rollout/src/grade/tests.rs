@@ -239,6 +239,11 @@ fn math_compares_normal_forms_and_values() {
         ("\\boxed{2^a 3^b}", "2^a\\cdot 3^b"),
         ("\\boxed{{1 \\over 2}}", "0.5"),
         ("\\boxed{5}", "\\boxed{5}"),
+        ("The answer is 5米", "5"),
+        ("答案是5米。", "5"),
+        ("\\boxed{5米}", "5"),
+        ("The answer is ½.", "1/2"),
+        ("so it is 2½", "2.5"),
     ];
     for (text, label) in right {
         assert_eq!(Grader::Math.grade(text, &json!(label)), 1.0, "{text} is {label}");

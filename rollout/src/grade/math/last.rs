@@ -1,7 +1,7 @@
 //! The last value of a text that announces none.
 
 use super::lexer::PLAIN;
-use super::{LONGEST, delimited};
+use super::{LONGEST, delimited, vulgar};
 use crate::grade::minus;
 
 /// Signs of formulas that are no ASCII, beside those of a minus.
@@ -9,7 +9,7 @@ const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
 
 /// The last formula between dollar signs or their like, or the last number behind it: whole, and no number that stands within a formula.
 pub(super) fn value(text: &str) -> Option<&str> {
-    let digit = text.bytes().rposition(|byte| byte.is_ascii_digit());
+    let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
     match delimited::last(text) {
         Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
         _ => unmarked(text, digit?),
@@ -38,7 +38,11 @@ fn ends_with_operand(text: &str) -> bool {
 /// The formula without signs about it that the last digit stands in (`2^{10}`, `x=\sqrt{2}`, `sqrt(2)`), up to white space and other
 /// scripts; else the number.
 fn unmarked(text: &str, digit: usize) -> Option<&str> {
-    let apart = |c: char| c.is_whitespace() || c == '"' || !(c.is_ascii() || SIGNS.contains(c) || minus::is_sign(c));
+    let apart = |c: char| {
+        c.is_whitespace()
+            || c == '"'
+            || !(c.is_ascii() || SIGNS.contains(c) || minus::is_sign(c) || vulgar::is_fraction(c))
+    };
     let start = text[..digit]
         .rfind(apart)
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
@@ -86,7 +90,10 @@ fn is_formula(text: &str) -> bool {
         let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         digit(text[..at].chars().next_back()) && digit(text[at + sign.len()..].chars().next())
     });
-    power || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³']) || names.any(|name| PLAIN.contains(&name))
+    power
+        || text.contains(vulgar::is_fraction)
+        || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³'])
+        || names.any(|name| PLAIN.contains(&name))
 }
 
 #[cfg(test)]
@@ -135,6 +142,9 @@ mod tests {
             ("10-7", "7"),
             ("it takes 5h", "5"),
             ("so it is −√2", "−√2"),
+            ("so it is ½.", "½"),
+            ("so it is −2½", "−2½"),
+            ("一共是½。", "½"),
             ("so it is －\\sqrt{2}", "－\\sqrt{2}"),
             ("so it is –\\frac{3}{4}", "–\\frac{3}{4}"),
         ] {
