@@ -151,13 +151,24 @@ fn answer(schema: Value) -> Value {
     let failed = json!({
         "description": "It has no answer: it is asked again, and what is never answered is a missing reward and never a 0.",
         "type": "object",
-        "properties": { "error": { "description": "Why, for the log." } },
+        "properties": { "error": { "description": "Why, for the log.", "not": { "type": "null" } } },
         "required": ["error"],
     });
-    let branches = answers.into_iter().chain([failed]);
+    let branches = answers.into_iter().map(without_error).chain([failed]);
     head.insert("oneOf".into(), branches.map(|branch| with_id(branch, true)).collect());
     head.extend(definitions.map(|definitions| ("$defs".to_owned(), definitions)));
     Value::Object(head)
+}
+
+/// Of an answer that may say of itself that nothing failed.
+fn without_error(mut schema: Value) -> Value {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.insert(
+            "error".into(),
+            json!({ "description": "Nothing failed.", "type": "null" }),
+        );
+    }
+    schema
 }
 
 /// With the number that names a question, which its answer repeats. Tools that are servers are asked without one.

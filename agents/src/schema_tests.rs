@@ -104,6 +104,8 @@ fn what_is_no_task_is_none_by_the_schema_either() {
         (r#"{"prompt":"x","id":"a\nb"}"#, false),
         (r#"{"prompt":"x","metadata":[]}"#, false),
         (r#"{"prompt":[{"role":"tools","content":"[]"}]}"#, false),
+        (r#"{"prompt":[{"role":"wizard","content":"x"}]}"#, false),
+        (r#"{"prompt":[]}"#, false),
         (r#"{"prompt":[{"role":"user","content":"x","name":"y"}]}"#, false),
         (
             r#"{"prompt":[{"role":"user","content":[{"type":"audio","text":"x"}]}]}"#,
@@ -143,7 +145,7 @@ fn any_task() -> impl Strategy<Value = Value> {
         odd(),
     ];
     let content = prop_oneof![4 => text(), 3 => prop::collection::vec(part, 0..3).prop_map(Value::from), 1 => odd()];
-    let role = prop_oneof![4 => Just(json!("user")), 1 => Just(json!("tools")), 1 => odd()];
+    let role = prop_oneof![4 => Just(json!("user")), 1 => Just(json!("tools")), 1 => Just(json!("wizard")), 1 => odd()];
     let message = (role, content).prop_map(|(role, content)| json!({"role": role, "content": content}));
     let prompt = prop_oneof![2 => text(), 4 => prop::collection::vec(message, 0..3).prop_map(Value::from), 1 => odd()];
     let tool = prop_oneof![
@@ -325,5 +327,15 @@ fn answers_that_programs_may_not_give_are_refused_by_both() {
             validator(name).is_valid(&json!({"id": 1, "error": "no model"})),
             "{name}"
         );
+    }
+    // As some write what is not there.
+    for (schema, answer) in [
+        (&grade, json!({"id": 1, "error": null, "reward": 0.5})),
+        (
+            &step,
+            json!({"id": 1, "error": null, "ask": [{"role": "solver", "prompt": "?"}]}),
+        ),
+    ] {
+        assert!(schema.is_valid(&answer), "{answer}: {:?}", faults(schema, &answer));
     }
 }

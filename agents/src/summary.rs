@@ -37,6 +37,17 @@ impl Evaluation {
         let values = self.values.get(metric)?;
         (!values.is_empty()).then(|| values.values().sum::<f64>() / values.len() as f64)
     }
+
+    /// Takes a task's value of a metric. One that is no finite number is left out, and `false` says so: it would be the whole mean, and
+    /// no JSON.
+    pub fn put(&mut self, metric: &str, task: &str, value: f64) -> bool {
+        let is_number = value.is_finite();
+        if is_number {
+            let values = self.values.entry(metric.to_owned()).or_default();
+            values.insert(task.to_owned(), value);
+        }
+        is_number
+    }
 }
 
 /// One metric before and after, over the same tasks.
@@ -150,6 +161,18 @@ mod tests {
                 .collect(),
             ..Evaluation::default()
         }
+    }
+
+    /// One task's infinity would be the mean of all.
+    #[test]
+    fn a_value_that_is_no_number_is_in_no_mean() {
+        let mut found = evaluation(0, &[("success", &[("a", 0.5)])]);
+        for value in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            assert!(!found.put("success", "b", value) && !found.put("other", "b", value));
+        }
+        assert_eq!((found.mean("success"), found.mean("other")), (Some(0.5), None));
+        assert!(found.put("success", "b", 1.0));
+        assert_eq!(found.mean("success"), Some(0.75));
     }
 
     #[test]

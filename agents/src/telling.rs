@@ -30,7 +30,10 @@ impl Teller<'_> {
     #[must_use]
     pub fn tell(&self, mut transcript: Transcript, member: u16, end: &MemberEnd) -> Transcript {
         match end {
-            MemberEnd::Failed { reason } => transcript.status = format!("failed: {reason}"),
+            MemberEnd::Failed { reason, turns } => {
+                transcript.status = format!("failed: {reason}");
+                transcript.turns = turns.iter().map(|(key, made)| self.turn(key, made)).collect();
+            }
             MemberEnd::Ended { outcome, turns } => {
                 let cut = turns.iter().any(|(_, made)| made.finish == Finish::Length);
                 transcript.status = if cut { "truncated" } else { "completed" }.into();
@@ -58,6 +61,7 @@ impl Teller<'_> {
                 || self.host.kind(&key.role).to_owned(),
                 |player| player.agent.to_string(),
             ),
+            reads: Vec::new(),
             text: made.text.clone(),
             tokens: made.output_ids.len() as u32,
             version: newest.to_string(),

@@ -67,6 +67,10 @@ fn every_sample_is_trained_once() {
             line["staleness/max"], 0,
             "synchronous rounds train on their own weights"
         );
+        let of_roles = line.as_object().unwrap().iter();
+        let of_roles = of_roles.filter(|(key, _)| key.starts_with("role/") && key.ends_with("/staleness/samples/0"));
+        let samples: u64 = of_roles.map(|(_, samples)| samples.as_u64().unwrap()).sum();
+        assert_eq!(samples, 256, "each sample counts in its role: {line}");
         let gap = line["mismatch/on_policy_gap"].as_f64().unwrap();
         assert!(gap <= 1e-4, "sampler and trainer agree: {gap}");
     }

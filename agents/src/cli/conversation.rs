@@ -86,6 +86,15 @@ pub fn render(transcript: &Transcript) -> String {
         } else {
             format!("/{}", turn.seat)
         };
+        for read in &turn.reads {
+            let _ = writeln!(
+                text,
+                "\n  {}{seat} reads, {}\n{}",
+                turn.role,
+                read.role,
+                indent(&read.content)
+            );
+        }
         if [PROGRAM, TOOL].contains(&turn.agent.as_str()) {
             let _ = writeln!(text, "\n  {}{seat}, {}\n{}", turn.role, turn.agent, indent(&turn.text));
             continue;

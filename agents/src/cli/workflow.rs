@@ -1,5 +1,6 @@
 //! `dyad workflow test`: plays a workflow without brokers and stores, and prints what was said and earned.
 
+mod asked;
 mod kept;
 mod line;
 mod scripted;
@@ -10,8 +11,9 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use broker::AgentName;
-use broker::ids::{Attempt, GroupId};
+use broker::ids::{Attempt, GroupId, TurnKey, conversation_seed};
 use broker::protocol::task::Task;
+use broker::protocol::turn::Generation;
 use clap::{Args, Subcommand};
 use configs::RunConfig;
 use rollout::group::{GroupHead, MemberEnd, Rules, assemble, compare_lengths};
@@ -24,7 +26,7 @@ use scripted::Says;
 use served::Table;
 
 use super::conversation::render;
-use crate::eval::play::Player;
+use crate::eval::play::{Player, task_id};
 use crate::logs::Transcript;
 use crate::participant::Host;
 use crate::telling::{Comparisons, Teller};
@@ -79,6 +81,9 @@ pub struct TestArgs {
     /// How long remote participants that do not listen, or no longer, are waited for
     #[arg(long, default_value = "30s", value_name = "TIME")]
     pub wait: configs::HumanDuration,
+    /// Show what agents read before their turns: first the prompt, as the templates make it, then what is new to them
+    #[arg(long)]
+    pub prompts: bool,
     /// As JSON, one conversation a line
     #[arg(long)]
     pub json: bool,
@@ -125,6 +130,15 @@ impl Answers<'_> {
         }
     }
 
+    /// The name under which the task is played, from which its seeds follow.
+    fn task_id(&self, task: &Task) -> String {
+        let id = task.id.as_deref().unwrap_or("test");
+        match self {
+            Self::Scripted(..) => id.to_owned(),
+            Self::Served(_) => task_id(false, 0, None, id),
+        }
+    }
+
     /// Plays `members` conversations of the task.
     async fn play(&self, config: &RunConfig, task: Arc<Task>, members: u16) -> anyhow::Result<Vec<MemberEnd>> {
         match self {
@@ -147,7 +161,8 @@ async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &An
             .await
             .with_context(|| format!("line {} of {}", number + 1, args.task.display()))?;
         let ends = answers.play(config, task.clone(), members).await?;
-        for transcript in told(config, answers.host(), &task, ends) {
+        let id = answers.task_id(&task);
+        for transcript in read(config, answers.host(), (&task, &id), ends, args.prompts) {
             if args.json {
                 println!("{}", crate::logs::printable(&serde_json::to_string(&transcript)?));
             } else {
@@ -156,6 +171,29 @@ async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &An
         }
     }
     Ok(())
+}
+
+/// What was said in a conversation, however it ended.
+fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
+    match end {
+        MemberEnd::Ended { turns, .. } | MemberEnd::Failed { turns, .. } => turns,
+    }
+}
+
+/// As [`told`], and what agents read: all of it, or calls that were refused.
+fn read(
+    config: &RunConfig,
+    host: &Host,
+    (task, id): (&Task, &str),
+    ends: Vec<MemberEnd>,
+    all: bool,
+) -> Vec<Transcript> {
+    let mut told = told(config, host, task, ends.clone());
+    for (member, (transcript, end)) in (0..).zip(told.iter_mut().zip(&ends)) {
+        let seed = conversation_seed(config.run.seed, id, member);
+        asked::add(transcript, host.workflow(), (task, seed), turns(end), all);
+    }
+    told
 }
 
 /// As a run would tell it, with the advantages that the conversations would have as one group.

@@ -23,7 +23,7 @@ pub(crate) struct Ended {
 impl Ended {
     pub(crate) fn of(members: &[MemberEnd], dead: Option<String>) -> Self {
         let failed = |(member, end): (usize, &MemberEnd)| match end {
-            MemberEnd::Failed { reason } => Some((member as u16, reason.clone())),
+            MemberEnd::Failed { reason, .. } => Some((member as u16, reason.clone())),
             MemberEnd::Ended { .. } => None,
         };
         // Of a dead task nothing is played, so nothing else need be known.

@@ -78,7 +78,10 @@ fn turns_tokens_and_shares_are_those_of_the_conversations() {
             1.0,
         ),
         member(&[("doctor", 2, false)], &[("doctor", 0.0)], 0.0),
-        MemberEnd::Failed { reason: "x".into() },
+        MemberEnd::Failed {
+            reason: "x".into(),
+            turns: Vec::new(),
+        },
     ];
     let line = line(&mut talk, &members).unwrap();
     for (name, value) in [

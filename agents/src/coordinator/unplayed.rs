@@ -31,7 +31,7 @@ pub(super) fn unplayed(members: &[MemberEnd], summary: &GroupSummary, least: usi
 
 fn failure_of(end: &MemberEnd) -> Option<&str> {
     match end {
-        MemberEnd::Failed { reason } => Some(reason),
+        MemberEnd::Failed { reason, .. } => Some(reason),
         MemberEnd::Ended { .. } => None,
     }
 }
@@ -48,7 +48,10 @@ mod tests {
     use super::*;
 
     fn failed(reason: impl Into<String>) -> MemberEnd {
-        MemberEnd::Failed { reason: reason.into() }
+        MemberEnd::Failed {
+            reason: reason.into(),
+            turns: Vec::new(),
+        }
     }
 
     fn ended() -> MemberEnd {

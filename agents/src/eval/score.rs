@@ -65,7 +65,7 @@ pub fn conversations(rules: &Rules, workflow: &dyn Workflow, played: &[Played], 
             grader: None,
         };
         match end {
-            MemberEnd::Failed { reason } => found.failed = Some(reason.clone()),
+            MemberEnd::Failed { reason, .. } => found.failed = Some(reason.clone()),
             MemberEnd::Ended { outcome, turns } => {
                 found.figures = figures::of(rules, outcome, turns);
                 found.figures.insert(TOKENS.into(), figures::said(&found.figures));
@@ -92,8 +92,7 @@ pub fn evaluation(greedy: &[Conversation]) -> Evaluation {
     let mut found = Evaluation::default();
     for one in greedy {
         for (name, value) in one.figures.iter().filter(|(name, _)| *name != TOKENS) {
-            let values = found.values.entry(name.clone()).or_default();
-            values.insert(one.task.clone(), *value);
+            found.put(name, &one.task, *value);
         }
     }
     found

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 use std::path::Path;
 
+use broker::protocol::turn::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -52,6 +53,9 @@ pub struct TranscriptTurn {
     #[serde(default)]
     pub turn: u16,
     pub agent: String,
+    /// What it read before, of `dyad workflow test`: calls that were refused, with `--prompts` all that was new to it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<Message>,
     pub text: String,
     #[serde(default)]
     pub tokens: u32,

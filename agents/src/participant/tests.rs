@@ -52,7 +52,7 @@ fn question(workflow: &dyn Workflow, text: &str) -> Ask {
 }
 
 struct Played {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     workflow: Arc<dyn Workflow>,
     host: Host,
 }
@@ -68,7 +68,7 @@ impl Played {
         std::fs::write(&file, python).unwrap();
         let workflow = solo(&file, timeout, memory);
         Self {
-            _folder: folder,
+            folder,
             host: Host::start(workflow.clone(), None),
             workflow,
         }
@@ -131,6 +131,39 @@ for line in sys.stdin:
         assert!(said.contains(reason), "{text}: {said}");
         assert_eq!(again, retry, "{text}");
         assert_eq!(played.ask("good").await, Ok(r#"{"reward":0.5}"#.into()), "after {text}");
+    }
+}
+
+/// However it ends: by itself, or because it hangs.
+#[tokio::test]
+async fn what_a_program_has_started_ends_with_it() {
+    let python = r#"
+import json, os, subprocess, sys, time
+for line in sys.stdin:
+    ask = json.loads(line)
+    child = subprocess.Popen(["sleep", "3600"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    with open(os.path.join(os.path.dirname(__file__), "children"), "a") as out: print(child.pid, file=out)
+    if ask["text"] == "hang": time.sleep(3600)
+    os._exit(1)
+"#;
+    let played = Played::new(python, Duration::from_secs(10));
+    for text in ["die", "hang"] {
+        played.ask(text).await.unwrap_err();
+    }
+    let children = std::fs::read_to_string(played.folder.path().join("children")).unwrap();
+    let runs = |pid: &str| {
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        // One that has ended may wait for who is to hear of it.
+        state.contains("(sleep)") && !state.contains(") Z ")
+    };
+    assert_eq!(children.lines().count(), 2, "{children}");
+    for pid in children.lines() {
+        let mut left = 100;
+        while runs(pid) && left > 0 {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            left -= 1;
+        }
+        assert!(!runs(pid), "{pid} is still there");
     }
 }
 

@@ -99,17 +99,16 @@ impl Worker {
             self.rest();
             return;
         };
-        let ended = running.child.try_wait().ok().flatten();
-        tracing::warn!(program = self.file, reason, status = ?ended, "a program is ended");
+        // Before it is waited for: until then its number is nobody else's, and what it has started lives on if it has ended by itself.
         if let Some(group) = running
             .child
             .id()
             .and_then(|id| rustix::process::Pid::from_raw(id.cast_signed()))
         {
-            // It has ended by itself otherwise.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
-        let _ = running.child.wait().await;
+        let ended = running.child.wait().await.ok();
+        tracing::warn!(program = self.file, reason, status = ?ended, "a program is ended");
         self.rest();
     }
 

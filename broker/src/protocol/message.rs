@@ -31,6 +31,15 @@ impl Message {
     /// take as their variable `tools`. It stands first.
     pub const TOOLS: &str = "tools";
 
+    /// The roles of messages that somebody says.
+    pub const ROLES: [&str; 4] = ["system", "user", "assistant", "tool"];
+
+    /// Whether somebody says it: chat templates know no roles but these.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        Self::ROLES.contains(&&*self.role)
+    }
+
     #[must_use]
     pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
         Self {
@@ -76,7 +85,7 @@ impl Message {
 #[schemars(rename = "Message")]
 struct Said {
     /// `system`, `user`, `assistant` or `tool`.
-    #[schemars(extend("not" = {"const": "tools"}))]
+    #[schemars(extend("enum" = Message::ROLES))]
     role: String,
     content: Content,
 }

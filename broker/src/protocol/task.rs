@@ -19,10 +19,32 @@ pub const MAX_TASK_ID: usize = 200;
 )]
 pub enum Prompt {
     Text(String),
-    Messages(Vec<Message>),
+    Messages(#[schemars(length(min = 1))] Vec<Message>),
 }
 
 impl Prompt {
+    /// Whether a conversation can begin with it; the error says what cannot be played.
+    fn check(&self) -> Result<(), String> {
+        let Prompt::Messages(messages) = self else {
+            return Ok(());
+        };
+        if messages.is_empty() {
+            return Err("the prompt is an empty list of messages".into());
+        }
+        match messages.iter().enumerate().find(|(_, message)| !message.is_said()) {
+            None => Ok(()),
+            Some((index, message)) if message.role == Message::TOOLS => Err(format!(
+                "message {index} has the role {:?}; what may be called is the run's to say",
+                message.role
+            )),
+            Some((index, message)) => Err(format!(
+                "message {index} has the role {:?}: use {}",
+                message.role,
+                Message::ROLES.join(", ")
+            )),
+        }
+    }
+
     /// The text of the last message, or the text itself.
     #[must_use]
     pub fn text(&self) -> &str {
@@ -158,13 +180,7 @@ impl Task {
         }
         let text = std::str::from_utf8(body).map_err(|_| TaskError::NotUtf8)?;
         let task: Task = serde_json::from_str(text).map_err(|e| TaskError::Json(e.to_string()))?;
-        if let Prompt::Messages(messages) = &task.prompt
-            && messages.iter().any(|message| message.role == Message::TOOLS)
-        {
-            let role = Message::TOOLS;
-            let message = format!("a message has the role {role:?}; what may be called is the run's to say");
-            return Err(TaskError::Json(message));
-        }
+        task.prompt.check().map_err(TaskError::Json)?;
         match &task.id {
             Some(id) if id.len() > MAX_TASK_ID => Err(TaskError::LongId(id.len())),
             Some(id) if id.is_empty() || id.chars().any(char::is_control) => Err(TaskError::BadId),
@@ -195,5 +211,33 @@ impl Task {
             (None, Some(id)) => id.to_owned(),
             (None, None) => blake3::hash(body).to_hex()[..32].to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As rows of files are refused, and before an agent's chat template would.
+    #[test]
+    fn a_prompt_that_no_run_can_play_is_no_task() {
+        for (prompt, why) in [
+            ("[]", "an empty list of messages"),
+            (
+                r#"[{"role":"user","content":"x"},{"role":"wizard","content":"y"}]"#,
+                "message 1 has the role \"wizard\": use system, user, assistant, tool",
+            ),
+            (r#"[{"role":"","content":"x"}]"#, "message 0 has the role \"\""),
+            (
+                r#"[{"role":"tools","content":"[]"}]"#,
+                "what may be called is the run's to say",
+            ),
+        ] {
+            let said = Task::parse(format!(r#"{{"prompt":{prompt}}}"#).as_bytes(), 1000).unwrap_err();
+            assert!(said.to_string().contains(why), "{prompt}: {said}");
+        }
+        let all = Message::ROLES.map(|role| format!(r#"{{"role":"{role}","content":"x"}}"#));
+        let line = format!(r#"{{"prompt":[{}]}}"#, all.join(","));
+        assert!(Task::parse(line.as_bytes(), 1000).is_ok());
     }
 }

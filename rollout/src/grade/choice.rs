@@ -1,5 +1,7 @@
 //! Multiple choice: the letter that was chosen.
 
+use super::wide::{is_han, narrow};
+
 /// Letters that a choice may have.
 const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
 
@@ -38,14 +40,33 @@ const SETTING: [&str; 30] = [
 ];
 
 /// Behind these a choice stands.
-const ANNOUNCING: [&str; 5] = ["answer is", "answer:", "answer**:", "choice is", "option is"];
+const ANNOUNCING: [&str; 11] = [
+    "answer is",
+    "answer:",
+    "answer**:",
+    "choice is",
+    "option is",
+    "答案是",
+    "答案为",
+    "答案:",
+    "答案**:",
+    "选",
+    "选择",
+];
+/// Right before one of these words, they make it no announcement: not, cannot, if.
+const RETRACTING: [&str; 9] = ["不", "别", "勿", "不能", "不该", "不应", "不应该", "如果", "若"];
 
-/// The letter that a text is, however it is set: `B`, `(b)`, `B.`, `**B**`, `B) a tree`, `\textbf{(B) } 12`.
+/// The letter that a text is, however it is set: `B`, `(b)`, `B.`, `**B**`, `B) a tree`, `\textbf{(B) } 12`, `（B）`.
 pub(super) fn letter(text: &str) -> Option<char> {
-    beginning(text, false)
+    beginning(&narrowed(text), false)
 }
 
-/// The letter that a text begins with. If it is `said`, words may follow a capital: `B because ..`.
+/// With ASCII signs for wide and Chinese ones.
+fn narrowed(text: &str) -> String {
+    text.chars().map(narrow).collect()
+}
+
+/// The letter that a text begins with. If it is `said`, words may follow a capital: `B because ..`, `B因为 ..`.
 fn beginning(text: &str, said: bool) -> Option<char> {
     let inner = unset(text);
     let inside = unset(inner.trim_start_matches(['(', '[']));
@@ -60,6 +81,7 @@ fn beginning(text: &str, said: bool) -> Option<char> {
         None | Some(')' | ']') => true,
         // `e.g.`, `B.12`
         Some('.' | ',' | ':' | ';' | '!' | '?') => !small || !rest[1..].starts_with(char::is_alphanumeric),
+        Some(next) if is_han(next) => said && !small,
         Some(next) if closed => !next.is_alphanumeric(),
         Some(next) if next.is_whitespace() => {
             let line = said && rest.trim_start_matches([' ', '\t', '\r']).starts_with('\n');
@@ -119,11 +141,15 @@ fn without_closing(mut text: &str) -> (&str, bool) {
 /// The choice that an answer makes: boxed; else between `<answer>` and `</answer>`; else what the last "answer is" or "answer:" announces
 /// that has a letter behind it; else the last letter in brackets; else the text itself.
 pub(super) fn answer(text: &str) -> Option<char> {
+    chosen(&narrowed(text))
+}
+
+fn chosen(text: &str) -> Option<char> {
     if let Some(content) = super::boxed::last(text) {
         return letter(content).or_else(|| announced(content));
     }
     if let Some(content) = super::format::last_block(text, "answer") {
-        return letter(content).or_else(|| answer(content));
+        return letter(content).or_else(|| chosen(content));
     }
     announced(text).or_else(|| bracketed(text)).or_else(|| letter(text))
 }
@@ -131,8 +157,9 @@ pub(super) fn answer(text: &str) -> Option<char> {
 fn announced(text: &str) -> Option<char> {
     let lower = text.to_ascii_lowercase();
     let ends = |words: &&str| {
-        let found = lower.match_indices(*words).map(|(at, words)| at + words.len());
-        found.collect::<Vec<usize>>()
+        let found = lower.match_indices(*words);
+        let kept = found.filter(|(at, _)| !RETRACTING.iter().any(|word| lower[..*at].ends_with(word)));
+        kept.map(|(at, words)| at + words.len()).collect::<Vec<usize>>()
     };
     let mut ends: Vec<usize> = ANNOUNCING.iter().flat_map(ends).collect();
     ends.sort_unstable();
@@ -142,9 +169,10 @@ fn announced(text: &str) -> Option<char> {
 /// The letter that an announcement says: `: **B**`, ` option (b).`
 fn said(behind: &str) -> Option<char> {
     let rest = unset(behind.trim_start_matches([':', ' ', '*', '\n']));
-    let named = ["option", "choice", "letter"].iter().find_map(|word| {
+    let named = ["option", "choice", "letter", "选项"].iter().find_map(|word| {
         let (begun, rest) = rest.split_at_checked(word.len())?;
-        (begun.eq_ignore_ascii_case(word) && rest.starts_with(char::is_whitespace)).then_some(rest)
+        let apart = !word.is_ascii() || rest.starts_with(char::is_whitespace);
+        (begun.eq_ignore_ascii_case(word) && apart).then_some(rest)
     });
     beginning(named.unwrap_or(rest), true)
 }
@@ -195,6 +223,22 @@ mod tests {
             ("(K)", None),
             ("A's", None),
             ("AB", None),
+            ("（A）", Some('A')),
+            ("Ｂ", Some('B')),
+            ("答案：B", Some('B')),
+            ("**答案**：B。", Some('B')),
+            ("正确答案是 (c)。", Some('C')),
+            ("答案为【D】", Some('D')),
+            ("Answer：B", Some('B')),
+            ("选B", Some('B')),
+            ("所以我选择B、因为它最大", Some('B')),
+            ("故选B因为它最大", Some('B')),
+            ("选B。不选A，也不能选择C。如果选D就错了", Some('B')),
+            ("选项A是错的，所以答案是选项B。", Some('B')),
+            ("\\boxed{选（B）}", Some('B')),
+            ("答案是苹果", None),
+            ("选Bob", None),
+            ("A股", None),
             ("The answer is a bit subtle, but it is (C)", Some('C')),
             ("The answer is a bit subtle.", None),
             ("The answer is a", Some('A')),
@@ -260,6 +304,10 @@ mod tests {
             "\\textbf",
             "**",
             "answer: a} ",
+            "选",
+            "不选A",
+            "答案是",
+            "（",
         ] {
             let text = piece.repeat(60_000 / piece.len());
             assert!(answer(&text).is_none() || piece.contains('}'), "{piece}");

@@ -3,7 +3,7 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::label_text;
+use super::{label_text, minus};
 
 /// A whole number in its shortest form: no sign for plus or zero, no leading zeros, no commas.
 fn canonical(negative: bool, digits: &str) -> String {
@@ -19,7 +19,7 @@ fn canonical(negative: bool, digits: &str) -> String {
 fn whole(text: &str) -> Option<String> {
     let text = text.trim().trim_matches('$').trim();
     let text = text.strip_suffix('.').unwrap_or(text);
-    let (negative, digits) = match text.strip_prefix('-') {
+    let (negative, digits) = match text.strip_prefix(minus::is_sign) {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
@@ -60,7 +60,7 @@ fn first_integer(text: &str) -> Option<String> {
         }
     }
     Some(canonical(
-        bytes[..start].ends_with(b"-"),
+        minus::before(&text[..start]).is_some(),
         &text[start..end].replace(',', ""),
     ))
 }
@@ -81,23 +81,14 @@ fn last_integer(text: &str) -> Option<String> {
         end = start - 1;
     };
     Some(canonical(
-        is_negative(&bytes[..start]),
+        is_negative(&text[..start]),
         &text[start..end].replace(',', ""),
     ))
 }
 
 /// Whether a text ends with a minus that is the sign of what follows. Between two numbers, and right behind a letter, it is an operator.
-fn is_negative(before: &[u8]) -> bool {
-    let Some(before) = before.strip_suffix(b"-") else {
-        return false;
-    };
-    let operand = before.trim_ascii_end();
-    let is_operator = match operand.last() {
-        Some(b')' | b'0'..=b'9') => true,
-        Some(last) => last.is_ascii_alphabetic() && operand.len() == before.len(),
-        None => false,
-    };
-    !is_operator
+fn is_negative(text: &str) -> bool {
+    minus::before(text).is_some_and(|before| !minus::ends_with_operand(before))
 }
 
 /// Where the run of digits and group commas begins that these bytes end with.
@@ -131,6 +122,20 @@ mod tests {
             ("(7)-5", "5"),
             ("x-5", "5"),
             ("Answer:-5", "-5"),
+            ("The answer is −5", "-5"),
+            ("The answer is –5", "-5"),
+            ("The answer is \u{2011}5", "-5"),
+            ("答案是－5", "-5"),
+            ("答案是-5", "-5"),
+            ("10−5", "5"),
+            ("10 − 5", "5"),
+            ("x−5", "5"),
+            ("pages 3–5", "5"),
+            ("pages 3 –5", "5"),
+            ("(7)–5", "5"),
+            ("so – 5", "5"),
+            ("\\boxed{−5}", "-5"),
+            ("\\boxed{–5}", "-5"),
         ] {
             assert_eq!(answer(text, Take::Last).as_deref(), Some(number), "{text}");
         }
@@ -150,6 +155,9 @@ mod tests {
             ("1,2345", Some("1")),
             ("-5 or 5", Some("-5")),
             ("x-5", Some("-5")),
+            ("x−5", Some("-5")),
+            ("–5 or 5", Some("-5")),
+            ("x–5", Some("5")),
             ("- 5", Some("5")),
             ("-0", Some("0")),
             ("005", Some("5")),

@@ -10,11 +10,13 @@ mod choice;
 mod format;
 mod integer;
 mod math;
+mod minus;
 mod normal;
 mod overlap;
 mod own;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 pub use own::{Own, OwnGrader};
 

@@ -61,6 +61,36 @@ fn integer_takes_the_last_number_or_the_boxed_one() {
     }
 }
 
+/// However it is typed; between two numbers it is none.
+#[test]
+fn a_minus_is_read_by_every_grader_of_numbers() {
+    let integers = [Grader::Integer(Take::Last), Grader::Integer(Take::First)];
+    for sign in ["-", "−", "－", "–", "\u{2011}"] {
+        for said in [
+            "SIGN5",
+            "it is SIGN5",
+            "答案是SIGN5。",
+            "#### SIGN5",
+            "\\boxed{SIGN5}",
+            "The answer is SIGN5.",
+        ] {
+            let text = said.replace("SIGN", sign);
+            for grader in integers.into_iter().chain([Grader::Gsm8k, Grader::Math]) {
+                assert_eq!(grader.grade(&text, &json!(-5)), 1.0, "{grader:?}: {text}");
+                assert_eq!(grader.grade(&text, &json!(5)), 0.0, "{grader:?}: {text}");
+                let label = json!(format!("{sign}5"));
+                assert!(grader.check_label(&label).is_ok(), "{grader:?}: {label}");
+                assert_eq!(grader.grade("-5", &label), 1.0, "{grader:?}: {label}");
+                assert_eq!(grader.grade("5", &label), 0.0, "{grader:?}: {label}");
+            }
+        }
+        for grader in [Grader::Integer(Take::Last), Grader::Gsm8k, Grader::Math] {
+            let text = format!("so it is 10{sign}5");
+            assert_eq!(grader.grade(&text, &json!(5)), 1.0, "{grader:?}: {text}");
+        }
+    }
+}
+
 #[test]
 fn integer_takes_the_first_number_where_the_configuration_says_so() {
     let of = |kind: &str| {
@@ -209,6 +239,11 @@ fn math_compares_normal_forms_and_values() {
         ("\\boxed{2^a 3^b}", "2^a\\cdot 3^b"),
         ("\\boxed{{1 \\over 2}}", "0.5"),
         ("\\boxed{5}", "\\boxed{5}"),
+        ("The answer is 5米", "5"),
+        ("答案是5米。", "5"),
+        ("\\boxed{5米}", "5"),
+        ("The answer is ½.", "1/2"),
+        ("so it is 2½", "2.5"),
     ];
     for (text, label) in right {
         assert_eq!(Grader::Math.grade(text, &json!(label)), 1.0, "{text} is {label}");
@@ -302,6 +337,8 @@ fn hostile_texts_end() {
         "\\textbf",
         "c+",
         "-1",
+        "−",
+        "–1",
         "1,",
         "<answer>",
         "</answer>",

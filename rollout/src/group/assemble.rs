@@ -24,8 +24,11 @@ pub enum MemberEnd {
         outcome: Outcome,
         turns: Vec<(TurnKey, Generation)>,
     },
-    /// The machinery failed it: no answer, no reward.
-    Failed { reason: String },
+    /// The machinery failed it: no answer, no reward. `turns` are the generations before that; nothing is made of them but what people read.
+    Failed {
+        reason: String,
+        turns: Vec<(TurnKey, Generation)>,
+    },
 }
 
 /// What decides how a group is assembled: the same for all groups of a run.
@@ -190,7 +193,7 @@ struct JudgedSeat {
 impl Judged {
     fn of(member: u16, end: &MemberEnd, rules: &Rules) -> Self {
         let (outcome, turns) = match end {
-            MemberEnd::Failed { reason } => {
+            MemberEnd::Failed { reason, .. } => {
                 return Self {
                     failed: Some(reason.clone()),
                     seats: Vec::new(),

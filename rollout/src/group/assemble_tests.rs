@@ -80,6 +80,7 @@ fn ended(member: u16, correct: f32) -> MemberEnd {
 fn failed() -> MemberEnd {
     MemberEnd::Failed {
         reason: "the engine is gone".into(),
+        turns: vec![(key(0, "solver", 0), generation(&[1, 2], &[3, 4]))],
     }
 }
 

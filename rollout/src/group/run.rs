@@ -273,9 +273,13 @@ impl GroupRun {
                 outcome,
                 turns: member.turns,
             },
-            State::Failed(reason) => MemberEnd::Failed { reason },
+            State::Failed(reason) => MemberEnd::Failed {
+                reason,
+                turns: member.turns,
+            },
             State::Open(_) => MemberEnd::Failed {
                 reason: "it was stopped before its end".into(),
+                turns: member.turns,
             },
         };
         self.members.into_iter().map(end).collect()

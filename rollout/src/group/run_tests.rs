@@ -247,7 +247,7 @@ fn a_failed_turn_is_asked_again_until_its_tries_are_spent() {
         .finish()
         .into_iter()
         .map(|end| match end {
-            MemberEnd::Failed { reason } => reason,
+            MemberEnd::Failed { reason, .. } => reason,
             MemberEnd::Ended { .. } => panic!("ended"),
         })
         .collect();
@@ -266,6 +266,11 @@ fn a_success_clears_the_strikes_of_its_turn_alone() {
     assert_eq!(run.on_failure(&wanted[1].key, "x", true), Some(false));
     run.on_result(wanted[0].key.clone(), answer(&wanted[0])).unwrap();
     assert_eq!(run.on_failure(&wanted[1].key, "x", true), Some(true));
+    let MemberEnd::Failed { turns, .. } = run.finish().remove(0) else {
+        panic!("ended")
+    };
+    let said: Vec<&TurnKey> = turns.iter().map(|(key, _)| key).collect();
+    assert_eq!(said, [&wanted[0].key], "what was said before it failed can be read");
 }
 
 #[test]
@@ -286,7 +291,7 @@ fn what_was_decided_to_have_failed_has_failed_for_its_reason() {
         .finish()
         .into_iter()
         .map(|end| match end {
-            MemberEnd::Failed { reason } => reason,
+            MemberEnd::Failed { reason, .. } => reason,
             MemberEnd::Ended { .. } => "ended".into(),
         })
         .collect();
@@ -302,7 +307,7 @@ fn a_workflow_that_would_never_end_fails_its_conversations() {
             ..spec(1, 1)
         });
         assert!(run.is_done());
-        assert!(matches!(&run.finish()[0], MemberEnd::Failed { reason } if reason.contains(words)));
+        assert!(matches!(&run.finish()[0], MemberEnd::Failed { reason, .. } if reason.contains(words)));
     }
 }
 

@@ -167,7 +167,7 @@ pub(super) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
     }
     let one = |(index, value): (usize, &Value)| {
         let role = match value.get("role").and_then(Value::as_str) {
-            Some(role @ ("system" | "user" | "assistant" | "tool")) => role,
+            Some(role) if Message::ROLES.contains(&role) => role,
             Some(role) => {
                 return Err(format!(
                     "message {index} has the role {role:?}: use system, user, assistant or tool"

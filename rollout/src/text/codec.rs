@@ -278,10 +278,7 @@ impl TextCodec {
     fn encode_chat(&self, lead: &[Message], messages: &[Message], generation: bool) -> Result<Vec<u32>, TextError> {
         let whole = messages;
         let (tools, messages) = split_tools(messages)?;
-        if let Some(other) = messages
-            .iter()
-            .find(|m| !matches!(&*m.role, "system" | "user" | "assistant" | "tool"))
-        {
+        if let Some(other) = messages.iter().find(|m| !m.is_said()) {
             return Err(TextError::Role {
                 role: other.role.clone(),
             });

@@ -156,12 +156,7 @@ fn a_turn_of_a_judge_that_fails_is_a_missing_grade_and_never_a_zero() {
         assert_eq!(again.len(), 1, "it is asked again");
     }
     let ended = |missing, times| failing(missing, times).finish().remove(0);
-    assert_eq!(
-        ended(Missing::Drop, 1),
-        MemberEnd::Failed {
-            reason: "engine: x".into()
-        }
-    );
+    assert!(matches!(ended(Missing::Drop, 1), MemberEnd::Failed { reason, .. } if reason == "engine: x"));
     let MemberEnd::Ended { outcome, turns } = ended(Missing::Tombstone, 2) else {
         panic!()
     };

@@ -11,7 +11,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::Message;
 use configs::{Missing, Problem, WorkflowConfig};
 
-use super::program::{Decision, Earned, Ending, Place, Program, Question, WantedTurn, name};
+use super::program::{Decision, Earned, Ending, Place, Program, Question, WantedTurn, fits, name};
 use super::transcript::{ask, role};
 use super::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow, profile};
 
@@ -137,6 +137,21 @@ impl Process {
                     turn.role, turn.seat
                 ));
             }
+            if let Some(other) = messages.iter().find(|message| !message.is_said()) {
+                return Err(format!(
+                    "it asks for {}/{} with a message of the role {:?}: use {}",
+                    turn.role,
+                    turn.seat,
+                    other.role,
+                    Message::ROLES.join(", ")
+                ));
+            }
+            if turn.stop.iter().any(String::is_empty) {
+                return Err(format!(
+                    "it asks for {}/{} with an empty text under stop, which ends nothing",
+                    turn.role, turn.seat
+                ));
+            }
             asks.push(Ask {
                 role: spec.name.clone(),
                 seat: turn.seat,
@@ -180,12 +195,12 @@ impl Process {
                 ));
             }
             let part = |(name, _): &(&'static str, f64)| match parts.get(*name) {
-                Some(value) if value.is_finite() => Ok(Part {
+                Some(value) if fits(*value) => Ok(Part {
                     name,
                     value: *value as f32,
                 }),
                 found => Err(format!(
-                    "part {name:?} of {role}/{seat} is {found:?}, and no finite number"
+                    "part {name:?} of {role}/{seat} is {found:?}, and no finite number of 32 bits"
                 )),
             };
             rewards.push(SeatReward {
@@ -199,12 +214,16 @@ impl Process {
         let mut metrics = Vec::new();
         for (metric, value) in &ending.metrics {
             match name(metric) {
-                Some(name) if value.is_finite() => metrics.push((name, *value)),
-                _ => return Err(format!("metric {metric:?} = {value} has no usable name or value")),
+                Some(name) if fits(*value) => metrics.push((name, *value)),
+                _ => return Err(format!("metric {metric:?} = {value:e} has no usable name or value")),
             }
         }
-        if !ending.metrics.contains_key("success") {
-            return Err("its metrics lack \"success\"".into());
+        match ending.metrics.get("success") {
+            None => return Err("its metrics lack \"success\"".into()),
+            Some(success) if !(0.0..=1.0).contains(success) => {
+                return Err(format!("its \"success\" is {success}: write a number from 0 to 1"));
+            }
+            Some(_) => {}
         }
         Ok(Outcome { rewards, metrics })
     }
@@ -384,7 +403,29 @@ mod tests {
                 r#"{"ask":[{"role":"solver","prompt":"?"},{"role":"solver","prompt":"?"}]}"#,
                 "twice",
             ),
+            (
+                r#"{"ask":[{"role":"solver","messages":[{"role":"wizard","content":"?"}]}]}"#,
+                "the role \"wizard\": use system, user, assistant, tool",
+            ),
+            (
+                r#"{"ask":[{"role":"solver","messages":[{"role":"tools","content":"[]"}],"prompt":"?"}]}"#,
+                "the role \"tools\"",
+            ),
+            (
+                r#"{"ask":[{"role":"solver","prompt":"?","stop":["\n",""]}]}"#,
+                "empty text under stop",
+            ),
             (r#"{"done":{"rewards":[],"metrics":{}}}"#, "success"),
+            (r#"{"done":{"rewards":[],"metrics":{"success":5}}}"#, "from 0 to 1"),
+            (r#"{"done":{"rewards":[],"metrics":{"success":-0.5}}}"#, "from 0 to 1"),
+            (
+                r#"{"done":{"rewards":[],"metrics":{"success":1,"far":1e39}}}"#,
+                "no usable name or value",
+            ),
+            (
+                r#"{"done":{"rewards":[{"role":"solver","parts":{"reward":1e39}}],"metrics":{"success":1}}}"#,
+                "no finite number",
+            ),
             (DONE, "never spoke"),
             (
                 r#"{"done":{"rewards":[{"role":"solver","parts":{}}],"metrics":{"success":1}}}"#,

@@ -146,7 +146,9 @@ pub struct WantedTurn {
     pub messages: Vec<Message>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<u32>,
+    /// Texts that end it; none is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 1)))]
     pub stop: Vec<String>,
 }
 
@@ -196,7 +198,7 @@ pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
         return Err(failed("its answer is no JSON object".into()));
     };
     answer.remove("id");
-    if let Some(error) = answer.remove("error") {
+    if let Some(error) = answer.remove("error").filter(|error| !error.is_null()) {
         let text = error.as_str().map_or_else(|| error.to_string(), ToOwned::to_owned);
         return Err(failed(format!("it says: {text}")));
     }
@@ -208,7 +210,9 @@ pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
                 serde_json::from_value(answer).map_err(|error| failed(format!("its grade is unusable: {error}")))?;
             match grade.reward {
                 None => return Err(Fault::Missing),
-                Some(reward) if !reward.is_finite() => return Err(failed(format!("its reward is {reward}"))),
+                Some(reward) if !fits(reward) => {
+                    return Err(failed(format!("its reward is {reward:e}, which 32 bits cannot hold")));
+                }
                 Some(_) => {}
             }
         }
@@ -221,6 +225,11 @@ pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
         }
     }
     Ok(text)
+}
+
+/// Whether a number stays one where it is trained on, in 32 bits.
+pub(super) fn fits(value: f64) -> bool {
+    (value as f32).is_finite()
 }
 
 /// Most names that programs may give to metrics and parts in one process: each is kept for good.
@@ -269,6 +278,12 @@ mod tests {
             Err(Fault::Missing)
         );
         assert_eq!(read_answer(&grade(), r#"{"id": 3}"#), Err(Fault::Missing));
+        // As Go and others write what is not there.
+        assert_eq!(
+            read_answer(&grade(), r#"{"id": 3, "error": null, "reward": 0.5}"#),
+            Ok(r#"{"reward":0.5}"#.into())
+        );
+        assert_eq!(read_answer(&grade(), r#"{"error": null}"#), Err(Fault::Missing));
         for bad in [
             "",
             "5",
@@ -276,6 +291,8 @@ mod tests {
             r#"{"reward": "5"}"#,
             r#"{"reward": 1, "why": "x"}"#,
             r#"{"error": "no model"}"#,
+            r#"{"reward": 1e39}"#,
+            r#"{"reward": -1e39}"#,
         ] {
             assert!(matches!(read_answer(&grade(), bad), Err(Fault::Failed(_))), "{bad}");
         }

@@ -311,3 +311,49 @@ fn scripted_answers_beside_engines_are_refused() {
         .unwrap();
     assert!(error.to_string().contains("--say"), "{error}");
 }
+
+/// A call that no tool was asked is in no turn: who called reads what was wrong, and so does who tries the workflow out.
+#[tokio::test]
+async fn what_agents_read_can_be_seen() {
+    let config = research();
+    let given = [
+        format!("main@0={}", call("resaerch", "task", "amber")),
+        "main@1=<answer>yellow</answer>".into(),
+    ];
+    let task = Arc::new(Task::parse(br#"{"id": "amber", "prompt": "amber", "label": "yellow"}"#, 1000).unwrap());
+    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let host = Host::start(workflow.clone(), None);
+    let says = says(&given).unwrap();
+    let ends = scripted::play(&config, (&workflow, &host), task.clone(), 1, 0, &says)
+        .await
+        .unwrap();
+    let refused = "  main reads, tool\n    error: there is no tool \"resaerch\"";
+    for all in [false, true] {
+        let told = read(&config, &host, (&task, "amber"), ends.clone(), all);
+        let shown = render(&told[0]);
+        assert!(shown.contains(refused), "{shown}");
+        let prompt = told[0].turns[0]
+            .reads
+            .last()
+            .map(|message| message.content.contains("amber"));
+        assert_eq!(prompt, all.then_some(true), "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn a_conversation_that_failed_shows_what_was_said_before() {
+    let mut config = example("solve-verify");
+    if let Some(grader) = config.graders.get_mut("correct") {
+        grader.kind = format!("process:{}/configs/programs/reward.py", root().display());
+        grader.timeout = configs::HumanDuration::from_secs(120);
+    }
+    config.workflow.retries = 1;
+    let task = Task::parse(br#"{"id": "sum", "prompt": "2+3=", "label": "five"}"#, 1000).unwrap();
+    let says = says(&["solver=it is 5", "verifier=approve"].map(String::from)).unwrap();
+    let played = played(&config, task, 1, 0, &says).await.unwrap();
+    let shown = render(&played[0]);
+    assert!(
+        shown.contains("failed: ") && shown.contains("it is 5") && shown.contains("approve"),
+        "{shown}"
+    );
+}

@@ -89,11 +89,14 @@ impl Current {
     }
 
     fn put(&mut self, metric: &str, task: &str, value: f64) {
-        self.found
-            .values
-            .entry(metric.to_owned())
-            .or_default()
-            .insert(task.to_owned(), value);
+        if !self.found.put(metric, task, value) {
+            tracing::warn!(
+                metric,
+                task,
+                value,
+                "a figure that is no finite number is left out of the evaluation"
+            );
+        }
     }
 }
 
@@ -196,6 +199,7 @@ mod tests {
     fn the_answer_of_the_most_counts() {
         let lost = || MemberEnd::Failed {
             reason: "engine".into(),
+            turns: Vec::new(),
         };
         for (votes, success) in [
             (vec![said("5", 1.0), said("6", 0.0), said(" 6", 0.0)], Some(0.0)),

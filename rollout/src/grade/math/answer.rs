@@ -355,7 +355,7 @@ fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
     }
     let beside = tokens[at..]
         .iter()
-        .all(|t| matches!(t, Token::Text(_) | Token::Letter(_) | Token::Symbol('%')));
+        .all(|t| matches!(t, Token::Text(_) | Token::Letter(_) | Token::Symbol('%')) || is_unit_sign(t));
     if at == start + 1 || first.len() > 3 || first.contains('.') || !beside {
         return None;
     }
@@ -363,6 +363,11 @@ fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
     merged.push(Token::Number(digits, *spaced));
     merged.extend_from_slice(&tokens[at..]);
     Some(merged)
+}
+
+/// A sign that a Chinese unit has.
+fn is_unit_sign(token: &Token) -> bool {
+    matches!(token, Token::Symbol(c) if crate::grade::wide::is_han(*c))
 }
 
 /// With every `\pm` as `sign`, and every `\mp` as the other one.

@@ -1,14 +1,15 @@
 //! The last value of a text that announces none.
 
 use super::lexer::PLAIN;
-use super::{LONGEST, delimited};
+use super::{LONGEST, delimited, vulgar};
+use crate::grade::minus;
 
-/// Signs of formulas that are no ASCII.
-const SIGNS: &str = "√π∞×·⋅÷−–±°²³≤≥";
+/// Signs of formulas that are no ASCII, beside those of a minus.
+const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
 
 /// The last formula between dollar signs or their like, or the last number behind it: whole, and no number that stands within a formula.
 pub(super) fn value(text: &str) -> Option<&str> {
-    let digit = text.bytes().rposition(|byte| byte.is_ascii_digit());
+    let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
     match delimited::last(text) {
         Some(formula) if digit.is_none_or(|at| at < formula.end) => Some(delimited::last_row(text[formula].trim())),
         _ => unmarked(text, digit?),
@@ -25,15 +26,23 @@ pub(super) fn number(text: &str) -> Option<&str> {
     // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
     let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
     let start = if point { start } else { digit };
-    let negative = start > 0 && bytes[start - 1] == b'-';
-    let operand = negative && start > 1 && (bytes[start - 2].is_ascii_alphanumeric() || bytes[start - 2] == b')');
-    Some(&text[start - usize::from(negative && !operand)..end])
+    let negative = minus::before(&text[..start]).filter(|before| !ends_with_operand(before));
+    Some(&text[negative.map_or(start, str::len)..end])
+}
+
+/// Whether a text ends with a bracket, a digit or a letter, right there: what a minus behind it is between.
+fn ends_with_operand(text: &str) -> bool {
+    text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == ')')
 }
 
 /// The formula without signs about it that the last digit stands in (`2^{10}`, `x=\sqrt{2}`, `sqrt(2)`), up to white space and other
 /// scripts; else the number.
 fn unmarked(text: &str, digit: usize) -> Option<&str> {
-    let apart = |c: char| c.is_whitespace() || c == '"' || !(c.is_ascii() || SIGNS.contains(c));
+    let apart = |c: char| {
+        c.is_whitespace()
+            || c == '"'
+            || !(c.is_ascii() || SIGNS.contains(c) || minus::is_sign(c) || vulgar::is_fraction(c))
+    };
     let start = text[..digit]
         .rfind(apart)
         .map_or(0, |at| at + text[at..].chars().next().map_or(1, char::len_utf8));
@@ -81,7 +90,10 @@ fn is_formula(text: &str) -> bool {
         let digit = |c: Option<char>| c.is_some_and(|c| c.is_ascii_digit());
         digit(text[..at].chars().next_back()) && digit(text[at + sign.len()..].chars().next())
     });
-    power || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³']) || names.any(|name| PLAIN.contains(&name))
+    power
+        || text.contains(vulgar::is_fraction)
+        || text.contains(['\\', '^', '_', '{', '}', '√', '²', '³'])
+        || names.any(|name| PLAIN.contains(&name))
 }
 
 #[cfg(test)]
@@ -129,6 +141,12 @@ mod tests {
             ("x=5", "5"),
             ("10-7", "7"),
             ("it takes 5h", "5"),
+            ("so it is −√2", "−√2"),
+            ("so it is ½.", "½"),
+            ("so it is −2½", "−2½"),
+            ("一共是½。", "½"),
+            ("so it is －\\sqrt{2}", "－\\sqrt{2}"),
+            ("so it is –\\frac{3}{4}", "–\\frac{3}{4}"),
         ] {
             assert_eq!(value(text), Some(last), "{text}");
         }
@@ -153,6 +171,12 @@ mod tests {
             ("well...5", Some("5")),
             ("10-7", Some("7")),
             ("there are -7.", Some("-7")),
+            ("there are −7.", Some("−7")),
+            ("there are –7.", Some("–7")),
+            ("there are －.5", Some("－.5")),
+            ("10−7", Some("7")),
+            ("(x)–7", Some("7")),
+            ("pages 3 –7", Some("7")),
             ("$1,234.50", Some("1,234.50")),
             ("3/4 of it", Some("3/4")),
             ("none", None),

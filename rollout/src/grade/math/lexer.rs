@@ -1,5 +1,8 @@
 //! From LaTeX, or plain text that means mathematics, to tokens. What only concerns the look of a formula is dropped here.
 
+use super::vulgar;
+use crate::grade::minus;
+
 /// A piece of a formula.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Token {
@@ -103,7 +106,7 @@ pub(super) const PLAIN: [&str; 17] = [
 
 /// The tokens of a text; `None` if it is not even that (`\begin` of nothing). A backslash at its end is dropped.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
-    let text = text.replace("{,}", ",");
+    let text = vulgar::spelled(&text.replace("{,}", ","));
     let mut lexer = Lexer {
         rest: &text,
         spaced: false,
@@ -217,7 +220,7 @@ impl<'a> Lexer<'a> {
                 self.rest = &self.rest[1..];
                 Token::Symbol('^')
             }
-            '−' | '–' => Token::Symbol('-'),
+            c if minus::is_sign(c) => Token::Symbol('-'),
             '×' | '·' | '⋅' => Token::Symbol('*'),
             '÷' => Token::Symbol('/'),
             '≤' => Token::Command("<=".into()),

@@ -24,6 +24,7 @@ mod prose;
 mod residue;
 mod same;
 mod unit;
+mod vulgar;
 
 use serde_json::Value;
 

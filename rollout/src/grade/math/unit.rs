@@ -1,6 +1,8 @@
 //! Units of measure: they are not compared, so they go.
 
 use super::lexer::Token;
+use crate::grade::minus;
+use crate::grade::wide::is_han;
 
 /// Units that stand as bare letters behind a number. Single letters are not among them: they may be variables.
 const UNITS: [&str; 47] = [
@@ -8,6 +10,67 @@ const UNITS: [&str; 47] = [
     "miles", "mile", "meters", "meter", "metres", "dollars", "dollar", "cents", "cent", "euros", "degrees", "degree",
     "hours", "hour", "minutes", "minute", "seconds", "days", "day", "weeks", "years", "year", "units", "unit",
     "points", "percent", "people", "ways", "square", "cubic", "m/s",
+];
+
+/// Units as Chinese text has them behind a number. Words of scale (`万`, `亿`, `倍`) are not among them: they change the number.
+const HAN: [&str; 57] = [
+    "米",
+    "厘米",
+    "分米",
+    "毫米",
+    "千米",
+    "公里",
+    "克",
+    "毫克",
+    "千克",
+    "公斤",
+    "斤",
+    "吨",
+    "升",
+    "毫升",
+    "元",
+    "块",
+    "角",
+    "分",
+    "美元",
+    "秒",
+    "秒钟",
+    "分钟",
+    "小时",
+    "时",
+    "天",
+    "日",
+    "周",
+    "星期",
+    "月",
+    "个月",
+    "年",
+    "岁",
+    "度",
+    "个",
+    "人",
+    "名",
+    "位",
+    "次",
+    "种",
+    "本",
+    "只",
+    "条",
+    "件",
+    "张",
+    "棵",
+    "台",
+    "辆",
+    "头",
+    "朵",
+    "平方米",
+    "平方厘米",
+    "平方千米",
+    "立方米",
+    "立方厘米",
+    "米/秒",
+    "千米/时",
+    "千米/小时",
 ];
 
 /// Drops words beside mathematics, with their exponents, and bare units behind the first number.
@@ -37,6 +100,7 @@ pub(super) fn stripped(tokens: &[Token]) -> Vec<Token> {
                 1
             }
             Token::Letter(_) if matches!(out.last(), Some(Token::Number(..))) => bare(&tokens[at..]),
+            Token::Symbol(c) if is_han(*c) && matches!(out.last(), Some(Token::Number(..))) => bare(&tokens[at..]),
             _ => 0,
         };
         if used == 0 {
@@ -64,7 +128,7 @@ fn bare(tokens: &[Token]) -> usize {
     for token in tokens {
         match token {
             Token::Letter(c) => text.push(*c),
-            Token::Symbol('/') => text.push('/'),
+            Token::Symbol(c) if *c == '/' || is_han(*c) => text.push(*c),
             _ => break,
         }
     }
@@ -73,7 +137,7 @@ fn bare(tokens: &[Token]) -> usize {
     if exponent(rest) != rest.len() {
         return 0;
     }
-    let known = |word: &str| UNITS.contains(&word);
+    let known = |word: &str| UNITS.contains(&word) || HAN.contains(&word);
     if known(&text)
         || ["square", "cubic"]
             .iter()
@@ -104,7 +168,11 @@ fn exponent(tokens: &[Token]) -> usize {
 pub(super) fn without(words: &str) -> Option<&str> {
     let words = words.trim();
     // A minus between digits makes a formula, a score or a date.
-    let sign = usize::from(words.starts_with('-'));
+    let sign = words
+        .chars()
+        .next()
+        .filter(|c| minus::is_sign(*c))
+        .map_or(0, char::len_utf8);
     let end = words[sign..].find(|c: char| !(c.is_ascii_digit() || ['.', ','].contains(&c)));
     let end = end.map_or(words.len(), |end| sign + end);
     let (number, unit) = words.split_at(end);
@@ -127,6 +195,17 @@ mod tests {
             ("5\\mathrm{ m}", "5", true),
             ("\\text{3-2}", "1", false),
             ("\\text{-3 cm}", "-3", true),
+            ("\\text{−3 cm}", "-3", true),
+            ("5米", "5", true),
+            ("x=5平方米。", "5", true),
+            ("1,000元", "1000", true),
+            ("60千米/小时", "60", true),
+            ("5米^2", "5", true),
+            ("5米", "6", false),
+            ("5万", "5", false),
+            ("5万米", "5", false),
+            ("2分之1", "2", false),
+            ("5米3", "5", false),
             ("\\text{5 cm}", "5", true),
         ] {
             assert_eq!(equal(one, other), same, "{one} and {other}");

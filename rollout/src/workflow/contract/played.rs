@@ -26,6 +26,8 @@ pub struct Played<'a> {
     random: Random,
     events: Vec<Event>,
     rounds: usize,
+    /// Why a run would not take what a program answered.
+    refused: Option<String>,
 }
 
 impl<'a> Played<'a> {
@@ -44,6 +46,7 @@ impl<'a> Played<'a> {
             random: Random::new("dyad workflow contract, played", 0, &[number]),
             events: Vec::new(),
             rounds: 0,
+            refused: None,
         }
     }
 
@@ -53,12 +56,25 @@ impl<'a> Played<'a> {
     /// # Errors
     /// What is broken, and after which events.
     pub fn wanted(&mut self) -> Result<Vec<Ask>, String> {
-        let wanted = self.follow();
+        let wanted = match self.refused.take() {
+            Some(refused) => Err(refused),
+            None => self.follow(),
+        };
         wanted.map_err(|broken| format!("{broken}, after the events {}", told(&self.events)))
     }
 
     /// What a program answered.
     pub fn says(&mut self, ask: &Ask, text: &str) {
+        let question = ask
+            .messages
+            .first()
+            .map(|message| serde_json::from_str(&message.content));
+        if let Some(Ok(question)) = question {
+            self.refused = self
+                .refused
+                .take()
+                .or(self.workflow.check_answer(&question, text).err());
+        }
         self.events.push(Event {
             tokens: 0,
             prompt: 0,

@@ -1,0 +1,32 @@
+//! Signs as Chinese text has them.
+
+/// The sign that means the same and is ASCII: of wide letters, digits and brackets, and of Chinese stops.
+pub(super) fn narrow(c: char) -> char {
+    /// Between a wide sign and its narrow one.
+    const APART: u32 = 0xfee0;
+    match c {
+        '。' => '.',
+        '、' => ',',
+        '【' => '[',
+        '】' => ']',
+        // But for the wave, which is a range.
+        '！'..='｝' => char::from_u32(u32::from(c) - APART).unwrap_or(c),
+        c => c,
+    }
+}
+
+/// Whether a character is Chinese.
+pub(super) fn is_han(c: char) -> bool {
+    ('\u{4e00}'..='\u{9fff}').contains(&c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::narrow;
+
+    #[test]
+    fn wide_signs_are_narrow_ones() {
+        let text: String = "（Ａ）：５，b。３～５【】".chars().map(narrow).collect();
+        assert_eq!(text, "(A):5,b.3～5[]");
+    }
+}
