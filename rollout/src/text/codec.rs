@@ -1,5 +1,6 @@
 //! One agent's way between text and tokens.
 
+mod characters;
 mod thoughts;
 
 use std::borrow::Cow;
@@ -224,7 +225,9 @@ impl TextCodec {
     /// The text of ids with reasoning and without control tokens.
     #[must_use]
     pub fn text(&self, ids: &[u32]) -> String {
-        self.tokenizer.decode(ids, true).unwrap_or_else(|error| {
+        // The library leaves out what its own file calls special, and other files of the folder name more.
+        let shown: Vec<u32> = ids.iter().copied().filter(|id| !self.is_control(*id)).collect();
+        self.tokenizer.decode(&shown, true).unwrap_or_else(|error| {
             tracing::error!(%error, "the tokenizer cannot decode what was sampled");
             String::new()
         })

@@ -2,6 +2,7 @@
 
 mod bytes;
 mod reasoning;
+mod stream;
 mod tools;
 
 use broker::protocol::turn::{Message, Prompt};
