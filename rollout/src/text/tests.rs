@@ -1,6 +1,7 @@
 //! The codec, on tokenizers made on the spot.
 
 mod bytes;
+mod loaded;
 mod reasoning;
 mod stream;
 mod tools;
