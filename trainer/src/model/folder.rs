@@ -14,6 +14,7 @@ use super::json_file;
 use super::layout::Layout;
 use super::shape::ModelShape;
 use super::tensor_file::TensorFile;
+use super::tied;
 use super::weights::{Weights, kind_of};
 
 pub(super) const CONFIG: &str = "config.json";
@@ -90,13 +91,16 @@ impl Weights {
     /// than what is kept and one tensor.
     ///
     /// # Errors
-    /// [`ModelError::Io`], [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float, and
-    /// [`ModelError::NotFinite`].
+    /// [`ModelError::Io`], [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float, or a tied model's file has
+    /// another head, and [`ModelError::NotFinite`].
     pub fn load_as(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> Result<Self> {
         let layout = Arc::new(Layout::of(shape));
         let mut files = files_of(folder)?;
         // Before any memory is taken: config.json may say any size.
         agree(&layout, &files, folder)?;
+        if shape.tied {
+            tied::agree(shape, &mut files, folder)?;
+        }
         let weights = Self::of_layout(layout, device, kind_of(dtype))?;
         for file in &mut files {
             for spec in weights.params() {
@@ -143,8 +147,7 @@ fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
 /// A parameter that this model would not use means that its configuration and its weights do not belong together.
 fn refuse_unknown(layout: &Layout, file: &TensorFile, folder: &Path) -> Result<()> {
     // Tied models may store the head again, and old files the rotary frequencies.
-    let known =
-        |name: &str| layout.get(name).is_ok() || name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+    let known = |name: &str| layout.get(name).is_ok() || name == tied::HEAD || name.ends_with(".rotary_emb.inv_freq");
     match file.names().into_iter().find(|name| !known(name)) {
         None => Ok(()),
         Some(name) => Err(ModelError::Format {
