@@ -22,7 +22,8 @@ pub(super) const WEIGHTS: &str = "model.safetensors";
 /// Which file has which parameter.
 pub(super) const SHARDS: &str = "model.safetensors.index.json";
 
-/// Whether a whole model's weights lie in `folder`, in one file or in shards, whose index is written last.
+/// Whether a whole model's weights lie in `folder`, in one file or in shards, whose index is written last. One file counts before an index, as
+/// in transformers.
 #[must_use]
 pub fn has_weights(folder: &Path) -> bool {
     folder.join(WEIGHTS).exists() || folder.join(SHARDS).exists()
@@ -114,7 +115,7 @@ impl Weights {
 /// The files of a folder's weights, opened.
 fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
     let index = folder.join(SHARDS);
-    let names = if index.is_file() {
+    let names = if index.is_file() && !folder.join(WEIGHTS).is_file() {
         let shards: ShardIndex = json_file::read(&index)?;
         shards.weight_map.into_values().collect::<BTreeSet<_>>()
     } else {
@@ -241,6 +242,20 @@ mod tests {
             Weights::load(&shape, folder.path()).unwrap().digest().unwrap(),
             weights.digest().unwrap()
         );
+    }
+
+    #[test]
+    fn one_file_counts_before_shards() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, many] = [2, 3].map(|seed| Weights::random(&tiny(), INIT, seed).unwrap());
+        many.save_as(&tiny(), folder.path(), Kind::Float, 6000).unwrap();
+        let aside = tempfile::tempdir().unwrap();
+        one.save(&tiny(), aside.path()).unwrap();
+        fs::copy(aside.path().join(WEIGHTS), folder.path().join(WEIGHTS)).unwrap();
+        let digest = || Weights::load(&tiny(), folder.path()).unwrap().digest().unwrap();
+        assert_eq!(digest(), one.digest().unwrap());
+        fs::remove_file(folder.path().join(WEIGHTS)).unwrap();
+        assert_eq!(digest(), many.digest().unwrap());
     }
 
     #[test]
