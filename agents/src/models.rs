@@ -113,8 +113,12 @@ fn lacks(folder: &Path, reads: Reads) -> Option<String> {
     if reads == Reads::NoWeights {
         return None;
     }
+    // One file is read before shards.
+    if !missing(WEIGHTS) {
+        return None;
+    }
     if missing(SHARDS) {
-        return missing(WEIGHTS).then(|| WEIGHTS.to_owned());
+        return Some(WEIGHTS.to_owned());
     }
     let index = std::fs::read(folder.join(SHARDS)).ok();
     let index: Option<ShardIndex> = index.and_then(|text| serde_json::from_slice(&text).ok());

@@ -106,6 +106,12 @@ fn a_download_that_was_broken_off_is_told() {
     lacks("model-00002-of-00002.safetensors");
     put(&repository, COMMIT, "model-00002-of-00002.safetensors", "2");
     assert_eq!(at(&cache, "Qwen/Qwen3-8B"), Ok(snapshot.clone()));
+    // One file is read before shards, so nothing of these is missed beside it.
+    std::fs::remove_file(snapshot.join("model-00002-of-00002.safetensors")).unwrap();
+    lacks("model-00002-of-00002.safetensors");
+    std::fs::remove_file(snapshot.join(WEIGHTS)).unwrap();
+    put(&repository, COMMIT, WEIGHTS, "w");
+    assert_eq!(at(&cache, "Qwen/Qwen3-8B"), Ok(snapshot.clone()));
     std::fs::remove_file(snapshot.join("tokenizer.json")).unwrap();
     lacks("tokenizer.json");
 }

@@ -7,6 +7,8 @@ The templates are ours, in the forms of three families. Each has one file of cas
 `tools` and `args` (further variables) where there are any, and `error` in the place of `text` where the template refuses.
 The day that strftime_now tells is fixed.
 
+tojson.json has what the filter `tojson` of those templates makes of JSON, by its arguments.
+
 transformers.json has the ids of the two tokenizers that src/text/make.rs makes, which are made here once more.
 """
 
@@ -197,6 +199,29 @@ def tiny_cases():
             yield {"tokenizer": kind, "messages": messages, "ids": ids, "text": text}
 
 
+DUMPED = [
+    '{"b": [1, -0.0, {"z": "\u00e9\u2603", "a": {}}], "a": "\\ud834\\udd1e<&\\u007f\\u0001\\n\\"/", "\u00e9": [], "B": null}',
+    '["\u00e9", 2.5e-07, true]',
+]
+CALLS = [
+    "", "()", "(ensure_ascii=true)", "(ensure_ascii=1)", "(ensure_ascii=false)", "(true)", "(false, 2)", "(false, 2, none, true)",
+    "(indent=none)", "(indent=0)", "(indent=-1)", "(indent=3)", "(indent='\\t')", "(indent=true)", "(indent=1.5)", "(indent=[])",
+    "(separators=(',', ':'))", "(separators=[', ', '='])", "(separators=none)", "(separators=(',',))", "(indent=2, separators=(', ', ':'))",
+    "(sort_keys=true)", "(sort_keys=true, indent=1, ensure_ascii=true, separators=(',', ' : '))", "(true, ensure_ascii=true)",
+    "(other=true)", "(false, none, none, false, false)",
+]
+
+
+def dumps():
+    for dumped in DUMPED:
+        for call in CALLS:
+            template = chat_template_utils._compile_jinja_template("{{ x | tojson" + call + " }}")
+            try:
+                yield {"json": dumped, "call": call, "text": template.render(x=json.loads(dumped))}
+            except (TypeError, ValueError):
+                yield {"json": dumped, "call": call, "text": None}
+
+
 def write(name, cases):
     lines = [json.dumps(case, ensure_ascii=False) for case in cases]
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
@@ -206,6 +231,7 @@ def write(name, cases):
 
 def main():
     write("transformers", tiny_cases())
+    write("tojson", dumps())
     chat_template_utils.datetime = Fixed
     for family, of in FAMILIES.items():
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), **of["tokens"])

@@ -1,6 +1,6 @@
 //! Choosing the next token on the host, from probabilities over the vocabulary and the request's own random numbers.
 //!
-//! Order: temperature -> top-k -> top-p -> min-p, as SGLang and vLLM. The draw inverts the cumulative distribution at
+//! Order: temperature -> top-k -> top-p -> min-p, as in Hugging Face's transformers. The draw inverts the cumulative distribution at
 //! `uniform(seed, position)`: the same request meets the same random numbers in every batch.
 
 use std::cmp::Ordering;

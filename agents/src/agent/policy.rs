@@ -185,6 +185,14 @@ fn folder_in(
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
+    if let Some(reach) = shape.rope.unused_reach(shape.max_context) {
+        let limit = shape.max_context;
+        tracing::warn!(
+            folder = %folder.display(), limit, reach,
+            "config.json stretches the model by yarn, and its max_position_embeddings is that of before: contexts above are refused; write the \
+             reach there to have them"
+        );
+    }
     let (weights, base) = load(&shape, &folder, &settings, device, seed)?;
     let text = Arc::new(TextCodec::open_for(&folder, &settings)?);
     Ok(Prepared {

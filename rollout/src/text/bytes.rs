@@ -43,6 +43,11 @@ impl Alphabet {
         Self::Pieces { space, fallback }
     }
 
+    /// Whether the decoder puts the bytes of all pieces together before it reads characters.
+    pub(super) fn is_level(&self) -> bool {
+        matches!(self, Self::Level(_))
+    }
+
     /// The bytes of a piece of the vocabulary; `None` where this alphabet does not say.
     pub(super) fn bytes(&self, piece: &str) -> Option<Vec<u8>> {
         match self {

@@ -1,5 +1,6 @@
 //! One agent's way between text and tokens.
 
+mod characters;
 mod thoughts;
 
 use std::borrow::Cow;
@@ -18,7 +19,7 @@ use super::guard::{Guard, free_marks};
 use super::opening::Opening;
 use super::reasoning::Mark;
 use super::template::{CLOCK, ChatTemplate};
-use super::{TextError, TextStream, text_only};
+use super::{TextError, TextStream, loaded, text_only};
 
 /// A Hugging Face folder's tokenizer and chat template.
 pub struct TextCodec {
@@ -69,27 +70,23 @@ impl TextCodec {
     }
 
     pub(super) fn open_with(folder: &Path, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
-        let path = folder.join("tokenizer.json");
-        let bytes = std::fs::read(&path).map_err(|source| TextError::Read {
-            path: path.clone(),
-            source,
-        })?;
-        let unreadable = |message: String| TextError::Format {
-            path: path.clone(),
-            message,
-        };
-        // What is no JSON at all, the library answers with a panic in places.
-        let json = serde_json::from_slice::<Value>(&bytes).map_err(|e| unreadable(e.to_string()))?;
-        let alphabet = Alphabet::of(&json);
-        drop(json);
-        let tokenizer = Tokenizer::from_bytes(bytes).map_err(|e| unreadable(e.to_string()))?;
-        let Folder { template, texts, eos } = Folder::read(folder)?;
+        let (mut tokenizer, alphabet) = loaded::tokenizer(folder)?;
+        let files = Folder::read(folder)?;
+        loaded::complete(&mut tokenizer, &files)?;
+        let Folder {
+            template,
+            tool_use,
+            texts,
+            eos,
+            ..
+        } = files;
         let named: Vec<u32> = texts
             .eos
             .iter()
             .filter_map(|text| tokenizer.token_to_id(text))
             .collect();
-        let template = ChatTemplate::new(&template, texts.clone(), now)?.with_args(args)?;
+        let template = ChatTemplate::new(&template, texts.clone(), now)?;
+        let template = template.with_tool_use(tool_use.as_deref())?.with_args(args)?;
         let added = tokenizer.get_added_tokens_decoder();
         let mut control: Vec<u32> = added
             .iter()
@@ -184,8 +181,10 @@ impl TextCodec {
             encoding.map_err(|e| TextError::Encode { message: e.to_string() })
         };
         let (with, without) = (ids(true)?, ids(false)?);
-        let lead = with.get_ids().strip_suffix(without.get_ids());
-        Ok(lead.unwrap_or_default().to_vec())
+        // Behind the text there may be more, such as an end of it.
+        let (with, own) = (with.get_ids(), without.get_ids());
+        let at = with.windows(own.len().max(1)).position(|ids| ids == own);
+        Ok(with[..at.unwrap_or(0)].to_vec())
     }
 
     /// The text of ids with everything in it, control tokens too.
@@ -224,7 +223,9 @@ impl TextCodec {
     /// The text of ids with reasoning and without control tokens.
     #[must_use]
     pub fn text(&self, ids: &[u32]) -> String {
-        self.tokenizer.decode(ids, true).unwrap_or_else(|error| {
+        // The library leaves out what its own file calls special, and other files of the folder name more.
+        let shown: Vec<u32> = ids.iter().copied().filter(|id| !self.is_control(*id)).collect();
+        self.tokenizer.decode(&shown, true).unwrap_or_else(|error| {
             tracing::error!(%error, "the tokenizer cannot decode what was sampled");
             String::new()
         })
@@ -262,7 +263,7 @@ impl TextCodec {
             serde_json::json!([{"type": "function", "function": {"name": "x",
             "description": "x", "parameters": {"type": "object", "properties": {}}}}]),
         );
-        let render = |tools| self.template.render(&question, tools, true);
+        let render = |tools| self.template.render(&question, tools, false, true);
         matches!((render(Some(&tools)), render(None)), (Ok(with), Ok(without)) if with != without)
     }
 
@@ -317,7 +318,9 @@ impl TextCodec {
             .zip(contents)
             .map(|(message, content)| Message::new(message.role.clone(), content));
         let chat: Vec<Message> = lead.iter().cloned().chain(own).collect();
-        let text = self.template.render(&chat, tools, generation)?;
+        // A bridge lists no tools. Where it tells what one answered, the chat has some.
+        let bridged = !lead.is_empty() && messages.iter().any(|m| m.role == "tool");
+        let text = self.template.render(&chat, tools, bridged, generation)?;
         Ok(match lead.last() {
             None => text,
             Some(last) => after(&text, &last.content)?.to_owned(),

@@ -1,8 +1,11 @@
 //! Reading a Hugging Face folder's files about text.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::Deserialize;
 use serde_json::Value;
+use tokenizers::AddedToken;
 
 use super::TextError;
 
@@ -22,14 +25,21 @@ pub(super) struct SpecialTexts {
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) template: String,
+    /// The template for chats with tools, where it is another one.
+    pub(super) tool_use: Option<String>,
     pub(super) texts: SpecialTexts,
     /// End-of-sequence ids of generation_config.json and config.json.
     pub(super) eos: Vec<u32>,
+    /// Tokens that tokenizer_config.json adds or changes, by their ids.
+    pub(super) added: BTreeMap<u32, AddedToken>,
+    /// Texts that it names as special tokens, by whatever name.
+    pub(super) special: Vec<String>,
 }
 
 impl Folder {
     pub(super) fn read(folder: &Path) -> Result<Self, TextError> {
-        let config = json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
+        let path = folder.join("tokenizer_config.json");
+        let config = json(&path)?.unwrap_or_default();
         let text = |key: &str| special_text(config.get(key)?);
         let texts = SpecialTexts {
             bos: text("bos_token"),
@@ -37,20 +47,78 @@ impl Folder {
             pad: text("pad_token"),
             unk: text("unk_token"),
         };
-        let own_file = optional(&folder.join("chat_template.jinja"))?;
-        let template = own_file
-            .or_else(|| config.get("chat_template").and_then(named_template))
-            .ok_or_else(|| TextError::NoTemplate {
-                folder: folder.to_owned(),
-            })?;
+        let named = |name: &str| named_template(config.get("chat_template")?, name);
+        let own = optional(&folder.join("chat_template.jinja"))?;
+        let beside = optional(&folder.join("additional_chat_templates/tool_use.jinja"))?;
+        // Files take the place of whatever the configuration has.
+        let (template, tool_use) = match (own, beside) {
+            (None, None) => (named("default"), named("tool_use")),
+            files => files,
+        };
+        let template = template.ok_or_else(|| TextError::NoTemplate {
+            folder: folder.to_owned(),
+        })?;
         let mut eos = Vec::new();
         for file in ["generation_config.json", "config.json"] {
             let path = folder.join(file);
             let config = json(&path)?.unwrap_or_default();
             eos.extend(ids(&path, config.get("eos_token_id"))?);
         }
-        Ok(Self { template, texts, eos })
+        Ok(Self {
+            template,
+            tool_use,
+            texts,
+            eos,
+            added: added(&path, &config)?,
+            special: special(&config),
+        })
     }
+}
+
+/// A token of `added_tokens_decoder`.
+#[derive(Deserialize)]
+struct Added {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    normalized: Option<bool>,
+    #[serde(default)]
+    special: bool,
+}
+
+fn added(path: &Path, config: &Value) -> Result<BTreeMap<u32, AddedToken>, TextError> {
+    let Some(list) = config.get("added_tokens_decoder").filter(|list| !list.is_null()) else {
+        return Ok(BTreeMap::new());
+    };
+    let list = BTreeMap::<u32, Added>::deserialize(list).map_err(|e| TextError::Format {
+        path: path.to_owned(),
+        message: format!("added_tokens_decoder: {e}"),
+    })?;
+    let token = |added: Added| {
+        AddedToken::from(added.content, added.special)
+            .single_word(added.single_word)
+            .lstrip(added.lstrip)
+            .rstrip(added.rstrip)
+            .normalized(added.normalized.unwrap_or(!added.special))
+    };
+    Ok(list.into_iter().map(|(id, added)| (id, token(added))).collect())
+}
+
+/// Texts of every key `.._token` and of the lists of more special tokens, which transformers 4 and 5 name each in its own way.
+fn special(config: &Value) -> Vec<String> {
+    let named = config.as_object().into_iter().flatten();
+    let named = named.filter(|(key, _)| key.ends_with("_token")).map(|(_, value)| value);
+    let more = ["additional_special_tokens", "extra_special_tokens"].map(|key| config.get(key));
+    let more = more.into_iter().flatten().flat_map(|value| match value {
+        Value::Array(list) => list.iter().collect(),
+        Value::Object(named) => named.values().collect(),
+        _ => Vec::new(),
+    });
+    named.chain(more).filter_map(special_text).collect()
 }
 
 /// The file's text; `None` if there is no such file.
@@ -83,18 +151,20 @@ fn special_text(value: &Value) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// A template is a text, or the one named `default` of a list of `{name, template}`.
-fn named_template(value: &Value) -> Option<String> {
-    let list = || {
-        value
-            .as_array()?
+/// The template of a name: a text is the one named `default`; several are a list of `{name, template}`, or `{NAME: template}`.
+fn named_template(value: &Value, name: &str) -> Option<String> {
+    let listed = |list: &Vec<Value>| {
+        let found = list
             .iter()
-            .find(|t| t.get("name").and_then(Value::as_str) == Some("default"))
+            .rfind(|entry| entry.get("name").and_then(Value::as_str) == Some(name));
+        found.and_then(|entry| entry.get("template").cloned())
     };
-    value
-        .as_str()
-        .or_else(|| list()?.get("template")?.as_str())
-        .map(str::to_owned)
+    let found = match value {
+        Value::String(_) => (name == "default").then(|| value.clone()),
+        Value::Array(list) => listed(list),
+        other => other.get(name).cloned(),
+    };
+    found?.as_str().map(str::to_owned)
 }
 
 /// The ids of an `eos_token_id`: none, one or a list. An entry that is no id would be an end of turn that never comes.

@@ -130,7 +130,7 @@ impl Family {
 
 fn render(template: &ChatTemplate, case: &Case) -> Result<String, super::TextError> {
     let messages = Variable::from_serialize(&case.messages);
-    template.render_values(&messages, case.tools.as_ref(), case.generation)
+    template.render_values("chat", &messages, case.tools.as_ref(), case.generation)
 }
 
 #[test]

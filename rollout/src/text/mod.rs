@@ -13,6 +13,7 @@ mod frames;
 #[cfg(test)]
 mod golden;
 mod guard;
+mod loaded;
 pub mod make;
 mod opening;
 mod pyjson;

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 
 use broker::protocol::turn::Message;
+use minijinja::value::{Kwargs, Rest};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde_json::Value as Json;
 
@@ -12,6 +13,8 @@ use super::folder::SpecialTexts;
 use super::{TextError, pyjson};
 
 const NAME: &str = "chat";
+/// A template of its own for chats with tools, as some folders have.
+const TOOL_USE: &str = "tool_use";
 /// The function by which templates ask for the day.
 pub(super) const CLOCK: &str = "strftime_now";
 /// Instructions of one rendering. A conversation of a thousand messages takes less than a hundred thousand; a template that
@@ -23,9 +26,10 @@ const STACK: usize = 256 << 20;
 /// Bytes of a rendered prompt: a million tokens of text. To encode it takes up to 70 bytes for each.
 const LONGEST: usize = 4 << 20;
 
-/// A compiled chat template.
+/// A compiled chat template, with the one for chats with tools where there are two.
 pub(super) struct ChatTemplate {
     environment: Environment<'static>,
+    tool_use: bool,
     texts: SpecialTexts,
     /// Variables of its own, the same for every rendering.
     args: Value,
@@ -39,25 +43,44 @@ impl ChatTemplate {
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        environment.add_filter("tojson", |value: Value, kwargs| pyjson::tojson(&value, kwargs));
+        environment.add_filter("tojson", |value: Value, places: Rest<Value>, kwargs: Kwargs| {
+            pyjson::tojson(&value, &places, &kwargs)
+        });
+        // In Jinja nothing iterates over `none`; what is not defined does, over nothing.
+        environment.add_test("iterable", |value: &Value| !value.is_none() && value.try_iter().is_ok());
         environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
             Err(Error::new(ErrorKind::InvalidOperation, message))
         });
         if let Some(now) = now {
             environment.add_function(CLOCK, move |format: &str| strftime(now, format));
         }
+        let mut template = Self {
+            environment,
+            tool_use: false,
+            texts,
+            args: context! {},
+        };
+        template.compile(NAME, source)?;
+        Ok(template)
+    }
+
+    /// With a template of its own for chats with tools, if there is one.
+    pub(super) fn with_tool_use(mut self, source: Option<&str>) -> Result<Self, TextError> {
+        if let Some(source) = source {
+            self.compile(TOOL_USE, source)?;
+            self.tool_use = true;
+        }
+        Ok(self)
+    }
+
+    fn compile(&mut self, name: &'static str, source: &str) -> Result<(), TextError> {
         let source = plain_blocks(&source.replace("\r\n", "\n"));
         if source.len() > SOURCE {
             return Err(TextError::Template {
                 message: format!("it has {} bytes, and {SOURCE} is the most", source.len()),
             });
         }
-        deep(|| environment.add_template_owned(NAME, source))?.map_err(|e| failed(&e))?;
-        Ok(Self {
-            environment,
-            texts,
-            args: context! {},
-        })
+        deep(|| self.environment.add_template_owned(name, source))?.map_err(|e| failed(&e))
     }
 
     /// With variables of its own for every rendering (other programs' `chat_template_kwargs`). What a template is given anyway is
@@ -81,29 +104,36 @@ impl ChatTemplate {
 
     fn asked(&self) -> Result<HashSet<String>, TextError> {
         let find = || {
-            let template = self.environment.get_template(NAME);
-            template.map(|template| template.undeclared_variables(false))
+            let names = self.environment.templates();
+            Ok(names
+                .flat_map(|(_, template)| template.undeclared_variables(false))
+                .collect())
         };
         deep(find)?.map_err(|e| failed(&e))
     }
 
-    /// `tools` is the list that the template's variable of that name gets; without it, none.
+    /// `tools` is the list that the template's variable of that name gets; without it, none. A chat has tools if it has a list of them, or if
+    /// the caller knows it otherwise (`with_tools`).
     pub(super) fn render(
         &self,
         messages: &[Message],
         tools: Option<&Json>,
+        with_tools: bool,
         generation: bool,
     ) -> Result<String, TextError> {
-        self.render_values(&Value::from_serialize(messages), tools, generation)
+        let name = if with_tools || tools.is_some() { TOOL_USE } else { NAME };
+        self.render_values(name, &Value::from_serialize(messages), tools, generation)
     }
 
-    /// As [`ChatTemplate::render`], for messages with more fields than ours have.
+    /// As [`ChatTemplate::render`] by the template of that name or the only one, for messages with more fields than ours have.
     pub(super) fn render_values(
         &self,
+        name: &str,
         messages: &Value,
         tools: Option<&Json>,
         generation: bool,
     ) -> Result<String, TextError> {
+        let name = if self.tool_use { name } else { NAME };
         // A token that the folder does not name is undefined, which renders as nothing; `none` would be written out.
         let token = |text: &Option<String>| {
             text.as_ref()
@@ -122,7 +152,7 @@ impl ChatTemplate {
         };
         let mut prompt = Bounded(Vec::new());
         self.environment
-            .get_template(NAME)
+            .get_template(name)
             .and_then(|template| template.render_captured_to(context, &mut prompt).map(drop))
             .map_err(|e| failed(&e))?;
         String::from_utf8(prompt.0).map_err(|e| TextError::Template { message: e.to_string() })
@@ -198,7 +228,7 @@ mod tests {
 
     fn renders(source: &str) -> bool {
         let texts = SpecialTexts::default();
-        ChatTemplate::new(source, texts, None).is_ok_and(|template| template.render(&[], None, true).is_ok())
+        ChatTemplate::new(source, texts, None).is_ok_and(|template| template.render(&[], None, false, true).is_ok())
     }
 
     #[test]
@@ -221,6 +251,29 @@ mod tests {
         assert!(renders("{{ 1 + 1 }}") && !renders("{{ f() }}"));
     }
 
+    /// What Jinja2 3.1 says of each.
+    #[test]
+    fn what_is_iterable_is_so_as_in_jinja() {
+        for (value, iterable) in [
+            ("none", false),
+            ("nobody", true),
+            ("''", true),
+            ("'ab'", true),
+            ("[]", true),
+            ("{}", true),
+            ("{'a': 1}", true),
+            ("1", false),
+            ("true", false),
+            ("messages", true),
+            ("tools", false),
+        ] {
+            let source = format!("{{{{ {value} is iterable }}}}{{{{ {value} is not iterable }}}}");
+            let template = ChatTemplate::new(&source, SpecialTexts::default(), None).unwrap();
+            let made = template.render(&[], None, false, true).unwrap().to_lowercase();
+            assert_eq!(made, format!("{iterable}{}", !iterable), "{value}");
+        }
+    }
+
     #[test]
     fn args_are_variables_of_every_rendering_and_replace_nothing_that_is_there() {
         let source = "{{ bos_token }}{{ eos_token }}{{ messages | length }}{% if mood is defined %}{{ mood.kinds[1] }}{% endif %}";
@@ -231,7 +284,7 @@ mod tests {
         let with = |args: &str| {
             let template = ChatTemplate::new(source, texts.clone(), None).unwrap();
             let template = template.with_args(&args.parse().unwrap()).unwrap();
-            template.render(&[], None, true).unwrap()
+            template.render(&[], None, false, true).unwrap()
         };
         assert_eq!(with(""), "E0", "a token that is not there is no text");
         assert_eq!(with("mood = { kinds = [1, \"calm\"] }"), "E0calm");

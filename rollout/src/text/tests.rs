@@ -1,7 +1,9 @@
 //! The codec, on tokenizers made on the spot.
 
 mod bytes;
+mod loaded;
 mod reasoning;
+mod stream;
 mod tools;
 
 use broker::protocol::turn::{Message, Prompt};

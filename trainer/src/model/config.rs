@@ -47,7 +47,7 @@ struct HfConfig {
     partial_rotary_factor: Option<f64>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, PartialEq, Deserialize)]
 struct RopeSettings {
     rope_type: Option<String>,
     /// What files before transformers 4.43 call `rope_type`.
@@ -166,11 +166,11 @@ fn architecture(config: &HfConfig) -> Result<Architecture> {
     })
 }
 
-/// Where both are given, `rope_scaling` counts, as in transformers 5.
+/// Where both are given, `rope_scaling` counts unless it says nothing, as in transformers 5.
 fn rope(config: &HfConfig) -> Result<Rope> {
     let none = RopeSettings::default();
-    let settings = config.rope_scaling.as_ref().or(config.rope_parameters.as_ref());
-    let settings = settings.unwrap_or(&none);
+    let scaling = config.rope_scaling.as_ref().filter(|scaling| **scaling != none);
+    let settings = scaling.or(config.rope_parameters.as_ref()).unwrap_or(&none);
     let original = config
         .original_max_position_embeddings
         .or(settings.original_max_position_embeddings)
@@ -422,6 +422,26 @@ mod tests {
     }
 
     #[test]
+    fn a_rope_scaling_that_says_nothing_hides_no_rope_parameters() {
+        let mut config = write(&tiny(), "float32");
+        config.as_object_mut().unwrap().remove("rope_theta");
+        config["rope_parameters"] =
+            json!({"rope_type": "yarn", "rope_theta": 77.0, "factor": 4.0, "original_max_position_embeddings": 16});
+        for nothing in [json!({}), json!(null)] {
+            config["rope_scaling"] = nothing;
+            let rope = parse(&config.to_string()).unwrap().rope;
+            assert_eq!(rope.theta, 77.0);
+            assert!(
+                matches!(rope.scaling, RopeScaling::Yarn(yarn) if yarn.factor == 4.0),
+                "{config}"
+            );
+        }
+        config["rope_scaling"] = json!({"type": "yarn", "factor": 2.0});
+        let rope = parse(&config.to_string()).unwrap().rope;
+        assert!(matches!(rope.scaling, RopeScaling::Yarn(yarn) if yarn.factor == 2.0));
+    }
+
+    #[test]
     fn the_yarn_of_long_qwen_files_is_read() {
         let mut old = write(&tiny(), "float32");
         old.as_object_mut().unwrap().remove("rope_parameters");
@@ -431,6 +451,25 @@ mod tests {
         };
         assert_eq!((yarn.factor, yarn.original, yarn.truncate), (4.0, 32, true));
         assert!((yarn.attention_factor - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
+        for (limit, original, unused) in [
+            (32, 32, Some(128)),
+            (16, 32, Some(128)),
+            (64, 32, None),
+            (128, 32, None),
+            (32, 16, None),
+        ] {
+            let mut stretched = old.clone();
+            stretched["max_position_embeddings"] = json!(limit);
+            stretched["rope_scaling"]["original_max_position_embeddings"] = json!(original);
+            let shape = parse(&stretched.to_string()).unwrap();
+            assert_eq!(
+                shape.rope.unused_reach(shape.max_context),
+                unused,
+                "{limit} of {original}"
+            );
+            let plain = Rope::plain(shape.rope.theta);
+            assert_eq!(plain.unused_reach(limit), None);
+        }
         old["rope_scaling"] = json!({"rope_type": "llama3", "factor": 4.0});
         assert!(matches!(
             parse(&old.to_string()),

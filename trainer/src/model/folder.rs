@@ -14,6 +14,7 @@ use super::json_file;
 use super::layout::Layout;
 use super::shape::ModelShape;
 use super::tensor_file::TensorFile;
+use super::tied;
 use super::weights::{Weights, kind_of};
 
 pub(super) const CONFIG: &str = "config.json";
@@ -21,7 +22,8 @@ pub(super) const WEIGHTS: &str = "model.safetensors";
 /// Which file has which parameter.
 pub(super) const SHARDS: &str = "model.safetensors.index.json";
 
-/// Whether a whole model's weights lie in `folder`, in one file or in shards, whose index is written last.
+/// Whether a whole model's weights lie in `folder`, in one file or in shards, whose index is written last. One file counts before an index, as
+/// in transformers.
 #[must_use]
 pub fn has_weights(folder: &Path) -> bool {
     folder.join(WEIGHTS).exists() || folder.join(SHARDS).exists()
@@ -90,13 +92,16 @@ impl Weights {
     /// than what is kept and one tensor.
     ///
     /// # Errors
-    /// [`ModelError::Io`], [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float, and
-    /// [`ModelError::NotFinite`].
+    /// [`ModelError::Io`], [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float, or a tied model's file has
+    /// another head, and [`ModelError::NotFinite`].
     pub fn load_as(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> Result<Self> {
         let layout = Arc::new(Layout::of(shape));
         let mut files = files_of(folder)?;
         // Before any memory is taken: config.json may say any size.
         agree(&layout, &files, folder)?;
+        if shape.tied {
+            tied::agree(shape, &mut files, folder)?;
+        }
         let weights = Self::of_layout(layout, device, kind_of(dtype))?;
         for file in &mut files {
             for spec in weights.params() {
@@ -110,7 +115,7 @@ impl Weights {
 /// The files of a folder's weights, opened.
 fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
     let index = folder.join(SHARDS);
-    let names = if index.is_file() {
+    let names = if index.is_file() && !folder.join(WEIGHTS).is_file() {
         let shards: ShardIndex = json_file::read(&index)?;
         shards.weight_map.into_values().collect::<BTreeSet<_>>()
     } else {
@@ -143,8 +148,7 @@ fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
 /// A parameter that this model would not use means that its configuration and its weights do not belong together.
 fn refuse_unknown(layout: &Layout, file: &TensorFile, folder: &Path) -> Result<()> {
     // Tied models may store the head again, and old files the rotary frequencies.
-    let known =
-        |name: &str| layout.get(name).is_ok() || name == "lm_head.weight" || name.ends_with(".rotary_emb.inv_freq");
+    let known = |name: &str| layout.get(name).is_ok() || name == tied::HEAD || name.ends_with(".rotary_emb.inv_freq");
     match file.names().into_iter().find(|name| !known(name)) {
         None => Ok(()),
         Some(name) => Err(ModelError::Format {
@@ -238,6 +242,20 @@ mod tests {
             Weights::load(&shape, folder.path()).unwrap().digest().unwrap(),
             weights.digest().unwrap()
         );
+    }
+
+    #[test]
+    fn one_file_counts_before_shards() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, many] = [2, 3].map(|seed| Weights::random(&tiny(), INIT, seed).unwrap());
+        many.save_as(&tiny(), folder.path(), Kind::Float, 6000).unwrap();
+        let aside = tempfile::tempdir().unwrap();
+        one.save(&tiny(), aside.path()).unwrap();
+        fs::copy(aside.path().join(WEIGHTS), folder.path().join(WEIGHTS)).unwrap();
+        let digest = || Weights::load(&tiny(), folder.path()).unwrap().digest().unwrap();
+        assert_eq!(digest(), one.digest().unwrap());
+        fs::remove_file(folder.path().join(WEIGHTS)).unwrap();
+        assert_eq!(digest(), many.digest().unwrap());
     }
 
     #[test]

@@ -33,6 +33,7 @@ mod scaling;
 mod score;
 mod shape;
 mod tensor_file;
+mod tied;
 mod trunk;
 mod weights;
 mod write;

@@ -1,7 +1,7 @@
 //! Models written as Hugging Face folders: `config.json` and safetensors, in one file or in shards with an index.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::path::Path;
 
@@ -32,8 +32,8 @@ impl Weights {
     /// Writes `config.json` and the weights as `kind` into `folder` (made if it is not there), which transformers'
     /// `AutoModelForCausalLM` loads: `model.safetensors` where they have at most `shard_bytes`, else
     /// `model-0000i-of-0000n.safetensors` of at most so many (a larger tensor has a file of its own) and `model.safetensors.index.json`. Each
-    /// file is written aside, synced and renamed, the index last; then files of weights that an earlier save left there are
-    /// removed. Values are converted tensor by tensor, without a copy of the whole. Answers with the names, `config.json` first.
+    /// file is written aside, synced and renamed, the index last, before which one file that an earlier save left there is removed; then its other
+    /// files of weights are. Values are converted tensor by tensor, without a copy of the whole. Answers with the names, `config.json` first.
     ///
     /// # Errors
     /// [`super::ModelError::Io`], and [`super::ModelError::Torch`] when values cannot be read from their device.
@@ -74,6 +74,8 @@ impl Weights {
             map.extend(part.iter().map(|spec| (spec.name.clone(), json!(name))));
             names.push(name);
         }
+        // Who reads takes one file before an index.
+        remove(&folder.join(WEIGHTS))?;
         let index = json!({"metadata": {"total_size": sizes.iter().sum::<u64>()}, "weight_map": map});
         let text = format!("{index:#}\n");
         write_atomically(&folder.join(SHARDS), |file| Ok(file.write_all(text.as_bytes())?))?;
@@ -136,7 +138,7 @@ fn plan(sizes: &[u64], most: u64) -> Vec<Range<usize>> {
     shards
 }
 
-/// Removes files of weights that are not `written`, the index first: who reads takes the index where there is one.
+/// Removes files of weights that are not `written`, the index first: it leads to the others.
 fn clear(folder: &Path, written: &[String]) -> Result<()> {
     let of_weights = |name: &str| {
         name == WEIGHTS || name == SHARDS || (name.starts_with("model-") && name.ends_with(".safetensors"))
@@ -150,10 +152,15 @@ fn clear(folder: &Path, written: &[String]) -> Result<()> {
         }
     }
     stale.sort_by_key(|name| name != SHARDS);
-    stale.iter().try_for_each(|name| {
-        let path = folder.join(name);
-        fs::remove_file(&path).map_err(io("removing", &path))
-    })
+    stale.iter().try_for_each(|name| remove(&folder.join(name)))
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(io("removing", path)(error)),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

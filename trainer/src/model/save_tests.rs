@@ -85,10 +85,23 @@ fn one_file_takes_the_place_of_shards_and_the_other_way_round() {
     assert_eq!(
         digest(),
         second.digest().unwrap(),
-        "the index of the first would lead to its shards"
+        "one file counts before the index of the first"
     );
     first.save_as(&tiny(), folder.path(), Kind::Float, 6000).unwrap();
     assert_eq!(digest(), first.digest().unwrap());
+    assert!(!folder.path().join(WEIGHTS).exists());
+}
+
+/// Else who reads would take the old file with the new configuration.
+#[test]
+fn no_file_of_an_earlier_save_is_there_when_the_index_appears() {
+    let folder = tempfile::tempdir().unwrap();
+    let weights = Weights::random(&tiny(), INIT, 1).unwrap();
+    weights.save(&tiny(), folder.path()).unwrap();
+    // A folder in the place of the index: it cannot be written, and what comes before it has been.
+    fs::create_dir_all(folder.path().join(SHARDS).join("x")).unwrap();
+    assert!(weights.save_as(&tiny(), folder.path(), Kind::Float, 6000).is_err());
+    assert!(files(folder.path()).iter().any(|name| name.starts_with("model-0")));
     assert!(!folder.path().join(WEIGHTS).exists());
 }
 

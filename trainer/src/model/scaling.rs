@@ -45,6 +45,20 @@ pub struct Yarn {
     pub truncate: bool,
 }
 
+impl Rope {
+    /// The longest context that the frequencies are stretched to, where the model's own limit, `max_context`, leaves all of the stretch
+    /// unused: model cards say to add YaRN to `config.json`, and few say to raise `max_position_embeddings` with it.
+    #[must_use]
+    pub fn unused_reach(&self, max_context: usize) -> Option<usize> {
+        match &self.scaling {
+            RopeScaling::Yarn(yarn) if max_context <= yarn.original => {
+                Some(yarn.reach()).filter(|reach| *reach > max_context)
+            }
+            _ => None,
+        }
+    }
+}
+
 impl Yarn {
     /// The attention factor where a file names none: `0.1 m ln(factor) + 1` with m = 1, or the quotient of that for
     /// `mscale` and `mscale_all_dim` where both are given.
@@ -60,6 +74,11 @@ impl Yarn {
             (Some(m), Some(all)) if m != 0.0 && all != 0.0 => scale(m) / scale(all),
             _ => scale(1.0),
         }
+    }
+
+    /// Positions that the stretch is made for.
+    fn reach(&self) -> usize {
+        (self.original as f64 * self.factor) as usize
     }
 
     /// The dimension whose frequency makes `rotations` turns over the original context.

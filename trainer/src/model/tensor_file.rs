@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use safetensors::Dtype;
 use safetensors::tensor::{Metadata, TensorInfo};
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use super::error::{ModelError, Result};
 use super::finite::is_finite;
@@ -81,6 +81,38 @@ impl TensorFile {
             });
         }
         Ok(true)
+    }
+
+    /// Whether `name` has the values of `other` in `file`, both of these dimensions, in whatever kinds they are stored; `None` where one
+    /// of them is not there.
+    ///
+    /// # Errors
+    /// As [`Self::has`].
+    pub(super) fn same(&self, name: &str, file: &Self, other: &str, dims: &[i64]) -> Result<Option<bool>> {
+        let (Some(here), Some(there)) = (self.find(name, dims)?, file.find(other, dims)?) else {
+            return Ok(None);
+        };
+        if here.0 == there.0 && self.stored(here.1) == file.stored(there.1) {
+            return Ok(Some(true));
+        }
+        let wide = |file: &Self, (kind, (start, _)): (Kind, (usize, usize))| -> Result<Tensor> {
+            let mut values = Tensor::f_empty(dims, (Kind::Float, Device::Cpu))?;
+            file.file.copy_into(file.data + start, kind, &mut values)?;
+            Ok(values)
+        };
+        Ok(Some(wide(self, here)?.f_equal(&wide(file, there)?)?))
+    }
+
+    /// Gives back the memory that holds what was read of `name`.
+    pub(super) fn release(&mut self, name: &str) {
+        if let Some(info) = self.tensors.get(name) {
+            let (start, end) = info.data_offsets;
+            self.file.release(self.data + start, end - start);
+        }
+    }
+
+    fn stored(&self, (start, end): (usize, usize)) -> &[u8] {
+        &self.file.bytes()[self.data + start..self.data + end]
     }
 
     /// The kind of the tensor `name`, and where it lies in the data.

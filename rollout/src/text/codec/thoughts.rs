@@ -120,7 +120,7 @@ impl TextCodec {
         let [place] = free_marks(&[]).ok_or_else(no_marks)?;
         let question = [message("user", place)];
         let ending = |generation| -> Result<String, TextError> {
-            let text = self.template.render(&question, None, generation)?;
+            let text = self.template.render(&question, None, false, generation)?;
             Ok(after(&text, &question[0].content)?.to_owned())
         };
         let (with, without) = (ending(true)?, ending(false)?);

@@ -136,10 +136,12 @@ fn a_known_answer_stands_outside_of_the_reasoning_that_the_template_began() {
         }
         let marked = family.codec.completion(&prompt, "<think>a</think>b").unwrap();
         assert_eq!(family.codec.decode(&prompt, &marked), "b", "{}", family.name);
-        let whole = family.codec.text(&[&prompt[..], &marked[..]].concat());
-        assert_eq!(whole.matches("<think>").count(), 1, "{}: {whole}", family.name);
+        let whole = family.codec.spelled(&[&prompt[..], &marked[..]].concat());
+        // Behind one that is over, its own is another.
+        let begun = 1 + usize::from(family.opening.contains(&"</think>"));
+        assert_eq!(whole.matches("<think>").count(), begun, "{}: {whole}", family.name);
         let plain = family.codec.completion(&prompt, "b").unwrap();
-        let closes = family.codec.text(&plain).starts_with("</think>");
+        let closes = family.codec.spelled(&plain).starts_with("</think>");
         assert_eq!(closes, family.thinks(), "{}", family.name);
     }
 }

@@ -1,0 +1,64 @@
+//! Where ids end in the midst of a character.
+
+use super::TextCodec;
+
+/// Bytes that may wait for the last of their character.
+const WAITING: usize = 3;
+
+impl TextCodec {
+    /// Whether no text shows the id: a control token, the token of unknown words where that is special, no token at all.
+    pub(in crate::text) fn is_silent(&self, id: u32) -> bool {
+        let special = |piece: String| self.tokenizer.get_added_vocabulary().is_special_token(&piece);
+        self.is_control(id) || self.tokenizer.id_to_token(id).is_none_or(special)
+    }
+
+    /// Whether ids that are shown end with a character that lacks bytes, for which their text has one U+FFFD; `None` where the decoder does
+    /// not put bytes together one by one.
+    pub(in crate::text) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
+        if !self.alphabet.is_level() {
+            return None;
+        }
+        let mut end: Vec<u8> = Vec::new();
+        for id in ids.iter().rev() {
+            end.splice(..0, self.bytes(*id)?);
+            if end.len() >= WAITING {
+                break;
+            }
+        }
+        let from = end.len().saturating_sub(WAITING);
+        Some(waits(&end[from..]))
+    }
+}
+
+/// Whether the bytes end with the beginning of a character.
+fn waits(end: &[u8]) -> bool {
+    let rest = end.utf8_chunks().last().map_or(&[][..], |chunk| chunk.invalid());
+    matches!(std::str::from_utf8(rest), Err(error) if error.error_len().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_become_a_character_waits() {
+        for (end, good) in [
+            (&b""[..], false),
+            (b"a", false),
+            (b"\xF0", true),
+            (b"a\xF0\xA3", true),
+            (b"\xF0\xA3\xB1", true),
+            (b"\xE2\x98", true),
+            (b"\x98\x83", false),
+            (b"\xE2\x98\x83", false),
+            // These begin nothing.
+            (b"\xFF", false),
+            (b"\xC0", false),
+            (b"\xED\xA0", false),
+            (b"\xB1\xB2\xF0", true),
+            (b"\xF0\xF0", true),
+        ] {
+            assert_eq!(waits(end), good, "{end:?}");
+        }
+    }
+}
