@@ -7,7 +7,7 @@ A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 
 fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, with 32 of the
 new tokens, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
 lengths are also given to transformers' own continuous batching (sdpa or eager, the faster of the two, and a cache for as
-many requests as there are slots, after a first call that allocates it). The whole takes about 12 minutes. Seconds are those of the processor, not of the clock: each side is one thread that
+many requests as there are slots, after a first call that allocates it). The whole takes about a quarter of an hour. Seconds are those of the processor, not of the clock: each side is one thread that
 never waits, and other work on the machine then disturbs neither.
 """
 
@@ -47,7 +47,7 @@ WORK = {
     "distinct 128": (prompts(128, 96), 1, [NEW] * 128, 128),
     "groups of 16: 32": (prompts(2, 192), 16, [NEW] * 32, 32),
     "groups of 16: 128": (prompts(8, 192), 16, [NEW] * 128, 128),
-    "ragged 256 in 64": (prompts(256, 32), 1, geometric(256, 64, 256), 64),
+    "ragged 512 in 64": (prompts(512, 32), 1, geometric(512, 64, 256), 64),
 }
 ATTENTIONS = ("sdpa", "eager")
 # What a setting is tried on before a row is measured: so many new tokens of each request, and so many requests of unlike lengths.
