@@ -185,12 +185,12 @@ fn folder_in(
 pub(crate) fn open(folder: PathBuf, settings: AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
     let device = device::init(settings.device.into())?;
     let shape = ModelShape::load(&folder)?;
-    if let Some(reach) = shape.rope.unused_reach(shape.max_context) {
+    if let Some((original, reach)) = shape.rope.unused_reach(shape.max_context) {
         let limit = shape.max_context;
         tracing::warn!(
-            folder = %folder.display(), limit, reach,
+            folder = %folder.display(), limit, original, reach,
             "config.json stretches the model by yarn, and its max_position_embeddings is that of before: contexts above are refused; write the \
-             reach there to have them"
+             reach there to have them, and the original as original_max_position_embeddings beside yarn's factor where it is not told yet"
         );
     }
     let (weights, base) = load(&shape, &folder, &settings, device, seed)?;

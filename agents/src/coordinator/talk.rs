@@ -23,6 +23,8 @@ pub struct Talk {
     most_turns: Option<usize>,
     /// Who takes turns: not those who grade, nor programs and tools.
     roles: BTreeSet<RoleName>,
+    /// Those whose turn may say nothing, for want of room.
+    left_out: BTreeSet<RoleName>,
     /// Roles that earn something, of agents that train.
     trained: BTreeSet<RoleName>,
     /// Largest part of the trained tokens that one role may have.
@@ -101,6 +103,11 @@ impl Talk {
             most_turns: workflow.most_turns(),
             trained: trained.map(|(role, _)| role.clone()).collect(),
             roles: roles.keys().cloned().collect(),
+            left_out: roles
+                .keys()
+                .filter(|role| workflow.goes_on_without(role))
+                .cloned()
+                .collect(),
             bound: config.workflow.dominance,
             window: Window::default(),
             dominant: None,
@@ -114,7 +121,10 @@ impl Talk {
         self.window.groups += 1;
         for member in members {
             if let MemberEnd::Ended { outcome, turns } = member {
-                let is_said = |(key, made): &&(TurnKey, Generation)| self.roles.contains(&key.role) && !is_silent(made);
+                let is_said = |(key, made): &&(TurnKey, Generation)| {
+                    let is_left_out = self.left_out.contains(&key.role) && is_silent(made);
+                    self.roles.contains(&key.role) && !is_left_out
+                };
                 let spoken = turns.iter().filter(is_said).count();
                 self.window.turns += spoken as u64;
                 self.window.early += u64::from(self.most_turns.is_some_and(|most| spoken < most));

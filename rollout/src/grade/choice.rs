@@ -40,7 +40,7 @@ const SETTING: [&str; 30] = [
 ];
 
 /// Behind these a choice stands.
-const ANNOUNCING: [&str; 11] = [
+const ANNOUNCING: [&str; 15] = [
     "answer is",
     "answer:",
     "answer**:",
@@ -48,13 +48,41 @@ const ANNOUNCING: [&str; 11] = [
     "option is",
     "答案是",
     "答案为",
+    "答案应为",
+    "答案应是",
+    "答案应该是",
+    "答案应该为",
     "答案:",
     "答案**:",
     "选",
     "选择",
 ];
-/// Right before one of these words, they make it no announcement: not, cannot, if.
-const RETRACTING: [&str; 9] = ["不", "别", "勿", "不能", "不该", "不应", "不应该", "如果", "若"];
+/// Right before one of the words above, these make it no announcement: not, must not, wrongly, a candidate, if.
+const RETRACTING: [&str; 23] = [
+    "不",
+    "别",
+    "勿",
+    "没",
+    "未",
+    "误",
+    "错",
+    "候",
+    "若",
+    "不能",
+    "不该",
+    "不应",
+    "不应该",
+    "不要",
+    "不可",
+    "不会",
+    "没有",
+    "排除",
+    "避免",
+    "如果",
+    "假设",
+    "假如",
+    "要是",
+];
 
 /// The letter that a text is, however it is set: `B`, `(b)`, `B.`, `**B**`, `B) a tree`, `\textbf{(B) } 12`, `（B）`.
 pub(super) fn letter(text: &str) -> Option<char> {
@@ -76,6 +104,9 @@ fn beginning(text: &str, said: bool) -> Option<char> {
     // In a sentence these are words.
     let small = first.is_ascii_lowercase() || letter == 'I';
     let (rest, closed) = without_closing(chars.as_str());
+    if !said && is_one_of_several(rest) {
+        return None;
+    }
     let behind = rest.trim_start();
     let ends = match rest.chars().next() {
         None | Some(')' | ']') => true,
@@ -91,6 +122,16 @@ fn beginning(text: &str, said: bool) -> Option<char> {
         _ => false,
     };
     (LETTERS.contains(&letter) && ends).then_some(letter)
+}
+
+/// Whether letters alone follow a letter: `A, C` is a set of choices.
+fn is_one_of_several(rest: &str) -> bool {
+    let mut others = rest
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .peekable();
+    let is_choice = |word: &str| word.len() == 1 && word.starts_with(|c| LETTERS.contains(&c));
+    rest.starts_with(',') && others.peek().is_some() && others.all(is_choice)
 }
 
 /// Without what says how the letter behind it is set: white space, dollar signs, stars, braces, quotes, commands.
@@ -236,6 +277,14 @@ mod tests {
             ("选B。不选A，也不能选择C。如果选D就错了", Some('B')),
             ("选项A是错的，所以答案是选项B。", Some('B')),
             ("\\boxed{选（B）}", Some('B')),
+            ("答案是A，不要选B", Some('A')),
+            ("候选A的理由不成立，答案应为B", Some('B')),
+            ("选项（B）不对，答案应该是A", Some('A')),
+            ("假设选A，矛盾，没有选B的理由。故选C", Some('C')),
+            ("A、C", None),
+            ("A, C", None),
+            ("\\boxed{A,C}", None),
+            ("B, I think", Some('B')),
             ("答案是苹果", None),
             ("选Bob", None),
             ("A股", None),

@@ -5,6 +5,9 @@ const HYPHENS: [char; 6] = ['-', '\u{2010}', '\u{2011}', '\u{2212}', '\u{fe63}',
 /// Dashes that people type for it, and for what lies between two things.
 const DASHES: [char; 2] = ['\u{2012}', '\u{2013}'];
 
+/// What ends other operands, which a dash is between as well.
+const CLOSING: [char; 6] = ['%', ']', '}', '°', '²', '³'];
+
 /// Whether a character may be a minus.
 pub(super) fn is_sign(c: char) -> bool {
     HYPHENS.contains(&c) || DASHES.contains(&c)
@@ -14,12 +17,12 @@ pub(super) fn is_sign(c: char) -> bool {
 pub(super) fn before(text: &str) -> Option<&str> {
     let sign = text.chars().next_back().filter(|c| is_sign(*c))?;
     let before = &text[..text.len() - sign.len_utf8()];
-    (HYPHENS.contains(&sign) || !ends_with_operand(before)).then_some(before)
+    (HYPHENS.contains(&sign) || !(ends_with_operand(before) || before.trim_end().ends_with(CLOSING))).then_some(before)
 }
 
 /// Whether a text ends with what a number may be taken from: another number or a bracket, or a letter right there.
 pub(super) fn ends_with_operand(text: &str) -> bool {
-    let operand = text.trim_ascii_end();
+    let operand = text.trim_end();
     match operand.as_bytes().last() {
         Some(b')' | b'0'..=b'9') => true,
         Some(last) => last.is_ascii_alphabetic() && operand.len() == text.len(),
@@ -42,7 +45,18 @@ mod tests {
             for (text, minus) in [("", true), ("it is ", true), ("(", true), ("是", true)] {
                 assert_eq!(before(&format!("{text}{sign}")), minus.then_some(text), "{text}{sign}");
             }
-            for text in ["10", "10 ", "(x)", "x"] {
+            for text in [
+                "10",
+                "10 ",
+                "10\u{a0}",
+                "(x)",
+                "x",
+                "3%",
+                "[1] ",
+                "\\frac{1}{2}",
+                "10°",
+                "5²",
+            ] {
                 assert_eq!(before(&format!("{text}{sign}")), None, "{text}{sign}");
             }
         }

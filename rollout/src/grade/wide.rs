@@ -1,5 +1,7 @@
 //! Signs as Chinese text has them.
 
+use std::borrow::Cow;
+
 /// The sign that means the same and is ASCII: of wide letters, digits and brackets, and of Chinese stops.
 pub(super) fn narrow(c: char) -> char {
     /// Between a wide sign and its narrow one.
@@ -12,6 +14,16 @@ pub(super) fn narrow(c: char) -> char {
         // But for the wave, which is a range.
         '！'..='｝' => char::from_u32(u32::from(c) - APART).unwrap_or(c),
         c => c,
+    }
+}
+
+/// A text with ASCII digits and colons for wide ones: numbers are looked for by these.
+pub(super) fn narrow_numbers(text: &str) -> Cow<'_, str> {
+    let is_wide = |c: char| ('０'..='９').contains(&c) || c == '：';
+    if text.contains(is_wide) {
+        text.chars().map(|c| if is_wide(c) { narrow(c) } else { c }).collect()
+    } else {
+        Cow::Borrowed(text)
     }
 }
 

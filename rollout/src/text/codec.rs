@@ -72,7 +72,7 @@ impl TextCodec {
     pub(super) fn open_with(folder: &Path, now: Option<i64>, args: &toml::Table) -> Result<Self, TextError> {
         let (mut tokenizer, alphabet) = loaded::tokenizer(folder)?;
         let files = Folder::read(folder)?;
-        loaded::complete(&mut tokenizer, &files)?;
+        loaded::complete(&mut tokenizer, folder, &files)?;
         let Folder {
             template,
             tool_use,
@@ -183,7 +183,11 @@ impl TextCodec {
         let (with, without) = (ids(true)?, ids(false)?);
         // Behind the text there may be more, such as an end of it.
         let (with, own) = (with.get_ids(), without.get_ids());
-        let at = with.windows(own.len().max(1)).position(|ids| ids == own);
+        if own.is_empty() {
+            // A tokenizer that spells no such text shows its lead alone.
+            return Ok(with.to_vec());
+        }
+        let at = with.windows(own.len()).position(|ids| ids == own);
         Ok(with[..at.unwrap_or(0)].to_vec())
     }
 

@@ -32,12 +32,26 @@ pub(super) fn tokenizer(folder: &Path) -> Result<(Tokenizer, Alphabet), TextErro
 }
 
 /// Adds and changes the tokens that `tokenizer_config.json` has otherwise.
-pub(super) fn complete(tokenizer: &mut Tokenizer, files: &Folder) -> Result<(), TextError> {
+pub(super) fn complete(tokenizer: &mut Tokenizer, folder: &Path, files: &Folder) -> Result<(), TextError> {
     let tokens = changed(tokenizer, files);
+    let named: Vec<String> = tokens.iter().map(|token| token.content.clone()).collect();
     let added = tokenizer.add_tokens(tokens);
-    added
-        .map_err(|e| TextError::Encode { message: e.to_string() })
-        .map(drop)
+    added.map_err(|e| TextError::Encode { message: e.to_string() })?;
+    // The library numbers new tokens by their order, and not by the folder's word.
+    let other = files.added.iter().find_map(|(id, token)| {
+        let own = tokenizer.token_to_id(&token.content)?;
+        (named.contains(&token.content) && own != *id).then_some((id, token, own))
+    });
+    other.map_or(Ok(()), |(id, token, own)| {
+        Err(TextError::Format {
+            path: folder.join("tokenizer_config.json"),
+            message: format!(
+                "added_tokens_decoder gives {:?} the id {id}, and behind tokenizer.json it has {own}: add the tokens to tokenizer.json \
+                 (transformers writes them there when it saves a fast tokenizer)",
+                token.content
+            ),
+        })
+    })
 }
 
 /// Those of `added_tokens_decoder`, and what is named as special, which is so whatever a list of tokens
@@ -60,13 +74,14 @@ fn changed(tokenizer: &Tokenizer, files: &Folder) -> Vec<AddedToken> {
     }
     let own = tokenizer.get_added_tokens_decoder();
     for text in &files.special {
-        let known = tokens.iter().position(|token| token.content == *text);
-        let mut token = match (known, vocabulary.get(text)) {
-            (Some(at), _) => tokens.swap_remove(at),
-            (None, Some(id)) => own.get(id).cloned().unwrap_or_else(|| AddedToken::from(text, true)),
-            // Not the tokenizer's, so nobody's.
-            (None, None) => continue,
-        };
+        // In its place, which new tokens are numbered by.
+        if let Some(known) = tokens.iter_mut().find(|token| token.content == *text) {
+            known.special = true;
+            continue;
+        }
+        // One that is not the tokenizer's is nobody's.
+        let Some(id) = vocabulary.get(text) else { continue };
+        let mut token = own.get(id).cloned().unwrap_or_else(|| AddedToken::from(text, true));
         token.special = true;
         tokens.push(token);
     }

@@ -6,8 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ModelError, ModelShape, Weights};
 
-/// Which ids begin and end a turn is not part of what was trained.
-const LEFT_OUT: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
+/// Which ids begin and end a turn, and how long a context may be, is no part of what was trained: YaRN's own contexts are settings of its own.
+const LEFT_OUT: [&str; 4] = [
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "max_position_embeddings",
+];
 
 /// A frozen model: an adapter trained over it means nothing over another.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

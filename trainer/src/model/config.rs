@@ -452,11 +452,12 @@ mod tests {
         assert_eq!((yarn.factor, yarn.original, yarn.truncate), (4.0, 32, true));
         assert!((yarn.attention_factor - (0.1 * 4f64.ln() + 1.0)).abs() < 1e-12);
         for (limit, original, unused) in [
-            (32, 32, Some(128)),
-            (16, 32, Some(128)),
-            (64, 32, None),
-            (128, 32, None),
-            (32, 16, None),
+            (32, Some(32), Some((32, 128))),
+            (16, Some(32), Some((32, 128))),
+            (32, None, Some((32, 128))),
+            (64, Some(32), None),
+            (128, Some(32), None),
+            (32, Some(16), None),
         ] {
             let mut stretched = old.clone();
             stretched["max_position_embeddings"] = json!(limit);
@@ -465,7 +466,7 @@ mod tests {
             assert_eq!(
                 shape.rope.unused_reach(shape.max_context),
                 unused,
-                "{limit} of {original}"
+                "{limit} of {original:?}"
             );
             let plain = Rope::plain(shape.rope.theta);
             assert_eq!(plain.unused_reach(limit), None);

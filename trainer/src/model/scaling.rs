@@ -46,13 +46,13 @@ pub struct Yarn {
 }
 
 impl Rope {
-    /// The longest context that the frequencies are stretched to, where the model's own limit, `max_context`, leaves all of the stretch
+    /// The context before YaRN's stretch and the longest that the frequencies are stretched to, where the model's own limit, `max_context`, leaves all of the stretch
     /// unused: model cards say to add YaRN to `config.json`, and few say to raise `max_position_embeddings` with it.
     #[must_use]
-    pub fn unused_reach(&self, max_context: usize) -> Option<usize> {
+    pub fn unused_reach(&self, max_context: usize) -> Option<(usize, usize)> {
         match &self.scaling {
             RopeScaling::Yarn(yarn) if max_context <= yarn.original => {
-                Some(yarn.reach()).filter(|reach| *reach > max_context)
+                Some((yarn.original, yarn.reach())).filter(|(_, reach)| *reach > max_context)
             }
             _ => None,
         }

@@ -21,7 +21,7 @@ pub(super) fn agree(shape: &ModelShape, files: &mut [TensorFile], folder: &Path)
                 return Err(ModelError::Format {
                     path: folder.to_owned(),
                     reason: format!(
-                        "config.json ties the head to the embedding, and {HEAD} has other values than {EMBEDDING}: write \
+                        "config.json ties the head to the embedding, and {HEAD} has other values than {EMBEDDING} (as they are stored): write \
                          \"tie_word_embeddings\": false to compute with that head, as transformers does, or take it out of the file"
                     ),
                 });

@@ -33,6 +33,7 @@ use self::budget::Budget;
 use self::found::found;
 use self::last::number as last_number;
 use self::same::same;
+use super::wide::narrow_numbers;
 use super::{boxed, label_text};
 
 /// Longest answer that is compared, in bytes.
@@ -42,7 +43,7 @@ const LONGEST: usize = 512;
 pub(super) fn right(text: &str, label: &Value) -> bool {
     let Some(label) = label_text(label) else { return false };
     let label = boxed::last(&label).unwrap_or(&label);
-    readings(text).any(|answer| equal(answer, label))
+    readings(&narrow_numbers(text)).any(|answer| equal(answer, label))
 }
 
 /// What a text may have for its answer and can be compared.
@@ -53,7 +54,8 @@ fn readings(text: &str) -> impl Iterator<Item = &str> {
 
 /// Whether the answers in two texts are there and equal.
 pub(super) fn same_answer(a: &str, b: &str) -> bool {
-    readings(a).any(|a| readings(b).any(|b| equal(a, b)))
+    let (a, b) = (narrow_numbers(a), narrow_numbers(b));
+    readings(&a).any(|a| readings(&b).any(|b| equal(a, b)))
 }
 
 /// Whether the numbers that two GSM8K texts give are there and equal.
@@ -83,6 +85,7 @@ fn equal_within(answer: &str, label: &str, budget: &Budget) -> bool {
 
 /// The number that a GSM8K text gives: after the last `####`, else the boxed or the last one.
 fn gsm8k_number(text: &str) -> Option<String> {
+    let text = &*narrow_numbers(text);
     let after = text.rfind("####").map(|at| &text[at + 4..]);
     let found = match after
         .and_then(|rest| rest.lines().next())

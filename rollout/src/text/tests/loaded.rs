@@ -102,6 +102,28 @@ fn tokens_that_only_the_config_adds_have_its_ids_or_are_left_out() {
         assert_eq!(codec.vocab_size(), 259, "{elsewhere}");
         assert_eq!(codec.render(&asked, History::Keep).unwrap().len(), 9, "{elsewhere}");
     }
+    // Several keep theirs, whichever of them is named, and in whichever order.
+    for (eos, pad) in [
+        ("<|one|>", "<|two|>"),
+        ("<|two|>", "<|one|>"),
+        ("<|one|>", "<|pad|>"),
+        ("<|two|>", "<|pad|>"),
+    ] {
+        let codec = changed(|_, config| {
+            config["added_tokens_decoder"] = json!({"259": {"content": "<|one|>"}, "260": {"content": "<|two|>"}});
+            (config["eos_token"], config["pad_token"]) = (json!(eos), json!(pad));
+            config["chat_template"] = json!("{% for m in messages %}<|one|>{{ m.content }}<|two|>{% endfor %}");
+        });
+        assert_eq!(
+            codec.render(&asked, History::Keep).unwrap(),
+            [259, 97, 260],
+            "{eos} {pad}"
+        );
+        assert!(
+            codec.stop_ids().contains(if eos == "<|one|>" { &259 } else { &260 }),
+            "{eos} {pad}"
+        );
+    }
     let folder = changed_folder(|_, config| config["added_tokens_decoder"] = json!({"x": {"content": "y"}}));
     let error = TextCodec::open(folder.path()).err().unwrap().to_string();
     assert!(

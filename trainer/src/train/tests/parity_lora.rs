@@ -331,6 +331,7 @@ fn an_adapter_is_not_restored_over_another_base() {
         // The ids that end a turn are not part of it, and states of earlier builds do not say which base it was.
         let ends = ModelShape {
             eos: vec![3],
+            max_context: 1 << 12,
             pad: Some(1),
             ..shape(false)
         };
