@@ -29,7 +29,8 @@ mod tool_rules;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use rules::{GRADERS, WORKFLOWS};
+pub(crate) use rules::GRADERS;
+pub use rules::WORKFLOWS;
 
 use crate::RunConfig;
 use crate::run::Problem;

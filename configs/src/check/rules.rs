@@ -8,7 +8,7 @@ use crate::{
 };
 
 /// Workflows that are shipped.
-pub(crate) const WORKFLOWS: [&str; 10] = [
+pub const WORKFLOWS: [&str; 10] = [
     "signal",
     "guess-number",
     "doctor-patient",

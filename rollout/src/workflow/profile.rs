@@ -1,28 +1,16 @@
 //! Profiles: variants of a workflow that copy a reference, each known to the workflows that have it.
 
+use configs::check::WORKFLOWS;
 use configs::{PROCESS, Problem, REMOTE, WorkflowConfig};
 
 /// The profile that every workflow has.
 const OURS: &str = "dyad";
-/// The workflows of ours.
-const SHIPPED: [&str; 10] = [
-    "signal",
-    "guess-number",
-    "doctor-patient",
-    "self-reward",
-    "sequential",
-    "solo",
-    "solve-verify",
-    "solve-rewrite-select",
-    "adversarial",
-    "deep-research",
-];
 
 /// Names a profile that the workflow of this kind does not have. What a type of the user's own makes of it is its own business.
 pub(super) fn unknown(config: &WorkflowConfig) -> Option<Problem> {
     let (kind, given) = (config.kind.as_str(), config.profile.as_str());
     let asked = kind.starts_with(PROCESS) || kind.starts_with(REMOTE);
-    if !asked && !SHIPPED.contains(&kind) {
+    if !asked && !WORKFLOWS.contains(&kind) {
         return None;
     }
     let copy = copy_of(kind);
@@ -59,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_workflow_names_a_profile_that_it_does_not_have() {
-        for kind in SHIPPED.into_iter().chain(["process:a.py", "remote:a"]) {
+        for kind in WORKFLOWS.into_iter().chain(["process:a.py", "remote:a"]) {
             assert_eq!(refused(kind, OURS), None);
             let said = refused(kind, "nonsense").unwrap();
             assert!(
