@@ -4,7 +4,7 @@
     python engine.py WORKER [REPEATS [WORK ...]]     # WORK: distinct, groups, ragged; WORKER: target/debug/examples/engine_work (`make bench-engine`)
 
 A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs each work at the
-fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, with 32 of the
+fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, with up to 64
 new tokens, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
 lengths are also given to transformers' own continuous batching (sdpa or eager, the faster of the two, and a cache for as
 many requests as there are slots, after a first call that allocates it). The whole takes about a quarter of an hour. Seconds are those of the processor, not of the clock: each side is one thread that
@@ -51,7 +51,7 @@ WORK = {
 }
 ATTENTIONS = ("sdpa", "eager")
 # What a setting is tried on before a row is measured: so many new tokens of each request, and so many requests of unlike lengths.
-TRIED_NEW, TRIED_RAGGED, TRIES = 32, 64, 2
+TRIED_NEW, TRIED_RAGGED, TRIES = NEW, 64, 2
 
 
 class Worker:
