@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
+use tch::{Device, Kind};
 use trainer::device::{self, Want};
 use trainer::engine::{Engine, EngineError, EngineOptions, GenRequest};
-use trainer::model::{Architecture, Biases, Init, ModelShape, Rope, Weights};
+use trainer::model::{Architecture, Biases, Init, ModelShape, Reading, Rope, Weights};
 use trainer::sampling::SamplingParams;
 use trainer::weights::Published;
 
@@ -210,8 +211,89 @@ fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// Decode steps of rows of these lengths by each way to read their keys, in turn: tokens per second.
+fn readings(kind: Kind, name: &str, lengths: &[u64]) -> Result<(), Box<dyn std::error::Error>> {
+    let shape = ModelShape {
+        layers: 4,
+        hidden: 512,
+        heads: 8,
+        head_dim: 64,
+        intermediate: 1024,
+        max_context: 2048,
+        ..shape(1024, 4)
+    };
+    let init = Init {
+        embedding_std: 1.0,
+        matrix_std: 0.1,
+    };
+    let options = EngineOptions {
+        slots: 256,
+        prefill_tokens: 4096,
+        prefix_cache: 0,
+        swap: Swap::InPlace,
+        deterministic: false,
+        prepack: true,
+    };
+    const STEPS: u32 = 48;
+    let ways = [Reading::Own, Reading::BUCKETS, Reading::LONGEST];
+    let mut seconds = [const { vec![] }; 3];
+    for _ in 0..3 {
+        for (way, seconds) in ways.into_iter().zip(&mut seconds) {
+            let weights = Weights::random(&shape, init, 1)?.copied(Device::Cpu, kind)?;
+            let mut engine = Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)?;
+            if engine.read_by(way).is_err() {
+                continue;
+            }
+            for (n, length) in lengths.iter().enumerate() {
+                let prompts = n as u64 + 1;
+                let Some(mut request) = requests(1024, prompts, prompts, *length, |_| 2048).pop() else {
+                    continue;
+                };
+                request.id = RequestId((n as u128).to_le_bytes());
+                engine.submit(request)?;
+            }
+            // Until all prompts are computed, and rows stand as they will.
+            while engine.under_way().count() < lengths.len() {
+                engine.step()?;
+            }
+            engine.step()?;
+            let begun = on_processor()?;
+            for _ in 0..STEPS {
+                engine.step()?;
+            }
+            seconds.push((on_processor()? - begun).as_secs_f64());
+        }
+    }
+    let rates = seconds.map(|mut seconds| {
+        seconds.sort_by(f64::total_cmp);
+        let median = seconds.get(1).copied().unwrap_or(f64::NAN);
+        f64::from(STEPS) * lengths.len() as f64 / median
+    });
+    let [own, buckets, longest] = rates;
+    println!(
+        "reading  4x512 {kind:?}  {} rows, {name}: each its own keys {own:6.0} tokens/s, by buckets {buckets:6.0}, as many as the longest {longest:6.0} \
+         ({:.2}, {:.2} times that)",
+        lengths.len(),
+        own / longest,
+        buckets / longest
+    );
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     device::init(Want::Cpu)?;
+    for kind in [Kind::Float, Kind::BFloat16] {
+        let even = |least: u64, most: u64| {
+            (0..48)
+                .map(|n| least + n * 29 % 48 * (most - least) / 47)
+                .collect::<Vec<u64>>()
+        };
+        readings(kind, "all of 544", &[544; 48])?;
+        readings(kind, "evenly from 64 to 1024", &even(64, 1024))?;
+        readings(kind, "evenly from 64 to 256", &even(64, 256))?;
+        let one = |n: u64| if n == 20 { 1900 } else { 100 + n };
+        readings(kind, "about 120, one of 1900", &(0..48).map(one).collect::<Vec<u64>>())?;
+    }
     for batch in [1, 8, 32, 128] {
         deterministic(batch)?;
     }

@@ -32,7 +32,7 @@ impl Ordered {
         let (&[_, inputs], true) = (weight.size().as_slice(), kernels::pays()) else {
             return None;
         };
-        let numbers = floats::read(weight).filter(|numbers| !numbers.is_empty())?;
+        let numbers = floats::read::<f32>(weight).filter(|numbers| !numbers.is_empty())?;
         let ordered = Self {
             packed: if frozen {
                 known([numbers.as_ptr() as usize, numbers.len(), inputs as usize])

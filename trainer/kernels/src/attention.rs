@@ -1,5 +1,6 @@
 //! Attention of one token of each row over its own keys, however unlike their numbers.
 
+use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::exp::exp;
@@ -15,10 +16,47 @@ pub struct Shape {
 
 /// Keys and values of rows, `[rows, kv_heads, room, head_dim]` each.
 #[derive(Debug, Clone, Copy)]
-pub struct Cache<'a> {
-    pub keys: &'a [f32],
-    pub values: &'a [f32],
+pub struct Cache<'a, E> {
+    pub keys: &'a [E],
+    pub values: &'a [E],
     pub room: usize,
+}
+
+/// What keys and values are kept in. Sums are f32 whatever it is.
+pub trait Element: Copy {
+    /// Keys that are worked on by all queries of a group before the next ones are.
+    fn near(head_dim: usize) -> usize;
+
+    /// These numbers in f32: as they lie, or written to `wide`, which gets as long as they are.
+    fn widened<'a>(numbers: &'a [Self], wide: &'a mut Vec<f32>) -> &'a [f32];
+}
+
+impl Element for f32 {
+    /// They stay in the near caches.
+    fn near(_: usize) -> usize {
+        128
+    }
+
+    #[inline(always)]
+    fn widened<'a>(numbers: &'a [Self], _: &'a mut Vec<f32>) -> &'a [f32] {
+        numbers
+    }
+}
+
+impl Element for bf16 {
+    /// In f32 they stay in the nearest cache: 16 KiB, in whole numbers of [`ABREAST`].
+    fn near(head_dim: usize) -> usize {
+        (4096 / head_dim.max(1)).next_multiple_of(ABREAST).max(ABREAST)
+    }
+
+    #[inline(always)]
+    fn widened<'a>(numbers: &'a [Self], wide: &'a mut Vec<f32>) -> &'a [f32] {
+        wide.resize(numbers.len(), 0.0);
+        for (wide, number) in wide.iter_mut().zip(numbers) {
+            *wide = f32::from_bits(u32::from(number.to_bits()) << 16);
+        }
+        wide
+    }
 }
 
 /// `softmax(q K^T / sqrt(head_dim)) V`: row `i` over the first `lengths[i]` of its keys. `q` and `out` are `[rows, kv_heads, group,
@@ -27,7 +65,14 @@ pub struct Cache<'a> {
 ///
 /// # Panics
 /// Where a slice is too short, or a length is 0 or more than there is room for.
-pub fn attend(shape: Shape, q: &[f32], cache: Cache<'_>, lengths: &[usize], out: &mut [f32], lse: &mut [f32]) {
+pub fn attend<E: Element>(
+    shape: Shape,
+    q: &[f32],
+    cache: Cache<'_, E>,
+    lengths: &[usize],
+    out: &mut [f32],
+    lse: &mut [f32],
+) {
     let work = Attend {
         shape,
         q,
@@ -39,16 +84,16 @@ pub fn attend(shape: Shape, q: &[f32], cache: Cache<'_>, lengths: &[usize], out:
     work.on(Arch::new());
 }
 
-struct Attend<'a> {
+struct Attend<'a, E> {
     shape: Shape,
     q: &'a [f32],
-    cache: Cache<'a>,
+    cache: Cache<'a, E>,
     lengths: &'a [usize],
     out: &'a mut [f32],
     lse: &'a mut [f32],
 }
 
-impl Attend<'_> {
+impl<E: Element> Attend<'_, E> {
     fn on(self, arch: Arch) {
         let heads = self.shape.kv_heads * self.shape.group;
         let rows = self.lengths.len();
@@ -66,7 +111,7 @@ impl Attend<'_> {
     }
 }
 
-impl WithSimd for Attend<'_> {
+impl<E: Element> WithSimd for Attend<'_, E> {
     type Output = ();
 
     #[inline(always)]
@@ -79,6 +124,7 @@ impl WithSimd for Attend<'_> {
         let scale = 1.0 / (head_dim as f32).sqrt();
         let longest = self.lengths.iter().copied().max().unwrap_or(0);
         let (mut scores, mut totals) = (vec![0.0; longest * group], vec![0.0; group]);
+        let (near, mut wide) = (E::near(head_dim), Vec::new());
         let queries = self.q.chunks_exact(group * head_dim);
         let results = self.out.chunks_exact_mut(group * head_dim);
         let sums = self.lse.chunks_exact_mut(group);
@@ -88,8 +134,9 @@ impl WithSimd for Attend<'_> {
             let own = start..start + length * head_dim;
             let (keys, values) = (&self.cache.keys[own.clone()], &self.cache.values[own]);
             let scores = &mut scores[..length * group];
-            for (block, keys) in keys.chunks(NEAR * head_dim).enumerate() {
-                let these = block * NEAR..block * NEAR + keys.len() / head_dim;
+            for (block, keys) in keys.chunks(near * head_dim).enumerate() {
+                let these = block * near..block * near + keys.len() / head_dim;
+                let keys = E::widened(keys, &mut wide);
                 for (q, scores) in q.chunks_exact(head_dim).zip(scores.chunks_exact_mut(length)) {
                     score(simd, q, keys, &mut scores[these.clone()], scale);
                 }
@@ -100,8 +147,9 @@ impl WithSimd for Attend<'_> {
                 *total = sum;
             }
             out.fill(0.0);
-            for (block, values) in values.chunks(NEAR * head_dim).enumerate() {
-                let these = block * NEAR..block * NEAR + values.len() / head_dim;
+            for (block, values) in values.chunks(near * head_dim).enumerate() {
+                let these = block * near..block * near + values.len() / head_dim;
+                let values = E::widened(values, &mut wide);
                 for (scores, out) in scores.chunks_exact(length).zip(out.chunks_exact_mut(head_dim)) {
                     mix(simd, &scores[these.clone()], values, out);
                 }
@@ -115,9 +163,6 @@ impl WithSimd for Attend<'_> {
         }
     }
 }
-
-/// Keys that stay in the near caches while all queries of a group see them.
-const NEAR: usize = 128;
 
 /// Keys that are worked on together, so that their sums do not wait for each other.
 const ABREAST: usize = 4;
@@ -272,6 +317,10 @@ mod tests {
         (0..count).map(|i| (i as f32 * 0.73 + salt).sin() * 1.7).collect()
     }
 
+    fn halves(count: usize, salt: f32) -> Vec<bf16> {
+        values(count, salt).into_iter().map(bf16::from_f32).collect()
+    }
+
     /// A query over some keys in f64: the result and the log-sum-exp.
     fn exact(q: &[f32], keys: &[f32], values: &[f32]) -> (Vec<f64>, f64) {
         let dim = q.len();
@@ -302,7 +351,10 @@ mod tests {
             let shape = Shape { kv_heads, group, head_dim };
             let (rows, room) = (lengths.len(), 304);
             let q = values(rows * kv_heads * group * head_dim, 0.3);
-            let (keys, kept) = (values(rows * kv_heads * room * head_dim, 0.4), values(rows * kv_heads * room * head_dim, 0.6));
+            let of_all = rows * kv_heads * room * head_dim;
+            let (half_keys, half_kept) = (halves(of_all, 0.4), halves(of_all, 0.6));
+            let full = |all: &[bf16]| all.iter().map(|half| half.to_f32()).collect::<Vec<f32>>();
+            let (keys, kept) = (full(&half_keys), full(&half_kept));
             let cache = Cache { keys: &keys, values: &kept, room };
             for arch in crate::processors::each() {
             let mut out = vec![f32::NAN; q.len()];
@@ -318,6 +370,11 @@ mod tests {
                 }
             }
             let (per_q, per_kv) = (kv_heads * group * head_dim, kv_heads * room * head_dim);
+            // The same numbers in half the bytes have the same bits: they are rounded beforehand.
+            let (mut narrow, mut narrow_lse) = (vec![f32::NAN; q.len()], vec![f32::NAN; lse.len()]);
+            let cache = Cache { keys: &half_keys, values: &half_kept, room };
+            Attend { shape, q: &q, cache, lengths: &lengths, out: &mut narrow, lse: &mut narrow_lse }.on(arch);
+            prop_assert_eq!((&narrow, &narrow_lse), (&out, &lse));
             for (row, length) in lengths.iter().enumerate() {
                 let cache = Cache { keys: &keys[row * per_kv..], values: &kept[row * per_kv..], room };
                 let (mut alone, mut sums) = (vec![f32::NAN; per_q], vec![f32::NAN; kv_heads * group]);

@@ -1,4 +1,5 @@
-//! What an engine computes at each step on a CPU, in f32: products of few rows with weights, and attention of single tokens.
+//! What an engine computes at each step on a CPU, in f32: products of few rows with weights, and attention of single tokens (over keys and
+//! values in f32 or bf16).
 //!
 //! libtorch has both for large shapes. With one row, or thirty of unlike lengths, its libraries spend most of the time on other things
 //! than the sums: they order the weights anew at each call, take no AVX-512 on some processors, and attend over as many keys as the
@@ -16,7 +17,7 @@ mod elements;
 mod exp;
 mod packed;
 
-pub use attention::{Cache, Shape, attend};
+pub use attention::{Cache, Element, Shape, attend};
 pub use elements::{Heads, gate, rms_norm, turn_heads};
 pub use packed::{Packed, pays};
 

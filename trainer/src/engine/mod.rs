@@ -18,6 +18,7 @@ mod choose;
 mod filling;
 #[cfg(test)]
 mod fixed_tests;
+mod order;
 mod prefix_cache;
 mod prompt_scores;
 #[cfg(test)]
@@ -280,11 +281,12 @@ impl Engine {
         if self.rows.is_empty() {
             return Ok(());
         }
+        let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
+        self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
+        self.bring_together()?;
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
         let ids: Vec<i64> = self.rows.iter().map(Row::last).collect();
         let shared: Vec<Option<Shared>> = self.rows.iter().map(|row| row.shared).collect();
-        let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
-        self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
         let logits = if self.options.deterministic {
             self.decoder.decode_fixed(&ids, &lengths, &self.cache)?
         } else {

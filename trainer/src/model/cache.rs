@@ -7,14 +7,12 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::batch::to_device;
+use super::buckets::Reading;
 use super::error::{ModelError, Result};
 use super::fixed::BUCKET;
-use super::lse::Way;
-use super::prefix::{Prefixes, Shared, SharedPlan};
+use super::prefix::{Prefixes, Shared};
 use super::row_kv::RowKv;
 use super::shape::ModelShape;
-use crate::shim::floats;
 
 /// Slots of keys and values.
 #[derive(Debug)]
@@ -25,6 +23,8 @@ pub(crate) struct KvCache {
     rows: usize,
     length: usize,
     dims: Dims,
+    /// How a step's attention reads it.
+    pub(crate) reading: Reading,
     pub(crate) prefixes: Prefixes,
 }
 
@@ -62,6 +62,7 @@ impl KvCache {
             rows: 0,
             length: 0,
             dims,
+            reading: Reading::of(device, kind),
             prefixes: Prefixes::default(),
         })
     }
@@ -70,9 +71,22 @@ impl KvCache {
         self.storage.kind()
     }
 
+    pub(super) fn device(&self) -> Device {
+        self.storage.device()
+    }
+
     /// Bytes of the keys and values of one token.
     pub(crate) fn bytes_per_token(&self) -> usize {
         self.dims.numel(1, 1) * self.kind().elt_size_in_bytes()
+    }
+
+    /// What one more bucket of rows costs, in keys of a layer; `None` where each row reads its own.
+    pub(crate) fn call(&self) -> Option<usize> {
+        let per_key = self.bytes_per_token() / self.dims.layers.max(1);
+        match self.reading {
+            Reading::Own => None,
+            Reading::Buckets { call } => Some(call / per_key.max(1)),
+        }
     }
 
     /// Forgets everything but the memory.
@@ -165,65 +179,24 @@ impl KvCache {
         Ok(())
     }
 
+    /// Exchanges the first `length` tokens of two slots.
+    pub(crate) fn exchange(&mut self, a: usize, b: usize, length: usize) -> Result<()> {
+        for tensor in self.layers.iter().flatten() {
+            let part = |row: usize| tensor.f_narrow(0, row as i64, 1)?.f_narrow(2, 0, length as i64);
+            let (mut a, mut b) = (part(a)?, part(b)?);
+            let mut kept = a.f_empty_like()?;
+            kept.f_copy_(&a)?;
+            a.f_copy_(&b)?;
+            b.f_copy_(&kept)?;
+        }
+        Ok(())
+    }
+
     /// Keys and values of all slots, `[rows, kv_heads, length, head_dim]`.
     pub(super) fn layer(&self, layer: usize) -> Result<&[Tensor; 2]> {
         let none = || ModelError::shape("the cache has no such layer");
         self.layers.get(layer).ok_or_else(none)
     }
-
-    /// Appends each row's key and value (`[rows, kv_heads, head_dim]`) and attends with its queries
-    /// (`[rows, heads, head_dim]`) over all it has; `[rows, heads * head_dim]`.
-    pub(super) fn attend(&self, layer: usize, plan: &StepPlan, q: &Tensor, k: &Tensor, v: &Tensor) -> Result<Tensor> {
-        let [keys, values] = self.layer(layer)?;
-        let (rows, dim) = (plan.rows, self.dims.head_dim as i64);
-        let (keys, values) = (keys.f_narrow(0, 0, rows)?, values.f_narrow(0, 0, rows)?);
-        plan.write(&keys, k)?;
-        plan.write(&values, v)?;
-        // The queries that share a key head stand where several queries of one row would: no key is copied.
-        let heads = self.dims.kv_heads as i64;
-        let q = q.f_reshape([rows, heads, -1, dim])?;
-        let (own, lse) = match &plan.seen {
-            Seen::Each(lengths) => own_keys(&q, &keys, &values, lengths)?,
-            Seen::Longest { longest, mask } => {
-                let read = |all: &Tensor| all.f_narrow(2, 0, *longest);
-                let (keys, values, mask) = (read(&keys)?, read(&values)?, mask.as_ref());
-                if plan.shared.is_some() {
-                    plan.way.attend(&q, &keys, &values, mask)?
-                } else {
-                    let out =
-                        Tensor::f_scaled_dot_product_attention(&q, &keys, &values, mask, 0.0, false, None, false)?;
-                    return Ok(out.f_reshape([rows, -1])?);
-                }
-            }
-        };
-        let out = match &plan.shared {
-            Some(shared) => shared.merge(&self.prefixes, layer, &q, own, &lse)?,
-            None => own,
-        };
-        Ok(out.f_reshape([rows, -1])?)
-    }
-}
-
-/// Each row's attention over its own keys, and the log-sum-exp of its logits: `q` is `[rows, kv_heads, group, head_dim]`, keys and values
-/// `[rows, kv_heads, room, head_dim]`, in f32 on a CPU.
-fn own_keys(q: &Tensor, keys: &Tensor, values: &Tensor, lengths: &[usize]) -> Result<(Tensor, Tensor)> {
-    let (rows, heads, group, dim) = q.size4()?;
-    let q = q.f_contiguous()?;
-    let (Some(numbers), Some(keys), Some(values)) = (floats::read(&q), floats::read(keys), floats::read(values)) else {
-        return Err(ModelError::shape("attention over a cache that is not dense"));
-    };
-    let shape = kernels::Shape {
-        kv_heads: heads as usize,
-        group: group as usize,
-        head_dim: dim as usize,
-    };
-    let room = keys.len() / (rows * heads * dim).max(1) as usize;
-    let cache = kernels::Cache { keys, values, room };
-    let mut sums = vec![0.0; (rows * heads * group) as usize];
-    let out = floats::made(&[rows, heads, group, dim], |out| {
-        kernels::attend(shape, numbers, cache, lengths, out, &mut sums);
-    })?;
-    Ok((out, Tensor::f_from_slice(&sums)?.f_view([rows, heads, group])?))
 }
 
 fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Vec<[Tensor; 2]>> {
@@ -233,83 +206,4 @@ fn views(storage: &Tensor, dims: &Dims, rows: usize, length: usize) -> Result<Ve
     (0..dims.layers as i64)
         .map(|layer| Ok([part(2 * layer)?, part(2 * layer + 1)?]))
         .collect()
-}
-
-/// Where one decode step writes and what it reads; the same for every layer.
-#[derive(Debug)]
-pub(super) struct StepPlan {
-    rows: i64,
-    /// Where all rows write; `None` where each does at a place of its own.
-    place: Option<i64>,
-    places: [Option<Tensor>; 3],
-    seen: Seen,
-    way: Way,
-    shared: Option<SharedPlan>,
-}
-
-/// The keys that a step attends over.
-#[derive(Debug)]
-enum Seen {
-    /// Each row its own, so many, the new one included.
-    Each(Vec<usize>),
-    /// As many as the longest row has, in one call.
-    Longest {
-        longest: i64,
-        /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity.
-        mask: Option<Tensor>,
-    },
-}
-
-impl StepPlan {
-    /// Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot, and has `shared[i]` before them. [`Way::of`] says which `way`
-    /// the device takes.
-    pub(super) fn new(
-        lengths: &[i64],
-        shared: &[Option<Shared>],
-        device: Device,
-        kind: Kind,
-        way: Way,
-    ) -> Result<Self> {
-        let last = lengths.iter().copied().max().unwrap_or(0);
-        let place = lengths.iter().all(|&length| length == last).then_some(last);
-        let rows = lengths.len() as i64;
-        let positions = to_device(lengths, device)?;
-        let seen = if way == Way::Kernels && kind == Kind::Float && kernels::pays() {
-            Seen::Each(lengths.iter().map(|length| *length as usize + 1).collect())
-        } else {
-            let longest = last + 1;
-            let mask = match place {
-                Some(_) => None,
-                None => Some(masked(&positions, longest, device, kind)?),
-            };
-            Seen::Longest { longest, mask }
-        };
-        let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
-        Ok(Self {
-            rows,
-            place,
-            places: [Some(all), None, Some(positions)],
-            seen,
-            way,
-            shared: SharedPlan::new(shared, device, way)?,
-        })
-    }
-
-    fn write(&self, cache: &Tensor, new: &Tensor) -> Result<()> {
-        match self.place {
-            Some(place) => cache.f_select(2, place)?.f_copy_(new)?,
-            None => {
-                let _ = cache.shallow_clone().f_index_put_(&self.places, new, false)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// `[rows, 1, 1, longest]`: minus infinity behind each row's new token.
-fn masked(positions: &Tensor, longest: i64, device: Device, kind: Kind) -> Result<Tensor> {
-    let rows = positions.size1()?;
-    let beyond = Tensor::f_arange(longest, (Kind::Int64, device))?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
-    let mask = Tensor::f_zeros([rows, longest], (kind, device))?.f_masked_fill_(&beyond, f64::NEG_INFINITY)?;
-    Ok(mask.f_view([rows, 1, 1, longest])?)
 }

@@ -4,12 +4,13 @@ use tch::{Kind, Tensor};
 
 use super::batch::{RowBatch, to_device};
 use super::by_kernels::norm_by_kernels;
-use super::cache::{KvCache, Prefilled, StepPlan};
+use super::cache::{KvCache, Prefilled};
 use super::decoder::Decoder;
 use super::error::Result;
 use super::layer::rms_norm;
 use super::lse::Way;
 use super::prefix::Shared;
+use super::step::StepPlan;
 
 impl Decoder {
     /// Computes prompts: the logits after each one's last token, `[rows, vocab]` in f32, and, if `keep`, the keys and
@@ -54,12 +55,10 @@ impl Decoder {
             .iter()
             .map(|shared| shared.map_or(0, |shared| shared.length as i64));
         let own: Vec<i64> = lengths.iter().zip(before).map(|(all, before)| all - before).collect();
-        let plan = StepPlan::new(&own, shared, device, self.embedding.kind(), way)?;
+        let plan = StepPlan::new(&own, shared, cache, way)?;
         let mut x = Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?;
         for (index, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(&self.shape, &x, &rope, |heads| {
-                cache.attend(index, &plan, &heads.q, &heads.k, &heads.v)
-            })?;
+            x = layer.forward(&self.shape, &x, &rope, |heads| plan.attend(cache, index, &heads))?;
         }
         self.next_logits(&x)
     }
@@ -76,13 +75,14 @@ impl Decoder {
 
 #[cfg(test)]
 mod tests {
+    use super::super::buckets::Reading;
     use super::super::shape::tests::tiny;
     use super::super::{ModelShape, Weights, weights::Init};
     use super::*;
     use tch::Device;
 
     /// Largest distance of log-probs, token by token with the cache against the whole row at once, over the last `steps`.
-    fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize) -> f64 {
+    fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize, reading: Reading) -> f64 {
         let weights = Weights::random(
             shape,
             Init {
@@ -98,6 +98,7 @@ mod tests {
             .prefill(&RowBatch::new(shape, &starts, Device::Cpu).unwrap(), true)
             .unwrap();
         let mut cache = KvCache::new(shape, Device::Cpu, Kind::Float).unwrap();
+        cache.reading = reading;
         let mut lengths: Vec<i64> = starts.iter().map(|row| row.len() as i64).collect();
         cache
             .reserve(rows.len(), starts.iter().map(|row| row.len()).max().unwrap(), 0)
@@ -131,8 +132,14 @@ mod tests {
         (0..len).map(|i| ((i * 7 + salt * 13 + i * i) % 40) as u32).collect()
     }
 
+    const READINGS: [Reading; 3] = [Reading::Own, Reading::LONGEST, Reading::Buckets { call: 0 }];
+
     #[test]
-    fn decoding_is_the_full_forward() {
+    fn decoding_is_the_full_forward_however_keys_are_read() {
+        READINGS.into_iter().for_each(decoding_is_the_full_forward);
+    }
+
+    fn decoding_is_the_full_forward(reading: Reading) {
         let _guard = tch::no_grad_guard();
         for (kv_heads, tied) in [(1, true), (2, false), (4, false)] {
             let shape = ModelShape {
@@ -142,16 +149,19 @@ mod tests {
                 ..tiny()
             };
             let equal: Vec<_> = (0..3).map(|i| row(30, i)).collect();
-            let worst = gap(&shape, &equal, 20);
-            assert!(worst < 1e-5, "rows of one length: {worst}");
+            let worst = gap(&shape, &equal, 20, reading);
+            assert!(worst < 1e-5, "{reading:?}, rows of one length: {worst}");
             // Grows over the first 64 places too.
             let ragged: Vec<_> = [90, 40, 62, 75].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
-            let worst = gap(&shape, &ragged, 30);
-            assert!(worst < 1e-5, "ragged rows: {worst}");
+            let worst = gap(&shape, &ragged, 30, reading);
+            assert!(worst < 1e-5, "{reading:?}, ragged rows: {worst}");
             // Each row sees its own tokens, however many the others have.
             let apart: Vec<_> = [700, 40, 62, 44].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
-            let worst = gap(&shape, &apart, 30);
-            assert!(worst < 1e-5, "one row much longer than the others: {worst}");
+            let worst = gap(&shape, &apart, 30, reading);
+            assert!(
+                worst < 1e-5,
+                "{reading:?}, one row much longer than the others: {worst}"
+            );
         }
     }
 
@@ -181,6 +191,58 @@ mod tests {
         assert_eq!((wanted - moved).abs().max().double_value(&[]), 0.0);
     }
 
+    #[test]
+    fn exchanged_rows_go_on_as_themselves() {
+        let _guard = tch::no_grad_guard();
+        let shape = tiny();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        let weights = Weights::random(&shape, init, 11).unwrap();
+        let decoder = Decoder::new(&shape, &weights).unwrap();
+        let batch = RowBatch::new(&shape, &[row(5, 0), row(9, 1)], Device::Cpu).unwrap();
+        let (_, kept) = decoder.prefill(&batch, true).unwrap();
+        let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
+        cache.reserve(2, 10, 0).unwrap();
+        cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1])).unwrap();
+        let wanted = decoder.decode(&[3, 4], &[5, 9], &[None; 2], &cache).unwrap();
+        cache.exchange(0, 1, 9).unwrap();
+        let got = decoder.decode(&[4, 3], &[9, 5], &[None; 2], &cache).unwrap();
+        let gap = (wanted.flip([0]) - got).abs().max().double_value(&[]);
+        assert!(gap < 1e-5, "{gap}");
+    }
+
+    /// In bf16 logits are rounded anyway; that they are rounded alike says that the same keys were read.
+    #[test]
+    fn rows_in_bf16_read_their_own_keys_too() {
+        let _guard = tch::no_grad_guard();
+        let shape = tiny();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        let weights = Weights::random(&shape, init, 11).unwrap();
+        let weights = weights.copied(Device::Cpu, Kind::BFloat16).unwrap();
+        let decoder = Decoder::new(&shape, &weights).unwrap();
+        let prompts = [row(5, 0), row(90, 1), row(41, 2)];
+        let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();
+        let (_, kept) = decoder.prefill(&batch, true).unwrap();
+        let found = READINGS.map(|reading| {
+            let mut cache = KvCache::new(&shape, Device::Cpu, Kind::BFloat16).unwrap();
+            cache.reading = reading;
+            cache.reserve(3, 100, 0).unwrap();
+            cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1, 2])).unwrap();
+            let logits = decoder.decode(&[3, 4, 9], &[5, 90, 41], &[None; 3], &cache).unwrap();
+            logits.log_softmax(-1, Kind::Float)
+        });
+        let wanted = found[1].shallow_clone();
+        for (reading, found) in READINGS.into_iter().zip(&found) {
+            let gap = (found - &wanted).abs().max().double_value(&[]);
+            assert!(gap < 0.05, "{reading:?}: {gap}");
+        }
+    }
+
     /// What a GPU does, here on a CPU: a group's prompt once for all of its rows, beside a copy of it in each of their slots.
     #[test]
     fn a_shared_prompt_is_a_copied_one_by_plain_products_too() {
@@ -192,14 +254,14 @@ mod tests {
         };
         let weights = Weights::random(&shape, init, 11).unwrap();
         let decoder = Decoder::new(&shape, &weights).unwrap();
-        let prompts = [row(60, 0), row(23, 1), row(9, 2)];
+        let prompts = [row(60, 0), row(83, 1), row(9, 2)];
         let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();
         let (_, kept) = decoder.prefill(&batch, true).unwrap();
         // Of the second prompt there is one row, which shares it with nobody.
         let of = [0usize, 0, 1, 0, 2, 2, 0];
         let cache = || {
             let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
-            cache.reserve(of.len(), 80, 0).unwrap();
+            cache.reserve(of.len(), 100, 0).unwrap();
             cache
         };
         let (mut copied, mut once) = (cache(), cache());
@@ -208,6 +270,7 @@ mod tests {
         once.admit(2, &kept, &Tensor::from_slice(&[1i64])).unwrap();
         let first = once.prefixes.keep(&kept, 0, prompts[0].len(), 4).unwrap();
         let third = once.prefixes.keep(&kept, 2, prompts[2].len(), 2).unwrap();
+        once.reading = Reading::Buckets { call: 0 };
         let shared = of.map(|prompt| [Some(first), None, Some(third)][prompt]);
         let mut lengths = of.map(|prompt| prompts[prompt].len() as i64);
         let mut worst = 0f64;

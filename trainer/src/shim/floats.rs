@@ -1,23 +1,33 @@
 //! The numbers of a tensor as a slice: tch copies them into a vector.
 
+use half::bf16;
 use tch::{Device, Kind, TchError, Tensor};
 
-fn plain(tensor: &Tensor) -> bool {
-    tensor.kind() == Kind::Float && tensor.device() == Device::Cpu && tensor.is_contiguous()
+/// What is read in place.
+pub(crate) trait Number: Copy {
+    const KIND: Kind;
 }
 
-/// The elements of a dense f32 tensor on the CPU, in order; `None` for others. Nothing may write to its storage, through this tensor or
+impl Number for f32 {
+    const KIND: Kind = Kind::Float;
+}
+
+impl Number for bf16 {
+    const KIND: Kind = Kind::BFloat16;
+}
+
+/// The elements of a dense tensor of this kind on the CPU, in order; `None` for others. Nothing may write to its storage, through this tensor or
 /// another of the same storage, while they are read: what owns weights, a cache or an activation is one thread, and that thread is here.
-pub(crate) fn read(tensor: &Tensor) -> Option<&[f32]> {
-    if !plain(tensor) {
+pub(crate) fn read<T: Number>(tensor: &Tensor) -> Option<&[T]> {
+    if tensor.kind() != T::KIND || tensor.device() != Device::Cpu || !tensor.is_contiguous() {
         return None;
     }
     if tensor.numel() == 0 {
         return Some(&[]);
     }
-    // SAFETY: a dense tensor of f32 on the CPU has `numel` of them from its data pointer on, aligned, for as long as it lives. Published weights are
-    // never written to, and a cache or an activation only by the thread that is in here.
-    Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<f32>(), tensor.numel()) })
+    // SAFETY: a dense tensor on the CPU has `numel` numbers of its kind from its data pointer on, aligned, for as long as it lives; a bf16 of `half` is
+    // the 16 bits that libtorch's is. Published weights are never written to, and a cache or an activation only by the thread that is in here.
+    Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<T>(), tensor.numel()) })
 }
 
 /// A new dense f32 tensor on the CPU, whose elements `fill` writes, all of them.
@@ -56,12 +66,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_dense_f32_of_the_cpu_is_read_in_place() {
+    fn only_what_is_dense_on_the_cpu_is_read_in_place() {
         let all = Tensor::arange(12, (Kind::Float, Device::Cpu)).view([3, 4]);
-        assert_eq!(read(&all.get(1)), Some([4.0, 5.0, 6.0, 7.0].as_slice()));
-        assert_eq!(read(&all.tr()), None);
-        assert_eq!(read(&all.to_kind(Kind::Double)), None);
-        assert_eq!(read(&all.narrow(0, 0, 0)), Some([].as_slice()));
+        assert_eq!(read::<f32>(&all.get(1)), Some([4.0, 5.0, 6.0, 7.0].as_slice()));
+        assert_eq!(read::<f32>(&all.tr()), None);
+        assert_eq!(read::<f32>(&all.to_kind(Kind::Double)), None);
+        assert_eq!(read::<f32>(&all.narrow(0, 0, 0)), Some([].as_slice()));
+        let halves = (all + 0.0625).to_kind(Kind::BFloat16);
+        let wanted = [4.0625, 5.0625, 6.0625, 7.0625].map(bf16::from_f32);
+        assert_eq!(read::<bf16>(&halves.get(1)), Some(wanted.as_slice()));
+        assert!(read::<f32>(&halves).is_none() && read::<bf16>(&halves.tr()).is_none());
     }
 
     #[test]

@@ -1,0 +1,147 @@
+//! The order of rows in their slots.
+
+use super::{Engine, EngineError};
+use crate::model::{ModelError, Reading, exchanges};
+
+impl Engine {
+    /// Reads keys in this way from here on, for benches and tests: an engine begins with the fastest ([`Reading::of`]).
+    ///
+    /// # Errors
+    /// [`EngineError::Model`]: [`Reading::Own`] is a CPU's, in f32 and bf16.
+    pub fn read_by(&mut self, reading: Reading) -> Result<(), EngineError> {
+        let fastest = Reading::of(self.decoder.device(), self.cache.kind());
+        if reading == Reading::Own && fastest != Reading::Own {
+            return Err(ModelError::shape("no kernels read each row's own keys here").into());
+        }
+        self.cache.reading = reading;
+        Ok(())
+    }
+
+    /// Brings rows of like lengths together, where they are attended together and what is then not read pays for the moving.
+    pub(super) fn bring_together(&mut self) -> Result<(), EngineError> {
+        let (Some(call), false) = (self.cache.call(), self.options.deterministic) else {
+            return Ok(());
+        };
+        let lengths: Vec<usize> = self.rows.iter().map(|row| row.in_slot() + 1).collect();
+        for [a, b] in exchanges(&lengths, call) {
+            let longest = self.rows[a].in_slot().max(self.rows[b].in_slot());
+            self.cache.exchange(a, b, longest)?;
+            self.rows.swap(a, b);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use configs::Swap;
+    use proptest::prelude::*;
+
+    use super::super::tests::{close, drain, full, id, request, version, weights};
+    use super::super::{EngineOptions, Finished, GenRequest};
+    use super::*;
+    use crate::model::test_shape;
+    use crate::weights::Published;
+
+    /// A call as dear as 40 keys: rows are exchanged at many an occasion.
+    const OFTEN: Reading = Reading::Buckets { call: 40 * 128 };
+
+    fn engine(slots: usize) -> Engine {
+        let options = EngineOptions {
+            slots,
+            prefill_tokens: 256,
+            prefix_cache: 1 << 20,
+            swap: Swap::Retract,
+            deterministic: false,
+            prepack: true,
+        };
+        let mut engine = Engine::new(&test_shape(), Published::new(weights(1), version(1)), options).unwrap();
+        engine.read_by(OFTEN).unwrap();
+        engine
+    }
+
+    /// Prompts of 1 to 101 tokens, some of them shared by many.
+    fn ragged(count: u64) -> Vec<GenRequest> {
+        let make = |n: u64| {
+            let (length, salt) = if n.is_multiple_of(3) {
+                (60, 0)
+            } else {
+                (1 + n * 37 % 101, n)
+            };
+            let prompt: Vec<u32> = (0..length)
+                .map(|i| ((salt * 11 + i * 17 + i * i) % 40) as u32)
+                .collect();
+            GenRequest {
+                keep: n.is_multiple_of(2),
+                ..request(n, &prompt, 1 + (n * 7 % 24) as u32)
+            }
+        };
+        (0..count).map(make).collect()
+    }
+
+    fn lengths(engine: &Engine) -> Vec<usize> {
+        engine.rows.iter().map(|row| row.in_slot()).collect()
+    }
+
+    #[test]
+    fn rows_stand_longest_first_while_that_pays() {
+        let mut engine = engine(8);
+        assert_eq!(engine.cache.call(), Some(40));
+        for (n, length) in [(1, 9), (2, 100), (3, 11), (4, 90), (5, 8)] {
+            engine.submit(request(n, &vec![n as u32; length], 20)).unwrap();
+        }
+        engine.step().unwrap();
+        let stand = lengths(&engine);
+        assert!(
+            stand[..2].iter().all(|length| *length > 64) && stand[2..].iter().all(|length| *length < 64),
+            "{stand:?}"
+        );
+        for finished in drain(&mut engine) {
+            let n = u64::from_le_bytes(finished.id.0[..8].try_into().unwrap());
+            let length = [9, 100, 11, 90, 8][n as usize - 1];
+            let asked = request(n, &vec![n as u32; length], 20);
+            assert!(close(
+                &finished.logprobs,
+                &full(&weights(1), &asked, &finished.output_ids)
+            ));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        /// Whatever comes, goes and is exchanged: each request ends once, with its own tokens.
+        #[test]
+        fn exchanged_rows_stay_themselves(ops in prop::collection::vec((0u8..10, 0u64..30), 1..60), slots in 2usize..9) {
+            let mut engine = engine(slots);
+            let requests = ragged(30);
+            let (mut open, mut ended, mut step) = (std::collections::BTreeSet::new(), Vec::<Finished>::new(), 1);
+            for (op, n) in ops {
+                match op {
+                    0..=4 => {
+                        let fresh = !open.contains(&id(n)) && !ended.iter().any(|f| f.id == id(n));
+                        if fresh {
+                            engine.submit(requests[n as usize].clone()).unwrap();
+                            open.insert(id(n));
+                        }
+                    }
+                    5 => prop_assert_eq!(engine.abort(id(n)).unwrap(), open.remove(&id(n))),
+                    6 if n < 5 => {
+                        step += 1;
+                        prop_assert!(engine.swap(Published::new(weights(1), version(step))).unwrap());
+                    }
+                    _ => for finished in engine.step().unwrap() {
+                        prop_assert!(open.remove(&finished.id));
+                        ended.push(finished);
+                    },
+                }
+            }
+            ended.extend(drain(&mut engine));
+            for finished in &ended {
+                let n = u64::from_le_bytes(finished.id.0[..8].try_into().unwrap());
+                let request = &requests[n as usize];
+                prop_assert!(finished.output_ids.len() == request.max_new_tokens as usize);
+                prop_assert!(close(&finished.logprobs, &full(&weights(1), request, &finished.output_ids)));
+            }
+        }
+    }
+}
