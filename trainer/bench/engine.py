@@ -4,10 +4,10 @@
     python engine.py WORKER [REPEATS [WORK ...]]     # WORK: distinct, groups, ragged; WORKER: target/debug/examples/engine_work (`make bench-engine`)
 
 A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs each work at the
-fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, with up to 64
-new tokens, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
-lengths are also given to transformers' own continuous batching (sdpa or eager, the faster of the two, and a cache for as
-many requests as there are slots, after a first call that allocates it). The whole takes about a quarter of an hour. Seconds are those of the processor, not of the clock: each side is one thread that
+fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, on as many whole requests
+as there are slots, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
+lengths are also given to transformers' own continuous batching (the same settings, each tried once, and a cache for as
+many requests as there are slots, after a first call that allocates it). The whole takes about 20 minutes. Seconds are those of the processor, not of the clock: each side is one thread that
 never waits, and other work on the machine then disturbs neither.
 """
 
@@ -49,9 +49,9 @@ WORK = {
     "groups of 16: 128": (prompts(8, 192), 16, [NEW] * 128, 128),
     "ragged 512 in 64": (prompts(512, 32), 1, geometric(512, 64, 256), 64),
 }
-ATTENTIONS = ("sdpa", "eager")
-# What a setting is tried on before a row is measured: so many new tokens of each request, and so many requests of unlike lengths.
-TRIED_NEW, TRIED_RAGGED, TRIES = NEW, 64, 2
+ATTENTIONS, MATMULS = ("sdpa", "eager"), ("highest", "medium")
+# How often a setting is tried before a row is measured.
+TRIES = 2
 
 
 class Worker:
@@ -117,11 +117,11 @@ def load(folder, attention):
 
 
 def fastest(nets, ids, samples, new, slots):
-    """Attention and f32 matmul that are fastest on this work, or on the beginning of it."""
-    ids, new = ids[:slots], [min(count, TRIED_NEW) for count in new[:slots * samples]]
+    """Attention and f32 matmul that are fastest on this work, or on as many of its requests as there are slots."""
+    ids, new = ids[:slots], new[:slots * samples]
     best = {}
     for _ in range(TRIES):
-        for setting in ((attention, matmul) for attention in ATTENTIONS for matmul in ("highest", "medium")):
+        for setting in ((attention, matmul) for attention in ATTENTIONS for matmul in MATMULS):
             torch.set_float32_matmul_precision(setting[1])
             seconds = generate(nets[setting[0]], ids, samples, new, slots)
             best[setting] = min(seconds, best.get(setting, seconds))
@@ -131,13 +131,17 @@ def fastest(nets, ids, samples, new, slots):
 
 
 def fastest_continuous(folder, ids, new, slots):
-    """The attention with which continuous batching is faster on some of the requests."""
+    """As `fastest`, of continuous batching; each is tried once."""
     seconds = {}
     for attention in ATTENTIONS:
         theirs = Continuous(folder, attention, slots)
-        seconds[attention] = theirs.run(ids[:TRIED_RAGGED].tolist(), [min(count, TRIED_NEW) for count in new[:TRIED_RAGGED]])
+        for matmul in MATMULS:
+            torch.set_float32_matmul_precision(matmul)
+            seconds[attention, matmul] = theirs.run(ids[:slots].tolist(), new[:slots])
         theirs.stop()
-    return min(seconds, key=seconds.get)
+    attention, matmul = min(seconds, key=seconds.get)
+    torch.set_float32_matmul_precision(matmul)
+    return attention, matmul
 
 
 def main():
@@ -156,7 +160,7 @@ def main():
         compare(name, sum(new), repeats, f"{attention}, {matmul}", lambda: worker.run(ids, new, slots),
                 lambda: generate(nets[attention], ids, samples, new, slots))
         if name.startswith("ragged"):
-            attention = fastest_continuous(folder, ids, new, slots)
+            attention, matmul = fastest_continuous(folder, ids, new, slots)
             theirs = Continuous(folder, attention, slots)
             compare("  continuous", sum(new), repeats, f"{attention}, {matmul}", lambda: worker.run(ids, new, slots),
                     lambda: theirs.run(ids.tolist(), new))

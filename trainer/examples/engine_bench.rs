@@ -1,7 +1,9 @@
-//! Speed of the embedded engine on one core: tokens per second by batch, and waves of the signal game.
+//! Speed of the embedded engine on one core.
 //!
-//! `cargo run -p trainer --example engine_bench`. Models are random and tiny (two layers of 64), weights f32, one torch
-//! thread. Each number is the best of several repeats, with the median beside it.
+//! `cargo run -p trainer --example engine_bench [-- PART ...]`, random models, one torch thread:
+//! - `deterministic`: what `engine.deterministic` costs and buys (6 layers of 256, f32; medians of 3).
+//! - `small`: tokens per second by batch, and waves of the signal game (2 layers of 64, f32; the best of several repeats, with the median beside it).
+//! - `readings`: rows of unlike lengths by each way to read their keys (4 layers of 512, f32 and bf16; medians of 3).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -211,8 +213,8 @@ fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Decode steps of rows of these lengths by each way to read their keys, in turn: tokens per second.
-fn readings(kind: Kind, name: &str, lengths: &[u64]) -> Result<(), Box<dyn std::error::Error>> {
+/// An engine of 4 layers of 512 that reads keys in this way; `None` where it cannot.
+fn reader(kind: Kind, way: Reading, slots: usize) -> Result<Option<Engine>, EngineError> {
     let shape = ModelShape {
         layers: 4,
         hidden: 512,
@@ -227,83 +229,137 @@ fn readings(kind: Kind, name: &str, lengths: &[u64]) -> Result<(), Box<dyn std::
         matrix_std: 0.1,
     };
     let options = EngineOptions {
-        slots: 256,
+        slots,
         prefill_tokens: 4096,
         prefix_cache: 0,
         swap: Swap::InPlace,
         deterministic: false,
         prepack: true,
     };
-    const STEPS: u32 = 48;
+    let weights = Weights::random(&shape, init, 1)?.copied(Device::Cpu, kind)?;
+    let mut engine = Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)?;
+    Ok(engine.read_by(way).is_ok().then_some(engine))
+}
+
+/// One request for each of these pairs: tokens of its prompt, which no other has, and new ones.
+fn unlike(pairs: &[(u64, u32)]) -> Vec<GenRequest> {
+    let of = |(n, &(length, new)): (u64, &(u64, u32))| {
+        let mut request = requests(1024, n + 1, n + 1, length, |_| new).pop();
+        request.iter_mut().for_each(|request| request.seed = n);
+        request
+    };
+    (0..).zip(pairs).filter_map(of).collect()
+}
+
+/// Tokens per second by each way to read keys, in turn; `run` answers with seconds and tokens.
+fn by_reading(
+    kind: Kind,
+    slots: usize,
+    name: &str,
+    run: impl Fn(&mut Engine) -> Result<(f64, usize), Box<dyn std::error::Error>>,
+) -> Result<(), Box<dyn std::error::Error>> {
     let ways = [Reading::Own, Reading::BUCKETS, Reading::LONGEST];
-    let mut seconds = [const { vec![] }; 3];
+    let mut rates = [const { vec![] }; 3];
     for _ in 0..3 {
-        for (way, seconds) in ways.into_iter().zip(&mut seconds) {
-            let weights = Weights::random(&shape, init, 1)?.copied(Device::Cpu, kind)?;
-            let mut engine = Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)?;
-            if engine.read_by(way).is_err() {
-                continue;
+        for (way, rates) in ways.into_iter().zip(&mut rates) {
+            if let Some(mut engine) = reader(kind, way, slots)? {
+                let (seconds, tokens) = run(&mut engine)?;
+                rates.push(tokens as f64 / seconds);
             }
-            for (n, length) in lengths.iter().enumerate() {
-                let prompts = n as u64 + 1;
-                let Some(mut request) = requests(1024, prompts, prompts, *length, |_| 2048).pop() else {
-                    continue;
-                };
-                request.id = RequestId((n as u128).to_le_bytes());
-                engine.submit(request)?;
-            }
-            // Until all prompts are computed, and rows stand as they will.
-            while engine.under_way().count() < lengths.len() {
-                engine.step()?;
-            }
-            engine.step()?;
-            let begun = on_processor()?;
-            for _ in 0..STEPS {
-                engine.step()?;
-            }
-            seconds.push((on_processor()? - begun).as_secs_f64());
         }
     }
-    let rates = seconds.map(|mut seconds| {
-        seconds.sort_by(f64::total_cmp);
-        let median = seconds.get(1).copied().unwrap_or(f64::NAN);
-        f64::from(STEPS) * lengths.len() as f64 / median
+    let [own, buckets, longest] = rates.map(|mut rates| {
+        rates.sort_by(f64::total_cmp);
+        rates.get(1).copied().unwrap_or(f64::NAN)
     });
-    let [own, buckets, longest] = rates;
     println!(
-        "reading  4x512 {kind:?}  {} rows, {name}: each its own keys {own:6.0} tokens/s, by buckets {buckets:6.0}, as many as the longest {longest:6.0} \
+        "reading  4x512 {kind:?}  {name}: each its own keys {own:6.0} tokens/s, by buckets {buckets:6.0}, as many as the longest {longest:6.0} \
          ({:.2}, {:.2} times that)",
-        lengths.len(),
         own / longest,
         buckets / longest
     );
     Ok(())
 }
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
-    device::init(Want::Cpu)?;
+/// 48 decode steps of rows of these lengths, which neither come nor go.
+fn staying(kind: Kind, name: &str, lengths: &[u64]) -> Result<(), Box<dyn std::error::Error>> {
+    const STEPS: usize = 48;
+    let pairs: Vec<(u64, u32)> = lengths.iter().map(|length| (*length, 2048)).collect();
+    by_reading(kind, lengths.len(), name, |engine| {
+        for request in unlike(&pairs) {
+            engine.submit(request)?;
+        }
+        while engine.under_way().count() < pairs.len() {
+            engine.step()?;
+        }
+        let begun = on_processor()?;
+        for _ in 0..STEPS {
+            engine.step()?;
+        }
+        Ok(((on_processor()? - begun).as_secs_f64(), STEPS * pairs.len()))
+    })
+}
+
+/// 144 requests in 48 slots, whose prompts are computed and whose rows come and go within the time.
+fn coming(kind: Kind) -> Result<(), Box<dyn std::error::Error>> {
+    let pairs: Vec<(u64, u32)> = (0..144)
+        .map(|n| (64 + n * 101 % 144 * 4, 16 + (n * 37 % 128) as u32))
+        .collect();
+    by_reading(
+        kind,
+        48,
+        "144 requests in 48 slots, prompts from 64 to 636, 16 to 143 new",
+        |engine| {
+            let begun = on_processor()?;
+            let done = engine.run_wave(unlike(&pairs))?;
+            let tokens = done.iter().map(|finished| finished.output_ids.len()).sum();
+            Ok(((on_processor()? - begun).as_secs_f64(), tokens))
+        },
+    )
+}
+
+fn readings() -> Result<(), Box<dyn std::error::Error>> {
+    let even = |least: u64, most: u64| (0..48).map(move |n| least + n * 29 % 48 * (most - least) / 47);
+    let one = |n: u64| if n == 20 { 1900 } else { 100 + n };
     for kind in [Kind::Float, Kind::BFloat16] {
-        let even = |least: u64, most: u64| {
-            (0..48)
-                .map(|n| least + n * 29 % 48 * (most - least) / 47)
-                .collect::<Vec<u64>>()
-        };
-        readings(kind, "all of 544", &[544; 48])?;
-        readings(kind, "evenly from 64 to 1024", &even(64, 1024))?;
-        readings(kind, "evenly from 64 to 256", &even(64, 256))?;
-        let one = |n: u64| if n == 20 { 1900 } else { 100 + n };
-        readings(kind, "about 120, one of 1900", &(0..48).map(one).collect::<Vec<u64>>())?;
+        staying(kind, "48 rows of 544", &[544; 48])?;
+        staying(
+            kind,
+            "48 rows evenly from 64 to 1024",
+            &even(64, 1024).collect::<Vec<_>>(),
+        )?;
+        staying(
+            kind,
+            "48 rows evenly from 64 to 256",
+            &even(64, 256).collect::<Vec<_>>(),
+        )?;
+        staying(
+            kind,
+            "47 rows about 120, one of 1900",
+            &(0..48).map(one).collect::<Vec<_>>(),
+        )?;
+        coming(kind)?;
     }
-    for batch in [1, 8, 32, 128] {
+    Ok(())
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let wanted = |part: &str| asked.is_empty() || asked.iter().any(|asked| asked == part);
+    device::init(Want::Cpu)?;
+    for batch in [1, 8, 32, 128].into_iter().filter(|_| wanted("deterministic")) {
         deterministic(batch)?;
     }
-    for vocab in [40, 512] {
+    for vocab in [40, 512].into_iter().filter(|_| wanted("small")) {
         for batch in [1, 8, 32, 256] {
             decode(vocab, batch)?;
         }
         ragged(vocab)?;
         signal(vocab)?;
         swap(vocab)?;
+    }
+    if wanted("readings") {
+        readings()?;
     }
     Ok(())
 }

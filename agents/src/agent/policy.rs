@@ -9,6 +9,7 @@ use broker::ids::WeightVersion;
 use configs::{AgentConfig, Dtype, EngineKind, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
+use trainer::checkpoint;
 use trainer::device::{self, Device};
 use trainer::engine::{Engine, EngineOptions};
 use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_weights, kind_of, peft};
@@ -223,6 +224,9 @@ fn load(
     if let Some(lora) = &settings.lora {
         let adapter = adapter(lora, shape, seed)?;
         let base = here.then(|| bases::shared(shape, folder, at, dtype)).transpose()?;
+        if let (Some(path), Some(base)) = (&lora.path, &base) {
+            checkpoint::check_base(path, shape, base)?;
+        }
         return Ok((Some(adapter), base));
     }
     if !here {

@@ -122,6 +122,7 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
     let what = Export {
         model: &files.model,
         adapter: files.adapter.as_ref(),
+        adapter_folder: files.adapter_folder.as_deref(),
         merged: args.merged,
         tokenizer: &files.tokenizer,
         dtype: args.dtype.into(),

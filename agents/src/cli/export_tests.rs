@@ -6,7 +6,7 @@ use crate::folder::tests::config_in;
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainCommand;
 use configs::LoraConfig;
-use trainer::model::{Decoder, ModelShape, Parts, RowBatch, Weights, peft};
+use trainer::model::{Decoder, Init, ModelShape, Parts, RowBatch, Weights, peft};
 use trainer::train::{Trainer, TrainerClient, TrainerOptions};
 
 fn args(base: &Path, agent: &str, step: Step) -> ExportArgs {
@@ -174,6 +174,22 @@ fn checkpoints_are_exported_without_their_training() {
             "{told}"
         );
         assert!(told["digest"].is_string(), "{told}");
+
+        if below.is_some() {
+            let shape = ModelShape::load(&first.model).unwrap();
+            let init = Init {
+                embedding_std: 1.0,
+                matrix_std: 0.1,
+            };
+            Weights::random(&shape, init, 99)
+                .unwrap()
+                .save(&shape, &first.model)
+                .unwrap();
+            let said = format!("{:#}", write(&args).unwrap_err());
+            assert!(said.contains("another model") && said.contains("digest"), "{said}");
+            args.merged = false;
+            assert!(write(&args).unwrap().contains("PEFT"), "alone it is what it was");
+        }
     }
 }
 

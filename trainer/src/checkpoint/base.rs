@@ -1,9 +1,14 @@
 //! Which frozen model an adapter's checkpoint is of.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
+use configs::Dtype;
 use serde::{Deserialize, Serialize};
+use tch::Kind;
 
+use super::error::CheckpointError;
+use super::state::{STATE, TrainerState, dtype_name};
 use crate::model::{ModelError, ModelShape, Weights};
 
 /// Which ids begin and end a turn, and how long a context may be, is no part of what was trained: YaRN's own contexts are settings of its own.
@@ -37,22 +42,57 @@ impl AdaptedBase {
         })
     }
 
-    /// What sets this base apart from `ours`; a key that only one of them has is of another build, or of another `model_type`, which
-    /// both have.
+    /// What sets this base apart from `ours`.
     pub(crate) fn unlike(&self, ours: &Self) -> Option<String> {
+        self.set_otherwise(ours).or_else(|| {
+            (self.digest != ours.digest).then(|| {
+                format!(
+                    "it is an adapter of a base whose weights have the digest {}, those of the base here have {}",
+                    self.digest, ours.digest
+                )
+            })
+        })
+    }
+
+    /// A setting in which they differ; a key that only one of them has is of another build, or of another `model_type`, which both have.
+    fn set_otherwise(&self, ours: &Self) -> Option<String> {
         let mut told = self.settings.iter();
         let other =
             told.find_map(|(key, value)| Some((key, value, ours.settings.get(key).filter(|own| *own != value)?)));
-        if let Some((key, value, own)) = other {
-            return Some(format!(
-                "it is an adapter of a base with {key} = {value}, this trainer's base has {own}"
-            ));
-        }
-        (self.digest != ours.digest).then(|| {
-            format!(
-                "it is an adapter of a base whose weights have the digest {}, those of this trainer's base have {}",
-                self.digest, ours.digest
-            )
-        })
+        let (key, value, own) = other?;
+        Some(format!(
+            "it is an adapter of a base with {key} = {value}, the base here has {own}"
+        ))
+    }
+}
+
+/// Refuses the adapter in `folder` over another base than the one it was trained over, which is to compute as `shape` says. A folder that does
+/// not say is taken: PEFT's own adapters, and checkpoints of earlier builds. Of a base that was f32 the settings alone count where this one
+/// is bf16.
+///
+/// # Errors
+/// [`CheckpointError::OtherModel`] with what differs; a state that cannot be read; libtorch's.
+pub fn check_base(folder: &Path, shape: &ModelShape, base: &Weights) -> Result<(), CheckpointError> {
+    if !folder.join(STATE).exists() {
+        return Ok(());
+    }
+    let state = TrainerState::read(folder)?;
+    let Some(told) = state.base else {
+        return Ok(());
+    };
+    let failed = |error: ModelError| CheckpointError::content(folder, format!("comparing its base: {error}"));
+    let ours = |base: &Weights| AdaptedBase::of(shape, base).map_err(failed);
+    let was = [Dtype::F32, Dtype::Bf16].map(|dtype| state.dtype == dtype_name(dtype));
+    let unlike = match (was, base.kind()) {
+        ([_, true], Kind::Float) => told.unlike(&ours(&base.copied_to(base.device(), Dtype::Bf16).map_err(failed)?)?),
+        ([true, _], Kind::BFloat16) => told.set_otherwise(&ours(base)?),
+        _ => told.unlike(&ours(base)?),
+    };
+    match unlike {
+        Some(reason) => Err(CheckpointError::OtherModel {
+            path: folder.to_path_buf(),
+            reason,
+        }),
+        None => Ok(()),
     }
 }

@@ -9,6 +9,7 @@ use configs::Dtype;
 use serde_json::json;
 use tch::Device;
 
+use super::base::check_base;
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::tokenizer;
@@ -23,6 +24,8 @@ pub struct Export<'a> {
     /// Folder of the whole model, or of the base of `adapter`.
     pub model: &'a Path,
     pub adapter: Option<&'a Weights>,
+    /// Where `adapter` lay: a checkpoint's folder says which base it is of, and is merged into no other.
+    pub adapter_folder: Option<&'a Path>,
     /// Base and adapter in one, as a whole model. Nothing else for a policy without an adapter.
     pub merged: bool,
     /// Folder of the tokenizer's files.
@@ -132,9 +135,19 @@ fn fill(what: &Export<'_>, folder: &Path) -> Result<Exported, ExportError> {
 }
 
 /// The whole model: merged in f32, else as it is written.
-fn whole(base: &ModelShape, what: &Export<'_>, adapter: Option<&Weights>) -> Result<(ModelShape, Weights), ModelError> {
+fn whole(
+    base: &ModelShape,
+    what: &Export<'_>,
+    adapter: Option<&Weights>,
+) -> Result<(ModelShape, Weights), ExportError> {
     match adapter {
-        Some(adapter) => peft::merged_into(base, Weights::load(base, what.model)?, adapter),
+        Some(adapter) => {
+            let below = Weights::load(base, what.model)?;
+            if let Some(folder) = what.adapter_folder {
+                check_base(folder, base, &below)?;
+            }
+            Ok(peft::merged_into(base, below, adapter)?)
+        }
         None => Ok((
             base.clone(),
             Weights::load_as(base, what.model, Device::Cpu, what.dtype)?,

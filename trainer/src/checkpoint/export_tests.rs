@@ -43,6 +43,7 @@ fn whole(folder: &Path) -> Export<'_> {
     Export {
         model: folder,
         adapter: None,
+        adapter_folder: None,
         merged: false,
         tokenizer: folder,
         dtype: Dtype::F32,

@@ -99,6 +99,8 @@ pub struct Engine {
     cache: KvCache,
     /// Row `i` has slot `i` of the cache.
     rows: Vec<Row>,
+    /// Lengths of the rows in their slots when they were laid out last.
+    laid_out: Vec<usize>,
     waiting: VecDeque<GenRequest>,
     /// Prompts that are computed in pieces.
     filling: VecDeque<Filling>,
@@ -159,6 +161,7 @@ impl Engine {
             options,
             cache,
             rows: Vec::new(),
+            laid_out: Vec::new(),
             waiting: VecDeque::new(),
             filling: VecDeque::new(),
             prefix_cache,
@@ -283,7 +286,7 @@ impl Engine {
         }
         let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
-        self.bring_together()?;
+        self.lay_out()?;
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
         let ids: Vec<i64> = self.rows.iter().map(Row::last).collect();
         let shared: Vec<Option<Shared>> = self.rows.iter().map(|row| row.shared).collect();

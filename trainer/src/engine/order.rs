@@ -1,10 +1,10 @@
 //! The order of rows in their slots.
 
 use super::{Engine, EngineError};
-use crate::model::{ModelError, Reading, exchanges};
+use crate::model::{ModelError, Reading, lay_out};
 
 impl Engine {
-    /// Reads keys in this way from here on, for benches and tests: an engine begins with the fastest ([`Reading::of`]).
+    /// Reads keys in this way from here on, for benches and tests: an engine begins with [`Reading::of`] its device and type.
     ///
     /// # Errors
     /// [`EngineError::Model`]: [`Reading::Own`] is a CPU's, in f32 and bf16.
@@ -14,22 +14,37 @@ impl Engine {
             return Err(ModelError::shape("no kernels read each row's own keys here").into());
         }
         self.cache.reading = reading;
+        self.laid_out.clear();
         Ok(())
     }
 
-    /// Brings rows of like lengths together, where they are attended together and what is then not read pays for the moving.
-    pub(super) fn bring_together(&mut self) -> Result<(), EngineError> {
+    /// Brings rows of like lengths together where libtorch attends, when others have come or gone.
+    pub(super) fn lay_out(&mut self) -> Result<(), EngineError> {
         let (Some(call), false) = (self.cache.call(), self.options.deterministic) else {
             return Ok(());
         };
-        let lengths: Vec<usize> = self.rows.iter().map(|row| row.in_slot() + 1).collect();
-        for [a, b] in exchanges(&lengths, call) {
+        let mut lengths: Vec<usize> = self.rows.iter().map(|row| row.in_slot() + 1).collect();
+        if grown_alike(&self.laid_out, &lengths) {
+            return Ok(());
+        }
+        let layout = lay_out(&lengths, call);
+        for [a, b] in layout.exchanges {
             let longest = self.rows[a].in_slot().max(self.rows[b].in_slot());
             self.cache.exchange(a, b, longest)?;
             self.rows.swap(a, b);
+            lengths.swap(a, b);
         }
+        self.cache.buckets = layout.buckets;
+        self.laid_out = lengths;
         Ok(())
     }
+}
+
+/// Whether the rows are as many as they were, and each by as many tokens longer.
+fn grown_alike(before: &[usize], now: &[usize]) -> bool {
+    let mut growth = now.iter().zip(before).map(|(now, before)| now.checked_sub(*before));
+    let first = growth.next().flatten();
+    before.len() == now.len() && first.is_some() && growth.all(|other| other == first)
 }
 
 #[cfg(test)]
@@ -79,6 +94,29 @@ mod tests {
         (0..count).map(make).collect()
     }
 
+    #[test]
+    fn rows_that_grew_alike_are_laid_out_already() {
+        assert!(grown_alike(&[3, 9], &[3, 9]) && grown_alike(&[3, 9], &[5, 11]));
+        for other in [&[5, 10][..], &[5, 11, 9], &[5], &[], &[2, 8]] {
+            assert!(!grown_alike(&[3, 9], other), "{other:?}");
+        }
+        assert!(!grown_alike(&[], &[]));
+    }
+
+    #[test]
+    fn a_wave_is_a_function_of_its_content_whatever_is_exchanged() {
+        let wanted = engine(6).run_wave(ragged(30)).unwrap();
+        let mut used = engine(6);
+        used.run_wave(ragged(17)).unwrap();
+        assert_eq!(used.run_wave(ragged(30)).unwrap(), wanted);
+        for (request, finished) in ragged(30).iter().zip(&wanted) {
+            assert!(close(
+                &finished.logprobs,
+                &full(&weights(1), request, &finished.output_ids)
+            ));
+        }
+    }
+
     fn lengths(engine: &Engine) -> Vec<usize> {
         engine.rows.iter().map(|row| row.in_slot()).collect()
     }
@@ -91,6 +129,7 @@ mod tests {
             engine.submit(request(n, &vec![n as u32; length], 20)).unwrap();
         }
         engine.step().unwrap();
+        assert_eq!(engine.cache.buckets, [2, 3]);
         let stand = lengths(&engine);
         assert!(
             stand[..2].iter().all(|length| *length > 64) && stand[2..].iter().all(|length| *length < 64),
@@ -135,7 +174,11 @@ mod tests {
                     },
                 }
             }
-            ended.extend(drain(&mut engine));
+            for finished in drain(&mut engine) {
+                prop_assert!(open.remove(&finished.id));
+                ended.push(finished);
+            }
+            prop_assert!(open.is_empty(), "{open:?} never ended");
             for finished in &ended {
                 let n = u64::from_le_bytes(finished.id.0[..8].try_into().unwrap());
                 let request = &requests[n as usize];

@@ -25,6 +25,8 @@ pub(crate) struct KvCache {
     dims: Dims,
     /// How a step's attention reads it.
     pub(crate) reading: Reading,
+    /// How many neighbouring rows each bucket has; without any, all are in one.
+    pub(crate) buckets: Vec<usize>,
     pub(crate) prefixes: Prefixes,
 }
 
@@ -63,6 +65,7 @@ impl KvCache {
             length: 0,
             dims,
             reading: Reading::of(device, kind),
+            buckets: Vec::new(),
             prefixes: Prefixes::default(),
         })
     }
@@ -92,6 +95,7 @@ impl KvCache {
     /// Forgets everything but the memory.
     pub(crate) fn clear(&mut self) {
         self.layers.clear();
+        self.buckets.clear();
         self.prefixes.clear();
         (self.rows, self.length) = (0, 0);
     }
@@ -181,10 +185,11 @@ impl KvCache {
 
     /// Exchanges the first `length` tokens of two slots.
     pub(crate) fn exchange(&mut self, a: usize, b: usize, length: usize) -> Result<()> {
+        let dims = [1, self.dims.kv_heads, length, self.dims.head_dim].map(|n| n as i64);
+        let mut kept = Tensor::f_empty(dims, (self.kind(), self.device()))?;
         for tensor in self.layers.iter().flatten() {
             let part = |row: usize| tensor.f_narrow(0, row as i64, 1)?.f_narrow(2, 0, length as i64);
             let (mut a, mut b) = (part(a)?, part(b)?);
-            let mut kept = a.f_empty_like()?;
             kept.f_copy_(&a)?;
             a.f_copy_(&b)?;
             b.f_copy_(&kept)?;

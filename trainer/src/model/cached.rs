@@ -82,7 +82,7 @@ mod tests {
     use tch::Device;
 
     /// Largest distance of log-probs, token by token with the cache against the whole row at once, over the last `steps`.
-    fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize, reading: Reading) -> f64 {
+    fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize, reading: Reading, buckets: usize) -> f64 {
         let weights = Weights::random(
             shape,
             Init {
@@ -99,6 +99,10 @@ mod tests {
             .unwrap();
         let mut cache = KvCache::new(shape, Device::Cpu, Kind::Float).unwrap();
         cache.reading = reading;
+        cache.buckets = rows
+            .chunks(rows.len().div_ceil(buckets.max(1)))
+            .map(<[_]>::len)
+            .collect();
         let mut lengths: Vec<i64> = starts.iter().map(|row| row.len() as i64).collect();
         cache
             .reserve(rows.len(), starts.iter().map(|row| row.len()).max().unwrap(), 0)
@@ -132,14 +136,18 @@ mod tests {
         (0..len).map(|i| ((i * 7 + salt * 13 + i * i) % 40) as u32).collect()
     }
 
-    const READINGS: [Reading; 3] = [Reading::Own, Reading::LONGEST, Reading::Buckets { call: 0 }];
+    const READINGS: [Reading; 2] = [Reading::Own, Reading::BUCKETS];
 
     #[test]
     fn decoding_is_the_full_forward_however_keys_are_read() {
-        READINGS.into_iter().for_each(decoding_is_the_full_forward);
+        decoding_is_the_full_forward(Reading::Own, 0);
+        // In one bucket, and in several.
+        for buckets in [1, 2, 4] {
+            decoding_is_the_full_forward(Reading::BUCKETS, buckets);
+        }
     }
 
-    fn decoding_is_the_full_forward(reading: Reading) {
+    fn decoding_is_the_full_forward(reading: Reading, buckets: usize) {
         let _guard = tch::no_grad_guard();
         for (kv_heads, tied) in [(1, true), (2, false), (4, false)] {
             let shape = ModelShape {
@@ -149,18 +157,18 @@ mod tests {
                 ..tiny()
             };
             let equal: Vec<_> = (0..3).map(|i| row(30, i)).collect();
-            let worst = gap(&shape, &equal, 20, reading);
-            assert!(worst < 1e-5, "{reading:?}, rows of one length: {worst}");
+            let worst = gap(&shape, &equal, 20, reading, buckets);
+            assert!(worst < 1e-5, "{reading:?} {buckets}, rows of one length: {worst}");
             // Grows over the first 64 places too.
             let ragged: Vec<_> = [90, 40, 62, 75].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
-            let worst = gap(&shape, &ragged, 30, reading);
-            assert!(worst < 1e-5, "{reading:?}, ragged rows: {worst}");
+            let worst = gap(&shape, &ragged, 30, reading, buckets);
+            assert!(worst < 1e-5, "{reading:?} {buckets}, ragged rows: {worst}");
             // Each row sees its own tokens, however many the others have.
             let apart: Vec<_> = [700, 40, 62, 44].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
-            let worst = gap(&shape, &apart, 30, reading);
+            let worst = gap(&shape, &apart, 30, reading, buckets);
             assert!(
                 worst < 1e-5,
-                "{reading:?}, one row much longer than the others: {worst}"
+                "{reading:?} {buckets}, one row much longer than the others: {worst}"
             );
         }
     }
@@ -201,45 +209,82 @@ mod tests {
         };
         let weights = Weights::random(&shape, init, 11).unwrap();
         let decoder = Decoder::new(&shape, &weights).unwrap();
-        let batch = RowBatch::new(&shape, &[row(5, 0), row(9, 1)], Device::Cpu).unwrap();
+        let batch = RowBatch::new(&shape, &[row(5, 0), row(90, 1)], Device::Cpu).unwrap();
         let (_, kept) = decoder.prefill(&batch, true).unwrap();
-        let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
-        cache.reserve(2, 10, 0).unwrap();
-        cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1])).unwrap();
-        let wanted = decoder.decode(&[3, 4], &[5, 9], &[None; 2], &cache).unwrap();
-        cache.exchange(0, 1, 9).unwrap();
-        let got = decoder.decode(&[4, 3], &[9, 5], &[None; 2], &cache).unwrap();
-        let gap = (wanted.flip([0]) - got).abs().max().double_value(&[]);
-        assert!(gap < 1e-5, "{gap}");
+        for reading in READINGS {
+            let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
+            cache.reading = reading;
+            cache.reserve(2, 100, 0).unwrap();
+            cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1])).unwrap();
+            let wanted = decoder.decode(&[3, 4], &[5, 90], &[None; 2], &cache).unwrap();
+            // Of rows whose prompts are shared, the slots are empty.
+            cache.exchange(0, 1, 0).unwrap();
+            // Of all the room that there is.
+            cache.exchange(0, 1, 128).unwrap();
+            let got = decoder.decode(&[4, 3], &[90, 5], &[None; 2], &cache).unwrap();
+            let gap = (wanted.flip([0]) - got).abs().max().double_value(&[]);
+            assert!(gap < 1e-5, "{reading:?}: {gap}");
+        }
     }
 
-    /// In bf16 logits are rounded anyway; that they are rounded alike says that the same keys were read.
     #[test]
-    fn rows_in_bf16_read_their_own_keys_too() {
+    fn buckets_of_other_rows_are_refused() {
         let _guard = tch::no_grad_guard();
         let shape = tiny();
         let init = Init {
             embedding_std: 1.0,
             matrix_std: 0.2,
         };
-        let weights = Weights::random(&shape, init, 11).unwrap();
-        let weights = weights.copied(Device::Cpu, Kind::BFloat16).unwrap();
-        let decoder = Decoder::new(&shape, &weights).unwrap();
-        let prompts = [row(5, 0), row(90, 1), row(41, 2)];
-        let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();
-        let (_, kept) = decoder.prefill(&batch, true).unwrap();
-        let found = READINGS.map(|reading| {
-            let mut cache = KvCache::new(&shape, Device::Cpu, Kind::BFloat16).unwrap();
-            cache.reading = reading;
-            cache.reserve(3, 100, 0).unwrap();
-            cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1, 2])).unwrap();
-            let logits = decoder.decode(&[3, 4, 9], &[5, 90, 41], &[None; 3], &cache).unwrap();
-            logits.log_softmax(-1, Kind::Float)
-        });
-        let wanted = found[1].shallow_clone();
-        for (reading, found) in READINGS.into_iter().zip(&found) {
-            let gap = (found - &wanted).abs().max().double_value(&[]);
-            assert!(gap < 0.05, "{reading:?}: {gap}");
+        let decoder_of = Weights::random(&shape, init, 11).unwrap();
+        let decoder = Decoder::new(&shape, &decoder_of).unwrap();
+        let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
+        (cache.reading, cache.buckets) = (Reading::BUCKETS, vec![2, 2]);
+        cache.reserve(3, 100, 0).unwrap();
+        assert!(decoder.decode(&[3, 4, 5], &[5, 9, 2], &[None; 3], &cache).is_err());
+    }
+
+    /// Log-probs in bf16 against those of the same, rounded weights in f32: which keys are read makes more of a difference than rounding.
+    #[test]
+    fn in_bf16_rows_read_their_own_keys_and_shared_ones() {
+        let _guard = tch::no_grad_guard();
+        let shape = tiny();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        let half = Weights::random(&shape, init, 11).unwrap();
+        let half = half.copied(Device::Cpu, Kind::BFloat16).unwrap();
+        let full = half.copied(Device::Cpu, Kind::Float).unwrap();
+        let prompts = [row(50, 0), row(90, 1), row(41, 2)];
+        let of = [0i64, 1, 0, 2, 0, 0];
+        let lengths = of.map(|prompt| prompts[prompt as usize].len() as i64);
+        let ids = [3, 4, 9, 7, 11, 2];
+        let logits = |weights: &Weights, reading: Reading, share: bool, cut: i64| {
+            let decoder = Decoder::new(&shape, weights).unwrap();
+            let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();
+            let (_, kept) = decoder.prefill(&batch, true).unwrap();
+            let mut cache = KvCache::new(&shape, Device::Cpu, weights.kind()).unwrap();
+            (cache.reading, cache.buckets) = (reading, vec![2, 4]);
+            cache.reserve(of.len(), 100, 0).unwrap();
+            cache.admit(0, &kept, &Tensor::from_slice(&of)).unwrap();
+            let first = share.then(|| cache.prefixes.keep(&kept, 0, 50, 4).unwrap());
+            let shared = of.map(|prompt| first.filter(|_| prompt == 0));
+            let lengths = lengths.map(|length| length - cut);
+            let found = decoder.decode(&ids, &lengths, &shared, &cache).unwrap();
+            found.log_softmax(-1, Kind::Float)
+        };
+        let far = |a: &Tensor, b: &Tensor| (a - b).abs().max().double_value(&[]);
+        let wanted = logits(&full, Reading::BUCKETS, false, 0);
+        let missed = far(&wanted, &logits(&full, Reading::BUCKETS, false, 1));
+        for (reading, share) in READINGS
+            .into_iter()
+            .flat_map(|reading| [(reading, false), (reading, true)])
+        {
+            let gap = far(&wanted, &logits(&half, reading, share, 0));
+            assert!(
+                gap < 0.15 && 2.0 * gap < missed,
+                "{reading:?}, shared {share}: {gap}, one key fewer: {missed}"
+            );
         }
     }
 
@@ -270,7 +315,8 @@ mod tests {
         once.admit(2, &kept, &Tensor::from_slice(&[1i64])).unwrap();
         let first = once.prefixes.keep(&kept, 0, prompts[0].len(), 4).unwrap();
         let third = once.prefixes.keep(&kept, 2, prompts[2].len(), 2).unwrap();
-        once.reading = Reading::Buckets { call: 0 };
+        once.reading = Reading::BUCKETS;
+        once.buckets = vec![2, 1, 4];
         let shared = of.map(|prompt| [Some(first), None, Some(third)][prompt]);
         let mut lengths = of.map(|prompt| prompts[prompt].len() as i64);
         let mut worst = 0f64;

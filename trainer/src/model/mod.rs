@@ -44,7 +44,7 @@ pub use arch::{Architecture, Biases};
 pub use batch::RowBatch;
 pub use bind::Leaf;
 pub use buckets::Reading;
-pub(crate) use buckets::exchanges;
+pub(crate) use buckets::lay_out;
 pub(crate) use cache::{KvCache, Prefilled};
 pub use decoder::{Decoder, Parts};
 pub use error::{ModelError, Result};

@@ -5,7 +5,7 @@ use kernels::Element;
 use tch::{Kind, Tensor};
 
 use super::batch::to_device;
-use super::buckets::{Bucket, cut};
+use super::buckets::Reading;
 use super::cache::KvCache;
 use super::error::{ModelError, Result};
 use super::layer::Heads;
@@ -54,9 +54,9 @@ impl StepPlan {
         let rows = lengths.len() as i64;
         let positions = to_device(lengths, device)?;
         let with_new: Vec<usize> = lengths.iter().map(|length| *length as usize + 1).collect();
-        let seen = match cache.call() {
-            None => Seen::Each(with_new),
-            Some(call) => Seen::Buckets(reads(&cut(&with_new, call), &with_new, &positions, kind)?),
+        let seen = match cache.reading {
+            Reading::Own => Seen::Each(with_new),
+            Reading::Buckets { .. } => Seen::Buckets(reads(&cache.buckets, &with_new, &positions, kind)?),
         };
         let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
         Ok(Self {
@@ -85,7 +85,12 @@ impl StepPlan {
         };
         let out = match (&self.shared, lse) {
             (Some(shared), Some(lse)) => shared.merge(&cache.prefixes, layer, &q, own, &lse)?,
-            _ => own,
+            (Some(_), None) => {
+                return Err(ModelError::shape(
+                    "rows share a prompt, and their log-sum-exps are not known",
+                ));
+            }
+            (None, _) => own,
         };
         Ok(out.f_reshape([self.rows, -1])?)
     }
@@ -123,29 +128,32 @@ impl StepPlan {
     }
 }
 
-/// What each bucket reads; `positions` are those of the new tokens, one less than the rows' lengths.
-fn reads(buckets: &[Bucket], lengths: &[usize], positions: &Tensor, kind: Kind) -> Result<Vec<Read>> {
-    let mut first = 0;
-    let mut read = |bucket: &Bucket| {
-        let (start, rows, longest) = (first, bucket.rows, bucket.longest);
-        first += rows;
-        let mask = if lengths[start..first].iter().all(|&length| length == longest) {
+/// What each bucket reads, of `lengths`, the new tokens included; `positions` are those of the new tokens.
+fn reads(buckets: &[usize], lengths: &[usize], positions: &Tensor, kind: Kind) -> Result<Vec<Read>> {
+    let whole = [lengths.len()];
+    let buckets = if buckets.is_empty() { &whole } else { buckets };
+    if buckets.iter().sum::<usize>() != lengths.len() {
+        return Err(ModelError::shape("buckets of other rows than there are"));
+    }
+    let (mut first, mut reads) = (0, Vec::with_capacity(buckets.len()));
+    for &rows in buckets {
+        let of = &lengths[first..first + rows];
+        let longest = of.iter().copied().max().unwrap_or(0);
+        let mask = if of.iter().all(|&length| length == longest) {
             None
         } else {
-            Some(masked(
-                &positions.f_narrow(0, start as i64, rows as i64)?,
-                longest as i64,
-                kind,
-            )?)
+            let positions = positions.f_narrow(0, first as i64, rows as i64)?;
+            Some(masked(&positions, longest as i64, kind)?)
         };
-        Ok(Read {
-            first: start as i64,
+        reads.push(Read {
+            first: first as i64,
             rows: rows as i64,
             longest: longest as i64,
             mask,
-        })
-    };
-    buckets.iter().map(&mut read).collect()
+        });
+        first += rows;
+    }
+    Ok(reads)
 }
 
 /// `[rows, 1, 1, longest]`: minus infinity behind each row's new token.

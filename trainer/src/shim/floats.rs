@@ -4,15 +4,20 @@ use half::bf16;
 use tch::{Device, Kind, TchError, Tensor};
 
 /// What is read in place.
-pub(crate) trait Number: Copy {
+///
+/// # Safety
+/// `KIND` is libtorch's name of numbers that are this type bit for bit, and any bits are one.
+pub(crate) unsafe trait Number: Copy {
     const KIND: Kind;
 }
 
-impl Number for f32 {
+// SAFETY: libtorch's float.
+unsafe impl Number for f32 {
     const KIND: Kind = Kind::Float;
 }
 
-impl Number for bf16 {
+// SAFETY: 16 bits here and there.
+unsafe impl Number for bf16 {
     const KIND: Kind = Kind::BFloat16;
 }
 
@@ -25,8 +30,7 @@ pub(crate) fn read<T: Number>(tensor: &Tensor) -> Option<&[T]> {
     if tensor.numel() == 0 {
         return Some(&[]);
     }
-    // SAFETY: a dense tensor on the CPU has `numel` numbers of its kind from its data pointer on, aligned, for as long as it lives; a bf16 of `half` is
-    // the 16 bits that libtorch's is. Published weights are never written to, and a cache or an activation only by the thread that is in here.
+    // SAFETY: a dense tensor on the CPU has `numel` numbers of its kind from its data pointer on, aligned, for as long as it lives. Published weights are never written to, and a cache or an activation only by the thread that is in here.
     Some(unsafe { std::slice::from_raw_parts(tensor.data_ptr().cast::<T>(), tensor.numel()) })
 }
 

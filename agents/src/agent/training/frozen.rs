@@ -35,7 +35,8 @@ impl Training {
             }
         }
         let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
-        let warm = if prepared.base.is_some() {
+        let warm = if let Some(base) = &prepared.base {
+            checkpoint::check_base(&sound.folder, &prepared.shape, base)?;
             peft::load(&sound.folder, &prepared.shape)?.1
         } else {
             Weights::load(&prepared.shape, &sound.folder)?

@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::parity_models::{Reference, far, next_tokens, relative, request, root, run_python};
 use super::{POLICY, TrainerOptions, batch, digest, loss_of, shape, train, user};
+use crate::checkpoint::check_base;
 use crate::engine::{Engine, EngineOptions};
 use crate::model::{Decoder, Init, LoraShape, ModelShape, Module, Parts, Rope, RowBatch, Targets, Weights, peft};
 use crate::train::{Trainer, TrainerClient};
@@ -318,7 +319,7 @@ fn an_adapter_is_not_restored_over_another_base() {
             ),
             (shape(false), 2, "digest"),
         ];
-        for (other, seed, named) in others {
+        for (other, seed, named) in others.clone() {
             let mut trainer = over(other, random(seed), 6);
             let before = digest(&trainer);
             let refused = user(load(&mut trainer, root.path()).unwrap_err());
@@ -328,6 +329,22 @@ fn an_adapter_is_not_restored_over_another_base() {
             );
             assert_eq!(digest(&trainer), before);
         }
+        let folder = root.path().join("step-0");
+        let look =
+            |shape: &ModelShape, base: &Weights| check_base(&folder, shape, base).map_err(|error| error.to_string());
+        for (other, seed, named) in others {
+            let refused = look(&other, &random(seed)).unwrap_err();
+            assert!(refused.contains(named), "{refused}");
+        }
+        look(&shape(false), &random(1)).unwrap();
+        // Read in the other type: a wider base is rounded and compared, of a narrower one the settings are.
+        let in_other = |seed| Weights::random(&shape(false), INIT, seed).unwrap();
+        let in_other = |seed| match dtype {
+            Dtype::F32 => in_other(seed).copied_to(Device::Cpu, Dtype::Bf16).unwrap(),
+            Dtype::Bf16 => in_other(seed),
+        };
+        look(&shape(false), &in_other(1)).unwrap();
+        assert_eq!(look(&shape(false), &in_other(2)).is_err(), dtype == Dtype::Bf16);
         // The ids that end a turn are not part of it, and states of earlier builds do not say which base it was.
         let ends = ModelShape {
             eos: vec![3],
@@ -336,7 +353,6 @@ fn an_adapter_is_not_restored_over_another_base() {
             ..shape(false)
         };
         load(&mut over(ends, random(1), 6), root.path()).unwrap();
-        let folder = root.path().join("step-0");
         let mut state: serde_json::Value =
             serde_json::from_slice(&std::fs::read(folder.join("state.json")).unwrap()).unwrap();
         assert!(state.as_object_mut().unwrap().remove("base").unwrap().is_object());
