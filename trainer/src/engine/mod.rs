@@ -99,8 +99,6 @@ pub struct Engine {
     cache: KvCache,
     /// Row `i` has slot `i` of the cache.
     rows: Vec<Row>,
-    /// Lengths of the rows in their slots when they were laid out last.
-    laid_out: Vec<usize>,
     waiting: VecDeque<GenRequest>,
     /// Prompts that are computed in pieces.
     filling: VecDeque<Filling>,
@@ -161,7 +159,6 @@ impl Engine {
             options,
             cache,
             rows: Vec::new(),
-            laid_out: Vec::new(),
             waiting: VecDeque::new(),
             filling: VecDeque::new(),
             prefix_cache,

@@ -14,7 +14,7 @@ impl Engine {
             return Err(ModelError::shape("no kernels read each row's own keys here").into());
         }
         self.cache.reading = reading;
-        self.laid_out.clear();
+        self.cache.laid_out.clear();
         Ok(())
     }
 
@@ -24,7 +24,7 @@ impl Engine {
             return Ok(());
         };
         let mut lengths: Vec<usize> = self.rows.iter().map(|row| row.in_slot() + 1).collect();
-        if grown_alike(&self.laid_out, &lengths) {
+        if grown_alike(&self.cache.laid_out, &lengths) {
             return Ok(());
         }
         let layout = lay_out(&lengths, call);
@@ -35,7 +35,7 @@ impl Engine {
             lengths.swap(a, b);
         }
         self.cache.buckets = layout.buckets;
-        self.laid_out = lengths;
+        self.cache.laid_out = lengths;
         Ok(())
     }
 }
@@ -110,11 +110,18 @@ mod tests {
         used.run_wave(ragged(17)).unwrap();
         assert_eq!(used.run_wave(ragged(30)).unwrap(), wanted);
         for (request, finished) in ragged(30).iter().zip(&wanted) {
-            assert!(close(
-                &finished.logprobs,
-                &full(&weights(1), request, &finished.output_ids)
-            ));
+            assert!(close(&finished.logprobs, &full(&weights(1), request, &finished.output_ids)));
         }
+        // What was laid out for two rows before does not serve two others that happen to be longer by as much.
+        let two = |n: u64, longer: usize| {
+            [100, 20]
+                .map(|length| request(n + length as u64, &vec![3; length + longer], 2))
+                .to_vec()
+        };
+        let wanted = engine(6).run_wave(two(7, 9)).unwrap();
+        used.run_wave(two(0, 0)).unwrap();
+        let found = used.run_wave(two(7, 9)).unwrap();
+        assert_eq!((found, used.cache.buckets.as_slice()), (wanted, &[1, 1][..]));
     }
 
     fn lengths(engine: &Engine) -> Vec<usize> {

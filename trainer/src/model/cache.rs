@@ -27,6 +27,8 @@ pub(crate) struct KvCache {
     pub(crate) reading: Reading,
     /// How many neighbouring rows each bucket has; without any, all are in one.
     pub(crate) buckets: Vec<usize>,
+    /// Keys that each row read when the buckets were chosen.
+    pub(crate) laid_out: Vec<usize>,
     pub(crate) prefixes: Prefixes,
 }
 
@@ -66,6 +68,7 @@ impl KvCache {
             dims,
             reading: Reading::of(device, kind),
             buckets: Vec::new(),
+            laid_out: Vec::new(),
             prefixes: Prefixes::default(),
         })
     }
@@ -96,6 +99,7 @@ impl KvCache {
     pub(crate) fn clear(&mut self) {
         self.layers.clear();
         self.buckets.clear();
+        self.laid_out.clear();
         self.prefixes.clear();
         (self.rows, self.length) = (0, 0);
     }
