@@ -6,7 +6,7 @@
 A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 4096, tied). transformers runs each work at the
 fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, on as many whole requests
 as there are slots, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
-lengths are also given to transformers' own continuous batching (the same settings, each tried once, and a cache for as
+lengths are also given to transformers' own continuous batching (the same settings, each tried once after a run to warm up, and a cache for as
 many requests as there are slots, after a first call that allocates it). The whole takes about 20 minutes. Seconds are those of the processor, not of the clock: each side is one thread that
 never waits, and other work on the machine then disturbs neither.
 """
@@ -135,6 +135,7 @@ def fastest_continuous(folder, ids, new, slots):
     seconds = {}
     for attention in ATTENTIONS:
         theirs = Continuous(folder, attention, slots)
+        theirs.run(ids[:slots].tolist(), new[:slots])
         for matmul in MATMULS:
             torch.set_float32_matmul_precision(matmul)
             seconds[attention, matmul] = theirs.run(ids[:slots].tolist(), new[:slots])

@@ -310,8 +310,9 @@ fn coming(kind: Kind) -> Result<(), Box<dyn std::error::Error>> {
         48,
         "144 requests in 48 slots, prompts from 64 to 636, 16 to 143 new",
         |engine| {
+            let wave = unlike(&pairs);
             let begun = on_processor()?;
-            let done = engine.run_wave(unlike(&pairs))?;
+            let done = engine.run_wave(wave)?;
             let tokens = done.iter().map(|finished| finished.output_ids.len()).sum();
             Ok(((on_processor()? - begun).as_secs_f64(), tokens))
         },
@@ -322,7 +323,7 @@ fn readings() -> Result<(), Box<dyn std::error::Error>> {
     let even = |least: u64, most: u64| (0..48).map(move |n| least + n * 29 % 48 * (most - least) / 47);
     let one = |n: u64| if n == 20 { 1900 } else { 100 + n };
     for kind in [Kind::Float, Kind::BFloat16] {
-        staying(kind, "48 rows of 544", &[544; 48])?;
+        staying(kind, "48 rows of about 544", &[544; 48])?;
         staying(
             kind,
             "48 rows evenly from 64 to 1024",
@@ -345,6 +346,10 @@ fn readings() -> Result<(), Box<dyn std::error::Error>> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let asked: Vec<String> = std::env::args().skip(1).collect();
+    let known = ["deterministic", "small", "readings"];
+    if let Some(other) = asked.iter().find(|asked| !known.contains(&asked.as_str())) {
+        return Err(format!("{other:?} is no part of this bench: there are {}", known.join(", ")).into());
+    }
     let wanted = |part: &str| asked.is_empty() || asked.iter().any(|asked| asked == part);
     device::init(Want::Cpu)?;
     for batch in [1, 8, 32, 128].into_iter().filter(|_| wanted("deterministic")) {

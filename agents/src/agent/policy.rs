@@ -225,7 +225,7 @@ fn load(
         let adapter = adapter(lora, shape, seed)?;
         let base = here.then(|| bases::shared(shape, folder, at, dtype)).transpose()?;
         if let (Some(path), Some(base)) = (&lora.path, &base) {
-            checkpoint::check_base(path, shape, base)?;
+            warn_of_other_base(path, shape, base, folder)?;
         }
         return Ok((Some(adapter), base));
     }
@@ -240,6 +240,23 @@ fn load(
         Weights::load_as(shape, folder, at, dtype)?
     };
     Ok((Some(weights), None))
+}
+
+/// An adapter fits every base of its widths. There are reasons to put one over another base than its own, so that is told, not refused.
+pub(crate) fn warn_of_other_base(
+    adapter: &Path,
+    shape: &ModelShape,
+    base: &Weights,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    if let Some(reason) = checkpoint::other_base(adapter, shape, base)? {
+        tracing::warn!(
+            adapter = %adapter.display(), base = %folder.display(), reason,
+            "an adapter is put over another base than its own, where what it has learned may mean nothing; its adapter_config.json names its own, \
+             for model.path"
+        );
+    }
+    Ok(())
 }
 
 /// Where frozen weights lie: on the agent's `device` if something of this process computes with them, a trainer or an engine. Those that

@@ -10,7 +10,7 @@ use broker::AgentName;
 use clap::{Args, ValueEnum};
 use configs::{ByteSize, Dtype, ModelConfig};
 use serde_json::json;
-use trainer::checkpoint::{CheckpointError, EXPORT, Export, Exported, export};
+use trainer::checkpoint::{CheckpointError, EXPORT, Export, ExportError, Exported, export};
 use trainer::model::SHARD_BYTES;
 
 use super::failure::Usage;
@@ -129,8 +129,14 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
         shard_bytes: args.max_shard_size.0,
         provenance: provenance(&run, agent, &chosen),
     };
-    let exported = export(&what, &out, args.force)
-        .with_context(|| format!("exporting agent {agent} to {}", args.out.display()))?;
+    let exported = match export(&what, &out, args.force) {
+        Err(ExportError::Files(error @ CheckpointError::OtherModel { .. })) => {
+            let problem = format!("agent {agent} cannot be merged with {}: {error}", files.model.display());
+            let hint = "bring back the base that it was trained over, or export the adapter alone, without --merged";
+            return Err(Usage::new(problem).hint(hint).into());
+        }
+        exported => exported.with_context(|| format!("exporting agent {agent} to {}", args.out.display()))?,
+    };
     Ok(told(agent, &chosen.told, &files.model, args, &exported))
 }
 

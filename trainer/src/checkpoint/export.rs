@@ -9,7 +9,7 @@ use configs::Dtype;
 use serde_json::json;
 use tch::Device;
 
-use super::base::check_base;
+use super::base::other_base;
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::tokenizer;
@@ -143,8 +143,11 @@ fn whole(
     match adapter {
         Some(adapter) => {
             let below = Weights::load(base, what.model)?;
-            if let Some(folder) = what.adapter_folder {
-                check_base(folder, base, &below)?;
+            if let Some(folder) = what.adapter_folder
+                && let Some(reason) = other_base(folder, base, &below)?
+            {
+                let path = folder.to_path_buf();
+                return Err(CheckpointError::OtherModel { path, reason }.into());
             }
             Ok(peft::merged_into(base, below, adapter)?)
         }

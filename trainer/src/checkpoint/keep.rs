@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use super::base::{BASE, keep_base};
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::manifest::{MANIFEST, Manifest};
@@ -32,6 +33,9 @@ pub fn keep_model(folder: &Path, target: &Path) -> Result<(), CheckpointError> {
             let copy = fs::File::open(&to).map_err(CheckpointError::io("opening", &to))?;
             copy.sync_all().map_err(CheckpointError::io("syncing", &to))?;
         }
+    }
+    if let Some(entry) = keep_base(folder, &aside)? {
+        manifest.files.insert(BASE.into(), entry);
     }
     manifest.verify(&aside)?;
     write_synced(&aside.join(MANIFEST), manifest.to_json().as_bytes())?;

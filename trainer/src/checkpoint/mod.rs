@@ -14,7 +14,7 @@ pub(crate) mod state;
 mod store;
 pub(crate) mod tokenizer;
 
-pub use base::{AdaptedBase, check_base};
+pub use base::{AdaptedBase, other_base};
 pub use error::CheckpointError;
 pub use export::{EXPORT, Export, ExportError, Exported, export};
 pub use folder::{Gate, NewFolder};

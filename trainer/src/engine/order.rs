@@ -110,7 +110,10 @@ mod tests {
         used.run_wave(ragged(17)).unwrap();
         assert_eq!(used.run_wave(ragged(30)).unwrap(), wanted);
         for (request, finished) in ragged(30).iter().zip(&wanted) {
-            assert!(close(&finished.logprobs, &full(&weights(1), request, &finished.output_ids)));
+            assert!(close(
+                &finished.logprobs,
+                &full(&weights(1), request, &finished.output_ids)
+            ));
         }
         // What was laid out for two rows before does not serve two others that happen to be longer by as much.
         let two = |n: u64, longer: usize| {

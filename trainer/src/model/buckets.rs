@@ -112,6 +112,11 @@ impl Bucket {
     }
 }
 
+fn all_of(buckets: &[Bucket]) -> Bucket {
+    let none = Bucket::default();
+    buckets.iter().fold(none, |all, bucket| all.with(*bucket))
+}
+
 fn counts(buckets: &[Bucket]) -> Vec<usize> {
     buckets.iter().map(|bucket| bucket.rows).collect()
 }
@@ -121,7 +126,10 @@ fn cost(buckets: &[Bucket], call: usize) -> usize {
     costs.fold(0, usize::saturating_add)
 }
 
-/// Cuts rows as they stand into the buckets that cost least together.
+/// Rows, or runs of as many neighbours as are needed for it, between which rows may be cut: the time that cutting takes grows with its square.
+const MOST_UNITS: usize = 256;
+
+/// Cuts rows as they stand into the buckets that cost least together; of more than [`MOST_UNITS`] some stay together.
 fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     let whole = Bucket::of(lengths);
     let wasted = whole.rows * whole.longest - lengths.iter().sum::<usize>();
@@ -129,7 +137,9 @@ fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
         return vec![whole];
     }
     // Rows of one length stay together.
-    let units: Vec<Bucket> = lengths.chunk_by(|a, b| a == b).map(Bucket::of).collect();
+    let alike: Vec<Bucket> = lengths.chunk_by(|a, b| a == b).map(Bucket::of).collect();
+    let runs = alike.chunks(alike.len().div_ceil(MOST_UNITS));
+    let units: Vec<Bucket> = runs.map(all_of).collect();
     // Of the first `end` units: what they cost at least, and where the last bucket of that begins.
     let mut least = vec![(0, 0)];
     for end in 1..=units.len() {
@@ -146,8 +156,7 @@ fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     let (mut buckets, mut end) = (Vec::new(), units.len());
     while end > 0 {
         let start = least[end].1;
-        let all = units[start..end].iter();
-        buckets.push(all.fold(Bucket::default(), |all, unit| all.with(*unit)));
+        buckets.push(all_of(&units[start..end]));
         end = start;
     }
     buckets.reverse();
@@ -263,6 +272,15 @@ mod tests {
         let rows = |length: usize| [length, 2 * length, length];
         assert_eq!(lay_out(&rows(64), 40).exchanges, [[0, 1]]);
         assert_eq!(lay_out(&rows(640), 40).exchanges, [[0; 2]; 0]);
+    }
+
+    #[test]
+    fn of_very_many_rows_some_stay_together() {
+        let rows: Vec<usize> = (0..1025).map(|row| 3000 - row).collect();
+        let found = cut(&rows, 0);
+        assert_eq!(found.len(), 205);
+        assert!(found.iter().all(|bucket| bucket.rows == 5));
+        assert_eq!((found[0].longest, found[204].longest), (3000, 1980));
     }
 
     /// Sorted into as many buckets as would be the cheapest they cost more moves than they spare; in fewer buckets they do not.

@@ -262,11 +262,16 @@ impl Weights {
     /// # Errors
     /// [`ModelError::Torch`] when the bytes cannot be read from the device.
     pub fn digest(&self) -> Result<blake3::Hash> {
+        self.digest_as(self.kind())
+    }
+
+    /// [`Self::digest`] of the same weights in another kind, without a copy of them all.
+    pub(crate) fn digest_as(&self, kind: Kind) -> Result<blake3::Hash> {
         let mut hasher = blake3::Hasher::new_derive_key("dyad weights v1");
         for spec in self.params() {
-            let head = format!("{} {:?} {:?}\n", spec.name, spec.shape, self.kind());
+            let head = format!("{} {:?} {kind:?}\n", spec.name, spec.shape);
             hasher.update(head.as_bytes());
-            hasher.update(&self.bytes_of(spec)?);
+            hasher.update(&self.bytes_as(spec, kind)?);
         }
         Ok(hasher.finalize())
     }

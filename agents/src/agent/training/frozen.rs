@@ -9,7 +9,7 @@ use trainer::checkpoint::{self, CheckpointStore};
 use trainer::model::{Weights, peft};
 
 use super::Training;
-use crate::agent::policy::Prepared;
+use crate::agent::policy::{Prepared, warn_of_other_base};
 use crate::folder::RunFolder;
 
 impl Training {
@@ -36,7 +36,7 @@ impl Training {
         }
         let sound = checkpoint::sound(&kept).context("reading what the warm start made")?;
         let warm = if let Some(base) = &prepared.base {
-            checkpoint::check_base(&sound.folder, &prepared.shape, base)?;
+            warn_of_other_base(&sound.folder, &prepared.shape, base, &prepared.folder)?;
             peft::load(&sound.folder, &prepared.shape)?.1
         } else {
             Weights::load(&prepared.shape, &sound.folder)?

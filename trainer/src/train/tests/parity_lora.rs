@@ -9,7 +9,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::parity_models::{Reference, far, next_tokens, relative, request, root, run_python};
 use super::{POLICY, TrainerOptions, batch, digest, loss_of, shape, train, user};
-use crate::checkpoint::check_base;
+use crate::checkpoint::{keep_model, other_base};
 use crate::engine::{Engine, EngineOptions};
 use crate::model::{Decoder, Init, LoraShape, ModelShape, Module, Parts, Rope, RowBatch, Targets, Weights, peft};
 use crate::train::{Trainer, TrainerClient};
@@ -330,21 +330,35 @@ fn an_adapter_is_not_restored_over_another_base() {
             assert_eq!(digest(&trainer), before);
         }
         let folder = root.path().join("step-0");
-        let look =
-            |shape: &ModelShape, base: &Weights| check_base(&folder, shape, base).map_err(|error| error.to_string());
-        for (other, seed, named) in others {
-            let refused = look(&other, &random(seed)).unwrap_err();
-            assert!(refused.contains(named), "{refused}");
+        // Kept without its state it says the same.
+        let kept = root.path().join("kept");
+        keep_model(&folder, &kept).unwrap();
+        assert!(!kept.join("state.json").exists());
+        let look = |shape: &ModelShape, base: &Weights| {
+            let found = [&folder, &kept].map(|folder| other_base(folder, shape, base).unwrap());
+            assert_eq!(found[0], found[1]);
+            found[0].clone()
+        };
+        for (other, seed, named) in others.clone() {
+            let told = look(&other, &random(seed)).unwrap();
+            assert!(told.contains(named), "{told}");
         }
-        look(&shape(false), &random(1)).unwrap();
+        assert_eq!(look(&shape(false), &random(1)), None);
         // Read in the other type: a wider base is rounded and compared, of a narrower one the settings are.
         let in_other = |seed| Weights::random(&shape(false), INIT, seed).unwrap();
         let in_other = |seed| match dtype {
             Dtype::F32 => in_other(seed).copied_to(Device::Cpu, Dtype::Bf16).unwrap(),
             Dtype::Bf16 => in_other(seed),
         };
-        look(&shape(false), &in_other(1)).unwrap();
-        assert_eq!(look(&shape(false), &in_other(2)).is_err(), dtype == Dtype::Bf16);
+        assert_eq!(look(&shape(false), &in_other(1)), None);
+        assert_eq!(look(&shape(false), &in_other(2)).is_some(), dtype == Dtype::Bf16);
+        assert!(look(&others[0].0, &in_other(1)).is_some());
+        // A folder of somebody else's does not say.
+        let foreign = root.path().join("foreign");
+        std::fs::create_dir(&foreign).unwrap();
+        std::fs::copy(folder.join(peft::CONFIG), foreign.join(peft::CONFIG)).unwrap();
+        std::fs::write(foreign.join("state.json"), "{}").unwrap();
+        assert_eq!(other_base(&foreign, &shape(false), &random(2)).unwrap(), None);
         // The ids that end a turn are not part of it, and states of earlier builds do not say which base it was.
         let ends = ModelShape {
             eos: vec![3],
