@@ -26,6 +26,8 @@ export DYAD_TEST_PYTHON := $(CURDIR)/tests/.venv/bin/python
 phase := @tests/setup/phase.sh
 machine := tests/setup/machine.sh
 dyad := target/debug/dyad
+# Most tests that take long wait: one thread more than cores keeps the others going beside them.
+export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 # Used where it is installed; plain `cargo test` passes as well.
 nextest := $(shell PATH="$(PATH)" command -v cargo-nextest 2>/dev/null)
 
@@ -66,7 +68,7 @@ test: build ## all tests, those with real RabbitMQ and Redis too
 	$(phase) "build tests" "first time about 5 minutes, then seconds" cargo test --workspace --no-run --quiet
 ifneq ($(nextest),)
 	$(phase) "doc tests" "seconds" cargo test --workspace --doc --quiet
-	$(phase) "tests" "about 20 minutes" cargo nextest run --workspace $(ARGS)
+	$(phase) "tests" "about 15 minutes" cargo nextest run --workspace $(ARGS)
 else
 	$(phase) "tests" "20 minutes or more" cargo test --workspace $(ARGS)
 endif

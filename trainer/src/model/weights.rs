@@ -240,11 +240,6 @@ impl Weights {
         Ok(Self::made(flat, layout))
     }
 
-    /// The bytes of one parameter as they lie in memory.
-    pub(crate) fn bytes_of(&self, spec: &ParamSpec) -> Result<Vec<u8>> {
-        self.bytes_as(spec, self.kind())
-    }
-
     /// The bytes of one parameter as `kind`, little-endian.
     pub(super) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
         let values = self
