@@ -111,7 +111,7 @@ bench-engine: build ## tokens per second beside transformers' generate(), one th
 	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv
 	$(phase) "python" "5 GB once, then nothing" trainer/python.sh fixtures
 	$(phase) "worker" "first time about a minute, then seconds" cargo build --workspace --example engine_work
-	$(phase) "bench" "about 20 minutes" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
+	$(phase) "bench" "about a quarter of an hour" env OMP_NUM_THREADS=1 $(PARITY) trainer/bench/engine.py target/debug/examples/engine_work $(ARGS)
 
 bench-train: build ## a whole GRPO step beside TRL's GRPOTrainer, one thread, f32 (Python of its own, 5 GB once)
 	$(phase) "venv" "seconds; apt-get where it is missing" $(machine) venv

@@ -7,7 +7,7 @@ A random model of 6 layers of 256 (8 heads over 4 of 32, SwiGLU 768, vocabulary 
 fastest of its own settings for that work (attention sdpa or eager, f32 matmul "highest" or "medium"; each is tried twice, on as many whole requests
 as there are slots, before the row is measured), which is printed. The two take turns; medians and their ratio are printed. Requests of unlike
 lengths are also given to transformers' own continuous batching (the same settings, each tried once after a run to warm up, and a cache for as
-many requests as there are slots, after a first call that allocates it). The whole takes about 20 minutes. Seconds are those of the processor, not of the clock: each side is one thread that
+many requests as there are slots, after a first call that allocates it). The whole takes about a quarter of an hour. Seconds are those of the processor, not of the clock: each side is one thread that
 never waits, and other work on the machine then disturbs neither.
 """
 
