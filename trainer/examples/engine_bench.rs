@@ -24,6 +24,15 @@ use clock::on_processor;
 
 const REPEATS: usize = 9;
 
+const OPTIONS: EngineOptions = EngineOptions {
+    slots: 256,
+    prefill_tokens: 4096,
+    prefix_cache: 0,
+    swap: Swap::InPlace,
+    deterministic: false,
+    prepack: true,
+};
+
 fn shape(vocab: usize, kv_heads: usize) -> ModelShape {
     ModelShape {
         arch: Architecture::Qwen3,
@@ -54,15 +63,7 @@ fn engine(shape: &ModelShape) -> Result<Engine, EngineError> {
         },
         1,
     )?;
-    let options = EngineOptions {
-        slots: 256,
-        prefill_tokens: 4096,
-        prefix_cache: 0,
-        swap: Swap::InPlace,
-        deterministic: false,
-        prepack: true,
-    };
-    Engine::new(shape, Published::new(weights, WeightVersion::default()), options)
+    Engine::new(shape, Published::new(weights, WeightVersion::default()), OPTIONS)
 }
 
 /// `count` requests over `prompts` distinct prompts of `length` tokens.
@@ -170,12 +171,8 @@ fn deterministic(batch: u64) -> Result<(), Box<dyn std::error::Error>> {
     };
     let engine = |deterministic: bool| {
         let options = EngineOptions {
-            slots: 256,
-            prefill_tokens: 4096,
-            prefix_cache: 0,
-            swap: Swap::InPlace,
             deterministic,
-            prepack: true,
+            ..OPTIONS
         };
         let weights = Weights::random(&shape, init, 1)?;
         Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)
@@ -228,14 +225,7 @@ fn reader(kind: Kind, way: Reading, slots: usize) -> Result<Option<Engine>, Engi
         embedding_std: 1.0,
         matrix_std: 0.1,
     };
-    let options = EngineOptions {
-        slots,
-        prefill_tokens: 4096,
-        prefix_cache: 0,
-        swap: Swap::InPlace,
-        deterministic: false,
-        prepack: true,
-    };
+    let options = EngineOptions { slots, ..OPTIONS };
     let weights = Weights::random(&shape, init, 1)?.copied(Device::Cpu, kind)?;
     let mut engine = Engine::new(&shape, Published::new(weights, WeightVersion::default()), options)?;
     Ok(engine.read_by(way).is_ok().then_some(engine))

@@ -7,7 +7,7 @@ use tch::{Device, Kind};
 /// How a decode step reads the keys of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// Each row its own, by kernels of this crate.
+    /// Each row its own, by the crate `kernels`.
     Own,
     /// Each row as many as the longest of its bucket has, by libtorch. One more bucket costs as much as reading `call` bytes of keys and
     /// values of one layer.

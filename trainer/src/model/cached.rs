@@ -81,17 +81,17 @@ mod tests {
     use super::*;
     use tch::Device;
 
+    fn weights(shape: &ModelShape) -> Weights {
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.2,
+        };
+        Weights::random(shape, init, 11).unwrap()
+    }
+
     /// Largest distance of log-probs, token by token with the cache against the whole row at once, over the last `steps`.
     fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize, reading: Reading, buckets: usize) -> f64 {
-        let weights = Weights::random(
-            shape,
-            Init {
-                embedding_std: 1.0,
-                matrix_std: 0.2,
-            },
-            11,
-        )
-        .unwrap();
+        let weights = weights(shape);
         let decoder = Decoder::new(shape, &weights).unwrap();
         let starts: Vec<&[u32]> = rows.iter().map(|row| &row[..row.len() - steps]).collect();
         let (mut logits, kept) = decoder
@@ -177,15 +177,7 @@ mod tests {
     fn a_moved_row_goes_on_as_itself() {
         let _guard = tch::no_grad_guard();
         let shape = tiny();
-        let weights = Weights::random(
-            &shape,
-            Init {
-                embedding_std: 1.0,
-                matrix_std: 0.2,
-            },
-            11,
-        )
-        .unwrap();
+        let weights = weights(&shape);
         let decoder = Decoder::new(&shape, &weights).unwrap();
         let batch = RowBatch::new(&shape, &[row(5, 0), row(9, 1)], Device::Cpu).unwrap();
         let (_, kept) = decoder.prefill(&batch, true).unwrap();
@@ -203,11 +195,7 @@ mod tests {
     fn exchanged_rows_go_on_as_themselves() {
         let _guard = tch::no_grad_guard();
         let shape = tiny();
-        let init = Init {
-            embedding_std: 1.0,
-            matrix_std: 0.2,
-        };
-        let weights = Weights::random(&shape, init, 11).unwrap();
+        let weights = weights(&shape);
         let decoder = Decoder::new(&shape, &weights).unwrap();
         let batch = RowBatch::new(&shape, &[row(5, 0), row(90, 1)], Device::Cpu).unwrap();
         let (_, kept) = decoder.prefill(&batch, true).unwrap();
@@ -231,12 +219,8 @@ mod tests {
     fn buckets_of_other_rows_are_refused() {
         let _guard = tch::no_grad_guard();
         let shape = tiny();
-        let init = Init {
-            embedding_std: 1.0,
-            matrix_std: 0.2,
-        };
-        let decoder_of = Weights::random(&shape, init, 11).unwrap();
-        let decoder = Decoder::new(&shape, &decoder_of).unwrap();
+        let weights = weights(&shape);
+        let decoder = Decoder::new(&shape, &weights).unwrap();
         let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();
         (cache.reading, cache.buckets) = (Reading::BUCKETS, vec![2, 2]);
         cache.reserve(3, 100, 0).unwrap();
@@ -248,12 +232,7 @@ mod tests {
     fn in_bf16_rows_read_their_own_keys_and_shared_ones() {
         let _guard = tch::no_grad_guard();
         let shape = tiny();
-        let init = Init {
-            embedding_std: 1.0,
-            matrix_std: 0.2,
-        };
-        let half = Weights::random(&shape, init, 11).unwrap();
-        let half = half.copied(Device::Cpu, Kind::BFloat16).unwrap();
+        let half = weights(&shape).copied(Device::Cpu, Kind::BFloat16).unwrap();
         let full = half.copied(Device::Cpu, Kind::Float).unwrap();
         let prompts = [row(50, 0), row(90, 1), row(41, 2)];
         let of = [0i64, 1, 0, 2, 0, 0];
@@ -293,11 +272,7 @@ mod tests {
     fn a_shared_prompt_is_a_copied_one_by_plain_products_too() {
         let _guard = tch::no_grad_guard();
         let shape = tiny();
-        let init = Init {
-            embedding_std: 1.0,
-            matrix_std: 0.2,
-        };
-        let weights = Weights::random(&shape, init, 11).unwrap();
+        let weights = weights(&shape);
         let decoder = Decoder::new(&shape, &weights).unwrap();
         let prompts = [row(60, 0), row(83, 1), row(9, 2)];
         let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();

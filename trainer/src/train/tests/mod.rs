@@ -1,5 +1,6 @@
 //! Tests of the whole trainer.
 
+mod adapted_base;
 mod average;
 mod joint;
 mod learn;
