@@ -83,7 +83,7 @@ mod tests {
     use rollout::workflow::program::Question;
 
     use super::*;
-    use crate::coordinator::tests::{Bench, settle, speaker, task};
+    use crate::coordinator::bench::{Bench, settle, speaker, task};
 
     #[tokio::test]
     async fn nobody_is_asked_for_a_group_that_is_over() {

@@ -35,6 +35,8 @@ mod unplayed;
 mod versions;
 
 #[cfg(test)]
+mod bench;
+#[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};

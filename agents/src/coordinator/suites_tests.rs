@@ -5,7 +5,7 @@ use broker::bus::Bus;
 use broker::protocol::control::{Beat, Heartbeat};
 use broker::protocol::turn::TurnFrame;
 
-use super::super::tests::{Bench, beat, generation};
+use super::super::bench::{Bench, beat, generation};
 use super::super::turns::SILENT;
 use super::*;
 

@@ -3,7 +3,7 @@
 use broker::protocol::turn::Finish;
 use rollout::workflow::Part;
 
-use super::super::tests::generation;
+use super::super::bench::generation;
 use super::*;
 use crate::folder::tests::config_in;
 

@@ -62,7 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::coordinator::tests::generation;
+    use crate::coordinator::bench::generation;
 
     fn name(text: &str) -> AgentName {
         AgentName::new(text).unwrap()
