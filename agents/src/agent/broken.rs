@@ -11,9 +11,9 @@ use broker::ids::RequestId;
 use configs::ModelConfig;
 use tokio::sync::watch;
 
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
 use crate::engine::{EngineFailure, Made};
-use crate::failure;
+use crate::turn::failure;
 
 /// So many different requests in succession, none of which could be sampled, are the weights' fault. One that comes again may be at fault
 /// itself: its conversation is given up when its tries are spent.

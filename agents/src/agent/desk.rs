@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use broker::ids::GroupId;
 
 use crate::engine::Job;
-use crate::strikes::{Standing, Strikes};
+use crate::run_folder::crash_marks::{Standing, Strikes};
 
 /// Jobs that begin together; as a closed wave or not.
 type Batch = (Vec<Job>, bool);
@@ -129,9 +129,9 @@ mod tests {
     use broker::protocol::turn::Sampling;
 
     use super::*;
-    use crate::folder::RunFolder;
-    use crate::folder::tests::config_in;
-    use crate::strikes::OUT;
+    use crate::run_folder::RunFolder;
+    use crate::run_folder::crash_marks::OUT;
+    use crate::run_folder::tests::config_in;
 
     fn job(group: u8) -> (GroupId, Job) {
         let sampling = Sampling {

@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn the_lead_of_an_asynchronous_run_waits_and_nobody_else() {
         let name = |name: &str| broker::AgentName::new(name).unwrap();
-        let mut config = crate::folder::tests::config_in(std::path::Path::new("."));
+        let mut config = crate::run_folder::tests::config_in(std::path::Path::new("."));
         (config.run.mode, config.eval.every) = (Mode::Async, 4);
         let waits = |config: &RunConfig, agent: &str| Waiting::of(config, &name(agent)).is_some();
         assert!(waits(&config, "a") && !waits(&config, "b"));

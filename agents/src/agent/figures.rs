@@ -4,13 +4,54 @@ use std::time::Instant;
 
 use broker::ids::WeightVersion;
 use broker::protocol::bundle::Bundle;
-use broker::protocol::train::RoleLoss;
+use broker::protocol::train::{LossStats, RoleLoss};
 use rollout::batch::{Batch, RoleStats};
 use serde_json::Value;
 
 use super::Agent;
-use super::training::Outcome;
-use crate::metrics::Metrics;
+use crate::run_folder::metrics::Metrics;
+
+/// What the optimizer steps of one batch came to.
+#[derive(Debug, Default, Clone)]
+pub struct Outcome {
+    pub stats: LossStats,
+    pub steps: u64,
+    pub skipped: u64,
+    pub grad_norm: f64,
+    pub lr: f64,
+    pub on_policy_gap: f64,
+    /// Mean KL estimate per token, where it was taken off the advantages.
+    pub advantage_kl: Option<f64>,
+}
+
+impl Outcome {
+    pub(crate) fn add(&mut self, stats: &LossStats, grad_norm: f64, skipped: bool) {
+        let sum = &mut self.stats;
+        for (sum, one) in [
+            (&mut sum.loss, stats.loss),
+            (&mut sum.tokens, stats.tokens),
+            (&mut sum.ratio, stats.ratio),
+            (&mut sum.clipped, stats.clipped),
+            (&mut sum.entropy, stats.entropy),
+            (&mut sum.behaviour_kl, stats.behaviour_kl),
+            (&mut sum.reference_kl, stats.reference_kl),
+            (&mut sum.bounded, stats.bounded),
+            (&mut sum.second_moment, stats.second_moment),
+            (&mut sum.kept, stats.kept),
+            (&mut sum.second_moment_kept, stats.second_moment_kept),
+        ] {
+            *sum += one;
+        }
+        for (number, one) in (0..).zip(&stats.by_role) {
+            sum.role(number).add(one);
+        }
+        sum.off_policy_gap = sum.off_policy_gap.max(stats.off_policy_gap);
+        self.on_policy_gap = self.on_policy_gap.max(stats.on_policy_gap);
+        self.steps += 1;
+        self.skipped += u64::from(skipped);
+        self.grad_norm = self.grad_norm.max(grad_norm);
+    }
+}
 
 /// The figures of a batch. Keys that begin with `time/` vary between equal runs; no other does.
 #[must_use]

@@ -18,11 +18,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
 use tokio::time::Instant;
 
-use super::render::Renderer;
-use super::turns::{Input, Router};
+use super::router::{Input, Router};
 use super::{Agent, orders, reclaim};
-use crate::coordinator::io;
+use crate::base::retry;
 use crate::ledger::{LedgerError, Staged};
+use crate::turn::render::Renderer;
 
 const TURN_PREFETCH: u16 = 256;
 const RESERVE_PREFETCH: u16 = 64;
@@ -109,7 +109,7 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
         }
         Err(error) => {
             tracing::error!(%error, "the ledger takes no reservations");
-            return io::give_back(delivery).await;
+            return retry::give_back(delivery).await;
         }
     };
     let answers = groups
@@ -133,7 +133,7 @@ async fn reserve(agent: &Arc<Agent>, frame: ReserveFrame, delivery: &Delivery) {
     let (bus, delivery) = (agent.bus.clone(), delivery.clone());
     tokio::spawn(async move {
         // If the coordinator is gone its successor asks again.
-        let _ = io::publish(&bus, message).await;
+        let _ = retry::publish(&bus, message).await;
         broker::fail::point("reserve.answered");
         delivery.ack().await;
     });
@@ -163,7 +163,7 @@ async fn stage(agent: &Agent, bundle: Bundle, delivery: &Delivery) {
     let group = bundle.group;
     let stage = || agent.ledger.stage(vec![bundle.clone()]);
     let Some(staged) = persist("the ledger takes no samples", stage).await else {
-        return io::give_back(delivery).await;
+        return retry::give_back(delivery).await;
     };
     tracing::debug!(%group, ?staged, "staged");
     broker::fail::point(if staged == [Staged::Staged] {
@@ -192,7 +192,7 @@ async fn persist<T, F>(complaint: &str, mut write: impl FnMut() -> F) -> Option<
 where
     F: Future<Output = Result<T, LedgerError>>,
 {
-    let mut pauses = io::Pauses::for_a_delivery();
+    let mut pauses = retry::Pauses::for_a_delivery();
     loop {
         let error = match write().await {
             Ok(done) => return Some(done),
@@ -242,6 +242,6 @@ async fn refuse(agent: &Agent, delivery: &Delivery, stage: Stage, refusal: &Refu
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
     if let Err(error) = dead_letter(agent.bus.as_ref(), &agent.topology, delivery, stage, refusal).await {
         tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
-        io::give_back(delivery).await;
+        retry::give_back(delivery).await;
     }
 }

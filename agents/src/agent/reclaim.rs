@@ -8,7 +8,7 @@ use broker::protocol::Kind;
 use broker::seal::{HEADER_AGENT, HEADER_ORDER, HEADER_SEAL};
 
 use super::Agent;
-use crate::coordinator::io;
+use crate::base::retry;
 
 /// How long a reservation may wait for its bundle before it is reported; doubled each time.
 const BOUND: Duration = Duration::from_secs(300);
@@ -53,7 +53,7 @@ async fn reclaim(agent: &Agent, bound: Duration) -> anyhow::Result<()> {
             body: overdue.body.into(),
             durable: true,
         };
-        io::publish(&agent.bus, message).await?;
+        retry::publish(&agent.bus, message).await?;
     }
     Ok(())
 }

@@ -10,8 +10,8 @@ use broker::protocol::Kind;
 use broker::protocol::turn::{ResultFrame, TurnOutcome, TurnResult, Wave};
 use broker::topology::Topology;
 
-use crate::coordinator::io;
-use crate::failure;
+use crate::base::retry;
+use crate::turn::failure;
 
 /// Where an agent's results go.
 pub struct Replies {
@@ -62,7 +62,7 @@ impl Replies {
             body: body.into(),
             durable: true,
         };
-        match io::publish(&self.bus, message).await {
+        match retry::publish(&self.bus, message).await {
             Err(PublishError::Unroutable(_)) => {
                 tracing::info!(
                     reply_to = self.reply_to,

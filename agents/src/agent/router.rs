@@ -19,14 +19,14 @@ use tokio::sync::watch;
 use super::answers::{Answers, estimate, outcome, tell};
 use super::broken::{self, Broken};
 use super::desk::Desk;
-use super::recent::{Bounds, Recent};
-use super::render::Rendered;
 use super::replies::Replies;
-use super::room;
+use crate::base::runtime_check;
 use crate::engine::{EngineClient, Finished, Job};
-use crate::failure;
-use crate::gone;
-use crate::strikes::Strikes;
+use crate::run_folder::crash_marks::Strikes;
+use crate::turn::failure;
+use crate::turn::recent::{Bounds, Recent};
+use crate::turn::render::Rendered;
+use crate::turn::room;
 
 /// Finished results remembered for requests that come again; one that is forgotten is generated once more.
 const REMEMBERED: Bounds = Bounds {
@@ -290,7 +290,7 @@ impl Router {
         let Some(asked) = self.asked.remove(request) else {
             return Vec::new();
         };
-        let times = crate::strikes::OUT;
+        let times = crate::run_folder::crash_marks::OUT;
         let reason = failure::crashed(format!(
             "agent {} died {times} times while it worked on this group alone",
             self.agent
@@ -413,7 +413,7 @@ impl Actor for Router {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(256);
-        if gone::is_over() {
+        if runtime_check::is_over() {
             return;
         }
         let (done, mut finished) = tokio::sync::mpsc::unbounded_channel::<Vec<Finished>>();
@@ -467,5 +467,4 @@ impl Handler<Input> for Router {
 }
 
 #[cfg(test)]
-#[path = "turns_tests.rs"]
 mod tests;

@@ -8,7 +8,7 @@ use broker::store::StoreError;
 
 /// Pause between tries, doubled up to a bound.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
 /// How long a delivery is held at most while what it needs is not there; the broker closes a channel after 30 minutes, and
 /// ours after 5.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use broker::ids::Digest;
 
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
 
 /// Environment variable with the token.
 pub const VARIABLE: &str = "DYAD_HTTP_TOKEN";
@@ -106,6 +106,28 @@ pub fn is_own_name(host: &str) -> bool {
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),
     };
     name.eq_ignore_ascii_case("localhost") || name.parse::<std::net::IpAddr>().is_ok()
+}
+
+/// The prefix of the environment variable with a tool's token; the tool's name follows in capitals.
+pub(crate) const TOOL_TOKEN: &str = "DYAD_TOOL_TOKEN";
+
+/// Returns true if the environment variable `name` may hold a secret, which no child program may inherit.
+pub(crate) fn is_secret(name: &std::ffi::OsStr) -> bool {
+    let name = name.to_string_lossy();
+    [
+        "DYAD_BROKER",
+        "DYAD_STATE",
+        "DYAD_PASSWORD",
+        "DYAD_TASK_KEY",
+        "DYAD_CLIENT",
+        "DYAD_HTTP_TOKEN",
+        "DYAD_ENGINE_TOKEN",
+        "DYAD_OPENAI_KEY",
+        configs::JUDGE_KEY,
+        TOOL_TOKEN,
+    ]
+    .iter()
+    .any(|begin| name.starts_with(begin))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use clap::Args;
 
 use super::select::{self, RunArg};
 use super::tasks;
-use crate::folder::RunFolder;
 use crate::report::books::Asked;
 use crate::report::{audit, repair};
+use crate::run_folder::RunFolder;
 
 /// Count what the ledgers hold: nothing lost, nothing counted twice
 ///
@@ -44,7 +44,7 @@ pub fn run(args: &AuditArgs) -> anyhow::Result<()> {
     if args.json {
         println!("{}", serde_json::to_string_pretty(&audit)?);
     } else {
-        print!("{}", crate::logs::printable(&audit.render()));
+        print!("{}", crate::run_folder::logs::printable(&audit.render()));
     }
     let broken = audit.violations();
     anyhow::ensure!(broken.is_empty(), "the ledgers break a promise: {}", broken.join("; "));

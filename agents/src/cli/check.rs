@@ -15,9 +15,10 @@ use rollout::workflow::tools::ToolProgram;
 
 use notes::{all_tools, comments, ignored, models, not_here, stock, without_absent};
 
-use super::failure::Usage;
-use super::needs;
-use crate::clients::{self, Lack, Processes};
+use super::hub_check;
+use crate::base::fault::Usage;
+use crate::cli::clients;
+use crate::cli::clients::{Lack, Processes};
 use crate::participant;
 
 /// Check a configuration and print it with every default filled in
@@ -111,7 +112,7 @@ fn clients(config: &RunConfig) -> Option<Problem> {
 
 /// The first of the run's own tasks that the workflow cannot play.
 fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) -> Option<Problem> {
-    let (key, error) = crate::tasks::check(config, workflow).err()?;
+    let (key, error) = crate::turn::tasks::check(config, workflow).err()?;
     Some(match error {
         TasksError::Config { key, message } => Problem { path: key, message },
         other => Problem {
@@ -170,7 +171,7 @@ fn sources(config: &RunConfig) -> Vec<Problem> {
         let warm = agent.train.warm_start.as_ref()?;
         Some((format!("agents.{name}.train.warm_start.source"), warm.source.as_str()))
     });
-    needs::sources(config, |_| true)
+    hub_check::sources(config, |_| true)
         .into_iter()
         .chain(warm)
         .filter_map(|(path, source)| {
@@ -195,8 +196,8 @@ fn report(path: &Path, problems: &[Problem]) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::failure::{code, render};
-    use crate::folder::tests::CONFIG;
+    use crate::cli::exit_code::{code, render};
+    use crate::run_folder::tests::CONFIG;
 
     fn check_text(text: &str) -> anyhow::Result<RunConfig> {
         let folder = tempfile::tempdir().unwrap();

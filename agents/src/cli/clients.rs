@@ -9,8 +9,9 @@ use configs::{
 };
 use trainer::model::{Layout, ModelShape};
 
-use crate::agent::policy::lora_shape;
-use crate::models::{self, Reads};
+use crate::policy::lora_shape;
+use crate::run_folder::models;
+use crate::run_folder::models::Reads;
 
 /// Numbers kept for each trained one: the weights, their served copy, the gradient, and two moments of AdamW.
 const KEPT: u64 = 5;
@@ -194,7 +195,7 @@ mod tests {
     use super::*;
 
     fn config(change: impl Fn(&str) -> String) -> RunConfig {
-        let text = include_str!("../../configs/two-lora.toml");
+        let text = include_str!("../../../configs/two-lora.toml");
         RunConfig::parse(&change(text), Path::new("two-lora.toml")).unwrap()
     }
 

@@ -11,14 +11,15 @@ use clap::Args;
 use configs::RunConfig;
 use serde::Serialize;
 
-use super::failure::Usage;
 use super::table::{Align, Table, difference};
+use crate::base::fault::Usage;
 use crate::eval::play::Tasks;
 use crate::eval::suites::of_suite;
-use crate::folder::RunFolder;
 use crate::report;
+use crate::run_folder::RunFolder;
+use crate::stats::summary;
+use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval};
-use crate::summary::{self, Evaluation};
 
 /// Tokens that all roles said per task.
 const SAID: &str = "tokens per problem";
@@ -143,7 +144,9 @@ fn read(folders: &[RunFolder]) -> anyhow::Result<Side> {
 /// known to be a task of [eval], or of the suite whose figure it is, is this run's own.
 fn by_content(mut found: Evaluation, folder: &RunFolder) -> Evaluation {
     let config = folder.config().ok();
-    let own = config.as_ref().and_then(|config| crate::tasks::eval_tasks(config).ok());
+    let own = config
+        .as_ref()
+        .and_then(|config| crate::turn::tasks::eval_tasks(config).ok());
     let own = digests(&own.unwrap_or_default());
     let suites: BTreeMap<&str, BTreeMap<String, String>> = config.iter().flat_map(suites).collect();
     for (figure, values) in &mut found.values {
@@ -368,7 +371,7 @@ mod tests {
             format!("jsonl:{}", path.display())
         };
         let line = |word: &str| format!("{{\"prompt\": \"{word}\", \"label\": \"{word}\"}}\n");
-        let mut config = crate::folder::tests::config_in(base);
+        let mut config = crate::run_folder::tests::config_in(base);
         config.eval.source = Some(file("own", line("o9") + &line("o8")));
         let source = file("hard", words.map(line).concat());
         let mut suite = configs::SuiteConfig::on("hard", source);
@@ -390,7 +393,7 @@ mod tests {
                     .map(|(id, _)| (id.clone(), 1.0))
                     .collect::<BTreeMap<_, _>>()
             };
-            let own = ids(&crate::tasks::eval_tasks(&config).unwrap());
+            let own = ids(&crate::turn::tasks::eval_tasks(&config).unwrap());
             let hard = ids(&of_suite(&config, "hard", &config.eval.suites["hard"], None, None)
                 .unwrap()
                 .tasks);

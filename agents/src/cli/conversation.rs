@@ -5,12 +5,12 @@ mod earned;
 use std::fmt::Write;
 
 use clap::Args;
-use serde_json::Value;
 
-use super::failure::Usage;
 use super::select::RunArg;
-use crate::logs::{Transcript, find_conversation, printable};
+use crate::base::fault::Usage;
 use crate::participant::{PROGRAM, TOOL};
+use crate::run_folder::logs::prompt_text;
+use crate::run_folder::logs::{Transcript, find_conversation, printable};
 
 /// Conversations shown at most when the start of an id means many.
 const MOST: usize = 20;
@@ -46,24 +46,6 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
         eprintln!("... and {} more begin so", found.len() - MOST);
     }
     Ok(())
-}
-
-/// A prompt or label as text.
-#[must_use]
-pub fn prompt_text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Array(messages) => messages
-            .iter()
-            .map(|message| {
-                let field = |name: &str| message.get(name).and_then(Value::as_str).unwrap_or_default();
-                format!("{}: {}", field("role"), field("content"))
-            })
-            .collect::<Vec<_>>()
-            .join("\n"),
-        Value::Null => String::new(),
-        other => other.to_string(),
-    }
 }
 
 /// The conversation, turn by turn, then the rewards and the workflow's figures.
@@ -152,7 +134,7 @@ fn indent(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::TranscriptTurn;
+    use crate::run_folder::logs::TranscriptTurn;
 
     #[test]
     fn a_conversation_reads_as_one() {

@@ -6,11 +6,12 @@ use anyhow::Context;
 use clap::Args;
 use configs::{Mode, RunConfig};
 
-use super::failure::Usage;
 use super::table::{Align, Table, difference, interval};
+use crate::base::fault::Usage;
 use crate::eval::cross::{self, Figures, OfRun};
-use crate::folder::RunFolder;
-use crate::telemetry::{self, Telemetry};
+use crate::run_folder::RunFolder;
+use crate::run_folder::telemetry;
+use crate::run_folder::telemetry::Telemetry;
 
 /// Play trained agents with partners as they began, and all together: whose training made the team better?
 ///
@@ -74,7 +75,7 @@ pub fn of_runs(folders: &[RunFolder]) -> anyhow::Result<cross::Table> {
             return Err(Usage::new(problem).hint("name seeds of one recipe").into());
         }
     }
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut runs: Vec<OfRun> = Vec::new();
         for folder in folders {
             let tell = |cell: &str| eprintln!("{}: played {cell}", folder.run());

@@ -10,9 +10,9 @@ use broker::store::Store;
 use broker::store::redis::RedisStore;
 use clap::Args;
 
-use super::failure::Unavailable;
 use super::select;
-use crate::connect::store_options;
+use crate::base::fault::Unavailable;
+use crate::run_folder::connect::store_options;
 
 /// Look at libtorch, GPU, broker, store and permissions, and say what to fix
 ///

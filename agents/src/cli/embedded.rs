@@ -9,11 +9,13 @@ use anyhow::Context;
 use broker::topology::Topology;
 use configs::RunConfig;
 
-use crate::agent::turns;
-use crate::connect::{self, Servers};
-use crate::folder::{Connection, RunFolder};
-use crate::signals::Signals;
-use crate::{agent, coordinator, ids};
+use crate::agent::router;
+use crate::base::ids;
+use crate::base::signals::Signals;
+use crate::run_folder::connect;
+use crate::run_folder::connect::Servers;
+use crate::run_folder::{Connection, RunFolder};
+use crate::{agent, coordinator};
 
 /// What a stop is given to tell others.
 const TIDY: Duration = Duration::from_secs(5);
@@ -30,7 +32,7 @@ pub fn system() -> actix::SystemRunner {
             Ok(runtime) => runtime,
             Err(error) => {
                 tracing::error!(%error, "the operating system gives no threads");
-                crate::cli::leave(crate::telemetry::EXIT_PANIC);
+                crate::base::fault::leave(crate::run_folder::telemetry::EXIT_PANIC);
             }
         }
     })
@@ -44,7 +46,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     };
     let problems = crate::participant::unreachable(&config);
     if !problems.is_empty() {
-        return Err(crate::cli::problems_error(&problems));
+        return Err(crate::base::fault::problems_error(&problems));
     }
     let mut signals = Signals::listen()?;
     let (servers, urls) = Servers::start(urls, &folder.path().join("servers")).await?;
@@ -55,9 +57,9 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
     let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
-        .map_err(|problems| crate::cli::problems_error(&problems))?;
+        .map_err(|problems| crate::base::fault::problems_error(&problems))?;
 
-    crate::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;
+    crate::cli::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;
     let starts = config.participants().into_iter().map(|name| {
         let env = agent::Env {
             name: name.clone(),
@@ -129,7 +131,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     };
     if outcome.is_err() {
         // What is under way has no part in it: its groups have no strike when it comes again.
-        let stop = |router: &Addr<turns::Router>| router.send(turns::Input::Stop);
+        let stop = |router: &Addr<router::Router>| router.send(router::Input::Stop);
         let tidy = futures_util::future::join3(
             futures_util::future::join_all(routers.iter().map(stop)),
             coordinator::stop(&coordinator, TIDY),

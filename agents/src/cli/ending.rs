@@ -3,10 +3,11 @@
 use std::fmt::Write;
 
 use super::status::{LastMetrics, last_metrics};
-use crate::folder::RunFolder;
-use crate::metrics::MetricsWriter;
 use crate::report;
-use crate::summary::{self, Change};
+use crate::run_folder::RunFolder;
+use crate::run_folder::metrics::MetricsWriter;
+use crate::stats::summary;
+use crate::stats::summary::Change;
 
 /// Makes the report, and prints the figures and where everything is. The figures are kept in `metrics/summary.jsonl`.
 pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {

@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 use configs::{AgentName, RunConfig};
 
-use crate::engine::serve;
-use crate::signals::Signals;
-use crate::telemetry::{self, Telemetry};
+use crate::base::signals::Signals;
+use crate::engine::process::server;
+use crate::run_folder::telemetry;
+use crate::run_folder::telemetry::Telemetry;
 
 /// Runs an engine of one agent, whose configuration says engine.kind = "dyad" and names it in engine.urls
 ///
@@ -39,10 +40,10 @@ pub fn run(args: &EngineArgs) -> anyhow::Result<()> {
         stderr: Some("info"),
         ..Telemetry::default()
     })?;
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let serving = tokio::select! {
-            serving = serve::start(&config, &args.agent, args.listen) => serving?,
+            serving = server::start(&config, &args.agent, args.listen) => serving?,
             () = signals.next() => return Ok(()),
         };
         signals.next().await;

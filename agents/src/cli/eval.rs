@@ -10,8 +10,8 @@ use configs::{LEAST_TEMPERATURE, RunConfig, SuiteConfig};
 use rollout::group::Rules;
 use serde::Serialize;
 
-use super::failure::Usage;
 use super::table::{Align, Table, interval};
+use crate::base::fault::Usage;
 use crate::coordinator::pool::Pool;
 use crate::eval::engines::{self, Scratch, Seat};
 use crate::eval::pass_rates;
@@ -19,8 +19,9 @@ use crate::eval::play::{Manner, Player};
 use crate::eval::score::{self, Conversation, Score};
 use crate::eval::suites::{self, Set};
 use crate::eval::weights::Chosen;
-use crate::folder::RunFolder;
-use crate::telemetry::{self, Telemetry};
+use crate::run_folder::RunFolder;
+use crate::run_folder::telemetry;
+use crate::run_folder::telemetry::Telemetry;
 
 /// Play evaluation tasks and suites with chosen weights, in one process, without training
 ///
@@ -103,7 +104,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
     let checkpoints = checkpoints(&args.checkpoints, own);
     let chosen = chosen(&checkpoints, args.run.as_deref(), &args.runs, &config)?;
     let scratch = Scratch::new()?;
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let seats = engines::start(&config, &chosen, scratch.path())?;
         for (agent, chosen) in &chosen {
             println!("{agent}: {}", chosen.told);
@@ -398,7 +399,7 @@ mod tests {
     use configs::ModelConfig;
 
     use super::*;
-    use crate::folder::tests::config_in;
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn samples_are_drawn_at_no_temperature_that_makes_logits_infinite() {

@@ -13,12 +13,13 @@ use serde_json::json;
 use trainer::checkpoint::{CheckpointError, EXPORT, Export, ExportError, Exported, export};
 use trainer::model::SHARD_BYTES;
 
-use super::failure::Usage;
 use super::select::RunArg;
+use crate::base::fault::Usage;
 use crate::eval::engines::Scratch;
 use crate::eval::weights::{Chosen, Files};
-use crate::folder::RunFolder;
-use crate::telemetry::{self, Telemetry};
+use crate::run_folder::RunFolder;
+use crate::run_folder::telemetry;
+use crate::run_folder::telemetry::Telemetry;
 
 /// Write an agent's weights as a folder that others load: Hugging Face's form, or PEFT's for an adapter
 ///
@@ -296,5 +297,4 @@ fn told(agent: &AgentName, weights: &str, base: &Path, args: &ExportArgs, export
 }
 
 #[cfg(test)]
-#[path = "export_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use configs::{RunConfig, SuiteConfig};
 use rollout::hub_cache::Cache;
 
-use super::failure::Usage;
+use crate::base::fault::Usage;
 
 /// Refuses a run whose models or data sets are not all here.
 ///
@@ -44,7 +44,7 @@ fn lacking(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
     let data_sets = sources
         .into_iter()
         .filter_map(|(key, source)| Some((key, rollout::tasks::download(source, cache)?)));
-    crate::models::downloads(config, cache)
+    crate::run_folder::models::downloads(config, cache)
         .into_iter()
         .chain(data_sets)
         .collect()
@@ -67,7 +67,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::cli::failure::{code, render};
+    use crate::cli::exit_code::{code, render};
 
     #[test]
     fn all_that_lacks_is_told_at_once_with_each_command_once() {
@@ -100,7 +100,7 @@ mod tests {
         }
 
         let mut config = config;
-        let local = crate::folder::tests::config_in(folder.path());
+        let local = crate::run_folder::tests::config_in(folder.path());
         assert!(refusal(&local, &cache).is_none(), "nothing of it is of the Hub");
         for suite in config.eval.suites.values_mut() {
             suite.every = None;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use configs::{Problem, RunConfig};
 use rollout::workflow::Workflow;
 
-use super::failure::Usage;
+use crate::base::fault::Usage;
 
 /// Problems printed at most.
 const SHOWN: usize = 20;
@@ -146,7 +146,7 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
         rollout::workflow::check_task(workflow.as_ref(), &task)?;
     }
     if let Some(config) = &rules.config {
-        crate::sight::check(config, &task)?;
+        crate::turn::image_support::check(config, &task)?;
     }
     Ok(Checked {
         id: task.resolve_id(message_id, line),
@@ -169,7 +169,7 @@ impl Rules {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::failure::{code, render};
+    use crate::cli::exit_code::{code, render};
 
     #[test]
     fn tools_that_the_run_does_not_offer_are_named() {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::failure::Usage;
 use super::select::RunArg;
-use crate::folder::RunFolder;
-use crate::logs::{LogFilter, LogLine, Tail, printable, render_line};
+use crate::base::fault::Usage;
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::{LogFilter, LogLine, Tail, printable, render_line};
 
 /// Show the log of an agent or coordinator
 #[derive(Debug, Args)]
@@ -140,8 +140,8 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::failure::render;
-    use crate::folder::tests::config_in;
+    use crate::cli::exit_code::render;
+    use crate::run_folder::tests::config_in;
 
     fn line(second: u32, level: &str, conversation: &str) -> String {
         format!(

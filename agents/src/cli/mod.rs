@@ -2,23 +2,26 @@
 
 pub mod audit;
 pub mod check;
+pub mod clients;
 pub mod compare;
 pub mod conversation;
 pub mod cross_play;
 pub mod doctor;
+pub mod embedded;
 pub mod ending;
 pub mod engine;
 pub mod eval;
+pub mod exit_code;
 pub mod export;
-pub mod failure;
+mod hub_check;
 pub mod judging;
 pub mod learn;
 pub mod logs;
-mod needs;
 pub mod orders;
 pub mod overrides;
 mod pair;
 pub mod process;
+pub mod progress;
 pub mod publish;
 pub mod recipes;
 pub mod report;
@@ -26,18 +29,17 @@ pub mod run;
 pub mod schema;
 pub mod select;
 pub mod status;
+pub mod supervise;
 pub mod table;
 pub mod tasks;
 pub mod topology;
 pub mod up;
 pub mod workflow;
 
-use std::io::Write;
-
 use clap::{Parser, Subcommand};
 use rollout::own::Registry;
 
-pub use failure::problems_error;
+use crate::base::fault::{Usage, leave};
 
 /// Train language-model agents that talk to each other
 #[derive(Debug, Parser)]
@@ -130,9 +132,9 @@ pub fn main() -> ! {
 /// As [`main`], for a program with workflows and graders of its own: every command knows them as it knows those that are shipped, and so do
 /// the processes that a command starts, which are this program too.
 pub fn main_with(own: Registry) -> ! {
-    crate::telemetry::panic::install();
+    crate::run_folder::telemetry::panic::install();
     if let Err(error) = own.install() {
-        leave(failure::tell(&failure::Usage::new(error.to_string()).into()).into());
+        leave(exit_code::tell(&Usage::new(error.to_string()).into()).into());
     }
     let outcome = match Cli::parse().command {
         Command::Run(args) => run::run(&args),
@@ -165,17 +167,9 @@ pub fn main_with(own: Registry) -> ! {
     };
     let code = match outcome {
         Ok(()) => 0,
-        Err(error) => failure::tell(&error),
+        Err(error) => exit_code::tell(&error),
     };
     leave(code.into())
-}
-
-/// Ends the process. Threads of an engine or a trainer may still compute, and the C library's usual way out would destroy under them
-/// what libtorch computes with: so it is not taken.
-pub fn leave(code: i32) -> ! {
-    // A reader that is gone misses nothing.
-    let _ = std::io::stdout().flush();
-    signal_hook::low_level::exit(code)
 }
 
 #[cfg(test)]

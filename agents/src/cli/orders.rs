@@ -15,10 +15,10 @@ use broker::topology::{Speaker, Topology};
 use clap::Args;
 use tokio::time::Instant;
 
-use super::failure::{Unavailable, Usage};
 use super::select;
-use crate::folder::RunFolder;
-use crate::snapshot;
+use crate::base::fault::{Unavailable, Usage};
+use crate::ledger::snapshot;
+use crate::run_folder::RunFolder;
 
 /// An order may get lost, as heartbeats may: it is given again.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::{Mode, RunConfig};
 
-use super::needs;
-use crate::folder::RunFolder;
-use crate::{pins, snapshot};
+use super::hub_check;
+use crate::ledger::snapshot;
+use crate::run_folder::RunFolder;
+use crate::run_folder::input_digests;
 
 /// Going on with a run instead of beginning one.
 #[derive(Debug, Args)]
@@ -39,9 +40,9 @@ impl Resume {
         let folder = RunFolder::find(&self.runs, run)?;
         let config = folder.config()?;
         snapshot::verify(&folder, &config)?;
-        pins::verify(&folder, &config)?;
-        needs::require(&config)?;
-        pins::models::verify(&folder, &config)?;
+        input_digests::verify(&folder, &config)?;
+        hub_check::require(&config)?;
+        input_digests::models::verify(&folder, &config)?;
         Ok((config, folder))
     }
 }

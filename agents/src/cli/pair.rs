@@ -6,8 +6,8 @@ use configs::{AgentConfig, AgentName, LossKind, RoleName, RunConfig};
 use serde_json::Value;
 
 use super::status::LastMetrics;
-use crate::folder::RunFolder;
-use crate::logs::{Transcript, one_line, read_json_lines};
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::{Transcript, one_line, read_json_lines};
 
 /// Empty for other workflows.
 pub(super) fn lines(folder: &RunFolder, last: &LastMetrics) -> anyhow::Result<String> {
@@ -90,7 +90,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::logs::TranscriptTurn;
+    use crate::run_folder::logs::TranscriptTurn;
 
     #[test]
     fn the_lines_are_those_of_the_recipe() {

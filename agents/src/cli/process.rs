@@ -14,10 +14,13 @@ use clap::Args;
 use configs::{AgentName, RunConfig};
 use tokio::sync::OnceCell;
 
+use crate::base::ids;
+use crate::base::signals::Signals;
 use crate::coordinator::actor::Coordinator;
-use crate::folder::{Connection, RunFolder};
-use crate::signals::Signals;
-use crate::{agent, connect, coordinator, ended, http, ids, telemetry};
+use crate::ledger::completion;
+use crate::run_folder::{Connection, RunFolder};
+use crate::run_folder::{connect, telemetry};
+use crate::{agent, coordinator, http};
 
 /// What a stop is given to tell others.
 const TIDY: Duration = Duration::from_secs(5);
@@ -126,7 +129,7 @@ impl Which {
 pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
     let process = args.which.open(false)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "agent", Some(&args.name)))?;
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let started = OnceCell::new();
         tokio::select! {
@@ -136,7 +139,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         }
         if let Some((router, front)) = started.get() {
             let tidy = async {
-                let _ = router.send(agent::turns::Input::Stop).await;
+                let _ = router.send(agent::router::Input::Stop).await;
                 if let Some(front) = front {
                     front.close().await;
                 }
@@ -151,7 +154,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
 }
 
 /// What a stop needs of an agent that has started.
-type Playing = (Addr<agent::turns::Router>, Option<Arc<http::Serving>>);
+type Playing = (Addr<agent::router::Router>, Option<Arc<http::Serving>>);
 
 async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
@@ -178,11 +181,11 @@ async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playi
 pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
     let process = args.which.open(true)?;
     let _telemetry = telemetry::init(telemetry_of(&process.folder, "coordinator", None))?;
-    if ended::all(&process.folder, &process.config.participants()) {
+    if completion::all(&process.folder, &process.config.participants()) {
         tracing::info!("every agent has ended: nothing is left to coordinate");
         return Ok(());
     }
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut signals = Signals::listen()?;
         let started = OnceCell::new();
         tokio::select! {
@@ -209,10 +212,10 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
     let run = process.folder.run().clone();
     let store = connect::store(&process.urls.state, &run).await?;
     let workflow = rollout::workflow::build(&process.config.workflow, &process.config.graders, &process.config.tools)
-        .map_err(|problems| super::problems_error(&problems))?;
+        .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     let topology = Topology::new(run.clone());
     let incarnation = ids::incarnation();
-    crate::progress::watch(
+    crate::cli::progress::watch(
         bus.clone(),
         &topology,
         process.config.clone(),

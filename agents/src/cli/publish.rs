@@ -17,10 +17,10 @@ use futures_util::stream::{self, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use rollout::tasks::{MARK, TaskSource};
 
-use super::failure::{Unavailable, Usage};
 use super::judging::{Checked, Rules, validate};
 use super::select;
-use crate::folder::{FolderError, RunFolder};
+use crate::base::fault::{Unavailable, Usage};
+use crate::run_folder::{FolderError, RunFolder};
 
 /// Tasks that wait for their confirm at once.
 const WINDOW: usize = 512;
@@ -293,7 +293,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::cli::failure::{code, render};
+    use crate::cli::exit_code::{code, render};
 
     #[test]
     fn data_sets_are_known_by_what_leads_their_names() {

@@ -14,9 +14,9 @@ use configs::{ModelConfig, RunConfig};
 use serde::Serialize;
 
 use super::table::{Align, Table};
-use crate::folder::RunFolder;
 use crate::report::data;
-use crate::summary;
+use crate::run_folder::RunFolder;
+use crate::stats::summary;
 use partners::{Partner, Running};
 
 /// Between two looks at a run under way.
@@ -86,7 +86,7 @@ pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
         "there are no configurations in {}",
         args.configs.display()
     );
-    let base = args.folder.join(format!("recipes-{}", crate::ids::incarnation()));
+    let base = args.folder.join(format!("recipes-{}", crate::base::ids::incarnation()));
     std::fs::create_dir_all(&base).with_context(|| format!("making {}", base.display()))?;
     let (mut rows, mut left) = (Vec::new(), Vec::new());
     for file in files {

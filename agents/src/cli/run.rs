@@ -6,11 +6,12 @@ use std::sync::Arc;
 use clap::Args;
 use configs::RunConfig;
 
-use super::failure::Usage;
-use super::needs;
+use super::hub_check;
 use super::overrides::{Overrides, Resume};
-use crate::clients::{self, Lack, Processes};
-use crate::telemetry;
+use crate::base::fault::Usage;
+use crate::cli::clients;
+use crate::cli::clients::{Lack, Processes};
+use crate::run_folder::telemetry;
 
 /// Every actor in this process. With `memory:` URLs no server is needed.
 #[derive(Debug, Args)]
@@ -27,16 +28,17 @@ pub struct RunArgs {
 pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        needs::require(&config)?;
+        hub_check::require(&config)?;
         let config = settled(config, Processes::One)?;
-        let folder = crate::run::new_folder(&config, path)?;
+        let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
     let (config, folder) = args.resume.or_begin(args.config.as_deref(), &args.overrides, begin)?;
     let mut lines = super::process::telemetry_of(&folder, "run", None);
     lines.stderr = Some("warn");
     let _telemetry = telemetry::init(lines)?;
-    let outcome = crate::run::system().block_on(crate::run::embedded(Arc::new(config), folder.clone()));
+    let outcome =
+        crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(Arc::new(config), folder.clone()));
     // How the run went matters more than what can be told of it.
     outcome.and(super::ending::tell(&folder))
 }

@@ -1,13 +1,13 @@
 //! `dyad schema`: what users write, as JSON Schema.
 
+pub mod types;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 
-use super::failure::Usage;
 use super::table::{Align, Table};
-use crate::schema;
+use crate::base::fault::Usage;
 
 /// Print the JSON Schema of a task, a configuration or a program's questions and answers
 ///
@@ -24,23 +24,23 @@ pub struct SchemaArgs {
 pub fn run(args: &SchemaArgs) -> anyhow::Result<()> {
     if let Some(folder) = &args.out {
         std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-        for one in &schema::ALL {
+        for one in &types::ALL {
             let path = folder.join(format!("{}.json", one.name));
             std::fs::write(&path, one.text()).with_context(|| format!("writing {}", path.display()))?;
         }
-        println!("{} schemas are in {}", schema::ALL.len(), folder.display());
+        println!("{} schemas are in {}", types::ALL.len(), folder.display());
         return Ok(());
     }
     let Some(name) = &args.name else {
         let mut table = Table::new(&[("schema", Align::Left), ("of", Align::Left)]);
-        for one in &schema::ALL {
+        for one in &types::ALL {
             table.row(vec![one.name.into(), one.about.into()]);
         }
         print!("{table}");
         return Ok(());
     };
-    let names: Vec<&str> = schema::ALL.iter().map(|one| one.name).collect();
-    let one = schema::find(name).ok_or_else(|| {
+    let names: Vec<&str> = types::ALL.iter().map(|one| one.name).collect();
+    let one = types::find(name).ok_or_else(|| {
         Usage::new(format!("there is no schema {name:?}")).hint(format!("there are: {}", names.join(", ")))
     })?;
     print!("{}", one.text());

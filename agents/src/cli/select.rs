@@ -8,9 +8,9 @@ use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use clap::Args;
 
-use super::failure::{Unavailable, Usage};
-use crate::connect::bus_options;
-use crate::folder::RunFolder;
+use crate::base::fault::{Unavailable, Usage};
+use crate::run_folder::RunFolder;
+use crate::run_folder::connect::bus_options;
 
 /// `--run`, for commands about a run that is there.
 #[derive(Debug, Clone, Args)]
@@ -84,9 +84,9 @@ pub fn block_on<R>(work: impl Future<Output = anyhow::Result<R>>) -> anyhow::Res
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::failure::code;
-    use crate::folder::Connection;
-    use crate::folder::tests::config_in;
+    use crate::cli::exit_code::code;
+    use crate::run_folder::Connection;
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn the_broker_is_what_was_given_then_what_the_run_wrote_down() {

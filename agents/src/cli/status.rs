@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::select::{self, RunArg};
-use crate::folder::RunFolder;
-use crate::logs::{printable, read_json_lines};
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::{printable, read_json_lines};
 
 /// Heartbeats come at least each second: after this, who was not heard is silent.
 const LISTEN: Duration = Duration::from_millis(2200);
@@ -333,8 +333,8 @@ mod tests {
     use broker::protocol::control::{RunPhase, RunState};
 
     use super::*;
-    use crate::folder::tests::config_in;
-    use crate::metrics::{Metrics, MetricsWriter};
+    use crate::run_folder::metrics::{Metrics, MetricsWriter};
+    use crate::run_folder::tests::config_in;
 
     fn beat(agent: &str) -> Heartbeat {
         Heartbeat {

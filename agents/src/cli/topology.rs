@@ -16,8 +16,8 @@ use broker::users::{User, acl, definitions};
 use clap::{Args, Subcommand};
 use configs::{ParticipantName, RunConfig};
 
-use super::failure::Usage;
-use crate::folder::RunFolder;
+use crate::base::fault::Usage;
+use crate::run_folder::RunFolder;
 
 /// Names of the files that the servers load.
 const DEFINITIONS: &str = "rabbitmq.json";

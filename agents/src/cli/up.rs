@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use configs::RunConfig;
 
-use super::needs;
+use super::hub_check;
 use super::overrides::{Overrides, Resume};
-use crate::clients::Processes;
+use crate::cli::clients::Processes;
 
 /// One process per agent and coordinator. `local:` URLs (the default here) start a private RabbitMQ and Redis.
 #[derive(Debug, Args)]
@@ -24,7 +24,7 @@ pub struct UpArgs {
 pub fn run(args: &UpArgs) -> anyhow::Result<()> {
     let begin = |path: &Path| {
         let config = args.overrides.apply(RunConfig::load(path)?)?;
-        needs::require(&config)?;
+        hub_check::require(&config)?;
         let mut config = super::run::settled(config, Processes::Each)?;
         // Processes share no memory: what is embedded by default becomes private servers.
         for url in [&mut config.run.broker, &mut config.run.state] {
@@ -32,7 +32,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
                 *url = "local:".into();
             }
         }
-        let folder = crate::run::new_folder(&config, path)?;
+        let folder = crate::cli::embedded::new_folder(&config, path)?;
         Ok((config, folder))
     };
     let (config, folder) = args.resume.or_begin(args.config.as_deref(), &args.overrides, begin)?;
@@ -40,7 +40,7 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(crate::up::supervise(&config, &folder));
+    let outcome = runtime.block_on(crate::cli::supervise::supervise(&config, &folder));
     // How the run went matters more than what can be told of it.
     outcome.and(super::ending::tell(&folder))
 }

@@ -26,10 +26,10 @@ use scripted::Says;
 use served::Table;
 
 use super::conversation::render;
+use crate::coordinator::transcripts::builder::{Comparisons, Teller};
 use crate::eval::play::{Player, task_id};
-use crate::logs::Transcript;
 use crate::participant::Host;
-use crate::telling::{Comparisons, Teller};
+use crate::run_folder::logs::Transcript;
 
 /// Try a workflow out
 #[derive(Debug, Args)]
@@ -97,8 +97,8 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let lines = lines.strip_prefix(MARK).unwrap_or(&lines);
     let says = scripted::says(&args.says)?;
     let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
-        .map_err(|problems| super::problems_error(&problems))?;
-    crate::run::system().block_on(async {
+        .map_err(|problems| crate::base::fault::problems_error(&problems))?;
+    crate::cli::embedded::system().block_on(async {
         let table = Table::open(args, &config)?;
         let remote = Remote::open(args, &*workflow).await?;
         let line = remote.as_ref().map(|remote| remote.line.clone());
@@ -164,7 +164,10 @@ async fn tell_all(args: &TestArgs, config: &RunConfig, lines: &str, answers: &An
         let id = answers.task_id(&task);
         for transcript in read(config, answers.host(), (&task, &id), ends, args.prompts) {
             if args.json {
-                println!("{}", crate::logs::printable(&serde_json::to_string(&transcript)?));
+                println!(
+                    "{}",
+                    crate::run_folder::logs::printable(&serde_json::to_string(&transcript)?)
+                );
             } else {
                 println!("{}", render(&transcript));
             }

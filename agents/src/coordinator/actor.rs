@@ -18,21 +18,22 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Env;
-use super::admission::{Admitting, Candidate};
+use super::admission::Admitting;
+use super::conversation_stats::Talk;
 use super::evals::Evals;
 use super::gate::Gate;
 use super::hosted::Asking;
 use super::rounds::Decided;
 use super::snapshot::Snapshot;
 use super::suites::Suite;
-use super::talk::Talk;
-use crate::ended;
-use crate::gone;
-use crate::logs::Transcripts;
-use crate::metrics::{Metrics, MetricsWriter};
+use crate::base::runtime_check;
+use crate::ledger::completion;
 use crate::participant::{Host, Line};
-use crate::strikes::Strikes;
-use crate::tasks::Feed;
+use crate::run_folder::crash_marks::Strikes;
+use crate::run_folder::logs::Transcripts;
+use crate::run_folder::metrics::{Metrics, MetricsWriter};
+use crate::turn::tasks::Candidate;
+use crate::turn::tasks::Feed;
 
 const TICK: Duration = Duration::from_millis(100);
 /// Between two words about weights that rounds wait for.
@@ -210,8 +211,8 @@ impl Coordinator {
         line: Option<Arc<Line>>,
         ended: oneshot::Sender<anyhow::Result<()>>,
     ) -> anyhow::Result<Self> {
-        crate::pins::verify(&env.folder, &env.config)?;
-        crate::tasks::check(&env.config, env.workflow.as_ref())
+        crate::run_folder::input_digests::verify(&env.folder, &env.config)?;
+        crate::turn::tasks::check(&env.config, env.workflow.as_ref())
             .map_err(|(key, error)| anyhow::anyhow!("{key}: {error}"))?;
         let feed = Feed::open(&env.config)?;
         let process = format!("coordinator-{}", env.incarnation);
@@ -219,7 +220,7 @@ impl Coordinator {
         let mut evals = Evals::open(&env.config, &env.folder, &process)?;
         evals.suites = Suite::open_all(&env.config, &host, line.as_ref())?;
         // Only what can be used is pinned: a broken file may still be mended.
-        crate::pins::settle(&env.folder, &env.config)?;
+        crate::run_folder::input_digests::settle(&env.folder, &env.config)?;
         Ok(Self {
             rules: Rules::new(&env.config.workflow, &env.workflow.roles(), env.training_set()),
             host: Arc::new(host),
@@ -370,7 +371,9 @@ impl Coordinator {
 /// Agents that have written their last checkpoint.
 pub(super) fn over(env: &Env) -> BTreeSet<AgentName> {
     let participants = env.participants().into_iter();
-    participants.filter(|name| ended::agent(&env.folder, name)).collect()
+    participants
+        .filter(|name| completion::agent(&env.folder, name))
+        .collect()
 }
 
 impl Actor for Coordinator {
@@ -378,7 +381,7 @@ impl Actor for Coordinator {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         ctx.set_mailbox_capacity(256);
-        if gone::is_over() {
+        if runtime_check::is_over() {
             return;
         }
         ctx.run_interval(TICK, Self::tick);

@@ -1,7 +1,6 @@
 //! Custody before work: each agent that trains writes the group into its ledger, in config order, then the group is claimed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{AsyncContext, Context};
@@ -12,37 +11,23 @@ use broker::ids::{Attempt, GroupId};
 use broker::protocol::Kind;
 use broker::protocol::control::RunPhase;
 use broker::protocol::reserve::{Reserve, ReserveAnswerFrame, ReserveFrame, ReserveVerdict};
-use broker::protocol::task::Task;
 use broker::store::{Claim, Claimed, Lease, StoreError};
 use configs::Mode;
 use rollout::group::GroupRun;
 use tokio::time::Instant;
 
 use super::actor::{Coordinator, Input, Open, Purpose};
-use super::io;
 use super::outcome::Ended;
-use crate::failure;
-use crate::strikes::{OUT, Standing};
+use crate::base::retry;
+use crate::run_folder::crash_marks::{OUT, Standing};
+use crate::turn::failure;
+use crate::turn::tasks::Candidate;
 
 /// Reservations per frame at most.
 const RESERVES_PER_FRAME: usize = 64;
 /// After how long an unanswered or refused reservation is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 const UNANSWERED: Duration = Duration::from_secs(10);
-
-/// A task that waits to be admitted.
-#[derive(Clone)]
-pub struct Candidate {
-    pub task: Arc<Task>,
-    pub id: String,
-    /// Its place in the run's own source.
-    pub order: Option<u64>,
-    pub body: bytes::Bytes,
-    /// None for the run's own source, which makes its tasks again.
-    pub delivery: Option<Delivery>,
-    /// A ledger holds it already: it needs no room, and is finished whatever the phase.
-    pub held: bool,
-}
 
 /// A group on its way through the agents' ledgers.
 pub struct Admitting {
@@ -225,7 +210,7 @@ impl Coordinator {
         };
         let bus = self.env.bus.clone();
         tokio::spawn(async move {
-            if let Err(error) = io::publish(&bus, message).await {
+            if let Err(error) = retry::publish(&bus, message).await {
                 tracing::warn!(%error, "a reservation was not sent; it is asked for again");
             }
         });
@@ -293,8 +278,8 @@ impl Coordinator {
         let silent = admitting.watched;
         self.claiming.insert(group, admitting);
         tokio::spawn(async move {
-            let fresh = Attempt(crate::ids::random_bytes());
-            let claim = io::settle("claim", || store.claim(group, &owner, fresh, silent)).await;
+            let fresh = Attempt(crate::base::ids::random_bytes());
+            let claim = retry::settle("claim", || store.claim(group, &owner, fresh, silent)).await;
             let _ = addr.send(Input::Claimed(group, claim)).await;
         });
     }
@@ -408,9 +393,9 @@ impl Coordinator {
         self.claiming.insert(group, admitting);
         tokio::spawn(async move {
             // Stale: another has it, and the claim will say so.
-            let _ = io::settle("void", || store.void(lease)).await;
-            let fresh = Attempt(crate::ids::random_bytes());
-            let claim = io::settle("claim", || store.claim(group, &owner, fresh, None)).await;
+            let _ = retry::settle("void", || store.void(lease)).await;
+            let fresh = Attempt(crate::base::ids::random_bytes());
+            let claim = retry::settle("claim", || store.claim(group, &owner, fresh, None)).await;
             let _ = addr.send(Input::Claimed(group, claim)).await;
         });
     }

@@ -12,7 +12,7 @@ use configs::Mode;
 use tokio::time::Instant;
 
 use super::actor::Coordinator;
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
 
 /// Who was not heard for so long is not there.
 const SILENT: Duration = Duration::from_secs(3);

@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::Env;
 use super::actor::{CommitDone, Coordinator, Open, Purpose};
-use super::admission::Candidate;
-use crate::folder::RunFolder;
-use crate::folder::tests::config_in;
+use crate::run_folder::RunFolder;
+use crate::run_folder::tests::config_in;
+use crate::turn::tasks::Candidate;
 
 pub(super) struct Bench {
     pub coordinator: Coordinator,

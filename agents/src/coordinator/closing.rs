@@ -16,12 +16,12 @@ use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, as
 
 use super::actor::{Coordinator, Input, Open, Purpose};
 use super::admission::Admitting;
-use super::io;
 use super::outcome::Ended;
 use super::rounds::{self, Decided};
 use super::unplayed::unplayed;
-use crate::failure;
+use crate::base::retry;
 use crate::ledger::{DEAD_PREFIX, PUBLISHED};
+use crate::turn::failure;
 
 /// Between a group that could not be closed and its next attempt.
 const REPLAY_PAUSE: Duration = Duration::from_secs(1);
@@ -256,7 +256,7 @@ async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> R
     } = decided;
     let standing = match stands {
         Some(bytes) => bytes,
-        None => io::settle("decide", || env.store.decide(lease, outcome.clone())).await?,
+        None => retry::settle("decide", || env.store.decide(lease, outcome.clone())).await?,
     };
     broker::fail::point("group.decided");
     if standing != outcome {
@@ -265,7 +265,7 @@ async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> R
     }
     // A dead task lies with the dead letters before any ledger gives up its custody.
     if let Some(letter) = letter {
-        io::publish(&env.bus, letter)
+        retry::publish(&env.bus, letter)
             .await
             .map_err(|error| StoreError::Unusable(format!("the dead letters do not take a task: {error}")))?;
     }
@@ -282,7 +282,7 @@ async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usiz
     for (agent, bundle) in assembled.bundles {
         let parts = split(bundle, cap).map_err(|error| StoreError::Unusable(error.to_string()))?;
         for part in parts {
-            match io::publish(&env.bus, bundle_message(env, &agent, &part)).await {
+            match retry::publish(&env.bus, bundle_message(env, &agent, &part)).await {
                 Ok(()) => broker::fail::point("bundle.part-sent"),
                 Err(PublishError::Unroutable(to)) => {
                     return Err(StoreError::Unusable(format!(
@@ -295,7 +295,7 @@ async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usiz
     }
     broker::fail::point("bundle.sent");
     // Forgetting it later is harmless.
-    let _ = io::settle("finish", || env.store.finish(lease)).await;
+    let _ = retry::settle("finish", || env.store.finish(lease)).await;
     Ok(())
 }
 
@@ -317,5 +317,4 @@ pub(super) fn bundle_message(env: &super::Env, agent: &AgentName, bundle: &Bundl
 }
 
 #[cfg(test)]
-#[path = "closing_tests.rs"]
 mod tests;

@@ -17,8 +17,9 @@ use rollout::workflow::{Workflow, player};
 use tokio::time::Instant;
 
 use super::actor::{CommitDone, Coordinator, Input, Open, Purpose};
-use super::{admission, io};
-use crate::failure;
+use super::admission;
+use crate::base::retry;
+use crate::turn::failure;
 
 impl Coordinator {
     /// `delivery` is what brought the results, if a message did.
@@ -146,7 +147,9 @@ impl Coordinator {
             let store = &store;
             let done = join_all(steps.into_iter().map(|(group, lease, records, results)| async move {
                 let outcome = match lease {
-                    Some(lease) if !records.is_empty() => io::settle("commit", || store.commit(lease, &records)).await,
+                    Some(lease) if !records.is_empty() => {
+                        retry::settle("commit", || store.commit(lease, &records)).await
+                    }
                     _ => Ok(vec![Committed::New; records.len()]),
                 };
                 broker::fail::point("turn.part-committed");

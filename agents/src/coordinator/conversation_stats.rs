@@ -11,7 +11,7 @@ use rollout::group::MemberEnd;
 use rollout::workflow::unanswered::is_silent;
 use rollout::workflow::{Outcome, SeatReward, Workflow};
 
-use crate::metrics::Metrics;
+use crate::run_folder::metrics::Metrics;
 
 /// How many standard errors two means must be apart to count as different.
 const APART: f64 = 4.0;
@@ -263,5 +263,4 @@ impl Window {
 }
 
 #[cfg(test)]
-#[path = "talk_tests.rs"]
 mod tests;

@@ -22,10 +22,10 @@ use super::hold::Hold;
 use super::pool::Pool;
 use super::suites::{Program, Suite};
 use super::versions::{self, Seen, Versions};
-use crate::folder::RunFolder;
-use crate::logs::Appender;
-use crate::metrics::Metrics;
-use crate::summary::Evaluation;
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::Appender;
+use crate::run_folder::metrics::Metrics;
+use crate::stats::summary::Evaluation;
 
 pub(super) use found::Stage;
 
@@ -54,7 +54,7 @@ pub struct Evals {
 impl Evals {
     pub fn open(config: &RunConfig, folder: &RunFolder, process: &str) -> anyhow::Result<Self> {
         let tasks = if config.eval.source.is_some() || config.eval.every > 0 {
-            crate::tasks::eval_tasks(config)?
+            crate::turn::tasks::eval_tasks(config)?
         } else {
             Vec::new()
         };
@@ -73,7 +73,7 @@ impl Evals {
             holds: 0,
             held: None,
         };
-        for earlier in crate::summary::evaluations(folder)?.values() {
+        for earlier in crate::stats::summary::evaluations(folder)?.values() {
             evals.made(earlier, config.eval.stop_at);
         }
         Ok(evals)
@@ -186,7 +186,7 @@ impl Coordinator {
             run: GroupRun::new(spec),
             purpose,
             order: index as u64,
-            attempt: Attempt(crate::ids::random_bytes()),
+            attempt: Attempt(crate::base::ids::random_bytes()),
             lease: None,
             moved: Instant::now(),
             committing: 0,
@@ -358,5 +358,4 @@ fn chosen(pool: &mut Pool, config: &RunConfig, solutions: Vec<(Task, String)>) -
 }
 
 #[cfg(test)]
-#[path = "evals_tests.rs"]
 mod tests;

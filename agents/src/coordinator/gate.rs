@@ -12,7 +12,7 @@ use broker::protocol::control::Heartbeat;
 use configs::Mode;
 use tokio::time::Instant;
 
-use crate::past::Past;
+use crate::turn::past::Past;
 
 /// A bundle that its agent had already (sent again after a takeover) closes nothing, so a goal can be out of reach. An
 /// agent that has said for this long that nothing is reserved has everything.
@@ -248,5 +248,4 @@ impl Seen {
 }
 
 #[cfg(test)]
-#[path = "gate_tests.rs"]
 mod tests;

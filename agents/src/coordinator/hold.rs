@@ -190,5 +190,4 @@ fn yields<'a>(ours: &str, at: Option<Turn>, mut others: impl Iterator<Item = (&'
 }
 
 #[cfg(test)]
-#[path = "hold_tests.rs"]
 mod tests;

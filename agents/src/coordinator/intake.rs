@@ -16,10 +16,10 @@ use broker::topology::Queue;
 
 use super::Env;
 use super::actor::{Coordinator, Input};
-use super::admission::Candidate;
-use super::io;
-use crate::sight;
-use crate::strikes::{OUT, Standing, Strikes};
+use crate::base::retry;
+use crate::run_folder::crash_marks::{OUT, Standing, Strikes};
+use crate::turn::image_support;
+use crate::turn::tasks::Candidate;
 
 /// Tasks taken from the queue and not yet in an agent's custody, at most.
 const TASK_PREFETCH: u16 = 64;
@@ -90,7 +90,7 @@ async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal)
     let moved = dead_letter(env.bus.as_ref(), &env.topology, delivery, stage, refusal).await;
     if let Err(error) = &moved {
         tracing::warn!(%error, "the dead-letter queue did not take it; it goes back to where it was");
-        io::give_back(delivery).await;
+        retry::give_back(delivery).await;
     }
     moved.is_ok()
 }
@@ -185,7 +185,7 @@ pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
             plays: plays.into(),
         }),
         _ => rollout::workflow::check_task(env.workflow.as_ref(), &task)
-            .and_then(|()| sight::check(&env.config, &task))
+            .and_then(|()| image_support::check(&env.config, &task))
             .map(|()| task)
             .map_err(TaskError::Content),
     }

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use super::actor::{Coordinator, Input, Purpose};
-use super::io;
+use crate::base::retry;
 
 impl Coordinator {
     pub(super) fn renew_leases(&mut self, ctx: &mut Context<Self>) {
@@ -46,7 +46,7 @@ impl Coordinator {
         tokio::spawn(async move {
             let release = |lease| {
                 let store = &store;
-                io::settle("release", move || store.release(lease))
+                retry::settle("release", move || store.release(lease))
             };
             // Stale: another has it already.
             let released = join_all(leases.into_iter().map(release)).await;

@@ -14,13 +14,12 @@ pub mod admission;
 pub mod beats;
 pub mod closing;
 pub mod commits;
+pub mod conversation_stats;
 pub mod evals;
-pub mod frames;
 pub mod gate;
 mod hold;
 pub mod hosted;
 pub mod intake;
-pub mod io;
 pub mod leases;
 pub mod outcome;
 pub mod phases;
@@ -28,7 +27,6 @@ pub mod pool;
 pub mod rounds;
 pub mod snapshot;
 mod suites;
-pub mod talk;
 pub mod transcripts;
 pub mod turns;
 mod unplayed;
@@ -54,9 +52,9 @@ use configs::RunConfig;
 use rollout::workflow::Workflow;
 use tokio::sync::oneshot;
 
-use crate::folder::RunFolder;
 use crate::participant::Line;
-use crate::past::Past;
+use crate::run_folder::RunFolder;
+use crate::turn::past::Past;
 
 /// What a coordinator works with.
 pub struct Env {

@@ -24,8 +24,10 @@ use configs::Mode;
 use rollout::group::{Assembled, MemberEnd};
 
 use super::actor::{Coordinator, Open, Purpose};
-use super::admission::{self, Admitting, Candidate};
-use super::{Env, closing, io};
+use super::admission::{self, Admitting};
+use super::{Env, closing};
+use crate::base::retry;
+use crate::turn::tasks::Candidate;
 
 /// A group whose conversations have ended, on its way to the agents.
 pub(super) struct Decided {
@@ -153,7 +155,7 @@ pub(super) async fn journal(env: &Env, round: &[Decided], cap: usize) {
             Ok(Err(error)) => tracing::error!(%error, "the round's journal cannot be written; trying again"),
             Err(error) => tracing::error!(%error, "the round's journal was not written; trying again"),
         }
-        tokio::time::sleep(io::LONGEST_PAUSE).await;
+        tokio::time::sleep(retry::LONGEST_PAUSE).await;
     }
 }
 
@@ -181,7 +183,7 @@ pub(super) async fn resend(env: &Env) -> anyhow::Result<BTreeSet<GroupId>> {
     let mut groups = BTreeSet::new();
     for (agent, part) in read(&bytes).with_context(|| format!("{} is damaged", path.display()))? {
         groups.insert(part.group);
-        io::publish(&env.bus, closing::bundle_message(env, &agent, &part)).await?;
+        retry::publish(&env.bus, closing::bundle_message(env, &agent, &part)).await?;
     }
     Ok(groups)
 }
@@ -209,5 +211,4 @@ fn take<'a>(rest: &mut &'a [u8]) -> anyhow::Result<&'a [u8]> {
 }
 
 #[cfg(test)]
-#[path = "rounds_tests.rs"]
 mod tests;

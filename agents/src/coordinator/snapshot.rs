@@ -12,8 +12,8 @@ use tokio::time::Instant;
 
 use super::actor::{Coordinator, Input, Purpose};
 use super::admission::Admitting;
-use super::io;
-use crate::snapshot::Manifest;
+use crate::base::retry;
+use crate::ledger::snapshot::Manifest;
 
 /// What agents are given to write their checkpoints, and bundles under way to arrive.
 const WRITING: Duration = Duration::from_secs(120);
@@ -122,7 +122,7 @@ impl Coordinator {
         tokio::spawn(async move {
             for lease in leases {
                 // Stale: another has it, and the next claim will say so.
-                let _ = io::settle("void", || store.void(lease)).await;
+                let _ = retry::settle("void", || store.void(lease)).await;
             }
         });
     }

@@ -15,7 +15,7 @@ use crate::eval::play::{self, Played};
 use crate::eval::score::{self, Conversation};
 use crate::eval::suites::{self, Set};
 use crate::participant::{Host, Line};
-use crate::summary::Evaluation;
+use crate::stats::summary::Evaluation;
 
 /// A suite with `every`.
 pub(super) struct Suite {
@@ -218,5 +218,4 @@ impl Coordinator {
 }
 
 #[cfg(test)]
-#[path = "suites_tests.rs"]
 mod tests;

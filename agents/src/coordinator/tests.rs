@@ -66,7 +66,7 @@ async fn a_turn_that_can_never_be_generated_ends_its_conversation_alone() {
     let (group, lease) = bench.open("t").await;
     let failed = |member, retry| {
         let key = speaker(member);
-        let reason = crate::failure::context("70 tokens");
+        let reason = crate::turn::failure::context("70 tokens");
         CommitDone {
             results: vec![(key.clone(), result(lease, &key, TurnOutcome::Failed { reason, retry }))],
             outcome: Ok(vec![]),
@@ -89,7 +89,7 @@ async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead(
     let mut bench = Bench::new(|_| {}).await;
     let (group, lease) = bench.open("t").await;
     let key = speaker(0);
-    let reason = crate::failure::crashed("3 deaths");
+    let reason = crate::turn::failure::crashed("3 deaths");
     let failed = TurnOutcome::Failed { reason, retry: false };
     let done = CommitDone {
         results: vec![(key.clone(), result(lease, &key, failed))],
@@ -127,7 +127,7 @@ async fn a_task_that_the_machinery_failed_goes_to_the_dead_letters_after_its_tri
     let failed = |member| {
         let key = speaker(member);
         let version = WeightVersion { lineage: 1, step: 3 };
-        let reason = crate::failure::not_finite(version, "the logits are not finite");
+        let reason = crate::turn::failure::not_finite(version, "the logits are not finite");
         let failed = TurnOutcome::Failed { reason, retry: true };
         CommitDone {
             results: vec![(key.clone(), result(lease, &key, failed))],
@@ -164,7 +164,7 @@ async fn a_task_that_the_machinery_failed_goes_to_the_dead_letters_after_its_tri
     }
     assert_eq!(bench.coordinator.counters.dead_tasks, 1);
     assert!(
-        bench.coordinator.failed[crate::failure::NOT_FINITE] > 0,
+        bench.coordinator.failed[crate::turn::failure::NOT_FINITE] > 0,
         "it stays in the figures"
     );
 }
@@ -177,7 +177,7 @@ async fn a_published_task_that_comes_to_nothing_lies_in_the_dead_letters() {
         let (group, _) = bench.open("t").await;
         let open = bench.coordinator.open.get_mut(&group).unwrap();
         open.order = order;
-        (0..4).for_each(|member| open.run.give_up(member, crate::failure::context("70 tokens")));
+        (0..4).for_each(|member| open.run.give_up(member, crate::turn::failure::context("70 tokens")));
         bench.coordinator.dirty.insert(group);
         bench.coordinator.flush(&mut bench.ctx);
         let topology = &bench.coordinator.env.topology;
@@ -193,8 +193,8 @@ async fn a_published_task_that_comes_to_nothing_lies_in_the_dead_letters() {
 #[tokio::test]
 async fn who_takes_a_decided_group_over_sends_what_was_decided() {
     for reason in [
-        crate::failure::engine("out of memory"),
-        crate::failure::context("70 tokens"),
+        crate::turn::failure::engine("out of memory"),
+        crate::turn::failure::context("70 tokens"),
     ] {
         let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
         let (group, lease) = bench.open("t").await;
@@ -317,7 +317,7 @@ async fn a_synchronous_run_has_one_coordinator() {
         assert_eq!(bench.coordinator.ended.is_none(), yields);
         if yields {
             let error = bench.end.try_recv().unwrap().unwrap_err();
-            assert_eq!(crate::cli::failure::code(&error), 2);
+            assert_eq!(crate::cli::exit_code::code(&error), 2);
             assert!(error.to_string().contains("process 7"), "{error}");
         }
     }

@@ -11,18 +11,20 @@ use broker::bus::{Outgoing, PublishError};
 use broker::codec;
 use broker::ids::{Digest, GroupId, RequestId, TurnKey};
 use broker::protocol::Kind;
-use broker::protocol::turn::{Prompt, ResultFrame, Sampling, TurnFrame};
+use broker::protocol::turn::{Prompt, ResultFrame, TurnFrame};
 use broker::{AgentName, RoleName};
-use configs::{Mode, RoleSampling, SamplingConfig};
+use configs::Mode;
 use tokio::time::Instant;
 
 use rollout::workflow::player;
 
 use super::actor::{Coordinator, Input, Open, Purpose, WaveState};
-use super::frames::{self, Wanted};
 use super::hosted::Hosted;
-use super::io;
-use crate::{failure, sight};
+use crate::base::retry;
+use crate::turn::frames;
+use crate::turn::frames::Wanted;
+use crate::turn::sampling::sampling;
+use crate::turn::{failure, image_support};
 
 /// After how long a silent request is sent again to an agent that is alive. Repeats are harmless.
 pub(super) const SILENT: Duration = Duration::from_secs(60);
@@ -115,7 +117,7 @@ impl Coordinator {
             let own = played.temperature.or(self.temperature_of(open.purpose));
             sampling.temperature = own.unwrap_or(sampling.temperature);
         }
-        let messages = sight::shown(workflow, (agent, &one.key.role), player.engine.kind, one.ask.messages);
+        let messages = image_support::shown(workflow, (agent, &one.key.role), player.engine.kind, one.ask.messages);
         Some(Wanted {
             agent: agent.clone(),
             group,
@@ -234,33 +236,6 @@ impl Coordinator {
     }
 }
 
-/// What a turn is sampled by: the agent's settings, where the role has none of its own; the least of all limits counts.
-pub fn sampling(
-    agent: SamplingConfig,
-    role: Option<&RoleSampling>,
-    limit: Option<u32>,
-    mut stop: Vec<String>,
-    greedy: bool,
-) -> Sampling {
-    let temperature = role.and_then(|role| role.temperature).unwrap_or(agent.temperature);
-    let limits = [limit, role.and_then(|role| role.max_new_tokens)];
-    let contexts = [agent.max_context, role.and_then(|role| role.max_context)];
-    for text in role.into_iter().flat_map(|role| &role.stop) {
-        if !stop.contains(text) {
-            stop.push(text.clone());
-        }
-    }
-    Sampling {
-        temperature: if greedy { 0.0 } else { temperature },
-        top_p: agent.top_p,
-        top_k: agent.top_k,
-        min_p: agent.min_p,
-        max_new_tokens: limits.into_iter().flatten().fold(agent.max_new_tokens, u32::min),
-        max_context: contexts.into_iter().flatten().filter(|cap| *cap > 0).min(),
-        stop,
-    }
-}
-
 async fn publish(env: &super::Env, agent: &AgentName, frame: &TurnFrame) -> Result<(), PublishError> {
     let body = codec::encode(frame);
     let message = Outgoing {
@@ -276,53 +251,9 @@ async fn publish(env: &super::Env, agent: &AgentName, frame: &TurnFrame) -> Resu
         body: body.into(),
         durable: true,
     };
-    let sent = io::publish(&env.bus, message).await;
+    let sent = retry::publish(&env.bus, message).await;
     if let Err(error @ (PublishError::Unroutable(_) | PublishError::Closed)) = &sent {
         tracing::warn!(%error, "turn requests were not sent; they are sent again when they stay silent");
     }
     sent
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_role_has_its_own_sampling_within_its_agents() {
-        let agent = SamplingConfig {
-            temperature: 1.0,
-            max_new_tokens: 100,
-            ..SamplingConfig::default()
-        };
-        let role = RoleSampling {
-            temperature: Some(0.5),
-            max_new_tokens: Some(50),
-            max_context: Some(150),
-            stop: vec!["END".into(), "\n".into()],
-        };
-        let stop = || vec!["END".to_owned()];
-        let own = sampling(agent, Some(&role), Some(80), stop(), false);
-        assert_eq!((own.temperature, own.max_new_tokens), (0.5, 50));
-        assert_eq!(own.max_context, Some(150));
-        assert_eq!(own.stop, ["END", "\n"]);
-        assert_eq!(sampling(agent, Some(&role), Some(8), stop(), true).max_new_tokens, 8);
-        assert_eq!(sampling(agent, Some(&role), None, stop(), true).temperature, 0.0);
-        let plain = sampling(agent, None, None, stop(), false);
-        assert_eq!(
-            (plain.temperature, plain.max_new_tokens, plain.max_context, plain.stop),
-            (1.0, 100, None, stop())
-        );
-        let capped = SamplingConfig {
-            max_context: Some(120),
-            ..agent
-        };
-        assert_eq!(sampling(capped, None, None, stop(), false).max_context, Some(120));
-        let taken_back = SamplingConfig {
-            max_context: Some(0),
-            ..agent
-        };
-        assert_eq!(sampling(taken_back, None, None, stop(), false).max_context, None);
-        let own = sampling(taken_back, Some(&role), None, stop(), false);
-        assert_eq!(own.max_context, Some(150));
-    }
 }

@@ -3,7 +3,7 @@
 
 use rollout::group::{ABANDONED, GroupSummary, MemberEnd};
 
-use crate::failure;
+use crate::turn::failure;
 
 /// Why the task of a group goes to the dead letters instead of being closed without samples, if it does:
 ///

@@ -6,21 +6,15 @@
 //! else); [`replicas`] shares work out among several; [`stuck`] ends the process when an engine's thread is stuck, [`lost`] when an
 //! engine's process dies of the same work again and again.
 //!
-//! Beside the jobs of training an engine serves **visits** ([`Visit`], [`visits`]): they tell their tokens as they come, may be left
+//! Beside the jobs of training an engine serves **visits** ([`Visit`], [`embedded`]): they tell their tokens as they come, may be left
 //! at any time, and make way for waves and for weights.
 
 pub mod embedded;
 pub mod foreign;
-mod likeness;
-pub mod link;
-mod lost;
-pub mod remote;
+pub mod process;
 pub mod replicas;
 pub mod scripted;
-pub mod serve;
-pub mod shelf;
 pub mod stuck;
-pub mod visits;
 
 use std::sync::Arc;
 
@@ -31,7 +25,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::engine::PromptScores;
 
-use crate::failure;
+use crate::turn::failure;
 
 /// One generation to make.
 #[derive(Debug, Clone)]

@@ -8,7 +8,8 @@ use rollout::router::{EngineId, Limits, Router};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::{EngineClient, Finished, Job, Refusal, Visit, lost};
+use super::process::lost;
+use super::{EngineClient, Finished, Job, Refusal, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -278,5 +279,4 @@ impl EngineClient for Replicas {
 }
 
 #[cfg(test)]
-#[path = "replicas_tests.rs"]
 mod tests;

@@ -13,7 +13,7 @@ use broker::AgentName;
 use tokio::time::Instant;
 use trainer::pulse::{Look, Pulse};
 
-use crate::telemetry;
+use crate::run_folder::telemetry;
 
 /// Looks in which nothing moves, until a thread is taken for stuck.
 const LOOKS: u32 = 10;

@@ -11,9 +11,9 @@ use serde::Serialize;
 use super::play::{Manner, Player};
 use super::weights::Chosen;
 use super::{engines, score, suites};
-use crate::folder::RunFolder;
+use crate::run_folder::RunFolder;
+use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval};
-use crate::summary::Evaluation;
 
 /// Who of a team plays as trained; the others play as they began.
 pub type Cell = BTreeSet<AgentName>;

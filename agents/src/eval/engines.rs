@@ -12,13 +12,14 @@ use rollout::text::{ChatLog, Speech};
 
 use super::weights::Chosen;
 use crate::agent::broken::{self, Broken};
-use crate::agent::policy;
-use crate::agent::render::Renderer;
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
+use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::foreign::openai::Openai;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::{EngineClient, Finished};
+use crate::policy;
+use crate::turn::render::Renderer;
 
 /// An agent that plays.
 pub struct Seat {
@@ -72,7 +73,7 @@ impl Scratch {
     /// # Errors
     /// When no folder can be made for temporary files.
     pub fn new() -> anyhow::Result<Self> {
-        let path = std::env::temp_dir().join(format!("dyad-eval-{}", crate::ids::incarnation()));
+        let path = std::env::temp_dir().join(format!("dyad-eval-{}", crate::base::ids::incarnation()));
         std::fs::create_dir_all(&path).with_context(|| format!("making {}", path.display()))?;
         Ok(Self(path))
     }
@@ -145,7 +146,7 @@ fn seat(config: &RunConfig, name: &AgentName, chosen: &Chosen, scratch: &Path) -
         if settings.engine.kind == EngineKind::Scripted {
             engines.push(ScriptedEngine::new(policy::words(&prepared.text), version));
         } else {
-            engines.push(prepared.engine(&format!("{name}.{replica}"), version)?);
+            engines.push(EmbeddedEngine::of(&prepared, &format!("{name}.{replica}"), version)?);
         }
     }
     let engine = match engines.as_slice() {

@@ -6,7 +6,6 @@
 
 pub mod cross;
 pub mod engines;
-pub mod figures;
 pub mod pass_rates;
 pub mod play;
 pub mod score;

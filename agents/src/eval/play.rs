@@ -19,12 +19,13 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::engines::Seat;
 use crate::agent::answers::outcome;
-use crate::agent::room;
-use crate::coordinator::frames::{self, Wanted};
-use crate::coordinator::turns::sampling;
 use crate::engine::Job;
 use crate::participant::Host;
-use crate::{failure, sight};
+use crate::turn::frames;
+use crate::turn::frames::Wanted;
+use crate::turn::room;
+use crate::turn::sampling::sampling;
+use crate::turn::{failure, image_support};
 
 /// Tasks with their ids.
 pub type Tasks = Vec<(String, Arc<Task>)>;
@@ -272,7 +273,7 @@ impl<'a> Player<'a> {
         if !greedy {
             sampling.temperature = player.temperature.or(all).unwrap_or(sampling.temperature);
         }
-        let messages = sight::shown(&*self.workflow, (agent, role), engine, one.ask.messages);
+        let messages = image_support::shown(&*self.workflow, (agent, role), engine, one.ask.messages);
         Ok(Wanted {
             agent: agent.clone(),
             group: group(index),

@@ -9,10 +9,10 @@ use rollout::group::{MemberEnd, Rules};
 use rollout::workflow::{Event, Workflow};
 use serde::Serialize;
 
-use super::figures;
 use super::play::Played;
+use crate::stats::figures;
+use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval, repeated};
-use crate::summary::Evaluation;
 
 /// Tokens that all roles said in a conversation.
 pub const TOKENS: &str = "tokens";

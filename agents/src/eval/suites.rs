@@ -9,7 +9,7 @@ use rollout::tasks::{TaskSource, task_key};
 use rollout::workflow::Workflow;
 
 use super::play::Tasks;
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
 
 /// The name of the set of `[tasks]`.
 pub const OWN: &str = "[tasks]";
@@ -34,7 +34,7 @@ pub struct Set {
 /// A configuration that evaluates on nothing.
 pub fn of_eval(config: &RunConfig, samples: u16, temperature: f64) -> anyhow::Result<Set> {
     let tasks = if has_tasks(config) {
-        crate::tasks::eval_tasks(config)?
+        crate::turn::tasks::eval_tasks(config)?
     } else {
         Vec::new()
     };
@@ -201,8 +201,8 @@ fn problem(config: &RunConfig, name: &str, suite: &SuiteConfig) -> Option<(&'sta
         return Some(("source", "has no task".into()));
     }
     let refused = set.tasks.iter().find_map(|(id, task)| {
-        let judged =
-            rollout::workflow::check_task(set.workflow.as_ref(), task).and_then(|()| crate::sight::check(config, task));
+        let judged = rollout::workflow::check_task(set.workflow.as_ref(), task)
+            .and_then(|()| crate::turn::image_support::check(config, task));
         Some(format!("task {id} cannot be played: {}", judged.err()?))
     });
     refused.map(|message| ("source", message))
@@ -231,7 +231,7 @@ fn set_grader(config: &mut RunConfig, grader: &str) {
 
 fn build(config: &RunConfig) -> anyhow::Result<Arc<dyn Workflow>> {
     rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
-        .map_err(|problems| crate::cli::problems_error(&problems))
+        .map_err(|problems| crate::base::fault::problems_error(&problems))
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use configs::{AgentConfig, EngineKind, LoraConfig, ModelConfig, RunConfig};
 use trainer::checkpoint::{self, CheckpointError, CheckpointStore, Manifest};
 use trainer::model::Weights;
 
-use crate::agent::policy::{self, Prepared};
-use crate::cli::failure::Usage;
-use crate::folder::RunFolder;
-use crate::pins;
+use crate::base::fault::Usage;
+use crate::policy;
+use crate::policy::Prepared;
+use crate::run_folder::RunFolder;
+use crate::run_folder::input_digests;
 
 /// The weights of an agent, found.
 #[derive(Debug, Clone)]
@@ -280,7 +281,7 @@ impl Chosen {
             .filter(|_| same_models(kept.as_ref(), agent, &settings));
         // A name of the Hub may mean another commit by now than when the run began.
         if let Some(run) = models {
-            settings.model = pins::models::pinned(run, agent, &settings.model)?;
+            settings.model = input_digests::models::pinned(run, agent, &settings.model)?;
         }
         Ok(Resolved { settings, seed, models })
     }
@@ -321,7 +322,7 @@ fn settings_of<'a>(config: &'a RunConfig, agent: &AgentName) -> anyhow::Result<&
     config
         .agents
         .get(agent)
-        .ok_or_else(|| crate::agent::no_such_agent(agent, config))
+        .ok_or_else(|| crate::base::fault::no_such_agent(agent, config))
 }
 
 /// Whose weights an agent plays with: its own, or those of the agent whose past it plays with.

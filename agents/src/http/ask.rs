@@ -351,5 +351,4 @@ fn not_done(fields: &mut Fields) -> Result<(), Refusal> {
 }
 
 #[cfg(test)]
-#[path = "ask_tests.rs"]
 mod tests;

@@ -23,7 +23,6 @@ pub mod refusal;
 pub mod routes;
 pub mod sse;
 pub mod stops;
-pub mod token;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,11 +37,11 @@ use broker::ids::RunId;
 use configs::{AgentConfig, HttpConfig, SamplingConfig};
 use rollout::text::TextCodec;
 
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
+use crate::base::secret::Token;
 use crate::engine::EngineClient;
 use gate::{Gate, Phase};
 use rates::Rates;
-use token::Token;
 
 /// What is under way when the run ends may go on for so long.
 const LAST_WORDS: Duration = Duration::from_secs(4);
@@ -75,7 +74,7 @@ impl Plan {
             return Err(Usage::new(message).hint("write an IP address and a port, such as \"127.0.0.1:8001\""));
         };
         let token = Token::from_environment()?;
-        token::may_listen(agent.as_str(), address, token.as_ref())?;
+        crate::base::secret::may_listen(agent.as_str(), address, token.as_ref())?;
         Ok(Some(Self { config, address, token }))
     }
 }

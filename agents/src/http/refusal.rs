@@ -7,7 +7,7 @@ use actix_web::http::{StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::engine::EngineFailure;
-use crate::failure;
+use crate::turn::failure;
 
 /// Seconds after which one that was told to come again may try, where nobody knows better.
 const AGAIN: u64 = 1;

@@ -17,7 +17,7 @@ use super::gate::{Place, closed};
 use super::open::Open;
 use super::refusal::Refusal;
 use super::sse::Sse;
-use super::token::is_own_name;
+use crate::base::secret::is_own_name;
 use crate::engine::Told;
 
 /// A body must have arrived after so long.
@@ -282,9 +282,7 @@ fn ids(codec: &rollout::text::TextCodec, vocab: usize, input: Input) -> Result<A
 }
 
 #[cfg(test)]
-#[path = "routes_tests.rs"]
 mod tests;
 
 #[cfg(test)]
-#[path = "echo_routes_tests.rs"]
 mod echo_tests;

@@ -141,7 +141,7 @@ impl Inspector {
 
     /// Whether the agent has nothing left to do: the run was closed, and its last checkpoint written.
     pub fn has_ended(&self) -> Result<bool, LedgerError> {
-        Ok(self.note(crate::ended::NOTE)?.is_some())
+        Ok(self.note(crate::ledger::ENDED)?.is_some())
     }
 
     /// How many groups are no longer open.

@@ -2,26 +2,14 @@
 //! changed, lost or added shows.
 
 use broker::ids::{Digest, GroupId, WeightVersion};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::params;
 
 use super::cache::set_chain;
-use super::effect::batch_digest;
 use super::error::Doing;
-use super::repair::BASE;
+use super::meta::base;
 use super::rows::{Id, signed, unsigned};
-use super::{Inspector, LedgerError, SampleVerdict, Verdict};
-
-/// Where the chain begins in a ledger that was made anew, and what was consumed until then.
-pub(super) fn base(connection: &Connection) -> Result<Option<(WeightVersion, Digest)>, LedgerError> {
-    let found: Option<String> = connection
-        .query_row("SELECT value FROM meta WHERE key = ?1", [BASE], |row| row.get(0))
-        .optional()
-        .doing("read")?;
-    let read = |text: String| serde_json::from_str::<(u32, u64, Digest)>(&text).ok();
-    Ok(found
-        .and_then(read)
-        .map(|(lineage, step, consumed)| (WeightVersion { lineage, step }, consumed)))
-}
+use super::verdict::{SampleVerdict, Verdict, batch_digest};
+use super::{Inspector, LedgerError};
 
 impl Inspector {
     /// Batches of the surviving lineage whose recorded digest is not that of their verdicts. Must be none.

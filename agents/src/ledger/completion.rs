@@ -2,17 +2,15 @@
 
 use broker::AgentName;
 
-use crate::folder::RunFolder;
-use crate::ledger::Inspector;
-
-/// The note by which an agent says that it has nothing left to do.
-pub const NOTE: &str = "ended";
+use super::Inspector;
+use super::meta::ENDED;
+use crate::run_folder::RunFolder;
 
 /// Whether the agent has written its last checkpoint. `false` where its ledger is not there, or on another host.
 #[must_use]
 pub fn agent(folder: &RunFolder, name: &AgentName) -> bool {
     let path = folder.ledger(name);
-    let note = || Inspector::open(&path).and_then(|ledger| ledger.note(NOTE));
+    let note = || Inspector::open(&path).and_then(|ledger| ledger.note(ENDED));
     path.is_file() && note().is_ok_and(|note| note.is_some())
 }
 

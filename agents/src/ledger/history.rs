@@ -6,10 +6,11 @@ use broker::ids::{Digest, GroupId, WeightVersion};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cache::set_chain;
-use super::chain::base;
 use super::error::Doing;
+use super::meta::base;
 use super::rows::{Id, signed, unsigned};
-use super::{Consumed, Ledger, LedgerError, Lineages, RecordedBatch, SampleVerdict, Verdict};
+use super::verdict::{Consumed, RecordedBatch, SampleVerdict, Verdict};
+use super::{Ledger, LedgerError, Lineages};
 
 impl Ledger {
     pub(super) fn last_batch_of(&self, version: WeightVersion) -> Result<Last, LedgerError> {

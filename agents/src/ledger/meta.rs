@@ -1,13 +1,30 @@
 //! What a ledger keeps beside groups and batches: the run's state, and its owner's notes.
 
 use broker::codec;
+use broker::ids::{Digest, WeightVersion};
 use broker::protocol::control::RunState;
-use rusqlite::OptionalExtension;
+use rusqlite::{Connection, OptionalExtension};
 
 use super::error::Doing;
 use super::{Ledger, LedgerError};
 
+/// The note by which an agent says that it has nothing left to do.
+pub(crate) const ENDED: &str = "ended";
+/// Where the verdicts of a ledger begin that was made anew: (lineage, step, digest of what was consumed until then).
+pub(super) const BASE: &str = "base";
 pub(super) const STATE: &str = "state";
+
+/// Where the chain begins in a ledger that was made anew, and what was consumed until then.
+pub(super) fn base(connection: &Connection) -> Result<Option<(WeightVersion, Digest)>, LedgerError> {
+    let found: Option<String> = connection
+        .query_row("SELECT value FROM meta WHERE key = ?1", [BASE], |row| row.get(0))
+        .optional()
+        .doing("read")?;
+    let read = |text: String| serde_json::from_str::<(u32, u64, Digest)>(&text).ok();
+    Ok(found
+        .and_then(read)
+        .map(|(lineage, step, consumed)| (WeightVersion { lineage, step }, consumed)))
+}
 
 impl Ledger {
     /// The run's state as this agent knows it.

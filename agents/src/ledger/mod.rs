@@ -11,6 +11,7 @@
 mod audit;
 mod cache;
 mod chain;
+pub mod completion;
 mod custody;
 mod effect;
 mod error;
@@ -22,6 +23,8 @@ mod orders;
 mod repair;
 mod rows;
 mod schema;
+pub mod snapshot;
+mod verdict;
 mod write;
 
 #[cfg(test)]
@@ -30,14 +33,15 @@ pub(crate) mod tests;
 pub use audit::{Audit, GroupRow, Inspector, RowState};
 pub use cache::Counts;
 pub use custody::{DEAD_PREFIX, Overdue, Staged};
-pub use effect::{Consumed, RecordedBatch, SampleVerdict, Verdict};
 pub use error::LedgerError;
 pub use handle::LedgerHandle;
+pub(crate) use meta::ENDED;
 pub(crate) use open::lock;
 pub use open::{Durability, LedgerOptions};
 pub use orders::PUBLISHED;
 pub use repair::Custody;
 pub use rollout::staleness::{Lineage, Lineages};
+pub use verdict::{Consumed, RecordedBatch, SampleVerdict, Verdict};
 
 use cache::Cache;
 use orders::Orders;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::error::Doing;
 use super::{Cache, Ledger, LedgerError, schema};
-use crate::locking::lock_soon;
+use crate::base::locking::lock_soon;
 
 /// What a commit survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

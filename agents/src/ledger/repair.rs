@@ -6,11 +6,9 @@ use broker::seal::Seal;
 use rusqlite::params;
 
 use super::error::Doing;
+use super::meta::BASE;
 use super::rows::{Id, signed, unsigned};
 use super::{Cache, Inspector, Ledger, LedgerError, RowState, schema};
-
-/// Where the verdicts of a ledger begin that was made anew: (lineage, step, digest of what was consumed until then).
-pub(super) const BASE: &str = "base";
 
 /// A group's row with its custody, as another agent's ledger has it.
 #[derive(Debug, Clone, PartialEq, Eq)]

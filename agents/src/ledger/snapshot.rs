@@ -13,8 +13,8 @@ use configs::RunConfig;
 use serde::{Deserialize, Serialize};
 use trainer::checkpoint::{self, CheckpointError, TrainerState};
 
-use crate::folder::RunFolder;
 use crate::ledger::Inspector;
+use crate::run_folder::RunFolder;
 
 const FORMAT: u32 = 1;
 

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Mutex, mpsc};
 
 use super::worker::Job;
-use crate::engine::link;
+use crate::engine::process::link;
 
 /// The longest answer of a server, in bytes, and what is told of one that is an error.
 const LONGEST: usize = 1 << 20;

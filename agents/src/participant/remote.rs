@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
 use super::worker::Job;
-use crate::coordinator::io;
+use crate::base::retry;
 
 /// Where the answer to a question goes, among its headers.
 const HEADER_EXCHANGE: &str = "answer_exchange";
@@ -181,12 +181,12 @@ impl Line {
             body: body.into(),
             durable: true,
         };
-        match io::publish(&self.bus, message.clone()).await {
+        match retry::publish(&self.bus, message.clone()).await {
             // Somebody deleted its queue.
             Err(PublishError::Unroutable(_)) => {
                 let declared = self.bus.declare_queue(&queue).await;
                 declared.map_err(|_| PublishError::Unroutable(name.to_string()))?;
-                io::publish(&self.bus, message).await
+                retry::publish(&self.bus, message).await
             }
             sent => sent,
         }

@@ -11,6 +11,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::answer::{LONGEST, answer_to, with_id};
+use crate::base::secret::is_secret;
 
 /// Longest line of its standard error that is kept, and lines kept of one start.
 const LONGEST_NOTE: u64 = 2 << 10;
@@ -177,25 +178,6 @@ fn start(file: &str, program: &Program) -> Result<Running, String> {
         stdin,
         stdout: BufReader::new(stdout),
     })
-}
-
-/// Whether a variable has a password of ours: a program asks and answers through its pipes, and needs none.
-fn is_secret(name: &std::ffi::OsStr) -> bool {
-    let name = name.to_string_lossy();
-    [
-        "DYAD_BROKER",
-        "DYAD_STATE",
-        "DYAD_PASSWORD",
-        "DYAD_TASK_KEY",
-        "DYAD_CLIENT",
-        "DYAD_HTTP_TOKEN",
-        "DYAD_ENGINE_TOKEN",
-        "DYAD_OPENAI_KEY",
-        configs::JUDGE_KEY,
-        super::tools::VARIABLES,
-    ]
-    .iter()
-    .any(|begin| name.starts_with(begin))
 }
 
 /// Logs what a program says on its standard error, and reads on when that is too much.

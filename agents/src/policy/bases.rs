@@ -19,7 +19,7 @@ struct Base {
 static LOADED: Mutex<Vec<Base>> = Mutex::new(Vec::new());
 
 /// The model in `folder`, as it computes on `device`. Loaded once; all who ask share its storage, and none may change it.
-pub(super) fn shared(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
+pub(crate) fn shared(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> anyhow::Result<Weights> {
     let folder = folder
         .canonicalize()
         .with_context(|| format!("finding {}", folder.display()))?;

@@ -1,25 +1,23 @@
 //! The agent's policy before it trains: its model folder, its tokenizer, and the checkpoint it goes on from.
 
+pub mod bases;
+pub mod warm_start;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use broker::AgentName;
-use broker::ids::WeightVersion;
 use configs::{AgentConfig, Dtype, EngineKind, LoraConfig, LoraTarget, ModelConfig, RandomModel};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use trainer::checkpoint;
 use trainer::device::{self, Device};
-use trainer::engine::{Engine, EngineOptions};
 use trainer::model::{Init, Layout, LoraShape, ModelShape, Module, Weights, has_weights, kind_of, peft};
 use trainer::transfer::Form;
-use trainer::weights::Published;
 
-use super::{Env, bases};
-use crate::engine::embedded::EmbeddedEngine;
-use crate::models::{self, Reads};
-use crate::pins;
+use crate::run_folder::models::{self, Reads};
+use crate::run_folder::{RunFolder, input_digests};
 
 /// A policy ready to serve and to train.
 pub struct Prepared {
@@ -41,19 +39,8 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// An engine of its weights on a thread of its own, in this process.
-    pub(crate) fn engine(&self, name: &str, version: WeightVersion) -> anyhow::Result<Arc<EmbeddedEngine>> {
-        let options = EngineOptions::from(&self.settings.engine);
-        let weights = Published::new(self.served()?, version);
-        let engine = match &self.base {
-            Some(base) => Engine::with_base(&self.shape, base.share(), weights, options)?,
-            None => Engine::new(&self.shape, weights, options)?,
-        };
-        Ok(EmbeddedEngine::start(name, engine, version, self.text.clone())?)
-    }
-
     /// What an engine serves first: a copy, or the storage itself where nobody changes it.
-    fn served(&self) -> anyhow::Result<Weights> {
+    pub(crate) fn served(&self) -> anyhow::Result<Weights> {
         let weights = self.weights()?;
         let (device, dtype) = (self.device, self.settings.dtype);
         let as_is = weights.device() == device && weights.kind() == kind_of(dtype);
@@ -123,13 +110,14 @@ pub(crate) fn base(shape: &ModelShape, folder: &Path, device: Device, dtype: Dty
 }
 
 /// Opens the model's folder, making a random one first if the configuration asks for that.
-pub async fn prepare(env: &Env, settings: &AgentConfig) -> anyhow::Result<Prepared> {
-    let (settings, name, seed) = (settings.clone(), env.name.clone(), env.config.run.seed);
-    let run = env.folder.clone();
+///
+/// `seed`: the run's; `name`: the agent's.
+pub async fn prepare(run: &RunFolder, name: &AgentName, settings: &AgentConfig, seed: u64) -> anyhow::Result<Prepared> {
+    let (run, name, settings) = (run.clone(), name.clone(), settings.clone());
     let prepare = move || {
-        pins::models::verify_one(&run, &name, &settings.model)?;
+        input_digests::models::verify_one(&run, &name, &settings.model)?;
         let prepared = prepare_in(|model| run.model(model), &settings, &name, seed)?;
-        pins::models::settle(&run, &name, &settings.model)?;
+        input_digests::models::settle(&run, &name, &settings.model)?;
         Ok(prepared)
     };
     tokio::task::spawn_blocking(prepare).await?
@@ -363,5 +351,4 @@ fn seed_of(text: &str) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "policy_tests.rs"]
 mod tests;

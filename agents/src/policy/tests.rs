@@ -3,7 +3,7 @@
 use configs::WarmStartConfig;
 
 use super::*;
-use crate::folder::tests::config_in;
+use crate::run_folder::tests::config_in;
 
 /// The first agent's settings, which train on the CPU, and its random model.
 fn opened(folder: &Path) -> Prepared {

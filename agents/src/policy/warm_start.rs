@@ -12,7 +12,7 @@ use rollout::batch::cross_entropy;
 use rollout::tasks::warm::{Example, WarmSource};
 use rollout::text::TextCodec;
 
-use super::policy::Prepared;
+use super::Prepared;
 
 /// An endless source of cross-entropy batches.
 pub struct Batches {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use broker::ids::{Attempt, GroupId};
 use serde::Serialize;
 
-use super::ReportError;
 use super::books::{self, Asked, Books};
-use crate::folder::RunFolder;
+use super::error::ReportError;
 use crate::ledger::{Audit, Inspector};
+use crate::run_folder::RunFolder;
 
 /// The ledgers of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -147,8 +147,8 @@ mod tests {
     use broker::protocol::reserve::Reserve;
 
     use super::*;
-    use crate::folder::tests::config_in;
     use crate::ledger::Ledger;
+    use crate::run_folder::tests::config_in;
 
     fn bundle(folder: &RunFolder, task: &str, attempt: u8) -> Bundle {
         let sample = Sample {

@@ -11,10 +11,10 @@ use configs::RunConfig;
 use serde::{Deserialize, Serialize};
 use trainer::checkpoint::{CheckpointStore, TrainerState};
 
-use super::ReportError;
-use crate::folder::RunFolder;
+use super::error::ReportError;
 use crate::ledger::{GroupRow, Inspector, RowState};
-use crate::logs::read_json_lines;
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::read_json_lines;
 
 /// Ids named at most in a message.
 const NAMED: usize = 20;

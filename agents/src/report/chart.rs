@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::escape;
+use super::html::escape;
 
 /// Points drawn at most: more would not be seen.
 const DRAWN: usize = 360;

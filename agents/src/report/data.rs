@@ -5,9 +5,17 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::chart::Series;
-use super::{Improvement, ReportError};
-use crate::folder::RunFolder;
-use crate::logs::read_json_lines;
+use super::error::ReportError;
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::read_json_lines;
+
+/// A figure as it was at the beginning and at the end: means over a tenth of the steps.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Improvement {
+    pub name: String,
+    pub first: f64,
+    pub last: f64,
+}
 
 /// Values of one metric by step. A step that was trained again after a restart has its last value.
 type BySteps = BTreeMap<u64, f64>;

@@ -4,39 +4,18 @@ pub mod audit;
 pub mod books;
 mod chart;
 pub(crate) mod data;
+mod error;
+mod html;
 mod page;
 pub mod repair;
 mod samples;
 
 use std::path::PathBuf;
 
-use crate::folder::{FolderError, RunFolder};
-use crate::ledger::LedgerError;
+pub use data::Improvement;
+pub use error::ReportError;
 
-/// Why a report cannot be made.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    #[error(transparent)]
-    Folder(#[from] FolderError),
-    #[error(transparent)]
-    Ledger(#[from] LedgerError),
-    #[error("cannot {doing} {path}")]
-    Io {
-        doing: &'static str,
-        path: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("a ledger cannot be made: {0}")]
-    Repair(String),
-}
-
-/// A figure as it was at the beginning and at the end: means over a tenth of the steps.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Improvement {
-    pub name: String,
-    pub first: f64,
-    pub last: f64,
-}
+use crate::run_folder::RunFolder;
 
 /// The reward of each agent, and each evaluated figure.
 pub fn improvements(folder: &RunFolder) -> Result<Vec<Improvement>, ReportError> {
@@ -67,29 +46,12 @@ pub fn write(folder: &RunFolder) -> Result<PathBuf, ReportError> {
     Ok(path)
 }
 
-/// Text as HTML.
-pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() && c != '\n' && c != '\t' => escaped.extend(c.escape_default()),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::tests::config_in;
-    use crate::logs::{Transcript, TranscriptTurn, Transcripts};
-    use crate::metrics::{Metrics, MetricsWriter};
+    use crate::run_folder::logs::{Transcript, TranscriptTurn, Transcripts};
+    use crate::run_folder::metrics::{Metrics, MetricsWriter};
+    use crate::run_folder::tests::config_in;
 
     /// A run of 60 steps that learned, with markup in what was said.
     fn run(base: &std::path::Path) -> RunFolder {
@@ -171,13 +133,6 @@ mod tests {
         for foreign in ["http://", "https://", "src=", "@import", "url("] {
             assert!(!html.contains(foreign), "{foreign}: the page must need no network");
         }
-    }
-
-    #[test]
-    fn text_closes_no_element_and_no_attribute() {
-        let hostile = "</p><img src=x onerror='a()'>\"&\u{1b}[2J";
-        let escaped = escape(hostile);
-        assert!(!escaped.contains(['<', '>', '"', '\'', '\u{1b}']), "{escaped}");
     }
 
     #[test]

@@ -7,11 +7,11 @@ use configs::RunConfig;
 use super::audit::RunAudit;
 use super::chart::{figure, figure_number};
 use super::data::Data;
-use super::escape;
+use super::html::escape;
 use super::samples::Pair;
-use crate::cli::conversation::prompt_text;
-use crate::folder::RunInfo;
-use crate::logs::Transcript;
+use crate::run_folder::RunInfo;
+use crate::run_folder::logs::Transcript;
+use crate::run_folder::logs::prompt_text;
 
 /// What the page is made of.
 pub(crate) struct Facts {

@@ -7,9 +7,9 @@ use broker::AgentName;
 use broker::ids::{Digest, GroupId, WeightVersion};
 use trainer::checkpoint::{self, TrainerState};
 
-use super::ReportError;
-use crate::folder::RunFolder;
+use super::error::ReportError;
 use crate::ledger::{Custody, Inspector, Ledger, RowState, lock as ledger_lock};
+use crate::run_folder::RunFolder;
 
 /// Stands in the rows whose samples went with the ledger.
 const REASON: &str = "its samples went with the ledger that was lost";
@@ -133,7 +133,7 @@ mod tests {
     use broker::seal::Seal;
 
     use super::*;
-    use crate::folder::tests::config_in;
+    use crate::run_folder::tests::config_in;
     use broker::ids::Attempt;
 
     #[test]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 
-use super::ReportError;
-use crate::folder::RunFolder;
-use crate::logs::Transcript;
+use super::error::ReportError;
+use crate::run_folder::RunFolder;
+use crate::run_folder::logs::Transcript;
 
 /// Tasks shown at most.
 const TASKS: usize = 6;

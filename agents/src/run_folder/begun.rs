@@ -62,7 +62,7 @@ impl RunFolder {
     }
 }
 
-pub(super) fn read_info(path: &Path) -> Result<RunInfo, FolderError> {
+pub(crate) fn read_info(path: &Path) -> Result<RunInfo, FolderError> {
     let text = fs::read(path.join("run.json")).map_err(io_error("read", &path.join("run.json")))?;
     serde_json::from_slice(&text).map_err(|e| FolderError::Broken {
         path: path.into(),
@@ -81,7 +81,7 @@ fn list(base: &Path) -> Vec<(RunInfo, PathBuf)> {
 }
 
 /// The name, narrowed to the alphabet of run ids, and eight random characters.
-pub(super) fn new_run_id(name: &str) -> RunId {
+pub(crate) fn new_run_id(name: &str) -> RunId {
     let narrow: String = name
         .to_lowercase()
         .chars()
@@ -111,7 +111,7 @@ pub(super) fn new_run_id(name: &str) -> RunId {
     }
 }
 
-pub(super) fn git_commit() -> String {
+pub(crate) fn git_commit() -> String {
     let git = |arguments: &[&str]| -> Option<String> {
         let output = std::process::Command::new("git").args(arguments).output().ok()?;
         output
@@ -131,7 +131,7 @@ pub(super) fn git_commit() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::tests::config_in;
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn a_folder_is_made_found_and_read_back() {

@@ -19,7 +19,7 @@ use broker::tls::{TlsError, TlsFiles};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::folder::Connection;
+use crate::run_folder::Connection;
 
 /// How soon a dead server is noticed.
 const LOOK_EVERY: Duration = Duration::from_millis(500);

@@ -50,7 +50,7 @@ impl RunFolder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::tests::config_in;
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn connection_data_is_for_its_owner_alone() {

@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use broker::ids::GroupId;
 use serde::{Deserialize, Serialize};
 
-use crate::folder::RunFolder;
-use crate::locking::lock_soon;
+use crate::base::locking::lock_soon;
+use crate::run_folder::RunFolder;
 
 /// Strikes that put a group out.
 pub const OUT: u32 = 3;
@@ -227,7 +227,7 @@ fn fold(bytes: &[u8]) -> BTreeSet<GroupId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::tests::config_in;
+    use crate::run_folder::tests::config_in;
 
     fn folder(base: &tempfile::TempDir) -> RunFolder {
         RunFolder::create(base.path(), &config_in(base.path()), None).unwrap()

@@ -11,7 +11,14 @@
 //! ```
 
 mod begun;
+pub mod connect;
 mod connection;
+pub mod crash_marks;
+pub mod input_digests;
+pub mod logs;
+pub mod metrics;
+pub mod models;
+pub mod telemetry;
 
 use std::fs;
 use std::io;

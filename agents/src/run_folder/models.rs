@@ -180,5 +180,4 @@ pub fn downloads(config: &RunConfig, cache: &Cache) -> Vec<(String, String)> {
 }
 
 #[cfg(test)]
-#[path = "models_tests.rs"]
 mod tests;

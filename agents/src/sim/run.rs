@@ -18,7 +18,7 @@ use rollout::workflow::Workflow;
 
 use super::chance::Chance;
 use super::store::SimStore;
-use crate::folder::RunFolder;
+use crate::run_folder::RunFolder;
 
 /// Conversations of a group.
 pub(super) const GROUP: u64 = 3;

@@ -4,8 +4,10 @@
 //! the same kind would come out with the very weights; values over runs say how another seed would.
 
 mod bootstrap;
+pub mod figures;
 pub mod repeated;
 mod student;
+pub mod summary;
 
 pub use bootstrap::{paired, unpaired};
 pub use student::quantile;

@@ -6,10 +6,9 @@ use broker::AgentName;
 use broker::ids::WeightVersion;
 use serde::{Deserialize, Serialize};
 
-use crate::folder::RunFolder;
-use crate::logs::read_json_lines;
-use crate::metrics::Metrics;
-use crate::report::ReportError;
+use crate::run_folder::logs::read_json_lines;
+use crate::run_folder::metrics::Metrics;
+use crate::run_folder::{FolderError, RunFolder};
 use crate::stats;
 
 /// What one evaluation found: of every metric, the value of every task that has it.
@@ -85,10 +84,10 @@ impl Change {
 
 /// Every evaluation of the run, by step. One that was made again after a restart counts once, and where the last one is at the step of a
 /// regular one it is the last that counts, whichever file has it.
-pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, ReportError> {
+pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, FolderError> {
     let mut evaluations: BTreeMap<u64, Evaluation> = BTreeMap::new();
     for path in folder.files("evals")? {
-        let lines: Vec<Evaluation> = read_json_lines(&path).map_err(|source| ReportError::Io {
+        let lines: Vec<Evaluation> = read_json_lines(&path).map_err(|source| FolderError::Io {
             doing: "read",
             path: path.clone(),
             source,
@@ -103,7 +102,7 @@ pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, Repo
 }
 
 /// Every metric that the first and the last evaluation have for the very same tasks. Empty with fewer than two.
-pub fn read(folder: &RunFolder) -> Result<Vec<Change>, ReportError> {
+pub fn read(folder: &RunFolder) -> Result<Vec<Change>, FolderError> {
     let mut evaluations = evaluations(folder)?;
     let ends = (evaluations.pop_first(), evaluations.pop_last());
     let (Some((_, first)), Some((_, last))) = ends else {
@@ -222,7 +221,7 @@ mod tests {
     #[test]
     fn the_first_and_the_last_count_whoever_wrote_them() {
         let base = tempfile::tempdir().unwrap();
-        let config = crate::folder::tests::config_in(base.path());
+        let config = crate::run_folder::tests::config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();
         assert_eq!(read(&folder).unwrap(), []);
         let write = |process: &str, steps: &[(u64, f64)]| {
@@ -246,7 +245,7 @@ mod tests {
     fn the_last_one_counts_before_a_regular_one_of_its_step_in_whichever_file() {
         for last_in in ["coordinator-1", "coordinator-2"] {
             let base = tempfile::tempdir().unwrap();
-            let config = crate::folder::tests::config_in(base.path());
+            let config = crate::run_folder::tests::config_in(base.path());
             let folder = RunFolder::create(base.path(), &config, None).unwrap();
             for process in ["coordinator-1", "coordinator-2"] {
                 let last = process == last_in;

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn a_task_with_an_image_needs_somebody_who_sees() {
         let config = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
-        let text = include_str!("../../configs/two-lora.toml");
+        let text = include_str!("../../../configs/two-lora.toml");
         let image = json!({"type": "image_url", "image_url": {"url": "https://x.org/a.png"}});
         let task = |content| -> Task {
             serde_json::from_value(json!({"prompt": [{"role": "user", "content": content}], "label": 1})).unwrap()
@@ -105,7 +105,7 @@ mod tests {
             said.contains("a (engine.kind = \"embedded\"), b") && said.contains("openai"),
             "{said}"
         );
-        let seeing = config(include_str!("../../configs/image-turns.toml"));
+        let seeing = config(include_str!("../../../configs/image-turns.toml"));
         assert_eq!(check(&seeing, &task(json!([image]))), Ok(()));
     }
 
@@ -115,7 +115,7 @@ mod tests {
 
     /// The workflow of a shipped configuration, as it is or with a program in its place.
     fn workflow(kind: &str) -> std::sync::Arc<dyn Workflow> {
-        let text = include_str!("../../configs/image-turns.toml");
+        let text = include_str!("../../../configs/image-turns.toml");
         let mut config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
         if kind != "sequential" {
             config.workflow.kind = kind.to_owned();

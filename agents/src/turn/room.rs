@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use broker::protocol::turn::Sampling;
 
-use crate::failure;
+use crate::turn::failure;
 
 /// The sampling of an answer to a prompt of so many tokens, its `max_new_tokens` lowered to what the prompt leaves: an answer
 /// that reaches it has finished by `length`.

@@ -4,13 +4,26 @@
 
 use std::sync::Arc;
 
+use broker::bus::Delivery;
 use broker::codec;
 use broker::protocol::task::Task;
 use configs::RunConfig;
 use rollout::tasks::{Cursor, TaskSource, TasksError};
 use rollout::workflow::Workflow;
 
-use crate::coordinator::admission::Candidate;
+/// A task that waits to be admitted.
+#[derive(Clone)]
+pub struct Candidate {
+    pub task: Arc<Task>,
+    pub id: String,
+    /// Its place in the run's own source.
+    pub order: Option<u64>,
+    pub body: bytes::Bytes,
+    /// None for the run's own source, which makes its tasks again.
+    pub delivery: Option<Delivery>,
+    /// A ledger holds it already: it needs no room, and is finished whatever the phase.
+    pub held: bool,
+}
 
 /// The run's own tasks in the order of its source.
 pub struct Feed {
@@ -89,7 +102,8 @@ pub fn check(config: &RunConfig, workflow: &dyn Workflow) -> Result<(), (&'stati
         if let Some(mut source) = source.map_err(|error| (key, error))? {
             source
                 .check(|task| {
-                    rollout::workflow::check_task(workflow, task).and_then(|()| crate::sight::check(config, task))
+                    rollout::workflow::check_task(workflow, task)
+                        .and_then(|()| crate::turn::image_support::check(config, task))
                 })
                 .map_err(|error| (key, error))?;
         }

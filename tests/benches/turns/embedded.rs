@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
-use agents::folder::RunFolder;
+use agents::run_folder::RunFolder;
 use anyhow::{Context, ensure};
 use configs::{ModelConfig, RunConfig};
 
@@ -50,7 +50,7 @@ pub(crate) async fn run(variant: &str, folder: &Path) -> anyhow::Result<()> {
     let conversations = config.workflow.group_size as u64 * trained_groups(&config);
     let run = RunFolder::create(&config.run.folder, &config, None)?;
     let begun = Instant::now();
-    agents::run::embedded(Arc::new(config), run).await?;
+    agents::cli::embedded::embedded(Arc::new(config), run).await?;
     println!("{} {conversations}", begun.elapsed().as_secs_f64());
     Ok(())
 }

@@ -97,9 +97,11 @@ fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words[..] {
-        ["agent", url, folder] => agents::run::system().block_on(peer::agent(url, folder.as_ref())),
+        ["agent", url, folder] => agents::cli::embedded::system().block_on(peer::agent(url, folder.as_ref())),
         ["responder", url] => runtime()?.block_on(peer::responder(url)),
-        ["embedded", variant, folder] => agents::run::system().block_on(embedded::run(variant, folder.as_ref())),
+        ["embedded", variant, folder] => {
+            agents::cli::embedded::system().block_on(embedded::run(variant, folder.as_ref()))
+        }
         _ => bench(&words),
     };
     if let Err(error) = outcome {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agents::coordinator::frames::{self, Wanted};
-use agents::coordinator::io;
+use agents::base::retry;
+use agents::turn::frames::{self, Wanted};
 use anyhow::{Context, bail, ensure};
 use broker::bus::{Bus, Delivery, Outgoing};
 use broker::codec;
@@ -162,7 +162,7 @@ impl Driver {
     async fn lease(&self, group: GroupId) -> anyhow::Result<Lease> {
         match self
             .store
-            .claim(group, REPLY_TO, Attempt(agents::ids::random_bytes()), None)
+            .claim(group, REPLY_TO, Attempt(agents::base::ids::random_bytes()), None)
             .await?
         {
             Claim::Ours(claimed) => {
@@ -245,7 +245,7 @@ impl Driver {
         let groups = if case.requests > 1 { WAVE_GROUPS } else { 1 };
         let mut leases = Vec::new();
         for _ in 0..groups {
-            leases.push(self.lease(GroupId(agents::ids::random_bytes())).await?);
+            leases.push(self.lease(GroupId(agents::base::ids::random_bytes())).await?);
         }
         let (begun, mut times) = (Instant::now(), Vec::new());
         while begun.elapsed() < length {
@@ -288,7 +288,7 @@ impl Driver {
             requests: 1,
             ..case
         };
-        let lease = self.lease(GroupId(agents::ids::random_bytes())).await?;
+        let lease = self.lease(GroupId(agents::base::ids::random_bytes())).await?;
         let request = self.exchange(alone, &[lease], 0).await?;
         self.store.void(lease).await?;
         let reply = *lock(&self.reply);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
-use agents::folder::RunFolder;
+use agents::run_folder::RunFolder;
 use anyhow::{Context, bail, ensure};
 use broker::ids::RunId;
 use broker::topology::Topology;
@@ -84,10 +84,10 @@ pub(crate) async fn agent(url: &str, folder: &Path) -> anyhow::Result<()> {
         name: ours::agent()?,
         run: run.clone(),
         config: Arc::new(config),
-        bus: agents::connect::bus(url).await?,
+        bus: agents::run_folder::connect::bus(url).await?,
         topology: Topology::new(run),
         folder,
-        incarnation: agents::ids::incarnation(),
+        incarnation: agents::base::ids::incarnation(),
     })
     .await?;
     serve().await?;

@@ -25,10 +25,10 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use trainer::weights::WeightSink;
 
-use super::policy::Prepared;
 use super::{Agent, holds};
 use crate::engine::{EngineClient, Refusal};
-use crate::past::Past;
+use crate::policy::Prepared;
+use crate::turn::past::Past;
 use patience::{LOOK_EVERY, Patience, Verdict, Waiting, Word, next_pause};
 use renewer::Renewer;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// Between two looks at the other agent's step.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(20);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Between two looks at a checkpoint that is still to be written: at most in rounds, which wait for it, and always where nobody does.
 const ROUNDS_LOOK: Duration = Duration::from_millis(250);
 const FREE_LOOK: Duration = Duration::from_millis(200);
@@ -18,7 +18,7 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(60);
 
 /// The pause before the next look, after one of `pause` that found nothing. `strict`: rounds wait for it.
-pub(super) fn next_pause(strict: bool, pause: Duration) -> Duration {
+pub(crate) fn next_pause(strict: bool, pause: Duration) -> Duration {
     if strict {
         (pause * 2).min(ROUNDS_LOOK)
     } else {
@@ -28,7 +28,7 @@ pub(super) fn next_pause(strict: bool, pause: Duration) -> Duration {
 
 /// Counts equal errors in succession.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     last: String,
     times: u32,
     told: Option<Instant>,
@@ -36,7 +36,7 @@ pub(super) struct Patience {
 
 /// What is done about an error.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// It came too often.
     GiveUp,
     /// Try again after the pause; `tell` at times.
@@ -45,7 +45,7 @@ pub(super) enum Verdict {
 
 impl Patience {
     /// One more error, as it reads. `ends`: what comes [`TRIES`] times is given up on.
-    pub(super) fn count(&mut self, error: &str, ends: bool, now: Instant) -> Verdict {
+    pub(crate) fn count(&mut self, error: &str, ends: bool, now: Instant) -> Verdict {
         self.times = if self.last == error { self.times + 1 } else { 1 };
         error.clone_into(&mut self.last);
         if ends && self.times >= TRIES {
@@ -60,20 +60,20 @@ impl Patience {
     }
 
     /// It went well.
-    pub(super) fn renew(&mut self) {
+    pub(crate) fn renew(&mut self) {
         *self = Self::default();
     }
 }
 
 /// Says from time to time that nothing has come yet.
 #[derive(Debug, Default)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     since: Option<Instant>,
     told: Option<Instant>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     /// It may still be on its way.
     Soon,
     /// Something is likely to be wrong.
@@ -82,7 +82,7 @@ pub(super) enum Word {
 
 impl Waiting {
     /// Nothing was found at `now`; answers what is to be said about it.
-    pub(super) fn word(&mut self, now: Instant) -> Option<Word> {
+    pub(crate) fn word(&mut self, now: Instant) -> Option<Word> {
         let since = *self.since.get_or_insert(now);
         let told = self.told.get_or_insert(now);
         if now.duration_since(*told) < TELL_EVERY {
@@ -94,7 +94,7 @@ impl Waiting {
     }
 
     /// It is there.
-    pub(super) fn over(&mut self) {
+    pub(crate) fn over(&mut self) {
         *self = Self::default();
     }
 }

@@ -8,34 +8,34 @@ use trainer::checkpoint::{self, CheckpointError, CheckpointStore};
 use trainer::model::{ModelShape, Weights, peft};
 use trainer::weights::WeightSink;
 
-use crate::past::Past;
+use crate::turn::past::Past;
 
 /// An agent's pool of another's past.
-pub(super) struct Renewer {
-    pub(super) past: Past,
+pub(crate) struct Renewer {
+    pub(crate) past: Past,
     /// The other agent's checkpoints.
-    pub(super) from: PathBuf,
+    pub(crate) from: PathBuf,
     /// Models that were kept of them: `step-N/`.
-    pub(super) pool: PathBuf,
-    pub(super) shape: ModelShape,
+    pub(crate) pool: PathBuf,
+    pub(crate) shape: ModelShape,
     /// Checkpoints are adapters.
-    pub(super) adapter: bool,
+    pub(crate) adapter: bool,
     /// Nothing but what was drawn will do.
-    pub(super) strict: bool,
-    pub(super) sinks: Vec<Box<dyn WeightSink>>,
+    pub(crate) strict: bool,
+    pub(crate) sinks: Vec<Box<dyn WeightSink>>,
     /// The newest renewal, and what it was published as.
-    pub(super) served: Option<(u64, WeightVersion)>,
+    pub(crate) served: Option<(u64, WeightVersion)>,
 }
 
 impl Renewer {
-    pub(super) fn is_due(&self, step: u64) -> bool {
+    pub(crate) fn is_due(&self, step: u64) -> bool {
         let renewal = self.past.config.renewal(step);
         // After a restart the other agent may say less than it said before: those batches are trained again.
         self.served.is_none_or(|(newest, _)| renewal > newest)
     }
 
     /// Serves what is drawn at this step of the other agent; `false` while its checkpoint is not there. Blocking.
-    pub(super) fn renew(&mut self, step: Option<u64>) -> anyhow::Result<bool> {
+    pub(crate) fn renew(&mut self, step: Option<u64>) -> anyhow::Result<bool> {
         // What is kept was seen before: the other agent will be there again.
         let Some(step) = step.or_else(|| newest(&self.from).max(kept(&self.pool).into_iter().max())) else {
             return Ok(false);
@@ -175,5 +175,4 @@ fn kept(pool: &Path) -> Vec<u64> {
 }
 
 #[cfg(test)]
-#[path = "renewer_tests.rs"]
 mod tests;

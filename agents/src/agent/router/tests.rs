@@ -16,8 +16,8 @@ use trainer::weights::Published;
 use super::*;
 use crate::engine::embedded::EmbeddedEngine;
 use crate::engine::scripted::ScriptedEngine;
-use crate::folder::RunFolder;
-use crate::folder::tests::{config_in, thinking_in};
+use crate::run_folder::RunFolder;
+use crate::run_folder::tests::{config_in, thinking_in};
 use rollout::text::TextCodec;
 
 struct Bench {
@@ -237,7 +237,7 @@ fn members(frame: &ResultFrame) -> Vec<u16> {
 /// member 2) is waited for by nobody.
 #[test]
 fn the_wave_of_a_coordinator_that_is_gone_is_taken_over_and_its_rest_forgotten() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         bench.ask("old", Some(Wave { id: 9, total: 3 }), &[1, 2]).await;
         bench.ask("new", Some(Wave { id: 1, total: 1 }), &[1]).await;
@@ -253,7 +253,7 @@ fn the_wave_of_a_coordinator_that_is_gone_is_taken_over_and_its_rest_forgotten()
 
 #[test]
 fn a_wave_waits_for_all_its_requests_whatever_comes_twice() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         let wave = Some(Wave { id: 1, total: 2 });
         bench.ask("new", wave, &[1]).await;
@@ -271,7 +271,7 @@ fn a_wave_waits_for_all_its_requests_whatever_comes_twice() {
 /// Without an answer the request would come again, be generated again and be too large again, for ever.
 #[test]
 fn a_result_above_the_bus_limit_is_answered_as_failed() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(600).await;
         bench.ask("new", None, &[1]).await;
         let frame = bench.answer("new").await;
@@ -286,7 +286,7 @@ fn a_result_above_the_bus_limit_is_answered_as_failed() {
 /// What goes on with a reasoning that the prompt began, and does not end it, is reasoning though no `<think>` was sampled.
 #[test]
 fn a_partner_is_told_nothing_of_a_reasoning_that_the_prompt_began() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let folder = tempfile::tempdir().unwrap();
         thinking_in(folder.path());
         let text = TextCodec::open(folder.path()).unwrap();
@@ -310,7 +310,7 @@ fn a_partner_is_told_nothing_of_a_reasoning_that_the_prompt_began() {
 /// A prompt that leaves no room for a token is a failed turn, in a wave too, which goes on without it.
 #[test]
 fn a_prompt_above_the_capped_context_is_answered_as_failed() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         let capped = |cap| Sampling {
             max_new_tokens: 50,
@@ -353,7 +353,7 @@ fn tiny() -> Arc<dyn EngineClient> {
 /// What began behind a stop would be blamed for the death that follows it.
 #[test]
 fn an_agent_that_is_told_to_stop_begins_nothing_more() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::new(usize::MAX).await;
         bench.ask("new", None, &[1]).await;
         assert_eq!(members(&bench.answer("new").await), [1]);
@@ -374,7 +374,7 @@ fn an_agent_that_is_told_to_stop_begins_nothing_more() {
 /// Told to the coordinator, each failure would be one of its conversation's few tries.
 #[test]
 fn weights_whose_logits_are_not_finite_end_the_agent_before_it_answers() {
-    crate::run::system().block_on(async {
+    crate::cli::embedded::system().block_on(async {
         let mut bench = Bench::over(tiny(), usize::MAX).await;
         // Divided by it the logits of finite weights are infinite.
         let cold = || Sampling {

@@ -18,18 +18,21 @@ use super::refused::Refused;
 use super::save::version_of;
 use crate::agent::alarms::Alarms;
 use crate::agent::due::Waiting;
-use crate::agent::policy::{Prepared, words};
-use crate::agent::renewing::Renewing;
+use crate::agent::past_opponent;
+use crate::agent::past_opponent::Renewing;
 use crate::agent::worker::Worker;
-use crate::agent::{Agent, broken, renewing, warm};
-use crate::cli::failure::Usage;
+use crate::agent::{Agent, broken};
+use crate::base::fault::Usage;
 use crate::engine::EngineClient;
-use crate::engine::remote;
+use crate::engine::embedded::EmbeddedEngine;
+use crate::engine::process::client;
 use crate::engine::replicas::Replicas;
 use crate::engine::scripted::ScriptedEngine;
 use crate::engine::stuck;
-use crate::metrics::MetricsWriter;
-use crate::past::Past;
+use crate::policy::warm_start;
+use crate::policy::{Prepared, words};
+use crate::run_folder::metrics::MetricsWriter;
+use crate::turn::past::Past;
 
 pub(super) type Sink = Box<dyn WeightSink>;
 
@@ -63,7 +66,7 @@ impl Training {
             let (engine, sinks) = training.engines(&prepared).await?;
             training.refused = training.refusals(&*engine);
             if let Some(past) = past {
-                training.renewing = renewing::start(agent, past, &prepared, engine.clone(), sinks).await?;
+                training.renewing = past_opponent::start(agent, past, &prepared, engine.clone(), sinks).await?;
             }
             return Ok((training, engine));
         }
@@ -143,11 +146,11 @@ impl Training {
     /// The engines of this agent behind one client, and where published weights reach them.
     async fn engines(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Vec<Sink>)> {
         if self.settings.engine.kind == EngineKind::Dyad {
-            let work = remote::Work {
+            let work = client::Work {
                 frozen: !self.settings.train.enabled,
                 waves: self.agent.config.run.mode == configs::Mode::Sync,
             };
-            let (engine, sink) = remote::start(&self.agent.name, &self.agent.run, prepared, work)?;
+            let (engine, sink) = client::start(&self.agent.name, &self.agent.run, prepared, work)?;
             return Ok((engine, vec![sink]));
         }
         if self.settings.engine.kind.is_foreign() {
@@ -173,7 +176,7 @@ impl Training {
             let sink = engine.sink();
             return Ok((engine, sink));
         }
-        let engine = prepared.engine(&format!("{}.{replica}", self.agent.name), self.version)?;
+        let engine = EmbeddedEngine::of(prepared, &format!("{}.{replica}", self.agent.name), self.version)?;
         self.watch(format!("engine {replica}"), engine.pulse());
         let sink = engine.sink(prepared.device, prepared.settings.dtype);
         Ok((engine, sink))
@@ -202,7 +205,7 @@ impl Training {
         let Some(config) = self.settings.train.warm_start.clone() else {
             return Ok(());
         };
-        let mut source = warm::Batches::open(&config, &self.agent.config, &self.agent.name, prepared)?;
+        let mut source = warm_start::Batches::open(&config, &self.agent.config, &self.agent.name, prepared)?;
         tracing::info!(steps = config.steps, source = config.source, "warm start");
         let optimizer = OptimizerConfig {
             lr: config.lr,

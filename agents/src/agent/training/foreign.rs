@@ -7,11 +7,11 @@ use trainer::weights::disk::DiskSink;
 
 use super::Training;
 use super::begin::Sink;
-use crate::agent::policy::{Prepared, words};
 use crate::engine::EngineClient;
 use crate::engine::foreign::driver::Settings;
 use crate::engine::foreign::fleet::Fleet;
 use crate::engine::foreign::{self, Pace};
+use crate::policy::{Prepared, words};
 
 /// Prompts by which a server's log-probs are looked at, and their tokens.
 const PROBES: usize = 4;
@@ -21,7 +21,7 @@ impl Training {
     /// The agent's servers behind one client, and where published weights reach them. A partner that never trains is served as its
     /// servers were started, but for an adapter: its model's weights are not even read here ([`Reads`]).
     ///
-    /// [`Reads`]: crate::models::Reads
+    /// [`Reads`]: crate::run_folder::models::Reads
     pub(super) async fn foreign(&self, prepared: &Prepared) -> anyhow::Result<(Arc<dyn EngineClient>, Sink)> {
         let engine = &self.settings.engine;
         let servers = engine.urls.iter().map(|url| foreign::server(engine.kind, url));

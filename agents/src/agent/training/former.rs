@@ -12,8 +12,8 @@ use configs::{LossKind, RunConfig, TrainConfig, ZeroAdvantage};
 use rollout::batch::{Batch, Context, Formed, REFILL_CAP, Verdict as BatchVerdict, form, imitate};
 use rollout::text::TextCodec;
 
-use crate::agent::policy::Prepared;
 use crate::ledger::{LedgerHandle, Lineages, RecordedBatch, SampleVerdict, Verdict};
+use crate::policy::Prepared;
 
 /// Forms one agent's batches.
 pub(super) struct Former {
@@ -240,5 +240,4 @@ fn batch_seed(run_seed: u64, agent: &str, step: u64) -> u64 {
 }
 
 #[cfg(test)]
-#[path = "former_tests.rs"]
 mod tests;

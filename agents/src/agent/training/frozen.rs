@@ -9,8 +9,8 @@ use trainer::checkpoint::{self, CheckpointStore};
 use trainer::model::{Weights, peft};
 
 use super::Training;
-use crate::agent::policy::{Prepared, warn_of_other_base};
-use crate::folder::RunFolder;
+use crate::policy::{Prepared, warn_of_other_base};
+use crate::run_folder::RunFolder;
 
 impl Training {
     /// Gives a policy that is not trained what its warm start makes of it: once in a run, and kept as the policy that the run began
@@ -96,7 +96,7 @@ fn remove(folder: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::tests::config_in;
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn an_agent_without_a_checkpoint_has_made_no_step() {

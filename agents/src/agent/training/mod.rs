@@ -29,13 +29,12 @@ use super::Agent;
 use super::alarms::Alarms;
 use super::due::Waiting;
 use super::holds;
-use super::renewing::Renewing;
+use super::past_opponent::Renewing;
 use super::worker::Worker;
 use crate::engine::EngineClient;
-use crate::metrics::{Metrics, MetricsWriter};
+use crate::run_folder::metrics::{Metrics, MetricsWriter};
 use former::Former;
 use refused::Refused;
-pub use step::Outcome;
 
 /// The training side of an agent.
 pub struct Training {

@@ -9,7 +9,7 @@ use broker::protocol::train::{TrainCommand, TrainReply};
 use trainer::checkpoint::{self, CheckpointStore, TrainerState};
 
 use super::Training;
-use crate::metrics::Metrics;
+use crate::run_folder::metrics::Metrics;
 
 impl Training {
     pub(super) async fn checkpoint(&mut self) -> anyhow::Result<()> {

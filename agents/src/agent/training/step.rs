@@ -12,8 +12,9 @@ use trainer::train::{Refusal, TrainError};
 
 use super::Training;
 use super::objective;
+use crate::agent::figures::Outcome;
 use crate::agent::{alarms, broken, figures};
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
 
 /// Largest |ratio - 1| of tokens whose weights and cache are the trainer's own: f32 sampler and trainer agree to rounding.
 const RATIO_GAP: f64 = 1e-4;
@@ -195,48 +196,6 @@ fn has_diverged(error: &anyhow::Error) -> bool {
             ..
         })
     )
-}
-
-/// What the optimizer steps of one batch came to.
-#[derive(Debug, Default, Clone)]
-pub struct Outcome {
-    pub stats: LossStats,
-    pub steps: u64,
-    pub skipped: u64,
-    pub grad_norm: f64,
-    pub lr: f64,
-    pub on_policy_gap: f64,
-    /// Mean KL estimate per token, where it was taken off the advantages.
-    pub advantage_kl: Option<f64>,
-}
-
-impl Outcome {
-    fn add(&mut self, stats: &LossStats, grad_norm: f64, skipped: bool) {
-        let sum = &mut self.stats;
-        for (sum, one) in [
-            (&mut sum.loss, stats.loss),
-            (&mut sum.tokens, stats.tokens),
-            (&mut sum.ratio, stats.ratio),
-            (&mut sum.clipped, stats.clipped),
-            (&mut sum.entropy, stats.entropy),
-            (&mut sum.behaviour_kl, stats.behaviour_kl),
-            (&mut sum.reference_kl, stats.reference_kl),
-            (&mut sum.bounded, stats.bounded),
-            (&mut sum.second_moment, stats.second_moment),
-            (&mut sum.kept, stats.kept),
-            (&mut sum.second_moment_kept, stats.second_moment_kept),
-        ] {
-            *sum += one;
-        }
-        for (number, one) in (0..).zip(&stats.by_role) {
-            sum.role(number).add(one);
-        }
-        sum.off_policy_gap = sum.off_policy_gap.max(stats.off_policy_gap);
-        self.on_policy_gap = self.on_policy_gap.max(stats.on_policy_gap);
-        self.steps += 1;
-        self.skipped += u64::from(skipped);
-        self.grad_norm = self.grad_norm.max(grad_norm);
-    }
 }
 
 #[cfg(test)]

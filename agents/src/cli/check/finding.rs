@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::models::{Found, Reads};
+use crate::run_folder::models::{Found, Reads};
 
 /// Of the thing that the key path `key` names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
-    use crate::models::NotHere;
+    use crate::run_folder::models::NotHere;
 
     #[test]
     fn a_model_is_told_where_it_lies_or_why_it_does_not() {

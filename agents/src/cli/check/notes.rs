@@ -15,7 +15,7 @@ pub(super) fn not_here(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
 
 /// Where the models are. One that is not here is no mistake of the configuration: another machine may have it.
 pub(super) fn models(config: &RunConfig, cache: &Cache) -> Vec<Finding> {
-    let found = crate::models::found(config, cache).into_iter();
+    let found = crate::run_folder::models::found(config, cache).into_iter();
     found.map(Finding::model).collect()
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use configs::CreditConfig;
 
-use crate::logs::{Compared, Credited, Earned};
+use crate::run_folder::logs::{Compared, Credited, Earned};
 
 /// Where the lines under a role begin.
 const INDENT: &str = "                 ";
@@ -77,7 +77,7 @@ fn compared(found: &Compared, reward: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::EarnedPart;
+    use crate::run_folder::logs::EarnedPart;
     use configs::{Advantage, RoleName};
 
     fn part(name: &str, value: f64, weight: f64) -> EarnedPart {

@@ -1,8 +1,8 @@
 //! Exports of runs, read back by the agents' own loader.
 
 use super::*;
-use crate::cli::failure::{code, render};
-use crate::folder::tests::config_in;
+use crate::cli::exit_code::{code, render};
+use crate::run_folder::tests::config_in;
 use broker::ids::WeightVersion;
 use broker::protocol::train::TrainCommand;
 use configs::LoraConfig;

@@ -7,7 +7,8 @@ use anyhow::Context;
 use super::runs::Played;
 use crate::cli::table::{Align, Table, difference};
 use crate::stats;
-use crate::summary::{self, Evaluation};
+use crate::stats::summary;
+use crate::stats::summary::Evaluation;
 
 /// A figure's means in the first and the last evaluation.
 type Ends = BTreeMap<String, (f64, f64)>;

@@ -12,9 +12,9 @@ use clap::Args;
 use configs::RunConfig;
 
 use super::cross_play;
-use super::failure::Usage;
+use crate::base::fault::Usage;
 use crate::eval::suites;
-use crate::folder::RunFolder;
+use crate::run_folder::RunFolder;
 
 /// Train a recipe over several seeds: reward and success before and after, cross-play, intervals over seeds
 ///
@@ -65,7 +65,7 @@ fn config(path: &Path, steps: Option<u64>) -> anyhow::Result<RunConfig> {
 fn learn(config: &RunConfig, args: &LearnArgs) -> anyhow::Result<()> {
     let base = args
         .folder
-        .join(format!("learn-{}-{}", config.run.name, crate::ids::incarnation()));
+        .join(format!("learn-{}-{}", config.run.name, crate::base::ids::incarnation()));
     let mut teams = Vec::new();
     for seed in 0..args.seeds {
         let mut config = config.clone();

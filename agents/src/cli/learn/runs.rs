@@ -6,8 +6,9 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use configs::RunConfig;
 
-use crate::folder::RunFolder;
-use crate::summary::{self, Evaluation};
+use crate::run_folder::RunFolder;
+use crate::stats::summary;
+use crate::stats::summary::Evaluation;
 
 /// A run that has ended.
 pub(super) struct Played {

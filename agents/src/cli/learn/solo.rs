@@ -8,7 +8,8 @@ use configs::{RoleName, RunConfig};
 
 use super::runs::{self, Played};
 use crate::report;
-use crate::summary::{self, Evaluation};
+use crate::stats::summary;
+use crate::stats::summary::Evaluation;
 
 /// The role that plays alone.
 const SOLVER: &str = "solver";

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use configs::{EngineKind, RunConfig};
 
-use crate::folder::RunFolder;
+use crate::run_folder::RunFolder;
 
 /// The Python that runs them, where it is not `python3`.
 const PYTHON: &str = "DYAD_PYTHON";
@@ -192,7 +192,7 @@ fn follow(mut out: impl BufRead, log: &mut File) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ports::HeldPort;
+    use crate::base::ports::HeldPort;
     use std::collections::BTreeSet;
     use std::io::Read as _;
 

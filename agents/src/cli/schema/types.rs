@@ -14,8 +14,8 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Map, Value, json};
 
-use crate::logs::Transcript;
 use crate::participant::ToolAnswer;
+use crate::run_folder::logs::Transcript;
 
 /// One published schema.
 pub struct Published {
@@ -237,5 +237,4 @@ fn references(value: &Value, names: &mut Vec<String>) {
 }
 
 #[cfg(test)]
-#[path = "schema_tests.rs"]
 mod tests;

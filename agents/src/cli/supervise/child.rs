@@ -8,24 +8,24 @@ use anyhow::Context;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 
-use crate::logs::printable;
-use crate::signals::SUPERVISED;
+use crate::base::signals::SUPERVISED;
+use crate::run_folder::logs::printable;
 
 /// What a process is given between being asked to end and being killed.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// How the lines of one process are told from others.
 #[derive(Debug, Clone)]
-pub(super) struct Line {
-    pub(super) label: String,
-    pub(super) index: usize,
+pub(crate) struct Line {
+    pub(crate) label: String,
+    pub(crate) index: usize,
     /// Of the longest label.
-    pub(super) width: usize,
+    pub(crate) width: usize,
 }
 
 impl Line {
     /// Prints one line, prefixed, coloured when a person looks.
-    pub(super) fn say(&self, line: &str) {
+    pub(crate) fn say(&self, line: &str) {
         const COLOURS: [u8; 6] = [36, 35, 33, 32, 34, 31];
         let (label, width) = (&self.label, self.width);
         let colour = COLOURS[self.index % COLOURS.len()];
@@ -50,13 +50,13 @@ impl Line {
 }
 
 /// A child, and what it is held by: when the supervisor is gone, however that came, this pipe closes and the child stops.
-pub(super) struct Held {
-    pub(super) child: Child,
+pub(crate) struct Held {
+    pub(crate) child: Child,
     _leash: Option<ChildStdin>,
 }
 
 /// Starts this program with other arguments; it is killed when the answer is dropped.
-pub(super) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
+pub(crate) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
     let program = std::env::current_exe().context("finding this program")?;
     let mut child = Command::new(program)
         .args(args)
@@ -80,7 +80,7 @@ pub(super) fn start(args: &[String], line: &Line) -> anyhow::Result<Held> {
 }
 
 /// Ends a process: asks, waits, kills.
-pub(super) async fn end(mut held: Held) -> anyhow::Result<()> {
+pub(crate) async fn end(mut held: Held) -> anyhow::Result<()> {
     let child = &mut held.child;
     if let Some(pid) = child.id() {
         // The standard library cannot send SIGTERM; the shell's kill can, and the process is ours.

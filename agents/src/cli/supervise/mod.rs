@@ -17,11 +17,11 @@ use configs::{AgentName, EngineKind, RunConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cli::failure::Usage;
-use crate::connect::Servers;
-use crate::ended;
-use crate::folder::{Connection, RunFolder};
-use crate::signals::Signals;
+use crate::base::fault::Usage;
+use crate::base::signals::Signals;
+use crate::ledger::completion;
+use crate::run_folder::connect::Servers;
+use crate::run_folder::{Connection, RunFolder};
 use child::Line;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
@@ -206,8 +206,8 @@ async fn keep(
 ) -> anyhow::Result<Kind> {
     let mut pause = FIRST_PAUSE;
     let done = || match &role.kind {
-        Kind::Agent(name) => ended::agent(&folder, name),
-        Kind::Coordinator => ended::all(&folder, &participants),
+        Kind::Agent(name) => completion::agent(&folder, name),
+        Kind::Coordinator => completion::all(&folder, &participants),
         Kind::Engine => false,
     };
     while !*stopping.borrow() {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use serde_json::Value;
 
 use super::letters::Letter;
-use crate::cli::failure::Usage;
+use crate::base::fault::Usage;
 use crate::cli::judging::{Checked, Rules, check};
 
 /// What is published in the place of one letter.

@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
-use super::failure::Usage;
 use super::select::{self, RunArg};
 use super::{judging, publish};
-use crate::folder::RunFolder;
+use crate::base::fault::Usage;
+use crate::run_folder::RunFolder;
 use change::Change;
 pub use letters::{Letter, Order, handle};
 use show::render;

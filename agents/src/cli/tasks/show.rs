@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::letters::Letter;
-use crate::logs::one_line;
+use crate::run_folder::logs::one_line;
 
 /// A block for each letter, and the sum.
 #[must_use]

@@ -8,7 +8,7 @@ use broker::protocol::Kind;
 use broker::seal::HEADER_ORDER;
 
 use super::*;
-use crate::cli::failure::render as told;
+use crate::cli::exit_code::render as told;
 use crate::cli::judging::Rules;
 
 async fn bury(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {

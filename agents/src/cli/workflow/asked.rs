@@ -9,8 +9,8 @@ use broker::protocol::turn::{Generation, Message};
 use rollout::workflow::tools::ERROR;
 use rollout::workflow::{Event, Step, Workflow};
 
-use crate::logs::Transcript;
 use crate::participant::{PROGRAM, TOOL};
+use crate::run_folder::logs::Transcript;
 
 /// A turn of a conversation: role, seat and number.
 type Place = (RoleName, u16, u16);

@@ -14,7 +14,7 @@ use rollout::workflow::program::Place;
 use tokio::time::Instant;
 
 use super::TestArgs;
-use crate::cli::failure::{Unavailable, Usage};
+use crate::base::fault::{Unavailable, Usage};
 use crate::participant::Line;
 
 /// Between two looks whether somebody listens.
@@ -61,7 +61,7 @@ impl Remote {
         let mut queues = Queues {
             bus,
             topology: Topology::new(run),
-            incarnation: crate::ids::incarnation(),
+            incarnation: crate::base::ids::incarnation(),
             names,
             own: Vec::new(),
         };

@@ -12,9 +12,9 @@ use rollout::group::{GroupRun, MemberEnd, RunSpec, Wanted};
 use rollout::workflow::unanswered::said;
 use rollout::workflow::{Workflow, player};
 
-use crate::cli::conversation::prompt_text;
 use crate::participant::Host;
-use crate::{failure, sight};
+use crate::run_folder::logs::prompt_text;
+use crate::turn::{failure, image_support};
 
 /// What each role may say.
 pub(super) type Says = BTreeMap<String, Vec<String>>;
@@ -75,8 +75,8 @@ fn unseen(config: &RunConfig, workflow: &dyn Workflow, wanted: &Wanted) -> Optio
     let role = &wanted.key.role;
     let name = player(&config.workflow, workflow, role)?.agent;
     let engine = config.agents.get(&name)?.engine.kind;
-    let messages = sight::shown(workflow, (&name, role), engine, wanted.ask.messages.clone());
-    let why = sight::readable(&messages, engine).err()?;
+    let messages = image_support::shown(workflow, (&name, role), engine, wanted.ask.messages.clone());
+    let why = image_support::readable(&messages, engine).err()?;
     Some(failure::prompt(name.as_str(), role.as_str(), why))
 }
 

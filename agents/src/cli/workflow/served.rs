@@ -10,8 +10,8 @@ use rollout::group::MemberEnd;
 use rollout::workflow::Workflow;
 
 use super::TestArgs;
+use crate::base::fault::Usage;
 use crate::cli::eval::chosen;
-use crate::cli::failure::Usage;
 use crate::eval::engines::{self, Scratch, Seat};
 use crate::eval::play::{Manner, Player};
 use crate::participant::Host;

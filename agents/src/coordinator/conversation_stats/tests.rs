@@ -5,7 +5,7 @@ use rollout::workflow::Part;
 
 use super::super::bench::generation;
 use super::*;
-use crate::folder::tests::config_in;
+use crate::run_folder::tests::config_in;
 
 fn talk(dominance: f64) -> Talk {
     let mut config = config_in(std::path::Path::new("runs"));

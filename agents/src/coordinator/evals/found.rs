@@ -12,10 +12,10 @@ use tokio::time::Instant;
 use crate::coordinator::actor::Open;
 use crate::coordinator::suites::Program;
 use crate::coordinator::versions::Versions;
-use crate::eval::figures;
-use crate::logs::Transcript;
+use crate::run_folder::logs::Transcript;
+use crate::stats::figures;
 use crate::stats::repeated;
-use crate::summary::Evaluation;
+use crate::stats::summary::Evaluation;
 
 /// The role whose first answers the verifier's pool is chosen from.
 const SOLVER: &str = "solver";

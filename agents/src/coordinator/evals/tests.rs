@@ -1,7 +1,7 @@
 //! A coordinator that comes after another makes no evaluation again.
 
 use super::*;
-use crate::folder::tests::config_in;
+use crate::run_folder::tests::config_in;
 
 fn evaluation(step: u64, last: bool, success: f64) -> Evaluation {
     let values = BTreeMap::from([("success".to_owned(), BTreeMap::from([("t".to_owned(), success)]))]);

@@ -84,7 +84,7 @@ fn a_goal_out_of_reach_is_given_up_when_the_agent_is_quiet() {
 /// What is drawn follows from the other agent's step: a round that began before it is served would be played against chance.
 #[test]
 fn a_round_waits_for_who_plays_with_the_past() {
-    let past = crate::past::tests::past("p", 0);
+    let past = crate::turn::past::tests::past("p", 0);
     let gate = |mode| gate(mode).with_pasts([(name("p"), past.clone())]);
     let serves = |version, serving| Heartbeat {
         version,
@@ -128,7 +128,7 @@ fn a_round_waits_for_who_plays_with_the_past() {
 /// Without rounds nothing waits for a renewal but an evaluation, which is to be of one version of it too.
 #[test]
 fn an_evaluation_waits_until_who_plays_with_the_past_serves_what_is_due_and_holds() {
-    let past = crate::past::tests::past("p", 0);
+    let past = crate::turn::past::tests::past("p", 0);
     let mut gate = gate(Mode::Async).with_pasts([(name("p"), past.clone())]);
     let holding = |agent: &str, step: u64| Heartbeat {
         holding: vec!["c/1".to_owned()],

@@ -9,7 +9,8 @@ use configs::RunConfig;
 
 use super::super::bench::{Bench, beat, generation};
 use super::*;
-use crate::summary::{self, Evaluation};
+use crate::stats::summary;
+use crate::stats::summary::Evaluation;
 
 const MOST: Duration = Duration::from_secs(600);
 
@@ -123,7 +124,7 @@ impl Bench {
     fn written(&self) -> usize {
         self.coordinator.transcripts.flush();
         let path = self.coordinator.env.folder.transcripts("coordinator-us");
-        crate::logs::read_json_lines::<crate::logs::Transcript>(&path)
+        crate::run_folder::logs::read_json_lines::<crate::run_folder::logs::Transcript>(&path)
             .unwrap()
             .len()
     }
@@ -471,8 +472,9 @@ async fn what_a_hold_cost_is_told_though_its_time_was_up() {
     assert_eq!(bench.coordinator.held_for(), Some(MOST), "agents train since");
     bench.play(|_, made| made);
     bench.coordinator.metrics.flush();
-    let lines =
-        crate::logs::read_json_lines::<serde_json::Value>(&bench.coordinator.env.folder.metrics("coordinator-us"));
+    let lines = crate::run_folder::logs::read_json_lines::<serde_json::Value>(
+        &bench.coordinator.env.folder.metrics("coordinator-us"),
+    );
     let told: Vec<f64> = lines
         .unwrap()
         .iter()

@@ -1,7 +1,5 @@
 //! What a conversation came to, as a person reads it: the same in a run's transcripts and in `dyad workflow test`.
 
-mod compared;
-
 use std::collections::BTreeMap;
 
 use broker::ids::TurnKey;
@@ -11,10 +9,10 @@ use rollout::group::{MemberEnd, Rules};
 use rollout::workflow::shaped::{CREDIT, OWN};
 use rollout::workflow::{Outcome, Part, SeatReward, player};
 
-use crate::logs::{Credited, Earned, EarnedPart, Transcript, TranscriptTurn};
 use crate::participant::Host;
+use crate::run_folder::logs::{Credited, Earned, EarnedPart, Transcript, TranscriptTurn};
 
-pub use compared::Comparisons;
+pub use crate::coordinator::transcripts::compared::Comparisons;
 
 /// Knows who played and what it was worth.
 pub struct Teller<'a> {

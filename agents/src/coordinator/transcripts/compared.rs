@@ -12,7 +12,7 @@ use rollout::advantage::{self, Comparison};
 use rollout::group::Assembled;
 use rollout::workflow::SeatReward;
 
-use crate::logs::Compared;
+use crate::run_folder::logs::Compared;
 
 /// What the agents that train make of a decided group; of a group that nobody trains on, nothing.
 #[derive(Debug, Default)]

@@ -1,12 +1,14 @@
 //! Which of a finished group's conversations are written down.
 
+pub mod builder;
+pub mod compared;
 use broker::ids::GroupId;
 use configs::TranscriptPolicy;
 use rollout::group::{Assembled, MemberEnd};
 
 use super::actor::{Coordinator, Open, Purpose};
-use crate::logs::Transcript;
-use crate::telling::{Comparisons, Teller};
+use crate::coordinator::transcripts::builder::{Comparisons, Teller};
+use crate::run_folder::logs::Transcript;
 
 impl Coordinator {
     /// Writes the transcripts of a group that is trained on, and was decided to be `assembled`.

@@ -1,6 +1,7 @@
 //! The embedded engine: libtorch on a thread of its own, new weights taken between decode steps.
 
 mod unsampled;
+mod visits;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,14 +15,15 @@ use rollout::text::TextCodec;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
 use trainer::device::Device;
-use trainer::engine::{Engine, EngineError, GenRequest, RequestFault, StopRule};
+use trainer::engine::{Engine, EngineError, EngineOptions, GenRequest, RequestFault, StopRule};
 use trainer::pulse::Pulse;
 use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
-use super::visits::Visits;
+use self::visits::Visits;
 use super::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
-use crate::failure;
+use crate::policy::Prepared;
+use crate::turn::failure;
 
 enum Command {
     Generate {
@@ -44,6 +46,17 @@ pub struct EmbeddedEngine {
 }
 
 impl EmbeddedEngine {
+    /// Starts an engine that serves the weights of `policy`, on a thread of this process.
+    pub(crate) fn of(policy: &Prepared, name: &str, version: WeightVersion) -> anyhow::Result<Arc<Self>> {
+        let options = EngineOptions::from(&policy.settings.engine);
+        let weights = Published::new(policy.served()?, version);
+        let engine = match &policy.base {
+            Some(base) => Engine::with_base(&policy.shape, base.share(), weights, options)?,
+            None => Engine::new(&policy.shape, weights, options)?,
+        };
+        Ok(Self::start(name, engine, version, policy.text.clone())?)
+    }
+
     /// Moves an engine to a thread of its own.
     pub fn start(
         name: &str,
@@ -364,7 +377,7 @@ impl Thread {
     fn give_back(&mut self, error: &EngineError) {
         if let Err(error) = self.engine.abort_all() {
             tracing::error!(%error, "the engine cannot be cleared");
-            crate::cli::leave(crate::telemetry::EXIT_PANIC);
+            crate::base::fault::leave(crate::run_folder::telemetry::EXIT_PANIC);
         }
         let failure = failure_of(error);
         for (_, (job, done)) in std::mem::take(&mut self.open) {
@@ -460,5 +473,4 @@ fn made(one: trainer::engine::Finished, sampling: &Sampling) -> Made {
 }
 
 #[cfg(test)]
-#[path = "embedded_tests.rs"]
 mod tests;

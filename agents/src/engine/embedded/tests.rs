@@ -8,10 +8,9 @@ use trainer::model::{Init, Weights};
 
 use super::super::Told;
 use super::*;
-use crate::folder::tests::{config_in, thinking_in};
+use crate::run_folder::tests::{config_in, thinking_in};
 use broker::ids::GroupId;
 
-#[path = "embedded/unsampled_tests.rs"]
 mod unsampled;
 
 /// A tiny model with room for 16 tokens, and its engine.

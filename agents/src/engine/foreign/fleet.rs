@@ -20,7 +20,7 @@ use super::server::Server;
 use super::trouble::{Trouble, Verdict};
 use super::visits::Visits;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit, without_scores};
-use crate::failure;
+use crate::turn::failure;
 
 /// Times in succession that a call may fail before its job does.
 const TRIES: u32 = 5;

@@ -7,7 +7,8 @@ use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
 use super::trouble::Trouble;
-use crate::engine::link::{self, Secret};
+use crate::engine::process::link;
+use crate::engine::process::link::Secret;
 
 /// The longest answer that is no generation.
 const SHORT: usize = 4 << 20;

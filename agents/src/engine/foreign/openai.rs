@@ -19,9 +19,9 @@ use tokio::sync::{Semaphore, watch};
 use super::Pace;
 use super::http::Http;
 use super::trouble::{Trouble, Verdict};
-use crate::engine::link::Secret;
+use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Refusal, Visit};
-use crate::failure;
+use crate::turn::failure;
 
 /// The environment variable with the servers' key: outsiders are shown no other.
 pub const KEY: &str = "DYAD_OPENAI_KEY";
@@ -233,5 +233,4 @@ impl EngineClient for Openai {
 }
 
 #[cfg(test)]
-#[path = "openai_tests.rs"]
 mod tests;

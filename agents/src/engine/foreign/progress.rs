@@ -222,5 +222,4 @@ fn stop_at(stops: &[String], ids: &[u32], start: usize, reading: &Reading<'_>) -
 }
 
 #[cfg(test)]
-#[path = "progress_tests.rs"]
 mod tests;

@@ -1,7 +1,7 @@
 //! What may go wrong between an agent and a server, and what follows from it.
 
 use crate::engine::EngineFailure;
-use crate::failure;
+use crate::turn::failure;
 
 /// Why a server did not do what it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -14,7 +14,7 @@ use trainer::engine::UnderWay;
 use super::fleet::Desk;
 use super::progress::Progress;
 use crate::engine::{EngineFailure, Told, Visit};
-use crate::failure;
+use crate::turn::failure;
 
 /// Tokens of one call.
 const PIECE: u32 = 32;

@@ -9,18 +9,18 @@ use broker::tls::{self, TlsFiles};
 use reqwest::redirect::Policy;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 
-use crate::cli::failure::Usage;
-use crate::connect;
-use crate::http::token::{Token, is_own_name, secret_in};
+use crate::base::fault::Usage;
+use crate::base::secret::{Token, is_own_name, secret_in};
+use crate::run_folder::connect;
 
 /// Environment variable with the token that agents and their engine processes share.
 pub const VARIABLE: &str = "DYAD_ENGINE_TOKEN";
 /// The header that says to which session commands belong.
-pub(super) const SESSION: &str = "x-dyad-session";
-pub(super) const BINARY: &str = "application/octet-stream";
+pub(crate) const SESSION: &str = "x-dyad-session";
+pub(crate) const BINARY: &str = "application/octet-stream";
 pub(crate) const JSON: &str = "application/json";
 /// A connection that is not used stays open for so long at who was asked, and shorter at who asks, so that none is closed under a request.
-pub(super) const KEEP: Duration = Duration::from_secs(75);
+pub(crate) const KEEP: Duration = Duration::from_secs(75);
 const IDLE: Duration = Duration::from_secs(20);
 /// The longest that is read of an answer that is an error.
 const REASON: usize = 2000;
@@ -67,7 +67,7 @@ impl Secret {
         self.0.is_some()
     }
 
-    pub(super) fn show(&self, request: RequestBuilder) -> RequestBuilder {
+    pub(crate) fn show(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.0 {
             Some((secret, _)) => request.bearer_auth(secret),
             None => request,
@@ -76,7 +76,7 @@ impl Secret {
 
     /// Why a request is not let in; `None` if it is. Without a token only those who name this host by its address are, so that no web
     /// page that a browser shows gets in under a name of its own.
-    pub(super) fn refuses(&self, request: &HttpRequest) -> Option<(u16, &'static str)> {
+    pub(crate) fn refuses(&self, request: &HttpRequest) -> Option<(u16, &'static str)> {
         let head = |name| request.headers().get(name).map(header::HeaderValue::as_bytes);
         match &self.0 {
             Some((_, token)) if broker::mutant::stands("engine.token") => {
@@ -121,7 +121,7 @@ pub struct LinkError {
 }
 
 impl LinkError {
-    pub(super) fn answer(url: &str, reason: impl Into<String>) -> Self {
+    pub(crate) fn answer(url: &str, reason: impl Into<String>) -> Self {
         Self {
             url: url.to_owned(),
             reason: reason.into(),
@@ -130,7 +130,7 @@ impl LinkError {
     }
 
     /// Of a message that is not sent at all.
-    pub(super) fn too_large(url: &str, bytes: usize, most: usize) -> Self {
+    pub(crate) fn too_large(url: &str, bytes: usize, most: usize) -> Self {
         Self {
             is_final: true,
             ..Self::answer(
@@ -140,7 +140,7 @@ impl LinkError {
         }
     }
 
-    pub(super) fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         self.is_final
     }
 
@@ -196,7 +196,7 @@ pub(crate) fn judged(url: &str) -> Result<String, Usage> {
 }
 
 /// Asks, and takes nothing but success for an answer.
-pub(super) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, LinkError> {
+pub(crate) async fn ask(request: RequestBuilder, url: &str) -> Result<Response, LinkError> {
     let mut response = request.send().await.map_err(|error| LinkError::of(url, error))?;
     let status = response.status();
     if status.is_success() || status == StatusCode::NOT_MODIFIED {

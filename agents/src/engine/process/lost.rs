@@ -2,13 +2,13 @@
 //! (`strikes.rs`). A task that kills its engine goes to the dead letters in the end, as one that kills its agent does, and none of its
 //! neighbours with it.
 
-use crate::telemetry;
+use crate::run_folder::telemetry;
 
 /// Engines that a job may be lost with.
-pub(super) const LOSSES: u32 = 3;
+pub(crate) const LOSSES: u32 = 3;
 
 /// Ends the process, as [`super::stuck`] does.
-pub(super) fn end(whose: &str, jobs: usize) -> ! {
+pub(crate) fn end(whose: &str, jobs: usize) -> ! {
     tracing::error!(
         whose,
         jobs,

@@ -8,10 +8,10 @@ use rollout::text::TextCodec;
 use trainer::model::ModelShape;
 
 /// By name, as an engine's answers depend on it.
-pub(super) type Facts = BTreeMap<String, String>;
+pub(crate) type Facts = BTreeMap<String, String>;
 
 /// Of a model and its tokenizer.
-pub(super) fn facts(shape: &ModelShape, text: &TextCodec) -> Facts {
+pub(crate) fn facts(shape: &ModelShape, text: &TextCodec) -> Facts {
     let mut facts = shape.settings();
     facts.insert("stop ids".into(), format!("{:?}", text.stop_ids()));
     facts.insert("tokens".into(), tokens(text));
@@ -37,7 +37,7 @@ fn tokens(text: &TextCodec) -> String {
 }
 
 /// The first in which an engine's differ from its agent's, for people.
-pub(super) fn difference(engine: &Facts, agent: &Facts) -> Option<String> {
+pub(crate) fn difference(engine: &Facts, agent: &Facts) -> Option<String> {
     let none = "nothing".to_owned();
     let names = engine.keys().chain(agent.keys());
     let both = |name| [engine, agent].map(|facts| facts.get(name).unwrap_or(&none));

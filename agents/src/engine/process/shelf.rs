@@ -28,7 +28,7 @@ struct Counter {
 ///
 /// # Errors
 /// A token is missing, or the address cannot be listened on.
-pub(super) fn serve(
+pub(crate) fn serve(
     agent: &AgentName,
     settings: &EngineConfig,
     secret: &Secret,
@@ -111,7 +111,7 @@ fn joined(mut messages: Vec<Arc<[u8]>>) -> Bytes {
     messages.concat().into()
 }
 
-pub(super) fn refusal(status: u16, reason: &str) -> HttpResponse {
+pub(crate) fn refusal(status: u16, reason: &str) -> HttpResponse {
     let status = actix_web::http::StatusCode::from_u16(status).unwrap_or_default();
     HttpResponse::build(status)
         .content_type("text/plain; charset=utf-8")
@@ -123,7 +123,7 @@ fn tag(version: WeightVersion) -> String {
 }
 
 /// What is held, as it is written in a question: the version, and the digest in hexadecimal digits.
-pub(super) fn written(held: StateId) -> String {
+pub(crate) fn written(held: StateId) -> String {
     let digest: String = held.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{digest}", held.version)
 }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::super::gate::{Gate, Phase};
 use super::super::rates::Rates;
-use super::super::token::Token;
 use super::*;
+use crate::base::secret::Token;
 use crate::engine::scripted::ScriptedEngine;
 
 const SECRET: &str = "0123456789abcdef";
@@ -29,7 +29,7 @@ pub(super) fn front_of(token: Option<&str>, choices: Vec<u32>) -> Data<Front> {
         text: Arc::new(rollout::text::TextCodec::open(folder.path()).unwrap()),
         vocab: 264,
         sampling: SamplingConfig::default(),
-        token: token.map(|secret| Token::new(crate::http::token::VARIABLE, secret).unwrap()),
+        token: token.map(|secret| Token::new(crate::base::secret::VARIABLE, secret).unwrap()),
         body: 1000,
         context: 60,
         gate: Gate::new(1, 2),

@@ -5,12 +5,10 @@ use reqwest::{Client, Response};
 use rollout::workflow::tools::ToolQuestion;
 use serde_json::Value;
 
-use super::{Fault, result_of};
-use crate::engine::link;
-use crate::http::token::secret_in;
+use super::answer::{Fault, result_of};
+use crate::base::secret::{TOOL_TOKEN, secret_in};
+use crate::engine::process::link;
 
-/// What begins the environment variable with a tool's token; its name follows in capitals.
-pub(crate) const VARIABLES: &str = "DYAD_TOOL_TOKEN";
 /// What is read of an answer.
 const LONGEST: usize = 1 << 20;
 /// What is read of an answer that is an error.
@@ -26,7 +24,7 @@ pub(super) struct Server {
 impl Server {
     /// With the token of `DYAD_TOOL_TOKEN_NAME`, if there is one. An error says why it cannot be asked.
     pub(super) fn new(name: &str, url: &str) -> Result<Self, String> {
-        let variable = format!("{VARIABLES}_{}", name.to_uppercase().replace('-', "_"));
+        let variable = format!("{TOOL_TOKEN}_{}", name.to_uppercase().replace('-', "_"));
         let token = secret_in(&variable).map_err(|usage| usage.message)?;
         Self::with(&variable, token, url)
     }

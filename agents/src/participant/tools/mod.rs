@@ -3,6 +3,7 @@
 //! A call that no try answers is told to the agent as such, unless the configuration says that its conversation is to be dropped:
 //! either way the machinery goes on. What a tool said is cut to its bound before it is committed.
 
+mod answer;
 mod corpus;
 mod http;
 
@@ -17,15 +18,13 @@ use configs::{ByteSize, Missing, ToolConfig, ToolFailure};
 use rollout::workflow::program::{Place, Program};
 use rollout::workflow::tools::{ERROR, ToolPlace, ToolProgram, ToolQuestion};
 use rollout::workflow::unanswered::said;
-use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use tokio::sync::{Mutex, OnceCell, Semaphore, mpsc, oneshot};
 
 use super::worker::{Job, Worker};
+pub use answer::ToolAnswer;
+use answer::{Fault, result_of};
 use corpus::Corpus;
 use http::Server;
-pub(super) use http::VARIABLES;
 
 /// Calls that wait for a free copy of a program; who asks more waits.
 const WAITING: usize = 1024;
@@ -60,16 +59,6 @@ enum Open {
 struct Shelf {
     folder: PathBuf,
     corpus: OnceCell<Result<Arc<Corpus>, String>>,
-}
-
-/// Why a try failed.
-enum Fault {
-    /// Asked again, it may go well.
-    Failed(String),
-    /// The tool says so: the agent reads it, and it would be the same again.
-    Told(String),
-    /// The tool itself cannot be used, whatever it is asked.
-    Broken(String),
 }
 
 impl Toolbox {
@@ -253,42 +242,6 @@ pub fn check_servers(tools: &[ToolProgram]) -> Vec<(String, String)> {
         _ => None,
     });
     servers.collect()
-}
-
-/// What a tool answers. A server may answer anything else too, which is its result as it stands.
-#[derive(Debug, Deserialize, JsonSchema)]
-pub struct ToolAnswer {
-    /// What the agent reads: a text as it is, anything else as JSON.
-    #[serde(default, deserialize_with = "given")]
-    result: Option<Value>,
-    /// The call was wrong, and would be so again: the agent reads this in the result's place.
-    #[serde(default)]
-    error: Option<Value>,
-}
-
-/// A value that is there, also if it is null.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
-}
-
-/// An answer's `result` or `error`, if it has one.
-fn result_of(answer: Value) -> Option<Result<String, Fault>> {
-    if !answer.is_object() {
-        return None;
-    }
-    let ToolAnswer { result, error } = serde_json::from_value(answer).ok()?;
-    match error {
-        Some(error) => Some(Err(Fault::Told(plain(error)))),
-        None => result.map(|result| Ok(plain(result))),
-    }
-}
-
-/// A text as it is, anything else as JSON.
-fn plain(value: Value) -> String {
-    match value {
-        Value::String(text) => text,
-        other => other.to_string(),
-    }
 }
 
 /// The beginning of a text, if it is longer than that.

@@ -1,5 +1,6 @@
 //! Tools that behave and tools that do not, run for real.
 
+use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;

@@ -14,8 +14,8 @@ use broker::ids::Digest;
 use configs::RunConfig;
 use trainer::checkpoint::CheckpointStore;
 
-use crate::cli::failure::Usage;
-use crate::folder::RunFolder;
+use crate::base::fault::Usage;
+use crate::run_folder::RunFolder;
 
 pub mod models;
 
@@ -166,8 +166,8 @@ fn changed(key: &str, file: &Path, began: &str, found: &str) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::failure::code;
-    use crate::folder::tests::config_in;
+    use crate::cli::exit_code::code;
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn a_run_goes_on_with_the_pass_rates_that_it_began_with_alone() {

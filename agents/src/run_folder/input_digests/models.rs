@@ -12,9 +12,9 @@ use configs::{ModelConfig, RunConfig};
 use rollout::hub_cache::{Cache, Name};
 
 use super::Pins;
-use crate::cli::failure::Usage;
-use crate::folder::RunFolder;
-use crate::models;
+use crate::base::fault::Usage;
+use crate::run_folder::RunFolder;
+use crate::run_folder::models;
 
 /// Compares the models of all agents with what is pinned.
 ///
@@ -119,8 +119,8 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::cli::failure::{code, render};
-    use crate::folder::tests::config_in;
+    use crate::cli::exit_code::{code, render};
+    use crate::run_folder::tests::config_in;
 
     #[test]
     fn a_run_goes_on_with_the_commit_of_the_model_that_it_began_with() {

@@ -10,17 +10,17 @@ use serde::{Deserialize, Deserializer};
 struct Figure(#[serde(deserialize_with = "number")] f64);
 
 /// A number, NaN for null.
-pub(super) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+pub(crate) fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::<f64>::deserialize(from)?.unwrap_or(f64::NAN))
 }
 
 /// Numbers by name.
-pub(super) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
+pub(crate) fn by_name<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, f64>, D::Error> {
     Ok(plain(BTreeMap::deserialize(from)?))
 }
 
 /// Numbers by two names.
-pub(super) fn by_two_names<'de, D: Deserializer<'de>>(
+pub(crate) fn by_two_names<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<BTreeMap<String, BTreeMap<String, f64>>, D::Error> {
     let found: BTreeMap<String, BTreeMap<String, Figure>> = BTreeMap::deserialize(from)?;

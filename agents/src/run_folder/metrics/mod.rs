@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use serde_json::{Map, Value};
 
-use crate::logs::Appender;
+use crate::run_folder::logs::Appender;
 use tensorboard::EventFile;
 
 /// One line of metrics.

@@ -12,11 +12,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// One event file. A few hundred bytes a step, written straight away.
 #[derive(Debug, Clone)]
-pub(super) struct EventFile(Arc<Mutex<BufWriter<File>>>);
+pub(crate) struct EventFile(Arc<Mutex<BufWriter<File>>>);
 
 impl EventFile {
     /// Begins a new file in the folder; TensorBoard reads all of them as one run.
-    pub(super) fn create(folder: &Path) -> io::Result<Self> {
+    pub(crate) fn create(folder: &Path) -> io::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let now = wall_time();
         let name = format!("events.out.tfevents.{:.6}.{}.dyad", now, std::process::id());
@@ -29,7 +29,7 @@ impl EventFile {
         Ok(Self(Arc::new(Mutex::new(file))))
     }
 
-    pub(super) fn write(&self, step: u64, scalars: &[(String, f64)]) {
+    pub(crate) fn write(&self, step: u64, scalars: &[(String, f64)]) {
         let record = record(&event(wall_time(), step, scalars));
         if let Ok(mut file) = self.0.lock() {
             // Metrics are also in the JSON lines: a full disk costs the picture, not the run.
@@ -37,7 +37,7 @@ impl EventFile {
         }
     }
 
-    pub(super) fn flush(&self) {
+    pub(crate) fn flush(&self) {
         if let Ok(mut file) = self.0.lock() {
             let _ = file.flush();
         }

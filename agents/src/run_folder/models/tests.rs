@@ -119,7 +119,7 @@ fn a_download_that_was_broken_off_is_told() {
 /// Each key that has a say in it, with the kinds of engines.
 #[test]
 fn weights_are_read_but_where_other_peoples_servers_play_what_they_were_started_with() {
-    let text = include_str!("../../configs/actor-verifier.toml");
+    let text = include_str!("../../../../configs/actor-verifier.toml");
     let config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
     let mut frozen = config.agents.into_values().next().unwrap();
     frozen.train.enabled = false;
@@ -152,7 +152,7 @@ fn weights_are_read_but_where_other_peoples_servers_play_what_they_were_started_
 fn weights_that_are_not_read_are_not_asked_for() {
     let (folder, cache) = cache();
     let repository = folder.path().join("models--Qwen--Qwen3-8B");
-    let text = include_str!("../../configs/actor-verifier.toml");
+    let text = include_str!("../../../../configs/actor-verifier.toml");
     let mut config = RunConfig::parse(text, Path::new("x.toml")).unwrap();
     let verifier = config.agents.get_mut(&AgentName::new("verifier").unwrap()).unwrap();
     (verifier.train.enabled, verifier.engine.kind) = (false, EngineKind::Vllm);
@@ -184,7 +184,7 @@ fn weights_that_are_not_read_are_not_asked_for() {
 #[test]
 fn a_configuration_tells_where_its_models_are() {
     let (_folder, cache) = cache();
-    let text = include_str!("../../configs/actor-verifier.toml");
+    let text = include_str!("../../../../configs/actor-verifier.toml");
     let parse = |text: &str| RunConfig::parse(text, Path::new("x.toml")).unwrap();
     let told = found(&parse(text), &cache);
     assert_eq!(told.len(), 2);
@@ -200,6 +200,6 @@ fn a_configuration_tells_where_its_models_are() {
         told[1].key == "agents.verifier.model" && why.contains("hf download Qwen/Qwen3-4B"),
         "{told:?}"
     );
-    let random = include_str!("../../configs/signal.toml");
+    let random = include_str!("../../../../configs/signal.toml");
     assert!(found(&parse(random), &cache).is_empty());
 }

@@ -7,7 +7,7 @@ use tracing::field::{Field, Visit};
 
 /// Collects fields in order; a later one of the same name stands.
 #[derive(Debug, Default, Clone)]
-pub(super) struct Fields(pub(super) Map<String, Value>);
+pub(crate) struct Fields(pub(crate) Map<String, Value>);
 
 impl Fields {
     fn put(&mut self, field: &Field, value: impl Into<Value>) {

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
 use super::fields::Fields;
-use crate::logs::{Appender, LogLine, render_line};
+use crate::run_folder::logs::{Appender, LogLine, render_line};
 
 enum Output {
     /// JSON lines, with the fields that every line of this process has.
@@ -24,14 +24,14 @@ enum Output {
 }
 
 /// A layer that writes one line for each event.
-pub(super) struct Lines(Output);
+pub(crate) struct Lines(Output);
 
 impl Lines {
-    pub(super) fn json(file: Appender, identity: Map<String, Value>) -> Self {
+    pub(crate) fn json(file: Appender, identity: Map<String, Value>) -> Self {
         Self(Output::Json { file, identity })
     }
 
-    pub(super) fn people(color: bool) -> Self {
+    pub(crate) fn people(color: bool) -> Self {
         Self(Output::People { color })
     }
 

@@ -16,7 +16,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer};
 
-use crate::logs::Appender;
+use crate::run_folder::logs::Appender;
 use layer::Lines;
 
 /// Exit code of a bug: a panic ends the process with it, and whoever supervises starts it anew.
@@ -139,7 +139,7 @@ fn filter(default: &str) -> EnvFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::{LogLine, read_json_lines};
+    use crate::run_folder::logs::{LogLine, read_json_lines};
 
     #[test]
     fn lines_carry_the_process_the_spans_and_the_event() {

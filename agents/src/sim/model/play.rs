@@ -16,7 +16,7 @@ use configs::RunConfig;
 use rollout::group::{GroupHead, GroupRun, Rules, RunSpec, assemble};
 
 use crate::coordinator::outcome::Ended;
-use crate::failure;
+use crate::turn::failure;
 
 /// One conversation of two turns: a speaks, then b does.
 const CONFIG: &str = r#"

@@ -8,8 +8,8 @@ use tempfile::TempDir;
 use trainer::weights::SinkError;
 
 use super::*;
-use crate::agent::policy;
-use crate::past::tests::past;
+use crate::policy;
+use crate::turn::past::tests::past;
 
 /// Says what was published.
 struct Caught(mpsc::Sender<(WeightVersion, String)>);

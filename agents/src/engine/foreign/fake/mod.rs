@@ -25,7 +25,7 @@ use tokio::sync::watch;
 
 pub(super) use model::Model;
 
-use crate::ports::HeldPort;
+use crate::base::ports::HeldPort;
 
 /// What a generation comes to instead of its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use broker::protocol::turn::{Finish, Message};
 
 use super::*;
 use crate::engine::foreign::fake::How;
-use crate::folder::tests::thinking_in;
+use crate::run_folder::tests::thinking_in;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_come_with_true_logprobs_of_the_weights_that_made_them() {

@@ -4,13 +4,13 @@ use configs::{AgentConfig, HttpConfig, SamplingConfig};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::engine::link;
+use crate::engine::process::link;
 use crate::http::{self, Plan, Serving};
 
 /// The front of an agent whose engines are a bench's servers.
 fn front(bench: &Bench) -> Arc<Serving> {
     let folder = tempfile::tempdir().unwrap();
-    let config = crate::folder::tests::config_in(folder.path());
+    let config = crate::run_folder::tests::config_in(folder.path());
     let (agent, settings) = config.agents.first_key_value().unwrap();
     let listen: HttpConfig = serde_json::from_value(json!({"listen": "127.0.0.1:0"})).unwrap();
     let settings = AgentConfig {

@@ -25,7 +25,7 @@ use super::fleet::Fleet;
 use super::http::Http;
 use super::server::{Ask, Server};
 use super::{Pace, sglang, vllm};
-use crate::engine::link::Secret;
+use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made};
 
 const KINDS: [EngineKind; 2] = [EngineKind::Sglang, EngineKind::Vllm];

@@ -4,8 +4,8 @@ use configs::RunConfig;
 use serde_json::Value;
 
 use super::*;
-use crate::folder::RunFolder;
 use crate::ledger::Inspector;
+use crate::run_folder::RunFolder;
 
 const CONFIG: &str = r#"
     [run]
@@ -68,7 +68,7 @@ fn run(lora: &str) -> Ran {
 
 /// Runs it in one process, with a server for each agent. The second one refuses so many loads.
 fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Result<()>) {
-    crate::run::system().block_on(async move {
+    crate::cli::embedded::system().block_on(async move {
         let home = tempfile::tempdir().unwrap();
         let (folder, weights) = (home.path().join("model"), home.path().join("weights"));
         model(&folder);
@@ -85,7 +85,7 @@ fn play(change: impl FnOnce(&str) -> String, refuses: usize) -> (Ran, anyhow::Re
             .replace("VLLM", &fakes[1].url());
         let config = RunConfig::parse(&text, Path::new("apart.toml")).unwrap();
         let run = RunFolder::create(&home.path().join("runs"), &config, None).unwrap();
-        let ended = crate::run::embedded(Arc::new(config), run.clone()).await;
+        let ended = crate::cli::embedded::embedded(Arc::new(config), run.clone()).await;
         let ran = Ran {
             home,
             folder: run,

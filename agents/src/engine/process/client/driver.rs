@@ -13,15 +13,16 @@ use trainer::transfer::Shelf;
 use super::open::Open;
 use super::session::{News, Target};
 use super::{away, wire};
-use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit, lost};
-use crate::failure;
+use crate::engine::process::lost;
+use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit};
+use crate::turn::failure;
 
 /// After weights were refused they are announced again, later each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What the router wants.
-pub(super) enum Input {
+pub(crate) enum Input {
     Jobs {
         jobs: Vec<Job>,
         wave: bool,
@@ -34,14 +35,14 @@ pub(super) enum Input {
 
 /// What the router is told.
 #[derive(Default)]
-pub(super) struct Said {
-    pub(super) version: watch::Sender<WeightVersion>,
-    pub(super) refused: watch::Sender<Option<Refusal>>,
+pub(crate) struct Said {
+    pub(crate) version: watch::Sender<WeightVersion>,
+    pub(crate) refused: watch::Sender<Option<Refusal>>,
     /// Whether it is asked: it is there, and serves the weights that it is to serve.
-    pub(super) there: watch::Sender<bool>,
+    pub(crate) there: watch::Sender<bool>,
 }
 
-pub(super) struct Driver {
+pub(crate) struct Driver {
     target: Target,
     said: Said,
     open: Open,
@@ -62,7 +63,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn new(target: Target, shelf: Arc<Shelf>, said: Said) -> Self {
+    pub(crate) fn new(target: Target, shelf: Arc<Shelf>, said: Said) -> Self {
         Self {
             target,
             shelf,
@@ -83,7 +84,7 @@ impl Driver {
     }
 
     /// Works until the router is gone.
-    pub(super) async fn run(
+    pub(crate) async fn run(
         mut self,
         mut inputs: UnboundedReceiver<Input>,
         mut announced: watch::Receiver<Option<StateId>>,
@@ -263,5 +264,4 @@ impl Driver {
 }
 
 #[cfg(test)]
-#[path = "driver_tests.rs"]
 mod tests;

@@ -7,10 +7,10 @@
 
 mod driver;
 mod open;
-pub(super) mod session;
+pub(crate) mod session;
 #[cfg(test)]
 mod tests;
-pub(super) mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,12 +25,13 @@ use tokio::sync::watch;
 use trainer::transfer::{Shelf, ShelfSink};
 use trainer::weights::WeightSink;
 
-use super::likeness;
 use super::link::{self, Secret};
-use super::replicas::Replicas;
-use super::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, shelf, without_scores};
-use crate::agent::policy::Prepared;
-use crate::failure;
+use super::model_match;
+use super::shelf;
+use crate::engine::replicas::Replicas;
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, without_scores};
+use crate::policy::Prepared;
+use crate::turn::failure;
 use driver::{Driver, Input, Said};
 use session::Target;
 
@@ -99,7 +100,7 @@ fn start_on(
         run: run.to_string(),
         agent: agent.to_string(),
         weights,
-        model: likeness::facts(&prepared.shape, &prepared.text),
+        model: model_match::facts(&prepared.shape, &prepared.text),
     };
     let engines = urls.into_iter().map(|url| {
         let target = Target {

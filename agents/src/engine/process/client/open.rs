@@ -7,13 +7,13 @@ use broker::protocol::engine::{EngineTold, JobFrame};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Answer};
-use crate::engine::lost::LOSSES;
+use crate::engine::process::lost::LOSSES;
 use crate::engine::{EngineFailure, Finished, Job, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
 /// Jobs without an answer, and visits without an end.
-pub(super) struct Open {
+pub(crate) struct Open {
     /// In the order in which they were asked.
     batches: BTreeMap<u64, Batch>,
     places: HashMap<RequestId, (u64, usize)>,
@@ -45,7 +45,7 @@ struct Visitor {
 
 impl Open {
     /// Batches are numbered from a random number on: an engine may still answer to an agent that was here before.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             batches: BTreeMap::new(),
             places: HashMap::new(),
@@ -55,7 +55,7 @@ impl Open {
     }
 
     /// Takes jobs, and answers with the number of their batch. One that was asked before is asked here from now on.
-    pub(super) fn take(&mut self, jobs: Vec<Job>, wave: bool, done: Done) -> u64 {
+    pub(crate) fn take(&mut self, jobs: Vec<Job>, wave: bool, done: Done) -> u64 {
         let batch = self.next;
         self.next += 1;
         for (index, job) in jobs.iter().enumerate() {
@@ -84,7 +84,7 @@ impl Open {
     }
 
     /// What an engine that knows nothing is to be asked, in its order: number of the batch, jobs, and whether it is a wave.
-    pub(super) fn again(&self) -> impl Iterator<Item = (u64, Vec<&Job>, bool)> {
+    pub(crate) fn again(&self) -> impl Iterator<Item = (u64, Vec<&Job>, bool)> {
         self.batches.iter().map(|(id, batch)| {
             let wanted = batch.jobs.iter().filter(|asked| batch.wave || !asked.answered);
             (*id, wanted.map(|asked| &asked.job).collect(), batch.wave)
@@ -92,7 +92,7 @@ impl Open {
     }
 
     /// An engine that worked on all of this is gone. Answers with those that it was the last time for.
-    pub(super) fn lose(&mut self) -> Vec<&Job> {
+    pub(crate) fn lose(&mut self) -> Vec<&Job> {
         let mut last = Vec::new();
         let asked = self.batches.values_mut().flat_map(|batch| &mut batch.jobs);
         for asked in asked.filter(|asked| !asked.answered) {
@@ -105,7 +105,7 @@ impl Open {
     }
 
     /// Gives answers to whoever asked; one that nobody waits for (any more), or not in this batch, is dropped.
-    pub(super) fn answer(&mut self, answers: Vec<Answer>) {
+    pub(crate) fn answer(&mut self, answers: Vec<Answer>) {
         let mut by_batch: BTreeMap<u64, Vec<Finished>> = BTreeMap::new();
         for Answer { batch, request, result } in answers {
             if self.places.get(&request).is_none_or(|(asked, _)| *asked != batch) {
@@ -124,7 +124,7 @@ impl Open {
     }
 
     /// A frame will never be taken: answers its jobs with a failure, and the whole wave if it is a part of one.
-    pub(super) fn fail(&mut self, frame: &JobFrame, failure: &EngineFailure) {
+    pub(crate) fn fail(&mut self, frame: &JobFrame, failure: &EngineFailure) {
         let Some(batch) = self.batches.get(&frame.batch) else {
             return;
         };
@@ -142,7 +142,7 @@ impl Open {
     }
 
     /// Another engine does it, or nobody.
-    pub(super) fn forget(&mut self, request: RequestId) {
+    pub(crate) fn forget(&mut self, request: RequestId) {
         if let Some((id, _)) = self.places.get(&request).copied() {
             self.settle(request);
             self.drop_done(id);
@@ -164,12 +164,12 @@ impl Open {
         }
     }
 
-    pub(super) fn begin(&mut self, visit: Visit) {
+    pub(crate) fn begin(&mut self, visit: Visit) {
         self.visits.insert(visit.job.request, Visitor { visit, told: 0 });
     }
 
     /// Tells a visitor. `false`: what was said cannot be true of a healthy engine, and the visit has ended with a failure.
-    pub(super) fn tell(&mut self, news: EngineTold) -> bool {
+    pub(crate) fn tell(&mut self, news: EngineTold) -> bool {
         let request = news.request;
         let Some(visitor) = self.visits.get_mut(&request) else {
             return true;
@@ -189,30 +189,29 @@ impl Open {
     }
 
     /// Forgets a visit; `false` if there is none.
-    pub(super) fn leave(&mut self, request: RequestId) -> bool {
+    pub(crate) fn leave(&mut self, request: RequestId) -> bool {
         self.visits.remove(&request).is_some()
     }
 
     /// Ends a visit, if it is one, with a failure.
-    pub(super) fn end_visit(&mut self, request: RequestId, failure: &EngineFailure) {
+    pub(crate) fn end_visit(&mut self, request: RequestId, failure: &EngineFailure) {
         if let Some(Visitor { visit, .. }) = self.visits.remove(&request) {
             visit.fail(failure.clone());
         }
     }
 
     /// Ends every visit: what an engine that is gone has told of it cannot be told again by another.
-    pub(super) fn end_visits(&mut self, failure: &EngineFailure) {
+    pub(crate) fn end_visits(&mut self, failure: &EngineFailure) {
         self.visits
             .drain()
             .for_each(|(_, visitor)| visitor.visit.fail(failure.clone()));
     }
 
     /// Jobs without an answer.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.batches.values().map(|batch| batch.missing).sum()
     }
 }
 
 #[cfg(test)]
-#[path = "open_tests.rs"]
 mod tests;

@@ -9,7 +9,8 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Client, Response};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::engine::link::{self, BINARY, JSON, LinkError, SESSION, Secret};
+use crate::engine::process::link;
+use crate::engine::process::link::{BINARY, JSON, LinkError, SESSION, Secret};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -17,7 +18,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 const SOUND: Duration = Duration::from_secs(10);
 
 /// What a session brings.
-pub(super) enum News {
+pub(crate) enum News {
     /// It is open: where commands go. They arrive in their order.
     Up(UnboundedSender<Vec<EngineCommand>>),
     Said(EngineEvent),
@@ -32,17 +33,17 @@ pub(super) enum News {
 
 /// With whom.
 #[derive(Clone)]
-pub(super) struct Target {
-    pub(super) agent: AgentName,
-    pub(super) url: String,
-    pub(super) hello: Hello,
-    pub(super) client: Client,
-    pub(super) secret: Secret,
+pub(crate) struct Target {
+    pub(crate) agent: AgentName,
+    pub(crate) url: String,
+    pub(crate) hello: Hello,
+    pub(crate) client: Client,
+    pub(crate) secret: Secret,
 }
 
 impl Target {
     /// Opens sessions, one after the other, until nobody listens any more.
-    pub(super) async fn keep(self, news: UnboundedSender<News>) {
+    pub(crate) async fn keep(self, news: UnboundedSender<News>) {
         let (mut pause, mut said) = (FIRST_PAUSE, String::new());
         while !news.is_closed() {
             let error = match self.open().await {

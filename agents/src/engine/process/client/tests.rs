@@ -10,11 +10,12 @@ use trainer::transfer::Taken;
 use trainer::weights::Published;
 
 use super::*;
-use crate::agent::policy;
+use crate::base::ports::HeldPort;
 use crate::engine::embedded::EmbeddedEngine;
-use crate::engine::serve::{self, Serving};
-use crate::folder::tests::config_in;
-use crate::ports::HeldPort;
+use crate::engine::process::server;
+use crate::engine::process::server::Serving;
+use crate::policy;
+use crate::run_folder::tests::config_in;
 
 /// An agent whose engine is a process of its own, both sides in this one, over real connections.
 struct Scene {
@@ -52,7 +53,7 @@ fn open(config: &RunConfig, agent: &AgentName, folder: &Path) -> Prepared {
 impl Scene {
     async fn engine(&self, address: &str) -> Serving {
         let address: SocketAddr = address.parse().unwrap();
-        serve::start(&self.config, &self.agent, address).await.unwrap()
+        server::start(&self.config, &self.agent, address).await.unwrap()
     }
 
     fn agent(&mut self, run: &str, at: &[SocketAddr]) -> (Arc<dyn EngineClient>, Box<dyn WeightSink>) {
@@ -422,7 +423,7 @@ async fn an_engine_serves_one_run_and_says_so() {
     let (first, mut sink) = scene.agent("r-1", &[serving.address]);
     sink.publish(scene.prepared.weights().unwrap(), version(9)).unwrap();
     serves(&*first, version(9)).await;
-    let facts = likeness::facts(&scene.prepared.shape, &scene.prepared.text);
+    let facts = model_match::facts(&scene.prepared.shape, &scene.prepared.text);
     let hello = |run: &str, agent: &str| Hello {
         schema: codec::SCHEMA,
         run: run.into(),
@@ -473,7 +474,7 @@ async fn who_has_no_token_gets_neither_weights_nor_work() {
     let scene = scene();
     let secret = Secret::new("0123456789abcdef").unwrap();
     let address = "127.0.0.1:0".parse().unwrap();
-    let serving = serve::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
+    let serving = server::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
     let serving = serving.unwrap();
     let weights = shelf::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
     let (engine, client) = (

@@ -166,7 +166,7 @@ fn failure(fault: EngineFault) -> EngineFailure {
 /// Said instead of what no healthy engine says.
 pub(crate) fn untrue(error: &CodecError) -> EngineFailure {
     EngineFailure {
-        reason: crate::failure::engine(format!("its answer cannot be true: {error}")),
+        reason: crate::turn::failure::engine(format!("its answer cannot be true: {error}")),
         retry: true,
     }
 }

@@ -11,23 +11,24 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::Parts;
+use super::model::Parts;
 use super::pull::{self, Wanted};
 use crate::engine::embedded::EmbeddedEngine;
-use crate::engine::likeness;
-use crate::engine::link::{self, Secret};
-use crate::engine::remote::wire;
+use crate::engine::process::client::wire;
+use crate::engine::process::link;
+use crate::engine::process::link::Secret;
+use crate::engine::process::model_match;
 use crate::engine::stuck;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Refusal, Told, Visit};
-use crate::failure;
+use crate::turn::failure;
 
 /// Why a request is not done: its status, and what is said.
-pub(super) type No = (u16, String);
+pub(crate) type No = (u16, String);
 
-pub(super) struct Floor {
-    pub(super) agent: AgentName,
-    pub(super) secret: Secret,
-    parts: Parts,
+pub(crate) struct Floor {
+    pub(crate) agent: AgentName,
+    pub(crate) secret: Secret,
+    parts: Arc<Parts>,
     desk: Mutex<Desk>,
     /// What the puller is to fetch.
     wanted: watch::Sender<Option<Wanted>>,
@@ -65,7 +66,7 @@ struct Session {
 
 impl Floor {
     /// Begins to pass on what an engine will say. Must be called in a runtime.
-    pub(super) fn start(agent: AgentName, secret: Secret, parts: Parts) -> anyhow::Result<Arc<Self>> {
+    pub(crate) fn start(agent: AgentName, secret: Secret, parts: Arc<Parts>) -> anyhow::Result<Arc<Self>> {
         let (told, tellings) = unbounded_channel();
         let (wanted, wants) = watch::channel(None);
         let floor = Arc::new(Self {
@@ -87,7 +88,7 @@ impl Floor {
     }
 
     /// Opens a session, in the place of the one before.
-    pub(super) fn open(&self, hello: Hello) -> Result<(u64, UnboundedReceiver<EngineEvent>), No> {
+    pub(crate) fn open(&self, hello: Hello) -> Result<(u64, UnboundedReceiver<EngineEvent>), No> {
         if hello.schema != SCHEMA {
             let (ours, theirs) = (SCHEMA, hello.schema);
             return Err((
@@ -101,7 +102,7 @@ impl Floor {
                 format!("this is an engine of agent {}, and not of {}", self.agent, hello.agent),
             ));
         }
-        if let Some(reason) = likeness::difference(&self.parts.facts, &hello.model) {
+        if let Some(reason) = model_match::difference(&self.parts.facts, &hello.model) {
             return Err((409, reason));
         }
         let weights = link::judged(&hello.weights).map_err(|error| (409, error.message))?;
@@ -127,7 +128,7 @@ impl Floor {
     }
 
     /// A session's connection is gone.
-    pub(super) fn hang_up(&self, id: u64) {
+    pub(crate) fn hang_up(&self, id: u64) {
         let mut desk = self.desk();
         if desk.session.as_ref().is_some_and(|session| session.id == id) {
             desk.session = None;
@@ -137,7 +138,7 @@ impl Floor {
     }
 
     /// Does what a session wants.
-    pub(super) fn command(self: &Arc<Self>, id: u64, commands: Vec<EngineCommand>) -> Result<(), No> {
+    pub(crate) fn command(self: &Arc<Self>, id: u64, commands: Vec<EngineCommand>) -> Result<(), No> {
         let mut desk = self.desk();
         let session = desk.session.as_ref().filter(|session| session.id == id);
         let Some(weights) = session.map(|session| session.weights.clone()) else {
@@ -212,7 +213,7 @@ impl Floor {
     }
 
     /// The engine is made: it serves from here on.
-    pub(super) fn serve(self: &Arc<Self>, engine: Arc<EmbeddedEngine>, first: StateId) {
+    pub(crate) fn serve(self: &Arc<Self>, engine: Arc<EmbeddedEngine>, first: StateId) {
         let pulse = engine.pulse();
         let stuck_after = self.parts.settings.engine.stuck_after.0;
         stuck::watch(self.agent.clone(), "engine 0".into(), pulse, stuck_after);
@@ -226,13 +227,13 @@ impl Floor {
     }
 
     /// The engine is about to be given these weights.
-    pub(super) fn expect(&self, state: StateId) {
+    pub(crate) fn expect(&self, state: StateId) {
         self.desk().digests.insert(state.version, state.digest);
     }
 
     /// Its weights are not its agent's (any more): it is asked nothing, and what it still answers is dropped. The session ends with it:
     /// what its agent may have asked for is asked again in the next.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         let mut desk = self.desk();
         desk.end_visits();
         desk.session = None;
@@ -243,12 +244,12 @@ impl Floor {
         desk.wave.1.clear();
     }
 
-    pub(super) fn say(&self, event: EngineEvent) {
+    pub(crate) fn say(&self, event: EngineEvent) {
         self.desk().say(event);
     }
 
     /// How it stands, for people: the run, the weights, whether its agent is there, and what it works on.
-    pub(super) fn health(&self) -> serde_json::Value {
+    pub(crate) fn health(&self) -> serde_json::Value {
         let desk = self.desk();
         let engine = desk.engine.as_ref();
         let pulse = engine.map(|engine| engine.pulse().look());

@@ -11,8 +11,6 @@ mod pull;
 mod routes;
 
 use std::net::SocketAddr;
-use std::path::Path;
-use std::sync::Arc;
 
 use actix_web::dev::ServerHandle;
 use actix_web::web::Data;
@@ -22,7 +20,7 @@ use broker::AgentName;
 use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
-use crate::agent::no_such_agent;
+use crate::base::fault::no_such_agent;
 use floor::Floor;
 
 /// An engine process at work.
@@ -40,7 +38,7 @@ pub async fn start(config: &RunConfig, agent: &AgentName, address: SocketAddr) -
 }
 
 /// With a token of its own.
-pub(super) async fn start_with(
+pub(crate) async fn start_with(
     config: &RunConfig,
     agent: &AgentName,
     address: SocketAddr,
@@ -87,23 +85,3 @@ impl Serving {
         self.server.stop(false).await;
     }
 }
-
-/// A folder of its own that is gone with it.
-struct Scratch(std::path::PathBuf);
-
-impl Scratch {
-    fn below(folder: &Path) -> anyhow::Result<Self> {
-        let path = folder.join(format!("engine-{}", uuid::Uuid::new_v4().simple()));
-        std::fs::create_dir_all(&path).with_context(|| format!("making the folder {}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What stays behind does no harm.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-type Parts = Arc<model::Parts>;

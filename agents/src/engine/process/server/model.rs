@@ -14,27 +14,27 @@ use trainer::model::{Layout, ModelShape, Weights};
 use trainer::transfer::{Form, State};
 use trainer::weights::Published;
 
-use super::Scratch;
-use crate::agent::policy;
 use crate::engine::embedded::EmbeddedEngine;
-use crate::engine::likeness;
-use crate::models::{self, Reads};
+use crate::engine::process::model_match;
+use crate::policy;
+use crate::run_folder::models;
+use crate::run_folder::models::Reads;
 
-pub(super) struct Parts {
+pub(crate) struct Parts {
     shape: ModelShape,
     layout: Arc<Layout>,
     /// The frozen model below an adapter. Locked, since a tensor is no one's to share between threads.
     base: Option<Mutex<Weights>>,
     text: Arc<TextCodec>,
     /// What its agent's model must be like.
-    pub(super) facts: likeness::Facts,
-    pub(super) form: Form,
-    pub(super) device: Device,
-    pub(super) settings: AgentConfig,
+    pub(crate) facts: model_match::Facts,
+    pub(crate) form: Form,
+    pub(crate) device: Device,
+    pub(crate) settings: AgentConfig,
 }
 
 /// Opens the agent's model folder, but for the weights. A random model is made anew below `folder`, for as long as it takes to open it.
-pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &Path) -> anyhow::Result<super::Parts> {
+pub(crate) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &Path) -> anyhow::Result<Arc<Parts>> {
     let (path, _scratch) = match &settings.model {
         ModelConfig::Path(path) => {
             let path =
@@ -63,7 +63,7 @@ pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
     let text = TextCodec::open_for(&path, &settings)?;
     Ok(Arc::new(Parts {
         form: policy::form(&layout, settings.dtype, base.as_ref())?,
-        facts: likeness::facts(&shape, &text),
+        facts: model_match::facts(&shape, &text),
         text: Arc::new(text),
         shape,
         layout,
@@ -75,7 +75,7 @@ pub(super) fn open(name: &AgentName, settings: AgentConfig, seed: u64, folder: &
 
 impl Parts {
     /// A state as weights, on the CPU.
-    pub(super) fn weights(&self, state: &State) -> anyhow::Result<Weights> {
+    pub(crate) fn weights(&self, state: &State) -> anyhow::Result<Weights> {
         Ok(Weights::from_bytes(
             self.layout.clone(),
             self.settings.dtype,
@@ -84,7 +84,7 @@ impl Parts {
     }
 
     /// The engine, on a thread of its own, with its first weights.
-    pub(super) fn engine(&self, name: &AgentName, state: &State) -> anyhow::Result<Arc<EmbeddedEngine>> {
+    pub(crate) fn engine(&self, name: &AgentName, state: &State) -> anyhow::Result<Arc<EmbeddedEngine>> {
         let version: WeightVersion = state.version();
         let weights = self.weights(state)?;
         let weights = if self.device == Device::Cpu {
@@ -107,5 +107,23 @@ impl Parts {
             version,
             self.text.clone(),
         )?)
+    }
+}
+
+/// A folder of its own that is gone with it.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn below(folder: &Path) -> anyhow::Result<Self> {
+        let path = folder.join(format!("engine-{}", uuid::Uuid::new_v4().simple()));
+        std::fs::create_dir_all(&path).with_context(|| format!("making the folder {}", path.display()))?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What stays behind does no harm.
+        let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -11,10 +11,11 @@ use tokio::time::Instant;
 use trainer::transfer::{self, Form, State};
 use trainer::weights::WeightSink;
 
-use super::Parts;
 use super::floor::Floor;
-use crate::engine::link::{self, LinkError};
-use crate::engine::shelf::written;
+use super::model::Parts;
+use crate::engine::process::link;
+use crate::engine::process::link::LinkError;
+use crate::engine::process::shelf::written;
 use crate::engine::{EngineClient, Refusal};
 
 /// A trainer that packs a large model says nothing for long.
@@ -25,15 +26,15 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Weights that were announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) state: StateId,
+pub(crate) struct Wanted {
+    pub(crate) state: StateId,
     /// Of the trainer's endpoint.
-    pub(super) url: String,
+    pub(crate) url: String,
 }
 
 struct Puller {
     floor: Arc<Floor>,
-    parts: Parts,
+    parts: Arc<Parts>,
     client: Client,
     /// What the engine serves or is about to: the base of the next delta.
     held: Option<Arc<State>>,
@@ -46,9 +47,9 @@ struct Puller {
 }
 
 /// Fetches whatever is wanted and not held; late and repeated announcements lead to nothing new.
-pub(super) fn run(
+pub(crate) fn run(
     floor: Arc<Floor>,
-    parts: Parts,
+    parts: Arc<Parts>,
     mut wants: watch::Receiver<Option<Wanted>>,
 ) -> anyhow::Result<impl Future<Output = ()>> {
     let mut puller = Puller {

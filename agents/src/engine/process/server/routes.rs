@@ -12,16 +12,16 @@ use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::floor::{Floor, No};
-use crate::engine::link::{BINARY, JSON, SESSION};
-use crate::engine::remote::session::framed;
-use crate::engine::shelf::refusal;
+use crate::engine::process::client::session::framed;
+use crate::engine::process::link::{BINARY, JSON, SESSION};
+use crate::engine::process::shelf::refusal;
 
 /// So often it is said that the engine is there.
 const ALIVE: Duration = Duration::from_secs(1);
 /// Of a body that opens a session.
 const SMALL: usize = 64 << 10;
 
-pub(super) fn routes(config: &mut ServiceConfig) {
+pub(crate) fn routes(config: &mut ServiceConfig) {
     config
         .route("/health", web::get().to(health))
         .route("/v1/session", web::post().to(session))

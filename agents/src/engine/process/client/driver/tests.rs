@@ -3,7 +3,8 @@ use configs::Dtype;
 use trainer::transfer::{Form, State};
 
 use super::*;
-use crate::engine::link::{self, Secret};
+use crate::engine::process::link;
+use crate::engine::process::link::Secret;
 
 fn driver() -> Driver {
     let target = Target {

@@ -13,8 +13,8 @@ use broker::protocol::turn::{Finish, VersionSpan};
 use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest, UnderWay};
 use trainer::pulse::Pulse;
 
-use super::embedded::failure_of;
-use super::{EngineFailure, Told, Visit};
+use super::failure_of;
+use crate::engine::{EngineFailure, Told, Visit};
 
 /// Who visits an engine.
 pub(super) struct Visits {
@@ -179,7 +179,7 @@ impl Told {
     }
 
     /// What lies behind the first `told` ids; with the first of them, or without any, what is known of the prompt.
-    pub(super) fn news(told: usize, made: UnderWay<'_>) -> Self {
+    pub(in crate::engine) fn news(told: usize, made: UnderWay<'_>) -> Self {
         let new = |span: &VersionSpan| VersionSpan {
             start: span.start.max(told as u32),
             ..*span

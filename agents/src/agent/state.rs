@@ -1,0 +1,181 @@
+//! The state that an agent's parts share.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use broker::AgentName;
+use broker::bus::Bus;
+use broker::ids::{RunId, WeightVersion};
+use broker::protocol::control::{Heartbeat, RunPhase, RunState, Saved};
+use broker::topology::Topology;
+use configs::{AgentConfig, RunConfig, TrainConfig, ZeroAdvantage};
+use rollout::batch::REFILL_CAP;
+use rollout::text::Speech;
+use tokio::sync::{Notify, watch};
+
+use super::due::Due;
+use super::holds::Holds;
+use crate::base::fault::no_such_agent;
+use crate::ledger::{self, LedgerHandle};
+use crate::run_folder::RunFolder;
+
+/// What an agent works with.
+pub struct Env {
+    pub name: AgentName,
+    pub run: RunId,
+    pub config: Arc<RunConfig>,
+    pub bus: Arc<dyn Bus>,
+    pub topology: Topology,
+    pub folder: RunFolder,
+    /// Differs at every start.
+    pub incarnation: String,
+}
+
+/// How the agent stands, apart from its ledger and its engine.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Status {
+    pub phase: RunPhase,
+    /// Batches trained. Set before the batch's verdicts are recorded, so that nobody sees both room and old weights.
+    pub step: u64,
+    pub serving: bool,
+    pub reward: Option<f64>,
+    /// The run's state, as it is stored.
+    pub run: RunState,
+    /// Our part of the newest joint snapshot.
+    pub saved: Option<Saved>,
+    /// The holds that training keeps. Said before anything is made of it, and taken back before the next batch.
+    pub holding: Vec<String>,
+}
+
+/// An agent at work.
+pub struct Agent {
+    pub name: AgentName,
+    pub run: RunId,
+    pub config: Arc<RunConfig>,
+    pub bus: Arc<dyn Bus>,
+    pub topology: Topology,
+    pub folder: RunFolder,
+    pub incarnation: String,
+    pub text: Arc<dyn Speech>,
+    pub ledger: LedgerHandle,
+    /// Groups that may be reserved or ready at once: (max_staleness + 1) * batch.
+    pub window: u64,
+    /// Counts changes of the ledger.
+    pub changed: watch::Sender<u64>,
+    pub status: watch::Sender<Status>,
+    /// A coordinator says that the run is closed.
+    pub closing: Notify,
+    /// The newest joint snapshot that a coordinator wants our checkpoint for.
+    pub wanted: watch::Sender<Option<String>>,
+    /// What coordinators ask training to hold for.
+    pub(crate) holds: watch::Sender<Holds>,
+    /// What they say of the next evaluation.
+    pub(crate) due: watch::Sender<Due>,
+    /// Why the router answers nothing any more: see [`broken`].
+    pub(crate) broken: watch::Sender<Option<String>>,
+    others: Mutex<BTreeMap<AgentName, Heartbeat>>,
+}
+
+impl Agent {
+    /// An agent that has said nothing yet.
+    pub(crate) async fn new(
+        env: Env,
+        settings: &AgentConfig,
+        text: Arc<dyn Speech>,
+        ledger: LedgerHandle,
+    ) -> anyhow::Result<Arc<Self>> {
+        let (changed, _) = watch::channel(0);
+        let run = ledger.state().await?;
+        let holds = Holds::new(env.config.run.lease.0, env.config.eval.hold_at_most.0);
+        let due = Due::new(env.config.run.lease.0, tokio::time::Instant::now());
+        let (status, _) = watch::channel(Status {
+            run,
+            ..Status::default()
+        });
+        Ok(Arc::new(Self {
+            window: window(&settings.train),
+            name: env.name,
+            run: env.run,
+            config: env.config,
+            bus: env.bus,
+            topology: env.topology,
+            folder: env.folder,
+            incarnation: env.incarnation,
+            text,
+            ledger,
+            changed,
+            status,
+            closing: Notify::new(),
+            wanted: watch::Sender::new(None),
+            holds: watch::Sender::new(holds),
+            due: watch::Sender::new(due),
+            broken: watch::Sender::new(None),
+            others: Mutex::new(BTreeMap::new()),
+        }))
+    }
+
+    /// This agent's part of the configuration.
+    pub fn settings(&self) -> anyhow::Result<&AgentConfig> {
+        self.config
+            .agents
+            .get(&self.name)
+            .ok_or_else(|| no_such_agent(&self.name, &self.config))
+    }
+
+    pub fn ledger_changed(&self) {
+        self.changed.send_modify(|changes| *changes += 1);
+    }
+
+    pub(super) fn saw(&self, beat: Heartbeat) {
+        self.others
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(beat.agent.clone(), beat);
+    }
+
+    /// The step that another agent has last said it is at, and the holds that it said it keeps.
+    pub(super) fn holding_of(&self, name: &AgentName) -> Option<(u64, Vec<String>)> {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        others.get(name).map(|beat| (beat.step, beat.holding.clone()))
+    }
+
+    /// Says that it has done all, with weights `version`, and goes on serving until the others have too.
+    pub(crate) async fn close(&self, version: WeightVersion) -> anyhow::Result<()> {
+        self.ledger.set_note(ledger::ENDED, version.to_string()).await?;
+        self.status.send_modify(|status| status.phase = RunPhase::Closed);
+        self.wait_for_others().await;
+        Ok(())
+    }
+
+    /// Goes on serving until every participant has said that it is closed. One that is gone for good is not waited for
+    /// longer than a few leases.
+    async fn wait_for_others(&self) {
+        let patience = tokio::time::Instant::now() + self.config.run.lease.0 * 4;
+        while !self.all_closed() && tokio::time::Instant::now() < patience {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        // The others must hear the last heartbeat too.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+
+    fn all_closed(&self) -> bool {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let closed = |name: &AgentName| others.get(name).is_some_and(|beat| beat.phase == RunPhase::Closed);
+        self.config
+            .participants()
+            .iter()
+            .filter(|name| **name != self.name)
+            .all(closed)
+    }
+}
+
+/// Groups that may be reserved or ready at once. Refilling keeps the groups it discards until their batch is recorded.
+fn window(train: &TrainConfig) -> u64 {
+    let refill = if train.zero_advantage == ZeroAdvantage::Refill {
+        REFILL_CAP as u64
+    } else {
+        1
+    };
+    (train.max_staleness + 1) * train.batch_groups as u64 * refill
+}

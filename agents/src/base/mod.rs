@@ -1,0 +1,11 @@
+//! What every layer may use: failures with their exit codes, retries, secrets, signals, locks and ids.
+
+pub mod fault;
+pub mod ids;
+pub mod locking;
+#[cfg(test)]
+pub(crate) mod ports;
+pub mod retry;
+pub mod runtime_check;
+pub mod secret;
+pub mod signals;

@@ -1,0 +1,187 @@
+//! How a command fails: the printed error with its hint, and the exit code.
+//!
+//! 0 ok, 1 the run or command failed, 2 wrong usage or configuration, 70 a bug, 75 a service is unavailable (try again).
+
+use std::fmt::Write;
+
+use broker::bus::{BusError, PublishError};
+use broker::store::StoreError;
+use broker::tls::TlsError;
+use configs::ConfigError;
+use trainer::model::ModelError;
+
+use crate::base::fault::{Unavailable, Usage};
+use crate::ledger::LedgerError;
+use crate::run_folder::FolderError;
+
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+const UNAVAILABLE: u8 = 75;
+
+/// Prints the error with its causes and a hint, and answers with its exit code.
+#[must_use]
+pub fn tell(error: &anyhow::Error) -> u8 {
+    eprint!("{}", crate::run_folder::logs::printable(&render(error)));
+    code(error)
+}
+
+/// `error: ...`, indented causes, `hint: ...`.
+#[must_use]
+pub fn render(error: &anyhow::Error) -> String {
+    let mut text = format!("error: {error}\n");
+    let mut said = error.to_string();
+    for cause in error.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors repeat their source in their own words.
+        if !said.contains(&cause) {
+            let _ = writeln!(text, "  because: {}", cause.replace('\n', "\n  "));
+        }
+        said = cause;
+    }
+    if let Some(hint) = error.chain().find_map(hint) {
+        let _ = writeln!(text, "hint: {hint}");
+    }
+    text
+}
+
+/// The exit code of an error: the first of its causes that we know decides.
+#[must_use]
+pub fn code(error: &anyhow::Error) -> u8 {
+    error.chain().find_map(known_code).unwrap_or(FAILED)
+}
+
+fn known_code(cause: &(dyn std::error::Error + 'static)) -> Option<u8> {
+    if cause.is::<Usage>() || cause.is::<ConfigError>() || cause.is::<TlsError>() {
+        return Some(USAGE);
+    }
+    if cause.is::<Unavailable>() {
+        return Some(UNAVAILABLE);
+    }
+    if let Some(error) = cause.downcast_ref::<FolderError>() {
+        return Some(match error {
+            FolderError::NotFound { .. } | FolderError::Ambiguous { .. } | FolderError::Config(_) => USAGE,
+            _ => FAILED,
+        });
+    }
+    if let Some(error) = cause.downcast_ref::<ModelError>() {
+        // A model that is damaged or of another kind is so tomorrow too.
+        return Some(match error {
+            ModelError::Io { .. } | ModelError::Torch(_) => FAILED,
+            _ => USAGE,
+        });
+    }
+    if let Some(error) = cause.downcast_ref::<BusError>() {
+        return Some(match error {
+            BusError::Url { .. } => USAGE,
+            BusError::Connect { .. }
+            | BusError::Tls { .. }
+            | BusError::Declare { .. }
+            | BusError::Delete { .. }
+            | BusError::Closed => UNAVAILABLE,
+        });
+    }
+    let unavailable = cause.is::<PublishError>() || cause.is::<StoreError>();
+    unavailable.then_some(UNAVAILABLE)
+}
+
+fn hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(usage) = cause.downcast_ref::<Usage>() {
+        return usage.hint.clone();
+    }
+    if let Some(error) = cause.downcast_ref::<Unavailable>() {
+        return error.hint.clone();
+    }
+    if let Some(ConfigError::Invalid { path, .. } | ConfigError::Syntax { path, .. }) = cause.downcast_ref() {
+        return Some(format!("`dyad check {}` prints all problems at once", path.display()));
+    }
+    if let Some(error) = cause.downcast_ref::<BusError>() {
+        let text = match error {
+            BusError::Connect { .. } => {
+                "start it with `docker compose up -d rabbitmq`, let `dyad up` start a private one (run.broker = \"local:\"), \
+                 or set DYAD_BROKER; `dyad doctor` looks at all of it"
+            }
+            // They say what to do themselves.
+            BusError::Tls { .. } => return None,
+            BusError::Url { .. } => "a broker URL is amqp[s]://user:password@host:port/vhost, or memory: or local:",
+            BusError::Declare { reason, .. } if reason.contains("ACCESS_REFUSED") => {
+                "each kind of process has a user of its own: give it its own file of `dyad topology export`"
+            }
+            BusError::Declare { .. } => "another release may have declared it otherwise: use a new run",
+            BusError::Delete { .. } | BusError::Closed => return None,
+        };
+        return Some(text.into());
+    }
+    if let Some(error) = cause.downcast_ref::<StoreError>() {
+        // It says what to do itself.
+        if matches!(error, StoreError::Unusable(text) if text.starts_with("cannot speak TLS")) {
+            return None;
+        }
+        return Some(
+            "start it with `docker compose up -d redis`, let `dyad up` start a private one (run.state = \"local:\"), or set \
+             DYAD_STATE; `dyad doctor` looks at all of it"
+                .into(),
+        );
+    }
+    match cause.downcast_ref::<LedgerError>() {
+        Some(LedgerError::InUse { .. }) => Some("`dyad status` shows which processes of the run are alive".into()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[test]
+    fn codes_say_whose_turn_it_is() {
+        let connect = BusError::Connect {
+            url: "amqp://127.0.0.1:5672".into(),
+            reason: "refused".into(),
+        };
+        let error = Err::<(), _>(connect)
+            .context("connecting to the message broker")
+            .unwrap_err();
+        assert_eq!(code(&error), 75);
+        let text = render(&error);
+        assert!(
+            text.starts_with("error: connecting to the message broker\n  because: cannot reach RabbitMQ"),
+            "{text}"
+        );
+        assert!(text.contains("\nhint: start it with"), "{text}");
+        let not_found = FolderError::NotFound {
+            base: "runs".into(),
+            which: "x".into(),
+        };
+        assert_eq!(code(&not_found.into()), 2);
+        assert_eq!(code(&Usage::new("no").into()), 2);
+        assert_eq!(code(&anyhow::anyhow!("it broke")), 1);
+    }
+
+    #[test]
+    fn a_refused_certificate_says_what_to_do_and_nothing_else_does() {
+        let (url, reason) = (
+            "amqps://h:5671/v".to_owned(),
+            "its certificate ...: set DYAD_CA=FILE".to_owned(),
+        );
+        let bus = BusError::Tls { url, reason };
+        let store = StoreError::Unusable("cannot speak TLS with Redis at rediss://h: ...: set DYAD_CA=FILE".into());
+        for error in [anyhow::Error::from(bus), store.into()] {
+            assert_eq!(code(&error), 75);
+            let text = render(&error);
+            assert!(text.contains("DYAD_CA") && !text.contains("hint:"), "{text}");
+        }
+        let half = TlsError::Half {
+            set: "DYAD_CLIENT_CERT",
+            missing: "DYAD_CLIENT_KEY",
+        };
+        assert_eq!(code(&half.into()), 2);
+    }
+
+    #[test]
+    fn a_cause_that_was_said_is_not_said_again() {
+        let error = anyhow::anyhow!("disk full").context("cannot write: disk full");
+        assert_eq!(render(&error), "error: cannot write: disk full\n");
+    }
+}

@@ -1,0 +1,8 @@
+//! An engine in a process of its own: its client, its server, and the shelf from which it fetches weights.
+
+pub mod client;
+pub mod link;
+pub mod lost;
+pub mod model_match;
+pub mod server;
+pub mod shelf;
