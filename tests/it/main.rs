@@ -20,6 +20,7 @@ mod http;
 mod images;
 mod interleavings;
 mod judge;
+mod layers;
 mod login;
 mod malformed;
 mod no_room;

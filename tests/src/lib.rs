@@ -7,6 +7,7 @@
 
 pub mod chaos;
 pub mod fleet;
+pub mod imports;
 pub mod kit;
 pub mod letters;
 pub mod mutate;
