@@ -13,6 +13,10 @@ pub(crate) fn install() {
         if rollout::tasks::reads_a_file() {
             return;
         }
+        if is_closed_output(message(info)) {
+            // `dyad ... | head` has read all it wants: no bug, and nothing is left to print.
+            crate::base::fault::leave(0);
+        }
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
         let backtrace = Backtrace::capture();
@@ -28,6 +32,23 @@ pub(crate) fn install() {
     }));
 }
 
+/// Returns true for the panic of `println!` on a pipe whose reader has gone.
+fn is_closed_output(message: &str) -> bool {
+    message.starts_with("failed printing to std") && message.contains("Broken pipe")
+}
+
 fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
     info.payload_as_str().unwrap_or("a panic without a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_closed_output_ends_without_a_bug() {
+        assert!(is_closed_output("failed printing to stdout: Broken pipe (os error 32)"));
+        assert!(!is_closed_output("failed printing to stdout: No space left on device (os error 28)"));
+        assert!(!is_closed_output("the actor sent to a Broken pipe"));
+    }
 }
