@@ -7,6 +7,9 @@
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
+/// The code a shell gives a command that SIGPIPE ends.
+const BROKEN_PIPE: i32 = 141;
+
 /// From now on a panic exits with [`super::EXIT_PANIC`].
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
@@ -15,7 +18,7 @@ pub(crate) fn install() {
         }
         if is_closed_output(message(info)) {
             // `dyad ... | head` has read all it wants: no bug, and nothing is left to print.
-            crate::base::fault::leave(0);
+            crate::base::fault::leave(BROKEN_PIPE);
         }
         let place = info.location().map(ToString::to_string).unwrap_or_default();
         let thread = std::thread::current().name().unwrap_or("unnamed").to_owned();
