@@ -27,6 +27,7 @@ mod no_room;
 mod not_finite;
 mod orders;
 mod own_workflow;
+mod pages;
 mod past;
 mod pinned;
 mod poison;
