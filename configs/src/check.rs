@@ -4,6 +4,7 @@
 //! one is found too; the rules are checked, but not on what had to be mended. What a workflow itself asks of its roles
 //! and parameters is checked where the workflows are.
 
+mod advice;
 mod agent_rules;
 mod below;
 mod engine_rules;
@@ -14,14 +15,13 @@ mod judge_rules;
 mod loss_rules;
 mod merge;
 mod methods;
-mod names;
 mod opponent_rules;
 mod past_rules;
+mod reading;
 mod report;
 mod reward_rules;
 mod rules;
 mod sampling_rules;
-mod shape;
 mod tasks_rules;
 mod template_rules;
 mod tool_rules;
@@ -41,7 +41,7 @@ use crate::run::Problem;
 /// All problems, in the order of the file's tables, each with its key path and what to write instead.
 pub fn resolve(mut table: toml::Table) -> Result<RunConfig, Vec<Problem>> {
     let (origins, mut problems) = merge::agent_defaults(&mut table);
-    let read = shape::read::<RunConfig>(table);
+    let read = reading::read::<RunConfig>(table);
     let mut report = report::Report {
         mended: read.flaws.iter().map(|flaw| flaw.path.clone()).collect(),
         problems: Vec::new(),

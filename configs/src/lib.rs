@@ -8,8 +8,8 @@ pub mod agent;
 pub mod alarms;
 pub mod check;
 pub mod http;
+pub mod kinds;
 pub mod names;
-pub mod own;
 pub mod past;
 pub mod run;
 pub mod shaping;
@@ -27,7 +27,7 @@ pub use agent::{
 pub use alarms::AlarmsConfig;
 pub use http::HttpConfig;
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
-pub use own::{OwnKindError, OwnKinds};
+pub use kinds::{OwnKindError, OwnKinds};
 pub use past::PastConfig;
 pub use run::{ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy};
 pub use shaping::{CreditConfig, LengthConfig, OverlongConfig, ShapingConfig};

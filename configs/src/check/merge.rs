@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::shape::at;
+use super::reading::at;
 use crate::run::Problem;
 
 /// Where the values of a merged table came from.

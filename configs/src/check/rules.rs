@@ -1,6 +1,6 @@
 //! What a configuration of the right shape may still say wrongly about the run, its tasks and its workflow.
 
-use super::names::nearest;
+use super::advice::nearest;
 use super::report::{Report, one_of};
 use crate::{
     Advantage, JUDGE, LossKind, Mode, OwnKinds, PROCESS, ParticipantName, REMOTE, RunConfig, Take, TrainConfig,

@@ -5,7 +5,7 @@ use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
 use super::methods;
-use super::names::{advice, nearest};
+use super::advice::{advice, nearest};
 
 /// Errors looked for in one file at most.
 const MOST: usize = 200;
