@@ -1,16 +1,19 @@
 //! Typed configuration of a run.
 //!
-//! A run is one TOML file. [`RunConfig::load`] reads it, merges `[defaults.agent]` under every `[agents.NAME]`, and
-//! answers with the typed configuration or with *all* its problems at once ([`ConfigError`]), each with its key path.
-//! The shipped configurations lie beside this crate's sources, in `configs/*.toml`.
+//! A run is one TOML file. [`RunConfig::load`] reads it and merges `[defaults.agent]` under every
+//! `[agents.NAME]`. It returns the typed configuration, or *all* problems at once
+//! ([`ConfigError`]), each with its key path. The shipped configurations are `configs/*.toml`.
 
 pub mod agent;
 pub mod alarms;
 pub mod check;
+pub mod eval;
 pub mod http;
 pub mod kinds;
+mod load;
 pub mod names;
 pub mod past;
+pub mod problem;
 pub mod run;
 pub mod shaping;
 pub mod suites;
@@ -25,11 +28,13 @@ pub use agent::{
     RandomModel, SamplingConfig, Swap, TokenizerConfig,
 };
 pub use alarms::AlarmsConfig;
+pub use eval::EvalConfig;
 pub use http::HttpConfig;
+pub use kinds::{OwnKindError, OwnKinds, WORKFLOWS};
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
-pub use kinds::{OwnKindError, OwnKinds};
 pub use past::PastConfig;
-pub use run::{ConfigError, EvalConfig, LastBatch, Mode, Problem, RunConfig, RunSection, TranscriptPolicy};
+pub use problem::{ConfigError, Problem};
+pub use run::{LastBatch, Mode, RunConfig, RunSection, TranscriptPolicy};
 pub use shaping::{CreditConfig, LengthConfig, OverlongConfig, ShapingConfig};
 pub use suites::SuiteConfig;
 pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};

@@ -18,7 +18,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::resolve;
-use crate::run::Problem;
+use crate::Problem;
 use crate::{ConfigError, RunConfig};
 
 const GOOD: &str = r#"
