@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_names_of_their_own() {
+    fn kinds_with_new_names_are_accepted() {
         let own = kinds(&["debate", "double-check"], &["last-number", "debate"]);
         assert_eq!(own.check(), Ok(()));
         assert!(own.has_workflow("debate") && !own.has_workflow("last-number") && own.has_grader("last-number"));
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shipped_or_no_name_is_refused() {
+    fn shipped_kinds_and_illegal_names_are_rejected() {
         for (own, kind) in [
             (kinds(&["signal"], &[]), "signal"),
             (kinds(&[], &["math"]), "math"),
