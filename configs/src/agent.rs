@@ -201,7 +201,7 @@ pub const LEAST_TEMPERATURE: f32 = 0.01;
 /// Sampling settings of an agent. For an agent that trains, truncation (`top_p`, `top_k`, `min_p`)
 /// needs one of our own engines, which records the log-probs after truncation. It also needs
 /// `train.loss.ratio = "decoupled"`, which weighs each token for the truncation. Cross-entropy
-/// needs neither.
+/// works without that ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SamplingConfig {
@@ -214,7 +214,7 @@ pub struct SamplingConfig {
     /// Number of most likely tokens to sample from; 0 turns it off.
     #[serde(default)]
     pub top_k: u32,
-    /// Least probability of a token relative to the likeliest one, 0 to 1; 0 turns it off.
+    /// Least probability of a token relative to the likeliest one, 0 to below 1; 0 turns it off.
     #[serde(default)]
     pub min_p: f32,
     /// Most tokens that one turn may generate.
@@ -328,8 +328,8 @@ pub struct EngineConfig {
     pub slots: usize,
     /// Most prompt tokens computed in one step, so that long prompts do not delay decoding.
     pub prefill_tokens: usize,
-    /// MiB of keys and values per engine kept for a conversation's next turn; 0 recomputes every
-    /// turn. Unused in synchronous rounds, whose bits would change.
+    /// MiB of keys and values per engine kept for a conversation's next turn; 0 recomputes each
+    /// turn. Unused in synchronous rounds, to keep their bits.
     pub prefix_cache_mib: usize,
     /// Gives a request the same bits (tokens and log-probs) in any batch. Slower; CPU only.
     pub deterministic: bool,

@@ -18,7 +18,7 @@ mod judge_rules;
 mod kind_checks;
 mod loss_rules;
 mod merge;
-mod methods;
+pub(crate) mod methods;
 mod model_rules;
 mod opponent_rules;
 mod past_rules;

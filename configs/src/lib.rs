@@ -11,9 +11,11 @@ pub mod eval;
 pub mod http;
 pub mod kinds;
 mod load;
+pub mod loss;
 pub mod names;
 pub mod past;
 pub mod problem;
+pub mod reference;
 pub mod run;
 pub mod shaping;
 pub mod suites;
@@ -31,6 +33,7 @@ pub use alarms::AlarmsConfig;
 pub use eval::EvalConfig;
 pub use http::HttpConfig;
 pub use kinds::{OwnKindError, OwnKinds, WORKFLOWS};
+pub use loss::{Aggregation, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode, M2poScope, Ratio};
 pub use names::{AgentName, NameError, ParticipantName, RoleName};
 pub use past::PastConfig;
 pub use problem::{ConfigError, Problem};
@@ -40,8 +43,7 @@ pub use suites::SuiteConfig;
 pub use tasks::{CurriculumConfig, MixConfig, Stopping, TasksConfig, Unmeasured};
 pub use tools::{ToolConfig, ToolFailure, ToolLimits};
 pub use train::{
-    Advantage, Aggregation, EmaConfig, KlConfig, KlKind, KlPlace, KlReference, LossConfig, LossKind, M2poMode,
-    M2poScope, OptimizerConfig, Ratio, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
+    Advantage, EmaConfig, OptimizerConfig, Schedule, Stale, TrainConfig, Truncated, WarmStartConfig, ZeroAdvantage,
 };
 pub use units::{ByteSize, Date, DeviceName, HumanDuration};
 pub use workflow::{

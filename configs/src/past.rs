@@ -34,7 +34,7 @@ impl PastConfig {
         renewal * self.every.max(1)
     }
 
-    /// Returns the earliest renewal whose weights may be drawn at this renewal.
+    /// Returns the earliest renewal that may be drawn from at this renewal.
     #[must_use]
     pub fn earliest(&self, renewal: u64) -> u64 {
         (renewal + 1).saturating_sub(self.keep.max(1))

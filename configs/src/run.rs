@@ -61,7 +61,7 @@ pub struct RunSection {
     pub mode: Mode,
     /// Optimizer batches of the lead agent after which the run ends, 1 or more.
     pub train_steps: u64,
-    /// Agent that trains and whose steps are counted; default: the first by name.
+    /// Agent that trains and counts the steps; default: the first by name.
     #[serde(default)]
     pub lead: Option<AgentName>,
     /// RabbitMQ address: `memory:` (one process), `local:` (starts a private server) or
@@ -129,7 +129,7 @@ fn default_lease() -> HumanDuration {
 }
 
 impl RunConfig {
-    /// Returns the agent whose steps end the run.
+    /// Returns the lead agent. Its steps end the run.
     #[must_use]
     pub fn lead(&self) -> Option<&AgentName> {
         self.run.lead.as_ref().or_else(|| self.agents.keys().next())

@@ -45,7 +45,7 @@ pub struct TasksConfig {
     /// Tasks used per pass, 1 or more; default: all.
     #[serde(default)]
     pub limit: Option<u64>,
-    /// End of a pass over a mix.
+    /// End of a pass over a mix; default: `"first_exhausted"`.
     #[serde(default, skip_serializing_if = "Stopping::is_default")]
     pub stopping: Stopping,
     /// Settings of a generator.

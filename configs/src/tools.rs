@@ -34,12 +34,12 @@ pub struct ToolConfig {
     /// Longest answer, 64 B to 256 KiB; the rest is cut.
     #[serde(default = "default_answer")]
     pub answer: ByteSize,
-    /// Treatment of a call whose last try failed.
+    /// Treatment of a call after its last failed try.
     #[serde(default)]
     pub failure: ToolFailure,
 }
 
-/// The treatment of a call whose last try failed.
+/// The treatment of a call after its last failed try.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ToolFailure {

@@ -141,7 +141,7 @@ pub struct GraderConfig {
     /// Address space of one copy of a program, 16 MiB or more.
     #[serde(default = "default_memory")]
     pub memory: ByteSize,
-    /// Treatment of a conversation whose answer could not be graded.
+    /// Treatment of a conversation if its answer could not be graded.
     #[serde(default)]
     pub missing: Missing,
     /// For kind `integer`: the number of an answer that counts.
@@ -166,8 +166,8 @@ impl Default for GraderConfig {
     }
 }
 
-/// The treatment of a conversation whose answer a program, a participant or a judge could not
-/// grade. Its reward is never 0.
+/// The treatment of a conversation if a program, participant or judge could not grade its
+/// answer. Its reward is never 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Missing {

@@ -71,7 +71,8 @@ fn addresses(engine: &EngineConfig, path: &str, report: &mut Report) {
         format!("{path}.weights_listen"),
         &[&format!("{path}.weights_url")],
         format!(
-            "is {:?}, an address that engines cannot call: write a reachable URL in weights_url, for example \"http://agent-a:8100\"",
+            "is {:?}, an address that engines cannot call: write a reachable URL in \
+             weights_url, for example \"http://agent-a:8100\"",
             engine.weights_listen
         ),
     );
@@ -135,7 +136,7 @@ fn reach(engine: &EngineConfig, path: &str, report: &mut Report) {
     }
 }
 
-/// Whether a URL without fault names this machine.
+/// Returns true if a valid URL names this machine.
 fn is_near(url: &str) -> bool {
     let authority = url.split_once("://").map_or(url, |(_, rest)| rest);
     let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
@@ -146,7 +147,7 @@ fn is_near(url: &str) -> bool {
             .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// What is wrong with the URL of a server that is asked by host and port alone.
+/// Returns what is wrong with a URL that must be a host and a port.
 fn fault(url: &str) -> Option<&'static str> {
     let Some(rest) = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://")) else {
         return Some("which does not begin with http:// or https://");

@@ -73,7 +73,7 @@ fn foreign(config: &RunConfig, agent: &AgentConfig, path: &str, report: &mut Rep
         config.run.mode == Mode::Sync,
         &kind,
         &["run.mode"],
-        format!("is {name}, whose bits depend on its other requests, but mode \"sync\" promises the same bits: write mode = \"async\", or engine.kind = \"embedded\""),
+        format!("is {name}; its bits depend on its other requests, but mode \"sync\" promises the same bits: write mode = \"async\", or engine.kind = \"embedded\""),
     );
     report.when(
         agent.http.is_some() && engine.kind == EngineKind::Openai,

@@ -96,7 +96,8 @@ fn of_server(grader: &GraderConfig, judge: &JudgeConfig, (path, report): (&dyn F
         path("judge.url"),
         &[],
         format!(
-            "is not a URL of a server: write it up to /v1, for example \"https://host/v1\" (a key goes into {JUDGE_KEY}), or agent = \"NAME\" for an agent of the run"
+            "is not a URL of a server: write it up to /v1, for example \"https://host/v1\" (a \
+             key goes into {JUDGE_KEY}), or agent = \"NAME\" for an agent of the run"
         ),
     );
     report.when(

@@ -3,20 +3,20 @@
 
 /// A published method.
 #[derive(Debug)]
-pub(super) struct Method {
+pub(crate) struct Method {
     /// Name of the method in its paper.
-    pub(super) title: &'static str,
+    pub(crate) title: &'static str,
     /// Names that users write, in the form of [`fold`].
-    pub(super) names: &'static [&'static str],
+    pub(crate) names: &'static [&'static str],
     /// Settings below an agent's `train` that make the method. Empty for a method that is not
     /// available.
-    pub(super) keys: &'static [&'static str],
+    pub(crate) keys: &'static [&'static str],
     /// Further facts. For a method that is not available: the alternative.
-    pub(super) note: &'static str,
+    pub(crate) note: &'static str,
 }
 
-/// The known methods. configs/README.md has the same table; a test compares them.
-pub(super) const METHODS: &[Method] = &[
+/// The known methods. The generated reference has the same table.
+pub(crate) const METHODS: &[Method] = &[
     Method {
         title: "PPO",
         names: &["ppo", "ppoclip", "vanilla"],

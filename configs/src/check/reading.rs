@@ -192,7 +192,7 @@ impl Fault {
         self.path.iter().any(|key| key == "train")
     }
 
-    /// Returns how to write the training method whose name stands at the fault.
+    /// Returns how to write the training method that is named at the fault.
     fn method(&self, root: &Value) -> Option<String> {
         methods::written(at(root, &self.path)?.as_str()?)
     }

@@ -34,13 +34,15 @@ pub(super) fn all(config: &RunConfig, report: &mut Report) {
         !is_url(&run.broker, &["amqp", "amqps"]),
         "run.broker",
         &[],
-        "is not understood: write \"memory:\" (one process), \"local:\" (a private RabbitMQ) or \"amqp[s]://user:password@host:port/vhost\"",
+        "is not understood: write \"memory:\" (one process), \"local:\" (a private RabbitMQ) or \
+         \"amqp[s]://user:password@host:port/vhost\"",
     );
     report.when(
         !is_url(&run.state, &["redis", "rediss"]),
         "run.state",
         &[],
-        "is not understood: write \"memory:\" (one process), \"local:\" (a private Redis) or \"redis[s]://user:password@host:port/db\"",
+        "is not understood: write \"memory:\" (one process), \"local:\" (a private Redis) or \
+         \"redis[s]://user:password@host:port/db\"",
     );
     report.when(
         run.lease.0.is_zero(),

@@ -213,7 +213,8 @@ fn the_run_must_make_sense() {
         &[
             (
                 "mode = \"sync\"",
-                "broker = \"rabbit:5672\"\nstate = \"redis://\"\nlease = \"0s\"\nmessage_cap = \"1 KiB\"",
+                "broker = \"rabbit:5672\"\nstate = \"redis://\"\nlease = \"0s\"\nmessage_cap = \
+                 \"1 KiB\"",
             ),
             ("lead = \"a\"", "lead = \"z\""),
             ("source = \"generator:signal\"", "source = \"signal\"\nlimit = 0"),

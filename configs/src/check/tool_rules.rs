@@ -63,7 +63,8 @@ fn one(name: &str, tool: &ToolConfig, report: &mut Report) {
         at("kind"),
         &[],
         format!(
-            "{:?} is not understood: write \"corpus:FOLDER\", \"process:FILE\" or \"http://HOST:PORT/PATH\"",
+            "{:?} is not understood: write \"corpus:FOLDER\", \"process:FILE\" or \
+             \"http://HOST:PORT/PATH\"",
             tool.kind
         ),
     );

@@ -15,10 +15,15 @@ fn engine(keys: &str, expected: &[(&str, &str)]) {
 #[test]
 fn an_engine_is_asked_at_its_url() {
     let far = r#"weights_listen = "0.0.0.0:8100", weights_url = "http://agent-a:8100""#;
+    let others = [
+        "http://engine-a:8101/",
+        "https://gpu.example.org:443",
+        "http://[fd00::1]:8101",
+    ];
     for keys in [
         r#"urls = ["http://127.0.0.1:8101"]"#.to_owned(),
         r#"urls = ["http://localhost:8101", "http://[::1]:8101/"]"#.to_owned(),
-        format!(r#"urls = ["http://engine-a:8101/", "https://gpu.example.org:443", "http://[fd00::1]:8101"], {far}"#),
+        format!("urls = {others:?}, {far}"),
     ] {
         engine(&keys, &[]);
     }
@@ -77,7 +82,10 @@ fn weights_are_fetched_at_an_address_that_can_be_asked() {
         &[(listen, "not an address")],
     );
     engine(
-        &format!("{urls}, weights_listen = \"0.0.0.0:8100\", weights_url = \"http://agent-a:8100\""),
+        &format!(
+            "{urls}, weights_listen = \"0.0.0.0:8100\", weights_url = \
+         \"http://agent-a:8100\""
+        ),
         &[],
     );
     engine(

@@ -12,9 +12,10 @@ fn engines(a: &str, b: &str, expected: &[(&str, &str)]) {
 
 #[test]
 fn servers_have_urls_and_our_own_engines_have_none() {
-    let good =
-        "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\", \"https://gpu.example.org/engine/\"] }";
-    let other = "engine = { kind = \"vllm\", urls = [\"http://[::1]:8000\"], weights_folder = \"/data/weights\" }";
+    let good = "engine = { kind = \"sglang\", urls = [\"http://127.0.0.1:30000\", \
+         \"https://gpu.example.org/engine/\"] }";
+    let other = "engine = { kind = \"vllm\", urls = [\"http://[::1]:8000\"], \
+        weights_folder = \"/data/weights\" }";
     engines(good, other, &[]);
     engines(
         "engine = { kind = \"sglang\" }",
@@ -76,8 +77,8 @@ fn whole_weights_share_no_server_and_adapters_do() {
 
 #[test]
 fn sync_mode_with_a_foreign_server_is_rejected() {
-    let engine =
-        "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\nhttp = { listen = \"127.0.0.1:1\" }";
+    let engine = "[agents.a]\nengine = { kind = \"sglang\", urls = [\"http://host:1\"] }\n\
+        http = { listen = \"127.0.0.1:1\" }";
     expect(
         &[("[agents.a]", engine)],
         &[("agents.a.engine.kind", "promises the same bits")],
