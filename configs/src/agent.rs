@@ -74,8 +74,7 @@ pub struct LoraConfig {
     pub path: Option<PathBuf>,
     /// Rank of a new adapter, 1 or more; default: 16.
     pub rank: Option<usize>,
-    /// Scale of a new adapter, above 0; default: 32. The adapter's output is multiplied by `alpha /
-    /// rank`.
+    /// Scale of a new adapter, above 0; default: 32. The factor is `alpha / rank`.
     pub alpha: Option<f64>,
     /// Layers that a new adapter changes; default: `["attn", "mlp"]`.
     pub targets: Option<Vec<LoraTarget>>,
