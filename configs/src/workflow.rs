@@ -41,8 +41,8 @@ pub struct WorkflowConfig {
     /// Reward parts that depend on length, by role.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub shaping: BTreeMap<RoleName, ShapingConfig>,
-    /// Reward that a role receives: `"own"`, `"shared"`, `"zero_sum"` or `{ difference = "OTHER"
-    /// }`.
+    /// Reward that a role receives: `"own"`, `"shared"`, `"zero_sum"` or
+    /// `{ difference = "OTHER" }`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub credit: BTreeMap<RoleName, CreditConfig>,
     /// Sampling settings of a role that differ from those of its agent.

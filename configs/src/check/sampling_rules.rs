@@ -98,8 +98,8 @@ pub(super) fn of_agent(agent: &AgentConfig, below: &mut Below) {
 ///
 /// The trainer computes log-probs over the whole vocabulary. Let Z be the total probability of the
 /// tokens that truncation keeps. Then the ratio of a token to the weights that sampled it is Z and
-/// not 1. A ratio that is clipped, or read as staleness, is wrong by that factor. With `loss.ratio
-/// = "decoupled"` the ratio only weighs the loss and is the correct importance weight.
+/// not 1. A ratio that is clipped, or read as staleness, is wrong by that factor. With
+/// `loss.ratio = "decoupled"` the ratio only weighs the loss and is the correct importance weight.
 /// Cross-entropy uses no ratio.
 fn untrainable(agent: &AgentConfig) -> Option<(&'static [&'static str], &'static str)> {
     let loss = &agent.train.loss;
