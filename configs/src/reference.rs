@@ -205,7 +205,8 @@ impl<'a> Pages<'a> {
     }
 }
 
-/// Returns the keys of a table, each with the schema that has it, or those of all variants of a choice.
+/// Returns the keys of a table, each with the schema that has it. A choice has the keys of all its
+/// variants.
 fn properties(table: &Value) -> Vec<(&Value, &str, &Value)> {
     let variants = table.get("oneOf").and_then(Value::as_array).into_iter().flatten();
     let mut found = Vec::new();
@@ -291,7 +292,8 @@ fn methods() -> String {
 mod tests {
     use super::*;
 
-    /// `DYAD_GOLDEN=write cargo test -p configs reference` writes the file after an intended change.
+    /// After an intended change, `DYAD_GOLDEN=write cargo test -p configs reference` writes the
+    /// file.
     #[test]
     fn reference_file_is_that_of_the_types() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("REFERENCE.md");
