@@ -1,6 +1,6 @@
 //! Profiles: variants of a workflow that copy a reference, each known to the workflows that have it.
 
-use configs::check::WORKFLOWS;
+use configs::WORKFLOWS;
 use configs::{PROCESS, Problem, REMOTE, WorkflowConfig};
 
 /// The profile that every workflow has.

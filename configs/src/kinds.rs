@@ -1,28 +1,44 @@
-//! Kinds of workflows and graders that a program built on dyad has of its own.
+//! Kinds of workflows and graders: shipped, or registered by a program built on dyad.
 //!
-//! What a configuration may say depends on the program that reads it. So the program names its kinds once, before it reads anything;
-//! every configuration of the process is judged with them. They are process-wide, since they belong to the program and not to a run.
+//! The kinds that a configuration may use depend on the program that reads it. The program
+//! registers its kinds once, before it reads a configuration. They are process-wide because they
+//! belong to the program and not to a run.
 
 use std::sync::OnceLock;
 
-use crate::check::{GRADERS, WORKFLOWS};
 use crate::{JUDGE, ParticipantName};
 
-/// Kinds beside those that are shipped.
+/// Workflows that are shipped.
+pub const WORKFLOWS: [&str; 10] = [
+    "signal",
+    "guess-number",
+    "doctor-patient",
+    "self-reward",
+    "sequential",
+    "solo",
+    "solve-verify",
+    "solve-rewrite-select",
+    "adversarial",
+    "deep-research",
+];
+/// Graders that are shipped.
+const GRADERS: [&str; 8] = ["exact", "match", "integer", "gsm8k", "math", "choice", "f1", "format"];
+
+/// Kinds that a program adds to the shipped ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OwnKinds {
     pub workflows: Vec<String>,
     pub graders: Vec<String>,
 }
 
-/// Why a kind cannot be had.
+/// An error for a kind that cannot be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OwnKindError {
-    #[error("{kind:?} is no name of a kind: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit")]
+    #[error("{kind:?} is not a name of a kind: use 1 to 32 of a-z, 0-9, '-' and '_', beginning with a letter or digit")]
     Name { kind: String },
-    #[error("{kind:?} is the kind of a {what} that is shipped: take another name")]
+    #[error("{kind:?} is a shipped {what}: choose another name")]
     Shipped { what: &'static str, kind: String },
-    #[error("{kind:?} is registered twice: give each {what} a name of its own")]
+    #[error("{kind:?} is registered twice: give each {what} its own name")]
     Twice { what: &'static str, kind: String },
     #[error("kinds are registered twice in one process: put all into one registry")]
     Installed,
@@ -35,25 +51,25 @@ static NONE: OwnKinds = OwnKinds {
 };
 
 impl OwnKinds {
-    /// Those of this program; none before [`OwnKinds::install`].
+    /// Returns the kinds of this program; empty before [`OwnKinds::install`].
     #[must_use]
     pub fn installed() -> &'static Self {
         INSTALLED.get().unwrap_or(&NONE)
     }
 
-    /// Makes them known to this process, once.
+    /// Registers the kinds for this process, once.
     ///
     /// # Errors
-    /// As [`OwnKinds::check`], and [`OwnKindError::Installed`] the second time.
+    /// The errors of [`OwnKinds::check`], and [`OwnKindError::Installed`] on a second call.
     pub fn install(self) -> Result<(), OwnKindError> {
         self.check()?;
         INSTALLED.set(self).map_err(|_| OwnKindError::Installed)
     }
 
-    /// Whether these kinds may be.
+    /// Checks that these kinds may be registered.
     ///
     /// # Errors
-    /// A kind that is no name, is shipped, or is there twice.
+    /// [`OwnKindError`] for a kind with an illegal name, a shipped kind, or a kind listed twice.
     pub fn check(&self) -> Result<(), OwnKindError> {
         let judged = [
             ("workflow", &self.workflows, &WORKFLOWS[..]),
@@ -77,25 +93,25 @@ impl OwnKinds {
         Ok(())
     }
 
-    /// Whether a workflow is of the program's own.
+    /// Returns true if the program registered this workflow.
     #[must_use]
     pub fn has_workflow(&self, kind: &str) -> bool {
         self.workflows.iter().any(|own| own == kind)
     }
 
-    /// Whether a grader is of the program's own.
+    /// Returns true if the program registered this grader.
     #[must_use]
     pub fn has_grader(&self, kind: &str) -> bool {
         self.graders.iter().any(|own| own == kind)
     }
 
-    /// Kinds of workflows that a configuration may name: those that are shipped, then these.
+    /// Returns the workflows that a configuration may use: shipped ones first, then these.
     pub(crate) fn known_workflows(&self) -> Vec<&str> {
         let own = self.workflows.iter().map(String::as_str);
         WORKFLOWS.into_iter().chain(own).collect()
     }
 
-    /// Kinds of graders that a configuration may name: those that are shipped, then these.
+    /// Returns the graders that a configuration may use: shipped ones first, then these.
     pub(crate) fn known_graders(&self) -> Vec<&str> {
         let own = self.graders.iter().map(String::as_str);
         GRADERS.into_iter().chain(own).collect()
@@ -115,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_have_names_of_their_own() {
+    fn kinds_with_new_names_are_accepted() {
         let own = kinds(&["debate", "double-check"], &["last-number", "debate"]);
         assert_eq!(own.check(), Ok(()));
         assert!(own.has_workflow("debate") && !own.has_workflow("last-number") && own.has_grader("last-number"));
@@ -125,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shipped_or_no_name_is_refused() {
+    fn shipped_kinds_and_illegal_names_are_rejected() {
         for (own, kind) in [
             (kinds(&["signal"], &[]), "signal"),
             (kinds(&[], &["math"]), "math"),

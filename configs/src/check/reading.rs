@@ -1,31 +1,33 @@
-//! Deserialising past an error: each is recorded, mended in a copy, and the next one looked for.
+//! Reads a table past its errors: each error is recorded and repaired in a copy, then the next one
+//! is found.
 
 use serde::de::DeserializeOwned;
 use serde_path_to_error::Segment;
 use toml::{Table, Value};
 
+use super::advice::{advice, nearest};
 use super::methods;
-use super::names::{advice, nearest};
 
-/// Errors looked for in one file at most.
+/// Most errors looked for in one file.
 const MOST: usize = 200;
 
-/// One error of shape: a type, a missing key, an unknown key or word.
+/// One error of shape: a wrong type, a missing key, or an unknown key or word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flaw {
     pub(super) path: Vec<String>,
     pub(super) message: String,
 }
 
-/// What came of reading.
+/// The result of reading.
 #[derive(Debug)]
 pub(super) struct Read<T> {
-    /// The configuration with all flaws mended, unless one could not be.
+    /// The configuration with all flaws repaired, or `None` if a repair failed.
     pub(super) config: Option<T>,
+    /// The flaws in the order in which they were found.
     pub(super) flaws: Vec<Flaw>,
 }
 
-/// Reads `table`, finding every flaw.
+/// Reads `table` and finds every flaw.
 pub(super) fn read<T: DeserializeOwned>(table: Table) -> Read<T> {
     let mut value = Value::Table(table);
     let mut flaws: Vec<Flaw> = Vec::new();
@@ -40,21 +42,23 @@ pub(super) fn read<T: DeserializeOwned>(table: Table) -> Read<T> {
             }
             Err(fault) => fault,
         };
-        // Neither a key below something that was filled in to go on, nor a value that was removed, is another mistake.
+        // A fault at or below a repaired place is no new mistake.
         if !filled.iter().any(|path| fault.path.starts_with(path)) {
             flaws.push(Flaw {
                 path: fault.path.clone(),
                 message: fault.explain(&value),
             });
         }
-        let Some(mended) = mend::<T>(&value, &fault) else { break };
-        value = mended;
+        let Some(repaired) = repair::<T>(&value, &fault) else {
+            break;
+        };
+        value = repaired;
         filled.push(fault.path);
     }
     Read { config: None, flaws }
 }
 
-/// The first error of a deserialisation, and where the fault lies.
+/// The first error of a deserialisation, with its place.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
     path: Vec<String>,
@@ -64,12 +68,12 @@ struct Fault {
 fn attempt<T: DeserializeOwned>(value: &Value) -> Result<T, Fault> {
     serde_path_to_error::deserialize(value.clone()).map_err(|error| {
         let mut path: Vec<String> = error.path().iter().filter_map(segment).collect();
-        // The first line: what follows draws the place in a text that was never written.
+        // Later lines point at a place in a text that the user never wrote.
         let text = error.inner().to_string().lines().next().unwrap_or_default().to_owned();
         if let Some(missing) = quoted_after(&text, "missing field ") {
             path.push(missing.to_owned());
         }
-        // A key that is no name is an error of the map: the key itself is the place.
+        // For a key that is not a legal name, serde reports the map. The place is the key itself.
         let parent = if path.is_empty() { Some(value) } else { at(value, &path) };
         let key = parent
             .and_then(Value::as_table)
@@ -88,7 +92,7 @@ fn segment(segment: &Segment) -> Option<String> {
     }
 }
 
-/// The value at a path.
+/// Returns the value at a path.
 pub(super) fn at<'a>(root: &'a Value, path: &[String]) -> Option<&'a Value> {
     path.iter().try_fold(root, |value, key| match value {
         Value::Array(items) => items.get(key.parse::<usize>().ok()?),
@@ -103,8 +107,8 @@ fn at_mut<'a>(root: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
     })
 }
 
-/// A copy in which the fault is gone: the value removed, or replaced by one of the right type.
-fn mend<T: DeserializeOwned>(value: &Value, fault: &Fault) -> Option<Value> {
+/// Returns a copy without the fault: the value is removed, or replaced by one of the right type.
+fn repair<T: DeserializeOwned>(value: &Value, fault: &Fault) -> Option<Value> {
     let (last, parent) = fault.path.split_last()?;
     let words = quoted(&fault.text).into_iter().map(|word| Value::String(word.into()));
     let fillers = [
@@ -125,7 +129,7 @@ fn mend<T: DeserializeOwned>(value: &Value, fault: &Fault) -> Option<Value> {
             (Value::Table(table), Some(filler)) => drop(table.insert(last.clone(), filler)),
             (Value::Array(items), None) => drop(items.remove(last.parse().ok()?)),
             (Value::Array(items), Some(filler)) => *items.get_mut(last.parse::<usize>().ok()?)? = filler,
-            // A word where a table with a choice belongs, as in `model = "x"`.
+            // A word stands where a table with a choice belongs, as in `model = "x"`.
             (whole, Some(filler)) if whole.as_str() == Some(last) => *whole = filler,
             _ => return None,
         }
@@ -137,16 +141,16 @@ fn mend<T: DeserializeOwned>(value: &Value, fault: &Fault) -> Option<Value> {
 }
 
 impl Fault {
-    /// For the person who wrote the file.
+    /// Returns the message for the user who wrote the file.
     fn explain(&self, root: &Value) -> String {
         let text = self.text.as_str();
         if let Some(key) = quoted_after(text, "unknown field ") {
-            let told = advice(key, &quoted(text)[1..]);
-            // Whoever writes algorithm = "ppo" asks for more than a key.
-            let of_training = told.contains("agents.NAME.train.");
+            let advised = advice(key, &quoted(text)[1..]);
+            // `algorithm = "ppo"` asks for a method. The answer gives its settings too.
+            let of_training = advised.contains("agents.NAME.train.");
             return match self.method(root).filter(|_| of_training) {
-                Some(written) => format!("{told}; {written}"),
-                None => told,
+                Some(written) => format!("{advised}; {written}"),
+                None => advised,
             };
         }
         if text.starts_with("missing field") {
@@ -188,13 +192,13 @@ impl Fault {
         self.path.iter().any(|key| key == "train")
     }
 
-    /// How the training method is written whose name stands at the fault.
+    /// Returns how to write the training method that is named at the fault.
     fn method(&self, root: &Value) -> Option<String> {
         methods::written(at(root, &self.path)?.as_str()?)
     }
 }
 
-/// What serde found, in words of TOML.
+/// Translates what serde found into words of TOML.
 fn plain(found: &str) -> String {
     let words = [
         ("string ", "the text "),
@@ -209,7 +213,7 @@ fn plain(found: &str) -> String {
         .replace('`', "")
 }
 
-/// What serde expected, in words of TOML.
+/// Translates what serde expected into words of TOML.
 fn wanted(expected: &str) -> String {
     match expected {
         "u16" => "a whole number from 0 to 65535".into(),
@@ -225,7 +229,7 @@ fn wanted(expected: &str) -> String {
     }
 }
 
-/// How the keys that most often lack or err are written.
+/// Returns an example for the keys that are most often missing or wrong.
 fn example(path: &[String]) -> String {
     let path: Vec<&str> = path.iter().map(String::as_str).collect();
     let text = match path[..] {
@@ -241,8 +245,8 @@ fn example(path: &[String]) -> String {
         ["workflow"] => "[workflow] with kind, group_size and roles",
         ["workflow", "kind"] => "kind = \"solve-verify\"",
         ["workflow", "group_size"] => "group_size = 8",
-        ["workflow", "roles"] => "[workflow.roles] with lines such as solver = \"a\"",
-        ["agents"] => "[agents.a] and what it needs",
+        ["workflow", "roles"] => "[workflow.roles] with lines like solver = \"a\"",
+        ["agents"] => "[agents.a] with a model",
         ["agents", _, "model"] => {
             "model.path = \"FOLDER\" (or \"ORG/NAME\" of the Hub's cache), or [agents.NAME.model.random]"
         }
@@ -256,12 +260,12 @@ fn example(path: &[String]) -> String {
     format!("; for example {text}")
 }
 
-/// The text in backticks right after `prefix`.
+/// Returns the text in backticks right after `prefix`.
 fn quoted_after<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
     text.strip_prefix(prefix)?.strip_prefix('`')?.split('`').next()
 }
 
-/// All texts in backticks.
+/// Returns all texts in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }

@@ -1,10 +1,11 @@
-//! What an unknown key was probably meant to be: a neighbour misspelt, a key of another table, or another program's name.
+//! Advice for an unknown key: a misspelt neighbour, a key of another table, or the name in another
+//! program.
 
 use std::sync::OnceLock;
 
 use toml::{Table, Value};
 
-/// Other programs' names (slime, miles, TRL, verl, OpenRLHF) and ours.
+/// Names in other programs (slime, miles, TRL, verl, OpenRLHF) and ours.
 const FOREIGN: &[(&[&str], &str)] = &[
     (
         &[
@@ -25,7 +26,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "per_device_train_batch_size",
             "batch_size",
         ],
-        "agents.NAME.train.batch_groups (whole groups, so tasks and not samples)",
+        "agents.NAME.train.batch_groups (whole groups: tasks, not samples)",
     ),
     (
         &[
@@ -34,7 +35,7 @@ const FOREIGN: &[(&[&str], &str)] = &[
             "mini_batch_size",
             "steps_per_generation",
         ],
-        "agents.NAME.train.minibatches (how many optimizer steps a batch is split into)",
+        "agents.NAME.train.minibatches (optimizer steps per batch)",
     ),
     (
         &[
@@ -238,11 +239,11 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["apply_chat_template_kwargs", "chat_template_kwargs", "enable_thinking"],
-        "agents.NAME.template_args (a table, such as { enable_thinking = false })",
+        "agents.NAME.template_args (a table, for example { enable_thinking = false })",
     ),
     (
         &["date_string", "strftime_now", "current_date", "today"],
-        "agents.NAME.template_date (such as \"2026-11-23\", for templates that ask for the day)",
+        "agents.NAME.template_date (for example \"2026-11-23\", for templates that need the day)",
     ),
     (&["vocab", "vocab_size"], "agents.NAME.model.random.tokenizer"),
     (
@@ -263,14 +264,14 @@ const FOREIGN: &[(&[&str], &str)] = &[
     ),
     (
         &["gpus", "num_gpus", "actor_num_gpus_per_node", "tensor_parallel_size"],
-        "nothing yet: a trainer and its engine share one device",
+        "not available: a trainer and its engine share one device",
     ),
 ];
 
-/// A file with every key set, from which the known key paths follow.
+/// A file with every key set. The known key paths are read from it.
 const EVERYTHING: &str = include_str!("everything.toml");
 
-/// The advice for an unknown key, where `known` are the keys of its own table.
+/// Returns the advice for an unknown key. `known` are the keys of its own table.
 pub(super) fn advice(key: &str, known: &[&str]) -> String {
     let key_folded = fold(key);
     let same = known.iter().copied().find(|name| fold(name) == key_folded);
@@ -289,7 +290,7 @@ pub(super) fn advice(key: &str, known: &[&str]) -> String {
     format!("is not known here: remove it, or write one of {}", known.join(", "))
 }
 
-/// Hyphens and case do not make another name.
+/// Removes differences of case and hyphens, which do not change a name.
 fn fold(key: &str) -> String {
     key.to_lowercase().replace(['-', '.', ' '], "_")
 }
@@ -301,7 +302,7 @@ fn foreign(key: &str) -> Option<&'static str> {
 
 fn elsewhere(key: &str) -> Option<&'static str> {
     let ends = |path: &&String| path.rsplit('.').next() == Some(key);
-    // Suites have keys of other tables again: those are meant more often.
+    // Suites repeat keys of other tables, which users write more often.
     let of_suite = |path: &&String| path.starts_with("eval.suites.");
     let mut found = known_paths().iter().filter(ends);
     let first = found.next()?;
@@ -309,12 +310,12 @@ fn elsewhere(key: &str) -> Option<&'static str> {
     Some(other.unwrap_or(first).as_str())
 }
 
-/// Every key path there is, with NAME for an agent's or grader's name.
+/// Returns every key path, with NAME for the name of an agent, grader, tool or suite.
 fn known_paths() -> &'static [String] {
     static PATHS: OnceLock<Vec<String>> = OnceLock::new();
     PATHS.get_or_init(|| {
         let mut paths = Vec::new();
-        // A test holds that it parses.
+        // A test checks that the file parses.
         collect("", &EVERYTHING.parse().unwrap_or_default(), &mut paths);
         paths
     })
@@ -339,33 +340,15 @@ fn collect(prefix: &str, table: &Table, paths: &mut Vec<String>) {
     }
 }
 
-/// The name nearest to `key`, if it is near enough to be meant.
+/// Returns the name nearest to `key`, if at most a third of its characters differ (at least one
+/// may).
 pub(super) fn nearest<'a>(key: &str, names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (key.chars().count() / 3).max(1);
     names
-        .map(|name| (distance(key, name), name))
+        .map(|name| (strsim::osa_distance(key, name), name))
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, name)| name)
-}
-
-/// Optimal string alignment: insertions, deletions, substitutions and swaps of neighbours.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = (0..=a.len()).map(|i| (i..=i + b.len()).collect()).collect();
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let cost = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (rows[i - 1][j] + 1)
-                .min(rows[i][j - 1] + 1)
-                .min(rows[i - 1][j - 1] + cost);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = best;
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
@@ -378,8 +361,6 @@ mod tests {
         assert_eq!(nearest("batch_group", names.into_iter()), Some("batch_groups"));
         assert_eq!(nearest("ephocs", names.into_iter()), Some("epochs"));
         assert_eq!(nearest("temperature", names.into_iter()), None);
-        assert_eq!(distance("ab", "ba"), 1);
-        assert_eq!(distance("", "abc"), 3);
     }
 
     #[test]
@@ -389,7 +370,7 @@ mod tests {
         for (_, ours) in FOREIGN {
             let path = ours.split([' ', ',']).next().unwrap_or_default();
             let path = path.replace("reward.ROLE", "reward");
-            assert!(path == "nothing" || known.contains(&path), "{path}");
+            assert!(path == "not" || known.contains(&path), "{path}");
         }
     }
 
