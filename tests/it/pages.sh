@@ -28,16 +28,12 @@ dyad() {
     esac
 }
 
-# Starts a run that does not end by itself, and waits until its queues are there.
+# Starts a run that does not end by itself, and waits until it has trained.
 while_runs() {
-    local before
-    before=$(ls -td runs/*/ 2>/dev/null | head -1 || true)
     "$DYAD" "$@" --steps 1000000 >background.log 2>&1 &
     background=$!
-    for _ in $(seq 600); do
-        if [ "$(ls -td runs/*/ 2>/dev/null | head -1 || true)" != "$before" ] && "$DYAD" status 2>/dev/null | grep -q running; then
-            return 0
-        fi
+    for _ in $(seq 1200); do
+        ! grep -q 'step [1-9][0-9]*/1000000' background.log || return 0
         kill -0 "$background" || break
         sleep 0.1
     done
