@@ -88,8 +88,9 @@ mutants: build ## takes one guard away at a time: a named test must fail each ti
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
 	$(phase) "mutants" "about 8 minutes" tests/mutants.sh
 
-lint: setup ## formatting, clippy with warnings as errors, cargo-deny where installed
+lint: setup ## formatting, width of comments, clippy with warnings as errors, cargo-deny where installed
 	$(phase) "format" "a second" cargo fmt --all --check
+	$(phase) "comments" "a second" tests/setup/width.sh
 	$(phase) "clippy" "first time about 3 minutes, then seconds" cargo clippy --workspace --all-targets -- -D warnings
 	$(phase) "licences and advisories" "seconds" tests/setup/deny.sh
 
