@@ -1,5 +1,5 @@
-# dyad. `make` alone says what there is. Every target brings what it needs, says what it does, and is instant when
-# nothing is to do. One build (the dev profile) serves demo, test and lint.
+# `make` alone lists the targets. Every target installs what it needs, says what it does, and ends at
+# once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
@@ -16,7 +16,7 @@ STEPS ?=
 GPU ?=
 
 export PATH := $(HOME)/.cargo/bin:$(PATH)
-# A libtorch of your own is found at run time too.
+# Binaries find a libtorch that LIBTORCH names at run time too.
 ifneq ($(LIBTORCH),)
 export LD_LIBRARY_PATH := $(LIBTORCH)/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 endif
@@ -26,7 +26,7 @@ export DYAD_TEST_PYTHON := $(CURDIR)/tests/.venv/bin/python
 phase := @tests/setup/phase.sh
 machine := tests/setup/machine.sh
 dyad := target/debug/dyad
-# Most tests that take long wait: one thread more than cores keeps the others going beside them.
+# Long tests mostly wait: one thread more than cores keeps the others running meanwhile.
 export NEXTEST_TEST_THREADS ?= $(shell echo $$(($$(nproc) + 1)))
 # Used where it is installed; plain `cargo test` passes as well.
 nextest := $(shell PATH="$(PATH)" command -v cargo-nextest 2>/dev/null)
