@@ -1,5 +1,5 @@
-# `make` alone lists the targets. Every target installs what it needs, says what it does, and ends at
-# once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
+# `make` alone lists the targets. Every target installs what it needs, says what it does, and ends
+# at once when there is nothing to do. One build (the dev profile) serves demo, test and lint.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup demo learn recipes up test chaos fuzz mutants lint parity bench-engine bench-train bench-gpu bench build check-fresh clean
