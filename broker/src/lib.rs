@@ -11,7 +11,6 @@ pub mod codec;
 pub mod fail;
 pub mod ids;
 pub mod local;
-pub mod mutant;
 pub mod protocol;
 pub mod seal;
 pub mod store;

@@ -84,30 +84,17 @@ struct Scripts {
 
 impl Scripts {
     fn new() -> Self {
-        let lease = if crate::mutant::stands("store.fence") {
-            include_str!("redis/held.lua")
-        } else {
-            "local function held(key) return redis.call('EXISTS', key) == 1 end\n"
-        };
+        let lease = include_str!("redis/held.lua");
         let held = |body: &str| Script::new(&format!("{lease}{body}"));
         Self {
             claim: Script::new(include_str!("redis/claim.lua")),
             beat: held(include_str!("redis/beat.lua")),
-            commit: held(&set_once(include_str!("redis/commit.lua"))),
+            commit: held(include_str!("redis/commit.lua")),
             decide: held(include_str!("redis/decide.lua")),
             finish: Script::new(include_str!("redis/finish.lua")),
             release: Script::new(include_str!("redis/release.lua")),
             void: held(include_str!("redis/void.lua")),
         }
-    }
-}
-
-/// The guard that lets a record be written only where none is.
-fn set_once(script: &str) -> String {
-    if crate::mutant::stands("store.set-once") {
-        script.to_owned()
-    } else {
-        script.replace("if not first then\n    new[field]", "if true then\n    new[field]")
     }
 }
 

@@ -85,7 +85,7 @@ impl Window {
         let body: Bytes = job.message.body.clone();
         let mut pending: Pending = Box::pin(async move {
             let options = BasicPublishOptions {
-                mandatory: crate::mutant::stands("bus.mandatory"),
+                mandatory: true,
                 ..Default::default()
             };
             let written = channel.basic_publish(exchange, key, options, &body, properties).await;
