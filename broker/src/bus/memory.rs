@@ -4,6 +4,7 @@
 //! polls: a publish or an answer wakes whoever can take. Queues that expire do not expire here, since all that could stop
 //! listening to them ends with the process.
 
+mod matching;
 mod queue;
 mod routes;
 #[cfg(test)]

@@ -11,7 +11,6 @@ pub mod contract;
 pub mod heard;
 pub mod letter;
 pub mod memory;
-mod route;
 
 use std::fmt;
 use std::sync::Arc;
