@@ -8,6 +8,7 @@
 mod client;
 mod error;
 mod health;
+mod options;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,40 +19,12 @@ use bytes::Bytes;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
 use redis::{FromRedisValue, Script, ScriptInvocation, Value};
 
+pub use self::options::RedisOptions;
 use super::{Claim, Claimed, Committed, Lease, Record, Store, StoreError};
 use crate::ids::{Attempt, GroupId, RunId};
-use crate::tls::TlsFiles;
 
 /// Leases moved by one script call: it keeps the server's other clients waiting for a fraction of a millisecond.
 const BEATS_PER_CALL: usize = 1024;
-
-/// How a [`RedisStore`] waits and forgets.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RedisOptions {
-    /// Allow `redis://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
-    pub allow_plaintext: bool,
-    /// For `rediss://`: files beside the system's certificates.
-    pub tls: TlsFiles,
-    /// Until a connection is made.
-    pub connect_timeout: Duration,
-    /// Until a command is answered; beyond it the answer is [`StoreError::Unknown`].
-    pub response_timeout: Duration,
-    /// How long a finished group is kept.
-    pub keep_finished: Duration,
-}
-
-impl Default for RedisOptions {
-    fn default() -> Self {
-        Self {
-            allow_plaintext: false,
-            tls: TlsFiles::default(),
-            connect_timeout: Duration::from_secs(2),
-            // With appendfsync everysec, Redis itself may hold a write back for two seconds.
-            response_timeout: Duration::from_secs(5),
-            keep_finished: Duration::from_secs(600),
-        }
-    }
-}
 
 /// The store in Redis. Reconnects by itself; while it cannot, calls answer [`StoreError::Unknown`].
 pub struct RedisStore {

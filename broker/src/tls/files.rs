@@ -3,7 +3,12 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, Trust};
+/// The environment variable that names a file of certificates (PEM) of authorities to trust beside the system's.
+pub const CA_VARIABLE: &str = "DYAD_CA";
+/// The environment variable that names the file of the certificate (PEM) that servers are shown.
+pub const CERT_VARIABLE: &str = "DYAD_CLIENT_CERT";
+/// The environment variable that names the file of that certificate's key (PEM).
+pub const KEY_VARIABLE: &str = "DYAD_CLIENT_KEY";
 
 /// Which files to use, beside the system's certificates. They are read when a URL asks for TLS, and not before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -52,14 +57,6 @@ pub enum TlsError {
 }
 
 impl TlsFiles {
-    /// Whether TLS can be spoken with these files.
-    ///
-    /// # Errors
-    /// One of them cannot be used.
-    pub fn check(&self) -> Result<(), TlsError> {
-        Trust::load(self).and_then(|trust| trust.config()).map(drop)
-    }
-
     /// What the environment names.
     ///
     /// # Errors

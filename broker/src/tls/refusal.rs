@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustls::{AlertDescription, CertificateError};
 
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
+use super::files::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
 
 /// What to change, if somewhere in this error one side has refused the other. `None`: trying again may help.
 pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<String> {

@@ -8,14 +8,31 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
-use super::files::{ClientFiles, TlsError, TlsFiles};
-use super::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
+use super::files::{CA_VARIABLE, CERT_VARIABLE, ClientFiles, KEY_VARIABLE, TlsError, TlsFiles};
 
 const AUTHORITIES: &str = "the certificates of the authorities that signed the servers'";
 const OURS: &str = "the certificate that the servers are to be shown";
 const KEY: &str = "that certificate's key, without a password";
 /// A file that is larger was named by mistake.
 const LARGEST: u64 = 16 << 20;
+
+/// What a client of ours that speaks rustls is to be given: whom it trusts, and who it says it is.
+///
+/// # Errors
+/// A file cannot be read, or holds something else than it should.
+pub fn client(files: &TlsFiles) -> Result<ClientConfig, TlsError> {
+    Ok(Arc::unwrap_or_clone(Trust::load(files)?.config()?))
+}
+
+impl TlsFiles {
+    /// Whether TLS can be spoken with these files.
+    ///
+    /// # Errors
+    /// One of them cannot be used.
+    pub fn check(&self) -> Result<(), TlsError> {
+        Trust::load(self).and_then(|trust| trust.config()).map(drop)
+    }
+}
 
 /// Whom we trust, and who we are.
 pub(crate) struct Trust {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use lapin::{Connection, ConnectionProperties};
 use rustls::ClientConfig;
 
+use super::options::AmqpOptions;
+use super::secure;
 use super::url::BrokerUrl;
-use super::{AmqpOptions, secure};
 use crate::bus::BusError;
 use crate::tls::{Trust, refusal};
 

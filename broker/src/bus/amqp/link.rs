@@ -9,9 +9,9 @@ use lapin::{Connection, ConnectionProperties, Event};
 use rustls::ClientConfig;
 use tokio::sync::{Notify, watch};
 
-use super::AmqpOptions;
 use super::declare::{answer, declare, refusal};
 use super::dial::{NoLink, dial};
+use super::options::AmqpOptions;
 use super::url::BrokerUrl;
 use super::wire::short;
 use crate::bus::{BusError, BusHealth};

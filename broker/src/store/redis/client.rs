@@ -4,7 +4,8 @@ use redis::io::tcp::TcpSettings;
 use redis::{Client, ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, TlsCertificates};
 
 use super::error::{bad_url, no_tls, unusable_url};
-use super::{RedisOptions, StoreError};
+use super::options::RedisOptions;
+use crate::store::StoreError;
 use crate::tls::{TlsFiles, Trust, refuse_plaintext};
 
 /// A client that has not connected yet.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use super::StoreError;
+use crate::store::StoreError;
 use crate::tls::refusal;
 
 /// The URL without its password.

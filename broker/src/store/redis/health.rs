@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{RedisStore, StoreError};
+use super::RedisStore;
+use crate::store::StoreError;
 
 /// Settings that decide what survives. Empty: the server does not tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
