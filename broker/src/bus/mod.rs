@@ -8,9 +8,13 @@
 pub mod amqp;
 #[cfg(feature = "contract")]
 pub mod contract;
-pub mod heard;
 pub mod letter;
 pub mod memory;
+pub mod verified;
+
+// The earlier name, until the crates above use the new one.
+#[doc(hidden)]
+pub use self::verified as heard;
 
 use std::fmt;
 use std::sync::Arc;
