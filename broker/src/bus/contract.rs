@@ -1,9 +1,9 @@
-//! What every bus must do, as cases that run over any two handles to one broker.
+//! The contract of every bus, as cases that run over any two handles to one broker.
 //!
-//! Each case uses a run of its own, so cases may run side by side on one broker. A case panics where the contract is
-//! broken: it is called by tests only.
+//! Each case uses its own run, so cases may run in parallel on one broker. A case panics where the
+//! contract is broken: only tests call it.
 
-// Cases are tests that live in the library, so that every implementation can be held to them.
+// Cases are tests in the library, so that every implementation can run them.
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc)]
 
 use std::collections::BTreeSet;
@@ -24,12 +24,12 @@ use crate::protocol::Kind;
 use crate::topology::{Address, Queue, Speaker, Topology};
 use configs::AgentName;
 
-/// No answer within this is a failure; it is far longer than any answer takes.
+/// The longest wait for an answer; far longer than any answer takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long a case looks for something that must not come.
+/// The time to watch for something that must not come.
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// A topology that no other case uses.
+/// Returns a topology that no other case uses.
 #[must_use]
 pub fn fresh_topology() -> Topology {
     static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -37,7 +37,7 @@ pub fn fresh_topology() -> Topology {
     Topology::new(RunId::new(&format!("contract-{}-{number}", std::process::id())).unwrap())
 }
 
-/// A durable message with `id` as its id and its body.
+/// Returns a durable message with `id` as its id and its body.
 #[must_use]
 pub fn message(to: Address, id: &str) -> Outgoing {
     Outgoing {
@@ -58,7 +58,7 @@ async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// The next delivery, which must come.
+/// Returns the next delivery, which must come.
 pub async fn next(consumer: &mut Box<dyn Consumer>) -> Delivery {
     within("a delivery", consumer.next()).await.unwrap()
 }
@@ -92,7 +92,7 @@ async fn publish_all(bus: &dyn Bus, to: &Address, ids: impl IntoIterator<Item = 
     }
 }
 
-/// A confirmed message is in its queue, with everything that was said of it.
+/// A confirmed message is in its queue, with all its properties.
 pub async fn a_confirmed_message_is_in_its_queue(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     bus.declare(&topology, &[]).await.unwrap();
@@ -115,7 +115,7 @@ pub async fn a_confirmed_message_is_in_its_queue(bus: &dyn Bus, _peer: &dyn Bus)
     until_depth(bus, &topology.tasks(), Some(0)).await;
 }
 
-/// What was not acked comes again, in its old place, flagged.
+/// A message without an ack comes again, in its old place, marked as redelivered.
 pub async fn unacked_messages_come_again_in_place(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -140,7 +140,7 @@ pub async fn unacked_messages_come_again_in_place(bus: &dyn Bus, _peer: &dyn Bus
     }
 }
 
-/// No more than `prefetch` deliveries are out.
+/// No more than `prefetch` deliveries are without an ack.
 pub async fn prefetch_bounds_what_is_out(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -156,7 +156,7 @@ pub async fn prefetch_bounds_what_is_out(bus: &dyn Bus, _peer: &dyn Bus) {
     assert_eq!(id(&next(&mut consumer).await), "4");
 }
 
-/// `reject(true)` puts a message back where it was.
+/// `reject(true)` returns a message to its old place.
 pub async fn a_requeued_message_keeps_its_place(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -171,7 +171,7 @@ pub async fn a_requeued_message_keeps_its_place(bus: &dyn Bus, _peer: &dyn Bus) 
     }
 }
 
-/// `reject(false)` moves a message to the dead letters, byte-exact, with a reason.
+/// `reject(false)` moves a message to the dead letters, byte for byte, with a reason.
 pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -179,7 +179,7 @@ pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &
     sent.body = vec![0, 255, 1, 254].into();
     bus.publish(sent.clone()).await.unwrap();
     let got = next(&mut bus.consume(&queue, 1).await.unwrap()).await;
-    // Its consumer is gone by now: only a living one can reject.
+    // Its consumer is dropped by now: only a live consumer can reject.
     assert!(!got.acker.reject(false).await);
     let mut consumer = bus.consume(&queue, 1).await.unwrap();
     assert!(next(&mut consumer).await.acker.reject(false).await);
@@ -197,7 +197,7 @@ pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &
     assert_eq!(dead.header(HEADER_QUEUE), Some(queue.name.as_str()));
 }
 
-/// `dead_letter` moves a message with a person's reason and its type.
+/// `dead_letter` moves a message with a reason for people and its type.
 pub async fn the_dead_letter_helper_keeps_bytes_and_reason(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -227,7 +227,7 @@ pub async fn the_dead_letter_helper_keeps_bytes_and_reason(bus: &dyn Bus, _peer:
     assert_eq!(dead.header("kept"), Some("yes"));
 }
 
-/// A message that reaches no queue is refused, and only that one.
+/// A message that reaches no queue is rejected, and no other message with it.
 pub async fn unroutable_messages_are_refused(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let (here, gone) = (topology.results("here"), topology.results("gone"));
@@ -255,7 +255,7 @@ pub async fn unroutable_messages_are_refused(bus: &dyn Bus, _peer: &dyn Bus) {
     assert_eq!(refused, Err(PublishError::Unroutable("x".into())));
 }
 
-/// A full queue refuses, keeps what it took, and takes again when it was drained.
+/// A full queue rejects publishes, keeps its messages, and accepts again after it was drained.
 pub async fn a_full_queue_refuses_and_recovers(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let mut queue = topology.results("small");
@@ -307,7 +307,7 @@ pub async fn a_queue_is_first_in_first_out(bus: &dyn Bus, peer: &dyn Bus) {
     }
 }
 
-/// Of several consumers of a single-active queue one gets everything, until it goes.
+/// A single-active queue delivers everything to one consumer, until that consumer ends.
 pub async fn a_single_active_consumer_fails_over(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.samples(&AgentName::new("a").unwrap());
@@ -329,7 +329,7 @@ pub async fn a_single_active_consumer_fails_over(bus: &dyn Bus, peer: &dyn Bus) 
     assert!(!held.ack().await);
 }
 
-/// Topic and fanout exchanges reach every listener whose binding matches.
+/// Topic and fanout exchanges reach every listener with a matching binding.
 pub async fn listeners_get_what_they_asked_for(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let agent = |name| AgentName::new(name).unwrap();
@@ -374,7 +374,8 @@ pub async fn listeners_get_what_they_asked_for(bus: &dyn Bus, peer: &dyn Bus) {
     }
 }
 
-/// An exclusive queue is its owner's, forgets its oldest when full, and goes with its consumer.
+/// An exclusive queue belongs to its owner, drops its oldest message when full, and ends with its
+/// consumer.
 pub async fn an_exclusive_queue_belongs_to_one(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let mut queue = topology.control("mine");
@@ -392,7 +393,7 @@ pub async fn an_exclusive_queue_belongs_to_one(bus: &dyn Bus, peer: &dyn Bus) {
     until_depth(bus, &queue, None).await;
 }
 
-/// Closing one handle ends its consumers and gives its deliveries to others.
+/// Closing one handle ends its consumers and returns its deliveries to other handles.
 pub async fn closing_gives_everything_back(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
@@ -410,7 +411,7 @@ pub async fn closing_gives_everything_back(bus: &dyn Bus, peer: &dyn Bus) {
     assert_eq!(id(&next(&mut other).await), "2");
 }
 
-/// Many tasks publish at once; everything that was confirmed arrives.
+/// Many tasks publish at once, and every confirmed message arrives.
 pub async fn concurrent_publishers_are_all_confirmed(bus: &dyn Bus, peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();

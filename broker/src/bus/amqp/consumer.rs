@@ -1,4 +1,5 @@
-//! A consumer that outlives channels and connections: whenever its stream ends, it declares and consumes again.
+//! A consumer that survives lost channels and connections: after its stream ends, it declares and
+//! consumes again.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -31,11 +32,12 @@ pub(super) struct AmqpConsumer {
     pause: Duration,
 }
 
-/// One consumer on one channel. Dropping it closes the channel, which gives back what is unacked.
+/// One consumer on one channel. Dropping it closes the channel, which returns its unacked
+/// deliveries.
 struct Stream {
     deliveries: lapin::Consumer,
     channel: Channel,
-    /// `false` once the channel is given up: an ack sent after that proves nothing.
+    /// False once the channel is abandoned: a later ack proves nothing.
     alive: Arc<AtomicBool>,
     runtime: Handle,
 }
@@ -43,7 +45,8 @@ struct Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         self.alive.store(false, Ordering::Release);
-        // The channel must close before the consumer goes: a cancelled consumer's messages come back out of order.
+        // Close the channel before the consumer is dropped: RabbitMQ returns a cancelled consumer's
+        // messages out of order.
         let (channel, deliveries) = (self.channel.clone(), self.deliveries.clone());
         self.runtime.spawn(async move {
             if channel.status().connected() {
@@ -103,7 +106,7 @@ impl AmqpConsumer {
         })
     }
 
-    /// Declares and consumes again; `false` when the bus is closed.
+    /// Declares and consumes again. Returns false if the bus is closed.
     async fn reopen(&mut self) -> bool {
         let Some(link) = self.shared.link().await else {
             return false;
@@ -124,7 +127,7 @@ impl AmqpConsumer {
                 tracing::warn!(queue = %self.name, %error, "cannot consume; trying again in {:?}", self.pause);
                 self.bury(&link).await;
                 if link.consume.status().connected() {
-                    // On a link that is gone the supervisor sets the pace.
+                    // On a lost link the supervisor sets the pace.
                     tokio::time::sleep(self.pause).await;
                     self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                 } else {
@@ -136,9 +139,13 @@ impl AmqpConsumer {
         true
     }
 
-    /// A quorum queue that was declared in the second before its broker was killed may come back without a leader: it is
-    /// listed, answers nothing and confirms nothing, for ever (RabbitMQ 3.10; deleting it takes 5 seconds and heals it). One
-    /// incarnation's results can be asked for again, so such a queue is deleted, to be declared anew; any other needs a person.
+    /// Deletes a results queue that has lost its leader.
+    ///
+    /// RabbitMQ 3.10 may restore a quorum queue without a leader if the broker was killed in the
+    /// second after the queue's declaration. Such a queue is listed, but answers and confirms
+    /// nothing, for ever. Deleting it takes 5 seconds and heals it. Results of one incarnation can
+    /// be requested again, so their queue is deleted and declared again. Any other queue needs an
+    /// operator.
     async fn bury(&self, link: &Link) {
         if !link.consume.status().connected() {
             return;
@@ -256,7 +263,8 @@ impl AmqpAcker {
         self.alive.load(Ordering::Acquire) && !self.shared.is_closed()
     }
 
-    /// `true`: written to the delivery's own channel, which was alive before and after.
+    /// Returns true if the answer was written to the delivery's own channel, which was alive before
+    /// and after.
     async fn send(&self, sent: impl Future<Output = lapin::Result<bool>>) -> bool {
         self.usable() && answer(self.shared.options.answer_timeout, sent).await.unwrap_or(false) && self.usable()
     }

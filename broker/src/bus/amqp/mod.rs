@@ -1,8 +1,13 @@
-//! The bus on RabbitMQ, by lapin with its own recovery left off: `link` supervises, `publisher` and `consumer` resume.
+//! The bus on RabbitMQ, by lapin without lapin's own recovery: `link` supervises, `publisher` and
+//! `consumer` resume.
 //!
-//! Who does what: one `link` of two connections (publishing and consuming, because a broker in alarm stops reading a
-//! publisher's connection, acks included); one publisher task and channel per exchange; a window of unconfirmed messages
-//! per destination; one channel per consumer.
+//! A bus has:
+//!
+//! - One `link` of two connections, one for publishing and one for consuming. A broker in alarm
+//!   stops reading a publisher's connection, including its acks.
+//! - One publisher task and one channel per exchange.
+//! - One window of unconfirmed messages per destination.
+//! - One channel per consumer.
 
 mod consumer;
 mod declare;
@@ -38,7 +43,8 @@ use super::{Bus, BusError, BusHealth, Consumer, Outgoing, PublishError};
 use crate::topology::{Address, Queue, Topology};
 use configs::AgentName;
 
-/// A handle to RabbitMQ. Clones of its `Arc` share the connections; dropping the last closes them.
+/// A handle to RabbitMQ. Clones of its `Arc` share the connections; dropping the last clone closes
+/// them.
 pub struct AmqpBus {
     shared: Arc<Shared>,
     transient: mpsc::Sender<Outgoing>,
@@ -56,12 +62,12 @@ impl fmt::Debug for AmqpBus {
 }
 
 impl AmqpBus {
-    /// Connects, and keeps connected until it is closed or dropped. Must run inside a tokio runtime, which then drives the
-    /// connections.
+    /// Connects, and stays connected until it is closed or dropped. Call it inside a tokio runtime,
+    /// which then drives the connections.
     ///
     /// # Errors
-    /// The URL is refused (see [`check_url`]), or no connection came about within the options' `connect_timeout`. At once if
-    /// TLS cannot be spoken: [`BusError::Tls`].
+    /// The URL is rejected (see [`check_url`]), or no connection succeeded within the options'
+    /// `connect_timeout`. A TLS failure returns [`BusError::Tls`] at once.
     pub async fn connect(url: &str, options: AmqpOptions) -> Result<Arc<Self>, BusError> {
         let url = BrokerUrl::parse(url, options.allow_plaintext)?;
         let patience = options.connect_timeout;
@@ -109,7 +115,7 @@ impl AmqpBus {
         if let Some(window) = windows.get(to) {
             return window.clone();
         }
-        // Destinations come and go with coordinators: drop those that nobody uses now.
+        // Destinations come and go with coordinators: drop the windows without a user.
         if windows.len() >= 256 {
             windows.retain(|_, window| Arc::strong_count(window) > 1);
         }
@@ -130,10 +136,10 @@ impl AmqpBus {
         outcome.await.unwrap_or(Err(PublishError::Closed))
     }
 
-    /// Messages ready in a queue, and its consumers.
+    /// Returns the ready messages of a queue and its consumers.
     async fn passive_count(&self, queue: &Queue) -> Option<(u64, u64)> {
         let link = self.shared.link.borrow().clone()?;
-        // A queue that is not there closes the channel, so it has one of its own.
+        // Asking for a missing queue closes the channel, so the question has its own channel.
         let channel = link.consume.create_channel().await.ok()?;
         let passive = QueueDeclareOptions::default().passive();
         let declared = channel
@@ -161,7 +167,7 @@ impl AmqpBus {
                 return Err(error);
             }
             self.shared.remember(exchanges.clone(), queues);
-            // A link that came in between did not know them yet.
+            // A link that came up in between did not declare them yet.
             if self.shared.has(&link) {
                 return Ok(());
             }
@@ -195,12 +201,12 @@ impl Bus for AmqpBus {
             return Err(PublishError::TooLarge { size, limit });
         }
         if !message.durable {
-            // Full: the broker is slower than our heartbeats, so this one is of no use.
+            // Full: the broker is slower than our heartbeats, so this message is of no use.
             let _ = self.transient.try_send(message);
             return Ok(());
         }
-        // Unconstrained: messages enter the window in the order in which the calls are first polled. The wait for the
-        // confirm gives way to other tasks in any case.
+        // Unconstrained: messages enter the window in the order in which the calls are first
+        // polled. The wait for the confirm yields to other tasks anyway.
         let published = tokio::task::coop::unconstrained(self.publish_durable(message));
         tokio::time::timeout(self.shared.options.publish_timeout, published)
             .await
@@ -238,7 +244,8 @@ impl Bus for AmqpBus {
                 let _ = channel.close(200, wire::short("looked")).await;
                 Ok(true)
             }
-            // The refusal has closed the channel. Any other is about a queue that is there.
+            // The refusal has closed the channel. Any reason other than NOT_FOUND is about an
+            // existing queue.
             Ok(Err(error)) => match declare::refusal(&error) {
                 Some(AMQPSoftError::NOTFOUND) => Ok(false),
                 Some(_) => Ok(true),
@@ -261,7 +268,7 @@ impl Bus for AmqpBus {
             .map_err(failed)?;
         let deleting = channel.queue_delete(wire::short(&queue.name), QueueDeleteOptions::default());
         declare::answer(patience, deleting).await.map_err(failed)?;
-        // The channel goes with the connection otherwise.
+        // If this fails, the channel ends with the connection.
         let _ = channel.close(200, wire::short("deleted")).await;
         Ok(())
     }

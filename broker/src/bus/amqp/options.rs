@@ -1,4 +1,4 @@
-//! How the connections to RabbitMQ are made, waited for and filled.
+//! Settings of the connections to RabbitMQ: access, timeouts and windows.
 
 use std::time::Duration;
 
@@ -7,27 +7,29 @@ use crate::tls::TlsFiles;
 /// Settings of the connection.
 #[derive(Debug, Clone)]
 pub struct AmqpOptions {
-    /// Whose connection it is, for the broker's list of connections.
+    /// The name in the broker's list of connections.
     pub name: String,
     /// Allow `amqp://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
     pub allow_plaintext: bool,
-    /// For `amqps://`: files beside the system's certificates.
+    /// Files for `amqps://`, in addition to the system's certificates.
     pub tls: TlsFiles,
-    /// How long [`AmqpBus::connect`] waits for the first connection.
+    /// The longest wait of [`AmqpBus::connect`](super::AmqpBus::connect) for the first connection.
     pub connect_timeout: Duration,
-    /// How long the broker may take for one answer (a declare, a channel, an ack's write).
+    /// The longest wait for one answer of the broker (a declare, a channel, an ack's write).
     pub answer_timeout: Duration,
-    /// How long a channel with unconfirmed messages may be silent before the connection is replaced.
+    /// The longest silence of a channel with unconfirmed messages before the connection is
+    /// replaced.
     pub confirm_timeout: Duration,
-    /// How long a publish is tried, through lost connections, before its outcome is [`PublishError::Unknown`].
+    /// The longest time for a publish, over lost connections, before it returns
+    /// [`PublishError::Unknown`](crate::bus::PublishError::Unknown).
     pub publish_timeout: Duration,
-    /// How long the end of a connection may take.
+    /// The longest time for closing a connection.
     pub close_timeout: Duration,
-    /// Unconfirmed messages per destination.
+    /// The largest number of unconfirmed messages per destination.
     pub window: usize,
-    /// Unconfirmed bytes per exchange.
+    /// The largest number of unconfirmed bytes per exchange.
     pub window_bytes: usize,
-    /// Largest body, in bytes: RabbitMQ 4 closes the channel at 16 MiB.
+    /// The largest body in bytes: RabbitMQ 4 closes the channel at 16 MiB.
     pub max_message: usize,
 }
 

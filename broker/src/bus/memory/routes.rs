@@ -1,4 +1,4 @@
-//! Which queues a message goes to: exchanges with their bindings.
+//! Exchanges with their bindings: the queues that a message reaches.
 
 use std::collections::HashMap;
 use std::sync::Arc;
