@@ -1,4 +1,5 @@
-//! The shared inference result: what everyone may see of a committed turn. Onlookers only; nothing reads a prompt from it.
+//! The shared inference result: the public part of a committed turn. It is for onlookers only; no
+//! prompt is built from it.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,7 @@ pub struct SharedTurn {
     pub finish: Finish,
     pub tokens: u32,
     pub mean_logprob: f32,
-    /// What that is of; left out where it is of what was sampled from.
+    /// The distribution of `mean_logprob`; omitted if it is the one that was sampled from.
     #[serde(default = "sampled", skip_serializing_if = "is_sampled")]
     pub logprobs_of: LogProbs,
     pub version: WeightVersion,

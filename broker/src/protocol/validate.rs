@@ -1,7 +1,8 @@
-//! What decodes but cannot be true: numbers that are not finite, log-probs and spans that do not fit their tokens.
+//! Rejects messages that decode but cannot be true: numbers that are not finite, and log-probs and
+//! spans that do not fit their tokens.
 //!
-//! A message that fails here goes to the dead letters as it is: no healthy peer sends it, and trained on it would do harm
-//! that nothing later could see.
+//! A message that fails here goes to the dead letters unchanged. No healthy peer sends it, and
+//! training on it would do harm that no later check could see.
 
 use super::bundle::{Bundle, BundleContent, Row, Sample, Segment};
 use super::engine::{EngineMade, EngineTold};
@@ -9,7 +10,7 @@ use super::turn::{Generation, LogProbs, ResultFrame, Sampling, TurnFrame, TurnOu
 use crate::codec::CodecError;
 use configs::RoleName;
 
-/// How far a log-prob may be above 0.
+/// The largest log-prob above 0 that rounding explains.
 pub const ROUNDING: f32 = 1e-3;
 
 fn hold(true_of_healthy_peers: bool, otherwise: &'static str) -> Result<(), CodecError> {
@@ -24,7 +25,7 @@ fn finite(values: &[f32], otherwise: &'static str) -> Result<(), CodecError> {
     hold(values.iter().all(|value| value.is_finite()), otherwise)
 }
 
-/// Of tokens, chosen or likely: finite, and above 0 by rounding alone.
+/// Checks log-probs of chosen or likely tokens: finite, and above 0 by rounding alone.
 fn log_probs(values: impl IntoIterator<Item = f32>) -> Result<(), CodecError> {
     values.into_iter().try_for_each(|value| {
         hold(value.is_finite(), "a log-prob that is not finite")?;
@@ -32,7 +33,7 @@ fn log_probs(values: impl IntoIterator<Item = f32>) -> Result<(), CodecError> {
     })
 }
 
-/// What stands where there are no log-probs is 0.
+/// Checks that absent log-probs are 0.
 fn absent(of: LogProbs, values: &[f32]) -> Result<(), CodecError> {
     hold(
         of != LogProbs::Absent || values.iter().all(|value| *value == 0.0),
@@ -51,12 +52,12 @@ fn role(name: &str) -> Result<(), CodecError> {
     hold(RoleName::new(name).is_ok(), "a role that is no name")
 }
 
-/// Spans cover `0..length` in order, without gaps; none is empty.
+/// Checks that spans cover `0..length` in order, without gaps and without empty spans.
 fn covers(spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
     covers_from(0, spans, length)
 }
 
-/// As [`covers`], of `start..start + length`.
+/// Checks the same as [`covers`] for `start..start + length`.
 fn covers_from(start: usize, spans: &[VersionSpan], length: usize) -> Result<(), CodecError> {
     let mut end = u32::try_from(start).map_err(|_| CodecError::Content("more tokens than can be counted"))?;
     for span in spans {
@@ -73,7 +74,7 @@ fn covers_from(start: usize, spans: &[VersionSpan], length: usize) -> Result<(),
 }
 
 impl Generation {
-    /// Checks that log-probs and spans fit the output, and that every number is one.
+    /// Checks that log-probs and spans fit the output, and that every number is finite.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
@@ -94,7 +95,7 @@ impl Generation {
 }
 
 impl EngineMade {
-    /// As [`Generation::validate`].
+    /// Checks the same as [`Generation::validate`].
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
@@ -110,7 +111,8 @@ impl EngineMade {
 }
 
 impl EngineTold {
-    /// As [`Generation::validate`]; `told` tokens of the visit were told before, and `top` of the most likely tokens were asked for.
+    /// Checks the same as [`Generation::validate`]. `told` is the number of the visit's tokens
+    /// reported before, and `top` the requested number of most likely tokens.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
@@ -171,8 +173,8 @@ impl ResultFrame {
 }
 
 impl Row {
-    /// Checks that segments lie in order inside the ids, and that log-probs and spans fit them; the log-probs must be of the behaviour
-    /// policy.
+    /// Checks that segments are in order inside the ids, and that log-probs and spans fit them. The
+    /// log-probs must be of the behaviour policy.
     ///
     /// # Errors
     /// [`CodecError::Content`] names what is wrong.
