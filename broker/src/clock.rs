@@ -10,7 +10,8 @@ use chrono::{DateTime, SecondsFormat, Utc};
 pub fn rfc3339(time: SystemTime) -> String {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
     let millis = i64::try_from(since.as_millis()).ok();
-    // A message may name any second: chrono's own conversion of a `SystemTime` panics beyond its calendar.
+    // A message may name any second, and chrono's conversion of a `SystemTime` panics beyond its
+    // calendar.
     let time = millis.and_then(DateTime::from_timestamp_millis);
     time.unwrap_or(DateTime::<Utc>::MAX_UTC)
         .to_rfc3339_opts(SecondsFormat::Millis, true)

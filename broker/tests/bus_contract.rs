@@ -1,4 +1,4 @@
-//! One contract over both buses: in memory, and on a private RabbitMQ.
+//! One contract for both buses: in memory, and on a private RabbitMQ.
 #![allow(clippy::unwrap_used)]
 
 use broker::bus::contract;
@@ -48,8 +48,8 @@ cases![
     concurrent_publishers_are_all_confirmed,
 ];
 
-/// A connection to the one private node of this test binary. Statics are never dropped: the node's watchdog ends it with
-/// the process.
+/// Returns a connection to the one private node of this test binary. Statics are never dropped: the
+/// node's watchdog ends it with the process.
 #[cfg(feature = "amqp")]
 async fn connect() -> std::sync::Arc<broker::bus::amqp::AmqpBus> {
     use broker::bus::amqp::{AmqpBus, AmqpOptions};

@@ -1,9 +1,11 @@
 //! The store in Redis: one hash per group, one Lua script per transition.
 //!
-//! Key `dyad:{RUN}:group:HEX`, with the fields `attempt`, `fence`, `owner` (absent: released), `beat`, `n` (records),
-//! `decided`, and `r:KEY` = `ORDER:PAYLOAD` for each record. An open group has no TTL; having one is what makes a group
-//! finished. Every script reads and validates first and writes last, so that an error leaves nothing half done, and may be
-//! run again: a call that timed out may have happened.
+//! The key is `dyad:{RUN}:group:HEX`. The fields are `attempt`, `fence`, `owner` (absent if
+//! released), `beat`, `n` (number of records), `decided`, and `r:KEY` = `ORDER:PAYLOAD` for each
+//! record. Finished groups have a TTL, open ones have none.
+//!
+//! Every script first reads and validates, then writes, so that an error leaves nothing half done.
+//! Every script may be repeated, because a call that timed out may have taken effect.
 
 mod client;
 mod error;
@@ -23,18 +25,19 @@ pub use self::options::RedisOptions;
 use super::{Claim, Claimed, Committed, Lease, Record, Store, StoreError};
 use crate::ids::{Attempt, GroupId, RunId};
 
-/// Leases moved by one script call: it keeps the server's other clients waiting for a fraction of a millisecond.
+/// Leases per script call: such a call blocks the server's other clients for a fraction of a
+/// millisecond.
 const BEATS_PER_CALL: usize = 1024;
 
-/// The store in Redis. Reconnects by itself; while it cannot, calls answer [`StoreError::Unknown`].
+/// The store in Redis. It reconnects by itself; meanwhile its calls return [`StoreError::Unknown`].
 pub struct RedisStore {
     connection: ConnectionManager,
     scripts: Scripts,
     /// `dyad:{RUN}:group:`
     prefix: String,
-    /// Without its password.
+    /// The URL without its password.
     url: String,
-    /// Bounds a call whatever the connection does.
+    /// Bounds every call, whatever the connection does.
     deadline: Duration,
     keep_finished_ms: u64,
 }
@@ -75,8 +78,9 @@ impl RedisStore {
     /// Connects to `redis://[user:password@]host:port/db`, or with TLS to `rediss://...`.
     ///
     /// # Errors
-    /// [`StoreError::Unknown`] while nothing answers there (try again), [`StoreError::Unusable`] if the URL, the password, a
-    /// certificate or the server itself must be changed. Neither names the password.
+    /// [`StoreError::Unknown`] if no server answers there: try again. [`StoreError::Unusable`] if
+    /// the URL, the password, a certificate or the server itself must be changed. Neither shows the
+    /// password.
     pub async fn connect(url: &str, run: &RunId, options: RedisOptions) -> Result<Arc<Self>, StoreError> {
         let shown = error::redact(url);
         let client = client::client(url, &shown, &options)?;
@@ -109,7 +113,8 @@ impl RedisStore {
         format!("{}{group}", self.prefix)
     }
 
-    /// A script on the key of one lease, with the lease's attempt and fence as its first arguments.
+    /// Returns a script call on the key of one lease, with the lease's attempt and fence as its
+    /// first arguments.
     fn on<'a>(&self, script: &'a Script, lease: Lease) -> ScriptInvocation<'a> {
         let mut call = script.key(self.key(lease.group));
         call.arg(lease.attempt.to_string()).arg(lease.fence);
@@ -128,7 +133,7 @@ impl RedisStore {
             .map_err(|e| error::of(&self.url, &e))
     }
 
-    /// Runs a script that answers nil when the lease does not hold.
+    /// Runs a script that returns nil if the lease does not hold.
     async fn held<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, StoreError> {
         self.run::<Option<T>>(call).await?.ok_or(StoreError::Stale)
     }
@@ -178,7 +183,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     text(bytes)?.parse().ok()
 }
 
-/// A record and its place, from the field `r:KEY` = `ORDER:PAYLOAD`.
+/// Returns a record and its place, from the field `r:KEY` = `ORDER:PAYLOAD`.
 fn ordered(key: &[u8], value: &Bytes) -> Option<(u64, Record)> {
     let colon = value.iter().position(|&b| b == b':')?;
     let record = Record {

@@ -1,7 +1,7 @@
-//! TLS to the servers: whom dyad trusts, who it says it is, and who may be spoken to without TLS.
+//! TLS to the servers: trusted authorities, our own certificate, and hosts that need no TLS.
 //!
-//! Trusted are the authorities of the system, and those in a file of the user's own. One rule for RabbitMQ, Redis and engines; nothing
-//! turns the check of a certificate off.
+//! The system's authorities are trusted, and those in a file of the user. One rule applies to
+//! RabbitMQ, Redis and engines. No setting turns the check of certificates off.
 
 mod files;
 mod plaintext;

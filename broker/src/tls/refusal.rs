@@ -1,4 +1,4 @@
-//! What an error of a TLS connection means, in words for whoever can change it.
+//! Explains the errors of a TLS connection and their remedies.
 
 use std::error::Error;
 use std::io;
@@ -8,7 +8,7 @@ use rustls::{AlertDescription, CertificateError};
 
 use super::files::{CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE};
 
-/// What to change, if somewhere in this error one side has refused the other. `None`: trying again may help.
+/// Returns the remedy if one side has rejected the other. `None` means that a retry may help.
 pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
     match find(error)? {
         rustls::Error::InvalidCertificate(why) => Some(certificate(why)),
@@ -23,7 +23,8 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
     }
 }
 
-/// The clients of the servers wrap errors in their own; `io::Error` and `Arc` hide what they wrap from `source`.
+/// Finds the TLS error. The servers' clients wrap errors in their own; `io::Error` and `Arc` hide
+/// their inner error from `source`.
 fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     if let Some(found) = error.downcast_ref() {
         return Some(found);
@@ -40,10 +41,10 @@ fn find<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
     find(inner?)
 }
 
-/// Why we refuse the server.
+/// Explains why we reject the server.
 fn certificate(why: &CertificateError) -> String {
     match why {
-        // A bad signature: an authority that we trust has the name of the one that signed, and another key.
+        // A bad signature: a trusted authority has the name of the signing one, but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
             "its certificate is signed by nobody that we trust: set {CA_VARIABLE}=FILE to the certificate (PEM) of the \
              authority that signed it"
@@ -75,7 +76,7 @@ fn certificate(why: &CertificateError) -> String {
     }
 }
 
-/// Why the server refuses us.
+/// Explains why the server rejects us.
 fn alerted(alert: AlertDescription) -> Option<String> {
     match alert {
         AlertDescription::CertificateRequired

@@ -1,4 +1,5 @@
-//! What a Redis that fails, forgets, refuses or stalls does to the store: nothing that a repeat or a new attempt cannot heal.
+//! Effects of a Redis that fails, forgets, refuses or stalls: a repeat or a new attempt heals each
+//! of them.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -19,7 +20,7 @@ fn unusable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     }
 }
 
-/// Repeats a step until it is answered, as the store's users do.
+/// Repeats a step until it is answered, like the store's users.
 async fn until_known<T, F: Future<Output = Result<T, StoreError>>>(
     mut step: impl FnMut() -> F,
 ) -> Result<T, StoreError> {
@@ -102,7 +103,7 @@ async fn a_redis_restarted_empty_is_a_new_attempt() {
     assert_eq!(take(&*store, 1, "x", 8).await.lease.attempt, attempt(8));
 }
 
-/// Somebody's script runs without end, so Redis answers BUSY, until a person kills it.
+/// A script runs without end, so Redis answers BUSY until an operator kills it.
 #[tokio::test]
 async fn a_redis_that_is_busy_with_a_script_is_waited_for_until_that_is_killed() {
     let redis = RedisFixture::start().await;
@@ -138,7 +139,7 @@ async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     })
     .await;
     let store = &*redis.store;
-    // Each step is held back by Redis until after its timeout, and then runs all the same.
+    // Redis delays each step until after its timeout, and then still runs it.
     macro_rules! stalled {
         ($step:expr) => {{
             let () = redis.raw_command(&["CLIENT", "PAUSE", "1200", "ALL"]).await;
@@ -266,7 +267,7 @@ async fn credentials_and_permissions_are_explained_without_the_password() {
     let store = RedisStore::connect(&reader, &run(), options()).await.unwrap();
     let text = unusable(store.claim(group(1), "x", attempt(7), None).await);
     assert!(text.contains("EVALSHA") && !text.contains("pw-of-reader"), "{text}");
-    // What CONFIG may not tell is left out, and is no error.
+    // Settings that CONFIG may not report are left out without an error.
     assert_eq!(store.check().await, Ok(vec![]));
     for shown in [
         format!("{store:?}"),
@@ -279,7 +280,7 @@ async fn credentials_and_permissions_are_explained_without_the_password() {
 
 #[tokio::test]
 async fn a_url_that_leads_nowhere_is_explained() {
-    // Bound and not listened on: nobody is there, and nobody else comes.
+    // Bound without listening: no server answers, and no other process can take the port.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let free = held.local_addr().unwrap().port();
@@ -348,12 +349,13 @@ async fn only_open_groups_have_no_end() {
     let ttl = async |n| redis.raw_command::<i64>(&["TTL", &redis.key(group(n))]).await;
     assert_eq!((ttl(1).await, ttl(3).await), (-1, -1));
     assert!((1..=600).contains(&ttl(2).await));
-    // Opened again, it has no end again.
+    // Opened again, it has no expiry again.
     take(&*kept, 2, "x", 8).await;
     assert_eq!(ttl(2).await, -1);
 }
 
-/// Run by the test below in a process that is killed: prints the server's pid and waits for its end.
+/// Runs for the test below in a process that is killed: prints the server's pid and waits for its
+/// end.
 #[tokio::test]
 #[ignore = "the owner that is killed by the test below"]
 async fn owner_to_be_killed() {
@@ -383,7 +385,7 @@ async fn a_private_redis_ends_with_an_owner_that_is_killed() {
     let pid = pid.expect("the owner starts a server");
     owner.kill().unwrap();
     owner.wait().unwrap();
-    // The folder is locked for as long as that server lives, so the next one starts only after its end.
+    // The folder stays locked while that server lives, so the next one starts only after its end.
     let mut next = PrivateRedis::start(folder.path(), RedisServerOptions::default())
         .await
         .unwrap();

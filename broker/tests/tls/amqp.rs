@@ -30,7 +30,7 @@ fn options(tls: TlsFiles) -> AmqpOptions {
     }
 }
 
-/// The words of a refusal, which must come long before the patience of a connection ends.
+/// Returns the text of a refusal, which must come long before the connection's timeout.
 async fn refused(url: &str, tls: TlsFiles) -> String {
     let begun = Instant::now();
     let error = AmqpBus::connect(url, options(tls)).await.unwrap_err();
@@ -50,7 +50,7 @@ async fn pass(bus: &AmqpBus, consumer: &mut dyn Consumer, id: &str) {
         message_id: id.into(),
         correlation_id: None,
         headers: Vec::new(),
-        // Many records of TLS.
+        // Large enough for many TLS records.
         body: vec![b'x'; 1 << 20].into(),
         durable: true,
     };
@@ -59,7 +59,7 @@ async fn pass(bus: &AmqpBus, consumer: &mut dyn Consumer, id: &str) {
         let delivery = within("a delivery", consumer.next()).await.unwrap();
         assert_eq!(delivery.body.len(), 1 << 20);
         delivery.ack().await;
-        // An ack that the server had not written when it was killed is forgotten: its message comes again.
+        // A killed server forgets an ack that it had not written: its message comes again.
         if delivery.message_id.as_deref() == Some(id) {
             break;
         }
@@ -97,7 +97,8 @@ async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certific
     rabbit.restart().await.unwrap();
     pass(&bus, &mut *consumer, "after a restart").await;
 
-    // Whoever was connected once goes on trying: the server had a good certificate, and gets it back.
+    // A bus that was connected once keeps retrying: the server had a good certificate, and gets it
+    // back.
     serve(&bad);
     rabbit.restart().await.unwrap();
     until_health(

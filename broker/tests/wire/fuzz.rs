@@ -1,4 +1,5 @@
-//! Decoding holds against anything: round trips, damaged bytes, lengths that lie, content that cannot be true.
+//! Decoding withstands any bytes: round trips, damaged bytes, false lengths, content that cannot be
+//! true.
 
 use bincode::{Decode, Encode};
 use broker::codec::{self, CodecError};
@@ -148,7 +149,7 @@ fn every_truncation_and_every_addition_is_refused() {
 #[test]
 fn lengths_that_lie_are_refused_before_anything_is_allocated() {
     for claimed in [u64::MAX, u64::MAX / 4, 1 << 40, 60_000_000, 100_000] {
-        // A row's ids: `claimed` of them, and then nothing.
+        // A row's ids: a count of `claimed`, and then nothing.
         let mut bytes = codec::SCHEMA.to_le_bytes().to_vec();
         bytes.extend(claimed.to_le_bytes());
         let refused = codec::decode::<Row>(&bytes).unwrap_err();

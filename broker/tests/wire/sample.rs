@@ -1,4 +1,4 @@
-//! One message of every binary type, with every variant and no default in it.
+//! One message of every binary type, with every variant and without defaults.
 
 use broker::ids::{Attempt, Digest, GroupId, RequestId, WeightVersion};
 use broker::protocol::bundle::{Bundle, BundleContent, RewardPart, Row, Sample, SampleStatus, Segment};

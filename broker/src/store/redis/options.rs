@@ -1,21 +1,22 @@
-//! How Redis is reached, waited for and tidied.
+//! Settings of the store in Redis: access, timeouts and retention.
 
 use std::time::Duration;
 
 use crate::tls::TlsFiles;
 
-/// How a [`RedisStore`](super::RedisStore) waits and forgets.
+/// Settings of a [`RedisStore`](super::RedisStore).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedisOptions {
     /// Allow `redis://` to other machines (DYAD_ALLOW_PLAINTEXT=1).
     pub allow_plaintext: bool,
-    /// For `rediss://`: files beside the system's certificates.
+    /// Files for `rediss://`, in addition to the system's certificates.
     pub tls: TlsFiles,
-    /// Until a connection is made.
+    /// The longest time for connecting.
     pub connect_timeout: Duration,
-    /// Until a command is answered; beyond it the answer is [`StoreError::Unknown`](crate::store::StoreError::Unknown).
+    /// The longest time for one command; after it the call returns
+    /// [`StoreError::Unknown`](crate::store::StoreError::Unknown).
     pub response_timeout: Duration,
-    /// How long a finished group is kept.
+    /// The time for which a finished group is kept.
     pub keep_finished: Duration,
 }
 
@@ -25,7 +26,7 @@ impl Default for RedisOptions {
             allow_plaintext: false,
             tls: TlsFiles::default(),
             connect_timeout: Duration::from_secs(2),
-            // With appendfsync everysec, Redis itself may hold a write back for two seconds.
+            // With appendfsync everysec, Redis itself may delay a write by two seconds.
             response_timeout: Duration::from_secs(5),
             keep_finished: Duration::from_secs(600),
         }
