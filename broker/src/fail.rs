@@ -33,9 +33,9 @@ pub use armed::point;
 
 /// Calls [`point`] with the name `NAME/OWNER`, for places that act on one group's work only.
 #[inline]
-pub fn point_of(name: &str, whose: &impl std::fmt::Display) {
+pub fn point_of(name: &str, owner: &impl std::fmt::Display) {
     if cfg!(feature = "failpoints") {
-        point(&format!("{name}/{whose}"));
+        point(&format!("{name}/{owner}"));
     }
 }
 

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_long_and_stays_unsaid() {
+    fn a_short_key_is_rejected_and_no_key_is_shown() {
         for (secrets, characters) in [("short", 5), ("", 0), ("0123456789abcdef,", 0)] {
             assert_eq!(SealKey::new(secrets).unwrap_err(), ShortKey(characters));
         }

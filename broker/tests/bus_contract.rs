@@ -36,7 +36,7 @@ cases![
     unacked_messages_come_again_in_place,
     prefetch_bounds_what_is_out,
     a_requeued_message_keeps_its_place,
-    a_rejected_message_lies_in_the_dead_letters,
+    a_rejected_message_is_in_the_dead_letters,
     the_dead_letter_helper_keeps_bytes_and_reason,
     unroutable_messages_are_refused,
     a_full_queue_refuses_and_recovers,

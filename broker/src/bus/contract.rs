@@ -130,7 +130,7 @@ pub async fn unacked_messages_come_again_in_place(bus: &dyn Bus, _peer: &dyn Bus
     assert!(held[1].ack().await);
     drop(consumer);
     until_depth(bus, &queue, Some(4)).await;
-    assert!(!held[0].ack().await, "its consumer is gone");
+    assert!(!held[0].ack().await, "its consumer was dropped");
     let mut again = bus.consume(&queue, 9).await.unwrap();
     for expected in ["1", "3", "4", "5"] {
         let got = next(&mut again).await;
@@ -150,7 +150,7 @@ pub async fn prefetch_bounds_what_is_out(bus: &dyn Bus, _peer: &dyn Bus) {
     let _others = [next(&mut consumer).await, next(&mut consumer).await];
     assert!(
         tokio::time::timeout(GLANCE, consumer.next()).await.is_err(),
-        "a fourth is out"
+        "a fourth was delivered"
     );
     assert!(first.ack().await);
     assert_eq!(id(&next(&mut consumer).await), "4");
@@ -172,7 +172,7 @@ pub async fn a_requeued_message_keeps_its_place(bus: &dyn Bus, _peer: &dyn Bus) 
 }
 
 /// `reject(false)` moves a message to the dead letters, byte for byte, with a reason.
-pub async fn a_rejected_message_lies_in_the_dead_letters(bus: &dyn Bus, _peer: &dyn Bus) {
+pub async fn a_rejected_message_is_in_the_dead_letters(bus: &dyn Bus, _peer: &dyn Bus) {
     let topology = setup(bus).await;
     let queue = topology.tasks();
     let mut sent = message(topology.to(&queue), "poison");
@@ -244,7 +244,7 @@ pub async fn unroutable_messages_are_refused(bus: &dyn Bus, _peer: &dyn Bus) {
         );
     }
     until_depth(bus, &here, Some(200)).await;
-    let mut transient = message(topology.to(&gone), "nobody listens");
+    let mut transient = message(topology.to(&gone), "no listener");
     transient.durable = false;
     bus.publish(transient).await.unwrap();
     let nowhere = Address {
@@ -285,7 +285,7 @@ pub async fn a_full_queue_refuses_and_recovers(bus: &dyn Bus, _peer: &dyn Bus) {
         assert!(taken.remove(id(&got)), "{} was refused, or came twice", id(&got));
         assert!(got.ack().await);
     }
-    within("it takes again", async {
+    within("it accepts again", async {
         while bus.publish(big(9999)).await.is_err() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -388,7 +388,7 @@ pub async fn an_exclusive_queue_belongs_to_one(bus: &dyn Bus, peer: &dyn Bus) {
         bus.publish(beat).await.unwrap();
     }
     let mut consumer = bus.consume(&queue, 1).await.unwrap();
-    assert_eq!(id(&next(&mut consumer).await), "3", "the oldest fell out");
+    assert_eq!(id(&next(&mut consumer).await), "3", "the oldest was dropped");
     drop(consumer);
     until_depth(bus, &queue, None).await;
 }

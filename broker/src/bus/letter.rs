@@ -33,7 +33,7 @@ pub const HEADER_TYPE: &str = "dyad-type";
 pub const HEADER_USER: &str = "dyad-user";
 
 /// Headers of a single failure. All others stay with the message.
-const OF_THIS_DEATH: [&str; 7] = [
+const OF_ONE_FAILURE: [&str; 7] = [
     HEADER_REASON,
     HEADER_CLASS,
     HEADER_STAGE,
@@ -241,7 +241,7 @@ impl GivenUp {
 /// kept.
 #[must_use]
 pub fn revived(letter: &[(String, String)]) -> Vec<(String, String)> {
-    let stays = |(key, _): &&(String, String)| !OF_THIS_DEATH.contains(&key.as_str());
+    let stays = |(key, _): &&(String, String)| !OF_ONE_FAILURE.contains(&key.as_str());
     letter.iter().filter(stays).cloned().collect()
 }
 
@@ -294,25 +294,25 @@ mod tests {
     }
 
     #[test]
-    fn a_letter_that_dies_again_says_when_it_failed_first_and_how_often() {
-        let mut of_its_own = vec![("who".to_owned(), "me".to_owned())];
+    fn a_repeated_failure_keeps_the_first_time_and_counts() {
+        let mut before = vec![("who".to_owned(), "me".to_owned())];
         let mut first = Vec::new();
         for attempt in 1..=3 {
             let refusal = Refusal::new(Class::Content, format!("reason {attempt}"));
-            let letter = headers(&of_its_own, Stage::Intake, &refusal, "q");
+            let letter = headers(&before, Stage::Intake, &refusal, "q");
             assert_eq!(of(&letter, HEADER_ATTEMPTS), [attempt.to_string()]);
             assert_eq!(of(&letter, HEADER_REASON), [refusal.reason]);
             assert_eq!(of(&letter, "who"), ["me"]);
             first.push(of(&letter, HEADER_FIRST)[0].to_owned());
-            of_its_own = revived(&letter);
-            assert_eq!(of(&of_its_own, HEADER_REASON), Vec::<&str>::new());
+            before = revived(&letter);
+            assert_eq!(of(&before, HEADER_REASON), Vec::<&str>::new());
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
         assert_eq!(first[0], first[2]);
     }
 
     #[test]
-    fn a_message_that_the_broker_gave_up_counts_on() {
+    fn a_failure_that_only_the_broker_saw_is_counted() {
         let mut headers = [
             (HEADER_ATTEMPTS, "2"),
             (HEADER_FIRST, "then"),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_publisher_wrote_into_our_headers_is_no_reason_to_fail() {
+    fn forged_headers_of_a_publisher_are_overwritten() {
         let forged = [
             (HEADER_ATTEMPTS, "4294967295"),
             (HEADER_CLASS, "fine"),

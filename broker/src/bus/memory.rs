@@ -55,7 +55,7 @@ impl Broker {
 
     /// Dead-letters a message of a queue. Returns false if there is no dead-letter queue; the
     /// caller then keeps the message.
-    fn bury(&self, queue: &QueueCell, message: &Stored, reason: &str) -> bool {
+    fn dead_letter(&self, queue: &QueueCell, message: &Stored, reason: &str) -> bool {
         let Some(to) = &queue.dead_letters else {
             return false;
         };
@@ -80,8 +80,8 @@ impl Broker {
     /// Dead-letters a message, or appends it to its own queue if no dead-letter queue takes it.
     /// RabbitMQ retains such a message too.
     fn give_up(&self, queue: &QueueCell, message: Stored, reason: &str) {
-        if !self.bury(queue, &message, reason) {
-            tracing::warn!(queue = %queue.name, reason, "no dead-letter queue takes a given-up message; it stays in its queue");
+        if !self.dead_letter(queue, &message, reason) {
+            tracing::warn!(queue = %queue.name, reason, "no dead-letter queue accepts the message; it stays in its queue");
             let _ = queue.push(message, true);
         }
     }

@@ -16,7 +16,7 @@ pub mod letter;
 pub mod memory;
 pub mod verified;
 
-// The earlier name, until the crates above use the new one.
+// The earlier name. Remove it when the crates above use the new one.
 #[doc(hidden)]
 pub use self::verified as heard;
 
@@ -50,7 +50,7 @@ pub struct Outgoing {
 /// The reason why a publish failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
-    #[error("no queue takes messages for {0}: its owner is gone")]
+    #[error("no queue accepts messages for {0}: its owner has stopped")]
     Unroutable(String),
     #[error("the queue for {0} is full")]
     Full(String),

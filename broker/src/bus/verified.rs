@@ -11,22 +11,27 @@ use crate::topology::{Speaker, Topology};
 
 /// The reason why a message is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum Disbelief {
+pub enum VerifyError {
     #[error(transparent)]
     Unreadable(#[from] CodecError),
     #[error(
-        "it says that it is from {claimed:?} and came under {key:?}, the key of another: somebody's credentials are misused"
+        "it claims to be from {claimed:?} but has the routing key {key:?} of another sender: check whether that sender's credentials \
+         are misused"
     )]
     Forged { claimed: String, key: String },
 }
+
+// The earlier name. Remove it when the crates above use the new one.
+#[doc(hidden)]
+pub use self::VerifyError as Disbelief;
 
 /// Reads a heartbeat and checks that its key names its sender.
 ///
 /// # Errors
 /// It is no heartbeat, or its key names another sender.
-pub fn beat(topology: &Topology, delivery: &Delivery) -> Result<Beat, Disbelief> {
+pub fn beat(topology: &Topology, delivery: &Delivery) -> Result<Beat, VerifyError> {
     let beat = codec::decode_json::<Beat>(&delivery.body)?;
-    believe(topology, delivery, speaker(&beat)).map(|()| beat)
+    check_speaker(topology, delivery, speaker(&beat)).map(|()| beat)
 }
 
 /// Returns the sender that a heartbeat claims.
@@ -42,17 +47,17 @@ pub fn speaker(beat: &Beat) -> Speaker<'_> {
 ///
 /// # Errors
 /// It is no order, or its key names another sender.
-pub fn command(topology: &Topology, delivery: &Delivery) -> Result<Command, Disbelief> {
+pub fn command(topology: &Topology, delivery: &Delivery) -> Result<Command, VerifyError> {
     let command = codec::decode_json::<Command>(&delivery.body)?;
-    believe(topology, delivery, Speaker::Operator).map(|()| command)
+    check_speaker(topology, delivery, Speaker::Operator).map(|()| command)
 }
 
 /// Checks that a result for this coordinator arrived under the key of the agent that it names.
 ///
 /// # Errors
 /// Its key names another sender.
-pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent: &str) -> Result<(), Disbelief> {
-    same(&topology.to_results(incarnation, agent).routing_key, delivery, agent)
+pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent: &str) -> Result<(), VerifyError> {
+    check_key(&topology.to_results(incarnation, agent).routing_key, delivery, agent)
 }
 
 /// Checks that an answer for this coordinator arrived under the key of the participant that was
@@ -60,26 +65,26 @@ pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent
 ///
 /// # Errors
 /// Its key names another sender.
-pub fn answer(topology: &Topology, delivery: &Delivery, incarnation: &str, asked: &str) -> Result<(), Disbelief> {
-    same(&topology.to_answers(incarnation, asked).routing_key, delivery, asked)
+pub fn answer(topology: &Topology, delivery: &Delivery, incarnation: &str, asked: &str) -> Result<(), VerifyError> {
+    check_key(&topology.to_answers(incarnation, asked).routing_key, delivery, asked)
 }
 
-fn believe(topology: &Topology, delivery: &Delivery, speaker: Speaker<'_>) -> Result<(), Disbelief> {
+fn check_speaker(topology: &Topology, delivery: &Delivery, speaker: Speaker<'_>) -> Result<(), VerifyError> {
     let name = match speaker {
         Speaker::Agent(name) => name.as_str(),
         Speaker::Coordinator => "a coordinator",
         Speaker::Operator => "an operator",
     };
-    same(&topology.to_control(speaker).routing_key, delivery, name)
+    check_key(&topology.to_control(speaker).routing_key, delivery, name)
 }
 
-fn same(expected: &str, delivery: &Delivery, name: &str) -> Result<(), Disbelief> {
+fn check_key(expected: &str, delivery: &Delivery, name: &str) -> Result<(), VerifyError> {
     // A queue's owner chooses the key of its dead letters, and no permission restricts it. The
     // broker marks such messages, and these planes never receive them legitimately.
     if delivery.routing_key == expected && !delivery.dead_letter {
         return Ok(());
     }
-    Err(Disbelief::Forged {
+    Err(VerifyError::Forged {
         claimed: name.to_owned(),
         key: delivery.routing_key.clone(),
     })
@@ -138,11 +143,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_believed_under_the_key_of_another() {
+    async fn a_message_under_the_key_of_another_sender_is_rejected() {
         let topology = Topology::new(RunId::new("r").unwrap());
         let a = AgentName::new("a").unwrap();
         let control = topology.control("listener");
-        for (speaker, believed) in [
+        for (speaker, accepted) in [
             (Speaker::Coordinator, true),
             (Speaker::Agent(&a), false),
             (Speaker::Operator, false),
@@ -155,7 +160,7 @@ mod tests {
             .await;
             assert_eq!(
                 beat(&topology, &delivery).is_ok(),
-                believed,
+                accepted,
                 "{speaker:?} as a coordinator"
             );
             let order = codec::encode_json(&Command::Drain);

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 // The numbers are copied from memory without conversion.
 #[cfg(not(target_endian = "little"))]
-compile_error!("the wire is little-endian, and so must be the machine");
+compile_error!("the wire is little-endian, so the machine must be too");
 
 /// Numbers without padding, for which every bit pattern is valid.
 pub(crate) trait Number: Copy + Default + FromBytes + IntoBytes + Immutable {}
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lying_length_asks_for_no_memory() {
+    fn a_false_length_allocates_nothing() {
         for length in [1u64 << 20, 1 << 40, u64::MAX / 4, u64::MAX] {
             let mut bytes = codec::SCHEMA.to_le_bytes().to_vec();
             bytes.extend(length.to_le_bytes());

@@ -36,7 +36,7 @@ pub struct RabbitOptions {
     pub tls: Option<ServerTls>,
     /// More lines for rabbitmq.conf.
     pub config: String,
-    /// More of Erlang's command line, for settings that rabbitmq.conf lacks (`-rabbit
+    /// More of Erlang's command line, for settings missing in rabbitmq.conf (`-rabbit
     /// channel_tick_interval 1000`).
     pub arguments: String,
 }
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_ends_shows_its_last_words() {
+    async fn a_server_that_fails_to_start_shows_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("rabbitmq-server");
         std::fs::write(&binary, "#!/bin/sh\necho no space left; exit 3\n").unwrap();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_ends_shows_its_last_words() {
+    async fn a_server_that_fails_to_start_shows_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let binary = folder.path().join("redis-server");
         std::fs::write(&binary, "#!/bin/sh\necho bad directive; exit 1\n").unwrap();

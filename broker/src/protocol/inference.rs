@@ -39,14 +39,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_log_probs_are_of_is_told_where_it_is_not_what_was_sampled_from() {
+    fn the_distribution_is_omitted_if_it_was_sampled_from() {
         let plain = r#"{"group":"11111111111111111111111111111111","task":"t","member":3,"role":"solver","seat":1,"turn":2,"agent":"a","text":"4","finish":"length","tokens":3,"mean_logprob":-0.5,"version":{"lineage":2,"step":40}}"#;
         let mut turn: SharedTurn = serde_json::from_str(plain).unwrap();
         assert_eq!(turn.logprobs_of, LogProbs::Sampled);
         assert_eq!(serde_json::to_string(&turn).unwrap(), plain);
         turn.logprobs_of = LogProbs::Truncated;
-        let told = serde_json::to_string(&turn).unwrap();
-        assert!(told.contains(r#""logprobs_of":"truncated""#), "{told}");
-        assert_eq!(serde_json::from_str::<SharedTurn>(&told).unwrap(), turn);
+        let json = serde_json::to_string(&turn).unwrap();
+        assert!(json.contains(r#""logprobs_of":"truncated""#), "{json}");
+        assert_eq!(serde_json::from_str::<SharedTurn>(&json).unwrap(), turn);
     }
 }

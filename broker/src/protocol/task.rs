@@ -15,7 +15,7 @@ pub const MAX_TASK_ID: usize = 200;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(
     untagged,
-    expecting = "the prompt must be text or a list of {role, content} messages, whose content is text or a list of {type: text} and {type: image_url} parts"
+    expecting = "the prompt must be text or a list of {role, content} messages with a content of text or a list of {type: text} and {type: image_url} parts"
 )]
 pub enum Prompt {
     Text(String),
@@ -34,7 +34,7 @@ impl Prompt {
         match messages.iter().enumerate().find(|(_, message)| !message.is_said()) {
             None => Ok(()),
             Some((index, message)) if message.role == Message::TOOLS => Err(format!(
-                "message {index} has the role {:?}; what may be called is the run's to say",
+                "message {index} has the role {:?}; the run alone lists the tools that may be called",
                 message.role
             )),
             Some((index, message)) => Err(format!(
@@ -234,7 +234,7 @@ mod tests {
             (r#"[{"role":"","content":"x"}]"#, "message 0 has the role \"\""),
             (
                 r#"[{"role":"tools","content":"[]"}]"#,
-                "what may be called is the run's to say",
+                "the run alone lists the tools that may be called",
             ),
         ] {
             let said = Task::parse(format!(r#"{{"prompt":{prompt}}}"#).as_bytes(), 1000).unwrap_err();

@@ -10,7 +10,7 @@ use configs::RoleName;
 
 /// The start of a generation: the agent's own ids so far, never re-tokenised, and the new messages.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Prompt {
+pub struct TurnPrompt {
     /// Prompt and output ids of this seat's turn before, from that turn's result; empty at its
     /// first turn.
     pub held: Vec<u32>,
@@ -21,7 +21,11 @@ pub struct Prompt {
     pub messages: Vec<Message>,
 }
 
-bulk_codec!(Prompt {
+// The earlier name. Remove it when the crates above use the new one.
+#[doc(hidden)]
+pub use self::TurnPrompt as Prompt;
+
+bulk_codec!(TurnPrompt {
     bulk held,
     plain sampled,
     plain messages,
@@ -113,7 +117,7 @@ pub struct TurnFrame {
     /// The coordinator's incarnation, which receives the results.
     pub reply_to: String,
     pub wave: Option<Wave>,
-    pub prompts: Vec<Prompt>,
+    pub prompts: Vec<TurnPrompt>,
     pub samplings: Vec<Sampling>,
     pub requests: Vec<TurnRequest>,
 }
@@ -206,7 +210,7 @@ impl LogProbs {
 /// [`Generation::complete`] restores it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
-    /// The number of ids of the request's [`Prompt::held`] at the start of the prompt; 0 once they
+    /// The number of ids of the request's [`TurnPrompt::held`] at the start of the prompt; 0 once they
     /// are in `prompt_ids`.
     pub kept: u32,
     /// The rest of the model's input: bridge ids, and held ids that have changed.

@@ -140,7 +140,7 @@ impl RedisStore {
 
     fn strange(&self, answer: &str) -> StoreError {
         StoreError::Unusable(format!(
-            "{}: {answer}; something else writes to the keys {}*, which are dyad's own",
+            "{}: {answer}; another program writes to dyad's keys {}*: stop it, or give dyad its own database",
             self.url, self.prefix
         ))
     }

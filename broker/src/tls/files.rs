@@ -44,9 +44,7 @@ pub enum TlsError {
         holds: &'static str,
         reason: String,
     },
-    #[error(
-        "{set} is set and {missing} is not: a certificate of our own needs both files, so set {missing} or unset {set}"
-    )]
+    #[error("{set} is set and {missing} is not: our certificate needs both files, so set {missing} or unset {set}")]
     Half { set: &'static str, missing: &'static str },
     #[error(
         "the certificate in {} and the key in {} cannot be used together: {reason}; set {CERT_VARIABLE} and {KEY_VARIABLE} to \

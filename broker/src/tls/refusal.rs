@@ -17,7 +17,7 @@ pub(crate) fn refusal(error: &(dyn Error + 'static)) -> Option<String> {
             Some("it does not speak TLS at this port: give the port where it does, or a URL without TLS".into())
         }
         rustls::Error::PeerIncompatible(why) => Some(format!(
-            "it speaks no TLS that we do ({why:?}): let it speak TLS 1.2 or 1.3"
+            "it speaks no TLS version that we do ({why:?}): let it speak TLS 1.2 or 1.3"
         )),
         _ => None,
     }
@@ -46,7 +46,7 @@ fn certificate(why: &CertificateError) -> String {
     match why {
         // A bad signature: a trusted authority has the name of the signing one, but another key.
         CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
-            "its certificate is signed by nobody that we trust: set {CA_VARIABLE}=FILE to the certificate (PEM) of the \
+            "its certificate is signed by no authority that we trust: set {CA_VARIABLE}=FILE to the certificate (PEM) of the \
              authority that signed it"
         ),
         CertificateError::NotValidForNameContext { expected, presented } => format!(
@@ -66,7 +66,7 @@ fn certificate(why: &CertificateError) -> String {
             "its certificate has expired: give the server a new one, or set this machine's clock".into()
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-            "its certificate is not valid yet: set this machine's clock, or the clock of whoever made it".into()
+            "its certificate is not valid yet: set this machine's clock, or the clock of its authority".into()
         }
         CertificateError::Revoked => "its certificate was revoked: give the server a new one".into(),
         other => format!(
@@ -88,10 +88,10 @@ fn alerted(alert: AlertDescription) -> Option<String> {
         | AlertDescription::UnknownCA
         | AlertDescription::AccessDenied
         | AlertDescription::HandshakeFailure => Some(format!(
-            "it wants a certificate of ours that it trusts ({alert:?}): set {CERT_VARIABLE}=FILE and {KEY_VARIABLE}=FILE"
+            "it requires a client certificate that it trusts ({alert:?}): set {CERT_VARIABLE}=FILE and {KEY_VARIABLE}=FILE"
         )),
         AlertDescription::ProtocolVersion | AlertDescription::InsufficientSecurity => Some(format!(
-            "it speaks no TLS that we do ({alert:?}): let it speak TLS 1.2 or 1.3"
+            "it speaks no TLS version that we do ({alert:?}): let it speak TLS 1.2 or 1.3"
         )),
         _ => None,
     }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_says_what_to_do_and_a_lost_connection_is_none() {
+    fn a_refusal_has_a_remedy_and_a_lost_connection_has_none() {
         for (error, expected) in [
             (CertificateError::Expired.into(), "has expired"),
             (CertificateError::NotValidForName.into(), "another name"),

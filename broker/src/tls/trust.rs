@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use super::files::{CA_VARIABLE, CERT_VARIABLE, ClientFiles, KEY_VARIABLE, TlsError, TlsFiles};
 
 const AUTHORITIES: &str = "the certificates of the authorities that signed the servers'";
-const OURS: &str = "the certificate that the servers are to be shown";
+const OURS: &str = "the certificate for the servers";
 const KEY: &str = "that certificate's key, without a password";
 /// The largest size of a file in bytes; a larger one was named by mistake.
 const LARGEST: u64 = 16 << 20;

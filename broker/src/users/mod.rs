@@ -38,7 +38,7 @@ impl fmt::Debug for User {
 pub enum PasswordError {
     #[error("it has {0} characters, and fewer than {SHORTEST} can be guessed")]
     Short(usize),
-    #[error("it has characters that a URL would not carry: use letters, digits, '-', '_', '.' and '~'")]
+    #[error("it has characters that do not fit into a URL: use letters, digits, '-', '_', '.' and '~'")]
     Characters,
     #[error(transparent)]
     Random(#[from] LocalError),

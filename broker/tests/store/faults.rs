@@ -16,7 +16,7 @@ use crate::harness::*;
 fn unusable<T: std::fmt::Debug>(answer: Result<T, StoreError>) -> String {
     match answer {
         Err(StoreError::Unusable(text)) => text,
-        other => panic!("a person must be told: {other:?}"),
+        other => panic!("an operator must act: {other:?}"),
     }
 }
 
@@ -68,7 +68,7 @@ async fn a_redis_that_went_back_in_time_refuses_the_newer_owner() {
 }
 
 #[tokio::test]
-async fn what_was_committed_outlives_a_kill_of_redis() {
+async fn a_commit_survives_a_kill_of_redis() {
     let mut redis = RedisFixture::start().await;
     let store = redis.store.clone();
     let lease = take(&*store, 1, "x", 7).await.lease;
@@ -105,7 +105,7 @@ async fn a_redis_restarted_empty_is_a_new_attempt() {
 
 /// A script runs without end, so Redis answers BUSY until an operator kills it.
 #[tokio::test]
-async fn a_redis_that_is_busy_with_a_script_is_waited_for_until_that_is_killed() {
+async fn a_redis_busy_with_a_script_is_waited_for_until_it_is_killed() {
     let redis = RedisFixture::start().await;
     let store = &*redis.store;
     let lease = take(store, 1, "x", 7).await.lease;
@@ -150,7 +150,7 @@ async fn a_step_that_timed_out_is_unknown_and_may_be_repeated() {
     }
     let claim = stalled!(store.claim(group(1), "x", attempt(7), None)).unwrap();
     let Claim::Ours(claimed) = claim else {
-        panic!("nobody else is there: {claim:?}")
+        panic!("there is no other owner: {claim:?}")
     };
     let lease = claimed.lease;
     assert_eq!((lease.attempt, lease.fence), (attempt(7), 1));
@@ -201,7 +201,7 @@ async fn a_key_of_another_program_is_named() {
         .raw_command(&["HSET", &redis.key(group(3)), "r:k", "no order"])
         .await;
     let text = unusable(store.claim(group(3), "x", attempt(7), None).await);
-    assert!(text.contains("something else writes"), "{text}");
+    assert!(text.contains("another program writes"), "{text}");
 }
 
 #[tokio::test]
@@ -233,7 +233,7 @@ async fn a_full_redis_changes_nothing_and_can_still_be_emptied() {
 }
 
 #[tokio::test]
-async fn credentials_and_permissions_are_explained_without_the_password() {
+async fn bad_credentials_are_explained_without_the_password() {
     let redis = RedisFixture::start().await;
     let url = redis.server.url();
     let secret = url.split([':', '@']).nth(2).unwrap().to_owned();
@@ -284,8 +284,8 @@ async fn a_url_that_leads_nowhere_is_explained() {
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let free = held.local_addr().unwrap().port();
-    let nobody = format!("redis://:s3cret@127.0.0.1:{free}/0");
-    let refused = RedisStore::connect(&nobody, &run(), options()).await;
+    let unused = format!("redis://:s3cret@127.0.0.1:{free}/0");
+    let refused = RedisStore::connect(&unused, &run(), options()).await;
     assert!(
         matches!(&refused, Err(StoreError::Unknown(text)) if !text.contains("s3cret")),
         "{refused:?}"

@@ -77,7 +77,7 @@ async fn until_health(bus: &AmqpBus, wanted: impl Fn(&BusHealth) -> bool) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certificate() {
+async fn messages_pass_over_tls_after_restarts_and_bad_certificates() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let (good, bad) = (authority.server(), stranger.server());
     let served = authority.sign("served").server();
@@ -113,7 +113,7 @@ async fn messages_pass_over_tls_through_a_restart_and_a_time_with_a_bad_certific
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_not_trusted_is_refused_before_anything_is_said() {
+async fn an_untrusted_server_is_rejected_before_any_data_is_sent() {
     let authority = Authority::new();
     let (rabbit, _folder) = start(authority.server()).await;
     strangers_are_refused(&rabbit.tls_url(), &authority, "amqps://127.0.0.1", refused).await;

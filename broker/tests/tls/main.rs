@@ -67,10 +67,10 @@ async fn strangers_are_refused(
     let secret = url.split([':', '@']).nth(2).unwrap();
     let recorder = Recorder::new(port(url));
     let recorded = with(url, &format!(":{}/", port(url)), &recorder.place());
-    for nobody in [TlsFiles::default(), trust(Authority::new().file())] {
-        let text = refused(&recorded, nobody).await;
+    for untrusting in [TlsFiles::default(), trust(Authority::new().file())] {
+        let text = refused(&recorded, untrusting).await;
         assert!(
-            text.contains("certificate is signed by nobody that we trust: set DYAD_CA="),
+            text.contains("certificate is signed by no authority that we trust: set DYAD_CA="),
             "{text}"
         );
         assert!(text.contains(shown) && !text.contains(secret), "{text}");

@@ -76,7 +76,7 @@ async fn records_are_committed_over_tls_through_a_restart() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_trusted_is_refused_before_anything_is_said() {
+async fn an_untrusted_server_is_rejected_before_any_data_is_sent() {
     let authority = Authority::new();
     let (redis, _folder) = start(authority.server()).await;
     strangers_are_refused(&redis.tls_url(), &authority, "@127.0.0.1", refused).await;

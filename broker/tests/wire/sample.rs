@@ -12,7 +12,7 @@ use broker::protocol::train::{
     TrainBatch, TrainCommand, TrainReply, Whose,
 };
 use broker::protocol::turn::{
-    Finish, Generation, LogProbs, Message, Prompt, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnRequest,
+    Finish, Generation, LogProbs, Message, ResultFrame, Sampling, TurnFrame, TurnOutcome, TurnPrompt, TurnRequest,
     TurnResult, VersionSpan, Wave,
 };
 
@@ -36,7 +36,7 @@ pub(crate) fn turn_frame() -> TurnFrame {
     TurnFrame {
         reply_to: "c-7".into(),
         wave: Some(Wave { id: 9, total: 3 }),
-        prompts: vec![Prompt {
+        prompts: vec![TurnPrompt {
             held: vec![1, 2, 70_000],
             sampled: 2,
             messages: vec![Message::system("Sei kurz."), Message::user("2 + 2 = ? \u{1F914}")],
@@ -403,7 +403,7 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
         result,
     };
     let likely = |id, logprob| TopLogprob { id, logprob };
-    let told = |end| EngineTold {
+    let progress = |end| EngineTold {
         request,
         ids: vec![6],
         logprobs: vec![-0.5],
@@ -419,6 +419,10 @@ pub(crate) fn engine_events() -> Vec<EngineEvent> {
             reason: "no memory".into(),
         },
         EngineEvent::Finished(vec![answer(Ok(made)), answer(Err(fault.clone()))]),
-        EngineEvent::Told(vec![told(None), told(Some(Ok(Finish::Length))), told(Some(Err(fault)))]),
+        EngineEvent::Told(vec![
+            progress(None),
+            progress(Some(Ok(Finish::Length))),
+            progress(Some(Err(fault))),
+        ]),
     ]
 }

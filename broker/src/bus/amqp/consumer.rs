@@ -125,7 +125,7 @@ impl AmqpConsumer {
             }
             Err(error) => {
                 tracing::warn!(queue = %self.name, %error, "cannot consume; trying again in {:?}", self.pause);
-                self.bury(&link).await;
+                self.delete_leaderless(&link).await;
                 if link.consume.status().connected() {
                     // On a lost link the supervisor sets the pace.
                     tokio::time::sleep(self.pause).await;
@@ -146,7 +146,7 @@ impl AmqpConsumer {
     /// nothing, for ever. Deleting it takes 5 seconds and heals it. Results of one incarnation can
     /// be requested again, so their queue is deleted and declared again. Any other queue needs an
     /// operator.
-    async fn bury(&self, link: &Link) {
+    async fn delete_leaderless(&self, link: &Link) {
         if !link.consume.status().connected() {
             return;
         }
@@ -160,8 +160,8 @@ impl AmqpConsumer {
         if !ours {
             tracing::error!(
                 queue = %self.name,
-                "if this goes on the queue has lost its leader: delete it (rabbitmqctl delete_queue); it is declared anew, and the \
-                 ledgers send again what was in it"
+                "the queue may have lost its leader. If this continues, delete it (rabbitmqctl delete_queue): it is declared again, and \
+                 the ledgers resend its messages"
             );
             return;
         }

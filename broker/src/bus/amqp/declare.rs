@@ -162,7 +162,7 @@ impl Declarer<'_> {
         match answer(self.patience, thing.declare(&channel, true)).await {
             Ok(()) => Ok(Made::Theirs),
             Err(absent) => Err(failed(format!(
-                "{refusal}; looking for it: {absent}. This user may not make it: import the definitions of `dyad topology \
+                "{refusal}; checking for it: {absent}. This user may not create it: import the definitions of `dyad topology \
                  export`, or start a coordinator first"
             ))),
         }

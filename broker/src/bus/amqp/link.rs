@@ -110,7 +110,7 @@ impl Shared {
         let another = links.wait_for(|now| now.as_ref().is_none_or(|now| !Arc::ptr_eq(now, link)));
         let lost = tokio::time::timeout(MOMENT, another).await.is_ok() || !link.consume.status().connected();
         if lost {
-            tracing::warn!(%error, "lost RabbitMQ on the way; trying again");
+            tracing::warn!(%error, "lost RabbitMQ during a call; trying again");
         }
         lost
     }
@@ -207,11 +207,11 @@ async fn hold(shared: &Shared, link: Link) {
         };
         match event {
             Some(Event::ConnectionBlocked(reason)) if publisher => {
-                tracing::warn!(broker = %shared.url.shown, %reason, "RabbitMQ takes no publishes");
+                tracing::warn!(broker = %shared.url.shown, %reason, "RabbitMQ accepts no publishes");
                 shared.health.send_replace(BusHealth::Blocked(reason));
             }
             Some(Event::ConnectionUnblocked) if publisher => {
-                tracing::info!(broker = %shared.url.shown, "RabbitMQ takes publishes again");
+                tracing::info!(broker = %shared.url.shown, "RabbitMQ accepts publishes again");
                 shared.health.send_replace(BusHealth::Up);
             }
             // A refusal closes only its channel, and the channel's user receives the error there.

@@ -96,7 +96,7 @@ impl AmqpBus {
     fn why_down(&self, patience: Duration) -> String {
         match self.health() {
             BusHealth::Down(reason) | BusHealth::Blocked(reason) => format!("{reason} (tried for {patience:?})"),
-            BusHealth::Up => "it came too late".into(),
+            BusHealth::Up => "it connected too late".into(),
         }
     }
 

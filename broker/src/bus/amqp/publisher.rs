@@ -83,7 +83,7 @@ impl Publisher {
     }
 
     fn refuse(&mut self, reason: &str) {
-        tracing::error!(exchange = %self.exchange, %reason, "RabbitMQ refuses this exchange");
+        tracing::error!(exchange = %self.exchange, %reason, "RabbitMQ rejects publishes to this exchange");
         for job in self.waiting.drain(..) {
             let key = job.message.to.routing_key.clone();
             job.finish(Err(PublishError::Unroutable(key)));

@@ -33,7 +33,7 @@ impl BrokerUrl {
         })?;
         if literal_ipv6(url).is_some_and(|address| !address.is_loopback()) {
             return Err(refuse(
-                "an IPv6 address is not understood here: use the host's name".into(),
+                "the client library cannot use an IPv6 address: use the host's name".into(),
             ));
         }
         let plaintext = uri.scheme == AMQPScheme::AMQP;

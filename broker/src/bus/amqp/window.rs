@@ -191,7 +191,7 @@ impl Window {
         if early.len() < count {
             tracing::error!(
                 message_id = id,
-                "RabbitMQ returned a message after its confirm was believed"
+                "RabbitMQ returned a message after its confirm was accepted"
             );
         }
         for number in early {

@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(properties.message_id().as_ref().unwrap().as_str(), "é".repeat(127));
         assert_eq!(*properties.delivery_mode(), Some(PERSISTENT));
         let headers = properties.headers().as_ref().unwrap().inner();
-        assert_eq!(headers.len(), 1, "the broker's own headers stay behind");
+        assert_eq!(headers.len(), 1, "the broker's own headers are not sent");
         assert!(headers.keys().all(|key| key.as_str().len() == 255));
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn client(url: &str, shown: &str, options: &RedisOptions) -> Result<C
     match info.addr() {
         ConnectionAddr::TcpTls { insecure: true, .. } => Err(unusable_url(
             shown,
-            "#insecure would believe any server: take it away, and set DYAD_CA=FILE to the certificate (PEM) of the server's \
+            "#insecure would trust any server: remove it, and set DYAD_CA=FILE to the certificate (PEM) of the server's \
              authority",
         )),
         ConnectionAddr::TcpTls { .. } => secure(info, shown, &options.tls),

@@ -31,7 +31,7 @@ pub(super) fn bad_url(shown: &str) -> StoreError {
 }
 
 pub(super) fn unusable_url(shown: &str, advice: &str) -> StoreError {
-    StoreError::Unusable(format!("{shown} is no usable URL of Redis: {advice}"))
+    StoreError::Unusable(format!("{shown} is not a usable Redis URL: {advice}"))
 }
 
 /// Returns the error for a TLS file or a certificate that must be changed.
@@ -83,13 +83,13 @@ fn advice(error: &RedisError, text: &str) -> &'static str {
     if error.kind() == ErrorKind::AuthenticationFailed || is("NOAUTH") || is("WRONGPASS") {
         "; give the right user and password in the URL"
     } else if is("OOM") {
-        "; it is full: raise its maxmemory, or give dyad a Redis of its own"
+        "; it is full: raise its maxmemory, or give dyad its own Redis"
     } else if is("MISCONF") {
         "; it cannot write to its disk: free space there and look into its log"
     } else if is("NOPERM") {
         "; let this user run EVALSHA and SCRIPT LOAD and write keys dyad:*"
     } else if is("WRONGTYPE") {
-        "; another program has written a key of this run: delete that key, or give dyad a database of its own"
+        "; another program has written a key of this run: delete that key, or give dyad its own database"
     } else if is("READONLY") {
         "; it is a replica: give the URL of the primary"
     } else if is("MOVED") || is("ASK") || is("CROSSSLOT") {
@@ -130,7 +130,7 @@ mod tests {
             ("WRONGTYPE", "delete that key"),
         ] {
             let StoreError::Unusable(text) = of(code, "refused") else {
-                panic!("{code} needs a person")
+                panic!("{code} needs an operator")
             };
             assert!(text.contains(expected), "{text}");
         }
