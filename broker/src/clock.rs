@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use chrono::{DateTime, SecondsFormat, Utc};
 
-/// Returns a time as RFC 3339 in UTC with milliseconds, such as `2026-11-20T12:00:01.250Z`.
+/// Returns a time as RFC 3339 in UTC with milliseconds: `2026-11-20T12:00:01.250Z`.
 /// A time before 1970 becomes 1970; one beyond the calendar's end becomes that end.
 #[must_use]
 pub fn rfc3339(time: SystemTime) -> String {

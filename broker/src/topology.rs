@@ -11,7 +11,7 @@
 //! | inference | `R.inference` (topic) | each onlooker's own | `<run>.A.<role>.turn` |
 //! | questions | `R.P.questions` | `R.P.questions.v1` | `<run>.P.question.asked` |
 //! | answers | `R.results` (topic) | `R.I.answers.v1` (expires) | `<run>.I.P.question.answered` |
-//! | control | `R.control` (topic) | exclusive, per process | `<run>.all.<from>.<subject>.<event>` |
+//! | control | `R.control` (topic) | exclusive | `<run>.all.<from>.<subject>.<event>` |
 //! | dead | `R.dead` | `R.dead.v1` | `<run>.any.dead` |
 //!
 //! `R` is `dyad.<run>`, `A` the agent, `I` the coordinator's incarnation, `P` the participant.
@@ -95,7 +95,7 @@ pub enum QueueKind {
         single_active_consumer: bool,
         expires_after_seconds: Option<u32>,
     },
-    /// The dead-letter queue itself: quorum, no limit, no dead letters of its own.
+    /// The dead-letter queue itself: quorum, no limit, and no dead letters behind it.
     DeadLetters,
     /// Exclusive to its connection and deleted with it, for heartbeats and onlookers. Drops its
     /// oldest messages.

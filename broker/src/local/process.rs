@@ -70,6 +70,40 @@ impl Guarded {
         self.child.try_wait().ok().flatten()
     }
 
+    /// Waits until `answers` returns true.
+    ///
+    /// # Errors
+    /// [`LocalError::Exited`] if the server ends first, [`LocalError::Slow`] after `patience`.
+    pub(super) async fn until_ready<F: Future<Output = bool>>(
+        &mut self,
+        server: &'static str,
+        log: &Path,
+        patience: Duration,
+        answers: impl Fn() -> F,
+    ) -> Result<(), LocalError> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if let Some(status) = self.ended() {
+                return Err(LocalError::Exited {
+                    server,
+                    status: status.to_string(),
+                    log: log.to_owned(),
+                    tail: tail(log),
+                });
+            }
+            if answers().await {
+                tracing::debug!(pid = self.pid(), "{server} is ready after {:?}", begun.elapsed());
+                return Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Err(LocalError::Slow {
+            server,
+            waited: patience,
+            log: log.to_owned(),
+        })
+    }
+
     fn raw_pid(&self) -> Option<Pid> {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
@@ -157,8 +191,7 @@ pub fn lock_log(path: &Path, folder: &Path) -> Result<File, LocalError> {
 }
 
 /// Returns the last part of a log, for an error message.
-#[must_use]
-pub fn tail(path: &Path) -> String {
+fn tail(path: &Path) -> String {
     let read = || -> std::io::Result<String> {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();

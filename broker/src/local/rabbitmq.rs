@@ -5,7 +5,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -183,16 +183,17 @@ impl PrivateRabbit {
         };
         let names = spawn(&self.names_command(names_port))?;
         let server = spawn(&self.server_command(names_port, distribution_port))?;
-        self.node = Some(Node {
+        let mut node = Node {
             server,
             names_port,
             _names: names,
-        });
-        let ready = self.ready().await;
-        if ready.is_err() {
-            self.node = None;
-        }
-        ready
+        };
+        let (port, log, patience) = (self.port, self.log_path(), self.options.patience);
+        node.server
+            .until_ready(SERVER, &log, patience, || speaks_amqp(port))
+            .await?;
+        self.node = Some(node);
+        Ok(())
     }
 
     fn write_config(&self) -> Result<(), LocalError> {
@@ -255,36 +256,6 @@ impl PrivateRabbit {
                 ),
             );
         command
-    }
-
-    async fn ready(&mut self) -> Result<(), LocalError> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.options.patience {
-            let status = self.node.as_mut().and_then(|node| node.server.ended());
-            if let Some(status) = status {
-                return Err(LocalError::Exited {
-                    server: SERVER,
-                    status: status.to_string(),
-                    log: self.log_path(),
-                    tail: process::tail(&self.log_path()),
-                });
-            }
-            if speaks_amqp(self.port).await {
-                tracing::debug!(
-                    port = self.port,
-                    pid = self.pid(),
-                    "RabbitMQ is ready after {:?}",
-                    begun.elapsed()
-                );
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(25)).await;
-        }
-        Err(LocalError::Slow {
-            server: SERVER,
-            waited: self.options.patience,
-            log: self.log_path(),
-        })
     }
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -186,13 +186,12 @@ impl PrivateRedis {
         self.write_config()?;
         let mut command = Command::new(&self.binary);
         command.arg(CONFIG).current_dir(&self.folder);
-        let server = Guarded::spawn(&command, &self.log).map_err(LocalError::io("run", &self.binary))?;
+        let mut server = Guarded::spawn(&command, &self.log).map_err(LocalError::io("run", &self.binary))?;
+        let (port, log, patience) = (self.port, self.log_path(), self.options.patience);
+        let answers = || answers_ping(port, &self.password.0);
+        server.until_ready(SERVER, &log, patience, answers).await?;
         self.server = Some(server);
-        let ready = self.ready().await;
-        if ready.is_err() {
-            self.server = None;
-        }
-        ready
+        Ok(())
     }
 
     /// Writes the password into a private file, because all users can list a command line.
@@ -221,35 +220,6 @@ impl PrivateRedis {
             password = self.password.0,
         );
         process::write_private(&self.folder.join(CONFIG), &config)
-    }
-
-    async fn ready(&mut self) -> Result<(), LocalError> {
-        let begun = Instant::now();
-        while begun.elapsed() < self.options.patience {
-            if let Some(status) = self.server.as_mut().and_then(Guarded::ended) {
-                return Err(LocalError::Exited {
-                    server: SERVER,
-                    status: status.to_string(),
-                    log: self.log_path(),
-                    tail: process::tail(&self.log_path()),
-                });
-            }
-            if answers_ping(self.port, &self.password.0).await {
-                tracing::debug!(
-                    port = self.port,
-                    pid = self.pid(),
-                    "Redis is ready after {:?}",
-                    begun.elapsed()
-                );
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Err(LocalError::Slow {
-            server: SERVER,
-            waited: self.options.patience,
-            log: self.log_path(),
-        })
     }
 }
 

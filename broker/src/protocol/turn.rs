@@ -210,8 +210,8 @@ impl LogProbs {
 /// [`Generation::complete`] restores it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Generation {
-    /// The number of ids of the request's [`TurnPrompt::held`] at the start of the prompt; 0 once they
-    /// are in `prompt_ids`.
+    /// The number of ids of the request's [`TurnPrompt::held`] at the start of the prompt; 0 once
+    /// they are in `prompt_ids`.
     pub kept: u32,
     /// The rest of the model's input: bridge ids, and held ids that have changed.
     pub prompt_ids: Vec<u32>,

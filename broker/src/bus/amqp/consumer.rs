@@ -14,13 +14,11 @@ use lapin::types::FieldTable;
 use tokio::runtime::Handle;
 
 use super::declare::{answer, declare};
-use super::link::{Link, Shared};
+use super::link::{FIRST_PAUSE, LONGEST_PAUSE, Link, Shared};
 use super::wire;
 use crate::bus::{Acker, BusError, Consumer, Delivery};
 use crate::topology::{Queue, QueueKind};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 pub(super) struct AmqpConsumer {

@@ -19,8 +19,9 @@ use super::wire::short;
 use crate::bus::{BusError, BusHealth};
 use crate::topology::{Exchange, Queue, QueueKind};
 
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(3);
+/// Pauses between attempts to connect or consume: doubled from the first to the longest one.
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(50);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// The longest time from a failed write to the end of its connection.
 const MOMENT: Duration = Duration::from_secs(2);
 

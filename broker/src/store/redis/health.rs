@@ -68,7 +68,8 @@ impl RedisSettings {
 }
 
 impl RedisStore {
-    /// Reads the settings. Those that this user may not read by `CONFIG` come from `INFO`.
+    /// Reads the settings. `INFO` gives most of them, because a user may lack
+    /// the permission for `CONFIG`.
     ///
     /// # Errors
     /// The same as of every call of the store.
