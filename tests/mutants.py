@@ -3,7 +3,7 @@
 
     tests/mutants.py               every guard, one build of the whole workspace
     tests/mutants.py bus. store.   the guards with these prefixes, a build of their packages only
-    tests/mutants.py --find        only finds every guard in the code; builds nothing
+    tests/mutants.py --find        only finds every guard and its test in the code; builds nothing
 
 The product code holds no switch. The script copies the tracked files to target/mutants/tree and edits the
 guards there, so that DYAD_MUTANT=NAME takes one away at run time. It exits with 1 if a guard is not found
@@ -157,6 +157,18 @@ def edited(texts):
     return problems
 
 
+def missing_tests(tracked):
+    """Returns a list of the guards with a test that its package does not name."""
+    problems = []
+    for guard in GUARDS:
+        package, _, test = guard.test.split()
+        name = re.compile(rf"\b{test.split('::')[-1]}\b")
+        paths = [path for path in tracked if path.startswith(f"{package}/") and path.endswith(".rs")]
+        if not any(name.search((ROOT / path).read_text()) for path in paths if (ROOT / path).is_file()):
+            problems.append(f"{guard.name}: no test in {package} is called {test}")
+    return problems
+
+
 def make_tree(texts, tracked):
     """Writes the tree, leaving equal files as they are, so that a second build is short."""
     # Without .cargo: cargo then finds the repository's own, and the compiler's flags are those of its builds.
@@ -243,10 +255,10 @@ def main():
     tracked = tracked.stdout.splitlines()
     sources = [path for path in tracked if re.match(r"\w+/src/.*\.rs$", path) and (ROOT / path).is_file()]
     texts = {path: (ROOT / path).read_text() for path in sources}
-    problems = edited(texts)
+    problems = edited(texts) + missing_tests(tracked)
     if problems:
         sys.exit("\n".join([*problems, "mutants: correct the table in tests/mutants.py, or bring the guard back"]))
-    print(f"mutants: {len(GUARDS)} guards found in the code", flush=True)
+    print(f"mutants: found {len(GUARDS)} guards and their tests in the code", flush=True)
     if "--find" in sys.argv:
         return
     make_tree(texts, tracked)

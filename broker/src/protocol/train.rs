@@ -271,7 +271,7 @@ pub struct LossStats {
     pub on_policy_gap: f64,
     /// Largest |ratio - 1| over the other spans.
     pub off_policy_gap: f64,
-    /// For M2PO: the tokens whose squared log-ratios the budget bounds, and the sum of those
+    /// For M2PO: the number of tokens with a bounded squared log-ratio, and the sum of those
     /// squares.
     pub bounded: f64,
     pub second_moment: f64,
