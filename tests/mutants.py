@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Tests the tests: takes one guard away at a time and expects the test that is named for it to fail.
+"""Tests the tests: takes one guard away at a time and expects its test to fail.
 
     tests/mutants.py               every guard, one build of the whole workspace
-    tests/mutants.py bus. store.   the guards with these prefixes, a build of their packages only
-    tests/mutants.py --find        only finds every guard and its test in the code; builds nothing
+    tests/mutants.py bus. store.   guards with these prefixes, a build of their packages only
+    tests/mutants.py --find        only finds every guard and its test; builds nothing
 
-The product code holds no switch. The script copies the tracked files to target/mutants/tree and edits the
-guards there, so that DYAD_MUTANT=NAME takes one away at run time. It exits with 1 if a guard is not found
-exactly once, if its test does not exist, or if that test passes without the guard.
+The product code holds no switch. The script copies the tracked files to target/mutants/tree
+and edits the guards there, so that DYAD_MUTANT=NAME takes one away at run time. It exits with 1
+if a guard is not found exactly once, if its test does not exist, or if the test passes without
+the guard.
 """
 
 import json
