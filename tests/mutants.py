@@ -172,7 +172,7 @@ def missing_tests(tracked):
 
 def make_tree(texts, tracked):
     """Writes the tree, leaving equal files as they are, so that a second build is short."""
-    # Without .cargo: cargo then finds the repository's own, and the compiler's flags are those of its builds.
+    # Without .cargo: cargo then finds the repository's own and uses the same compiler flags.
     wanted = {path for path in tracked if not path.startswith(".cargo/") and (ROOT / path).is_file()}
     for path in wanted:
         data = texts[path].encode() if path in texts else (ROOT / path).read_bytes()
@@ -192,7 +192,7 @@ def build(guards, everything):
     packages = sorted({package for package, _ in places})
     targets = sorted({target for _, target in places})
     command = ["cargo", "test", "--no-run", "--message-format=json-render-diagnostics", "--target-dir", str(PROGRAMS)]
-    # All packages, as in `make test`: their dependencies then have the same features and are built already.
+    # All packages, as in `make test`: its dependencies have the same features and are reused.
     command += ["--workspace"] if everything else [f"--package={package}" for package in packages] + ["--all-features"]
     command += ["--lib" if target == "lib" else f"--test={target}" for target in targets]
     # Dependencies are shared with the repository's own builds.
