@@ -84,9 +84,9 @@ fuzz: build ## damaged input for every decoder; SECONDS=60 for each of them
 	$(phase) "fuzz" "a minute for each of a dozen" env DYAD_FUZZ_SECONDS=$(or $(SECONDS),60) \
 	    cargo test --workspace --test it fuzz:: -- --nocapture --test-threads 1
 
-mutants: build ## takes one guard away at a time: a named test must fail each time
+mutants: build ## takes one guard away at a time: a named test must fail each time; ARGS='store. bus.' for some
 	$(phase) "servers" "seconds; apt-get where they are missing" $(machine) servers
-	$(phase) "mutants" "about 8 minutes" tests/mutants.sh
+	$(phase) "mutants" "a build of the crates' tests, then about 3 minutes" tests/mutants.py $(ARGS)
 
 lint: setup ## formatting, width of comments, clippy with warnings as errors, cargo-deny where installed
 	$(phase) "format" "a second" cargo fmt --all --check

@@ -126,7 +126,7 @@ impl Coordinator {
     }
 
     /// Begins to admit a task, unless its group is under way here.
-    fn take(&mut self, mut candidate: Candidate) -> Option<GroupId> {
+    fn take(&mut self, candidate: Candidate) -> Option<GroupId> {
         let group = GroupId::new(&self.env.run, &candidate.id);
         if self.known(&group) {
             let admitting = self.admitting.get_mut(&group);
@@ -135,9 +135,6 @@ impl Coordinator {
                 None => ack(candidate.delivery),
             }
             return None;
-        }
-        if !broker::mutant::stands("task.custody") {
-            ack(candidate.delivery.take());
         }
         broker::fail::point("task.taken");
         let order = candidate.order.unwrap_or(self.next_order);

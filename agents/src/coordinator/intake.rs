@@ -162,7 +162,7 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
 
 /// What an agent hands back is a task that a coordinator gave it.
 fn believe(env: &Env, delivery: &Delivery, id: &str, order: Option<u64>) -> Result<(), Refusal> {
-    let Some(key) = env.seal.as_ref().filter(|_| broker::mutant::stands("task.seal")) else {
+    let Some(key) = env.seal.as_ref() else {
         return Ok(());
     };
     let seal = delivery.header(HEADER_SEAL).unwrap_or_default();

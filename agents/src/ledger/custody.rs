@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use broker::codec;
 use broker::ids::{Attempt, Digest, GroupId};
-use broker::mutant;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use broker::protocol::reserve::{Reserve, ReserveVerdict};
 use broker::seal::Seal;
@@ -128,7 +127,7 @@ impl Ledger {
         let Some(row) = self.row(bundle.group)? else {
             return Ok(Staged::NoRow);
         };
-        if row.state != schema::RESERVED && mutant::stands("ledger.dedupe") {
+        if row.state != schema::RESERVED {
             return Ok(self.count_late(&row, bundle));
         }
         match &bundle.content {
@@ -163,7 +162,7 @@ impl Ledger {
             self.cache.count_duplicate();
             return Ok(Staged::Duplicate);
         }
-        if earlier.len() + 1 < usize::from(bundle.parts) && mutant::stands("ledger.whole") {
+        if earlier.len() + 1 < usize::from(bundle.parts) {
             self.insert_part(bundle)?;
             return Ok(Staged::Staged);
         }

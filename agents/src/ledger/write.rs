@@ -61,7 +61,7 @@ impl Ledger {
             .prepare_cached("SELECT CAST(value AS INTEGER) FROM meta WHERE key = 'opening'")
             .and_then(|mut statement| statement.query_row([], |row| row.get(0)))
             .doing("written")?;
-        if newest == self.opening || !broker::mutant::stands("ledger.owner") {
+        if newest == self.opening {
             return Ok(());
         }
         self.roll_back()?;

@@ -68,9 +68,6 @@ impl CheckpointStore {
         let mut folder = NewFolder::begin(hidden, Manifest::new(serial, step, digest), self.gate.as_mut())?;
         fill(&mut folder)?;
         folder.finish(&target)?;
-        if !broker::mutant::stands("checkpoint.order") {
-            self.retain(&target)?;
-        }
         self.point_at(&name)?;
         self.retain(&target)?;
         Ok(Checkpoint {

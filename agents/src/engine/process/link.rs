@@ -79,12 +79,10 @@ impl Secret {
     pub(crate) fn refuses(&self, request: &HttpRequest) -> Option<(u16, &'static str)> {
         let head = |name| request.headers().get(name).map(header::HeaderValue::as_bytes);
         match &self.0 {
-            Some((_, token)) if broker::mutant::stands("engine.token") => {
-                (!token.is_shown(head(header::AUTHORIZATION))).then_some((
-                    401,
-                    "the token is missing or wrong: give both processes the same DYAD_ENGINE_TOKEN",
-                ))
-            }
+            Some((_, token)) => (!token.is_shown(head(header::AUTHORIZATION))).then_some((
+                401,
+                "the token is missing or wrong: give both processes the same DYAD_ENGINE_TOKEN",
+            )),
             _ => {
                 let host = String::from_utf8_lossy(head(header::HOST).unwrap_or_default());
                 (!is_own_name(&host)).then_some((

@@ -1,4 +1,4 @@
-//! Exchanges and queues on RabbitMQ, with arguments that 3.10 and 4.x take alike.
+//! Declares exchanges and queues on RabbitMQ, with arguments that 3.10 and 4.x both accept.
 
 use std::fmt;
 use std::future::Future;
@@ -13,7 +13,7 @@ use super::wire::short;
 use crate::bus::BusError;
 use crate::topology::{Argument, Exchange, ExchangeKind, Queue, QueueKind};
 
-/// Awaits an answer of the broker, which may never come.
+/// Awaits an answer of the broker for at most `patience`.
 pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = lapin::Result<T>>) -> Result<T, String> {
     match tokio::time::timeout(patience, asked).await {
         Ok(outcome) => outcome.map_err(|error| error.to_string()),
@@ -21,10 +21,10 @@ pub(super) async fn answer<T>(patience: Duration, asked: impl Future<Output = la
     }
 }
 
-/// Makes sure that they are there, on channels of its own: a refusal closes the channel.
+/// Declares exchanges and queues on its own channels, because a refusal closes the channel.
 ///
-/// A user without the right to make something is content if it is there already, made by one who may: the coordinator, or
-/// the definitions of `dyad topology export`.
+/// A user without the right to create something accepts it if it exists already. The coordinator
+/// creates it, or the definitions of `dyad topology export` do.
 pub(super) async fn declare(
     connection: &Connection,
     exchanges: &[Exchange],
@@ -49,10 +49,10 @@ pub(super) async fn declare(
     Ok(())
 }
 
-/// What became of a declaration.
+/// The result of a declaration.
 enum Made {
     Ours,
-    /// It is there, and not ours to change.
+    /// It exists, and this user may not change it.
     Theirs,
 }
 
@@ -122,7 +122,7 @@ impl Declarer<'_> {
     async fn queue(&mut self, queue: &Queue) -> Result<(), BusError> {
         match self.make(Thing::Queue(queue)).await? {
             Made::Ours => self.bind(queue).await,
-            // Whoever made it has bound it.
+            // Its creator has bound it.
             Made::Theirs => Ok(()),
         }
     }
@@ -145,7 +145,7 @@ impl Declarer<'_> {
         })
     }
 
-    /// Declares; where that is refused for want of permission, only looks (`passive`).
+    /// Declares a thing. If the user may not, it only checks that the thing exists (`passive`).
     async fn make(&mut self, thing: Thing<'_>) -> Result<Made, BusError> {
         let failed = |reason| BusError::Declare {
             what: thing.to_string(),
@@ -162,13 +162,13 @@ impl Declarer<'_> {
         match answer(self.patience, thing.declare(&channel, true)).await {
             Ok(()) => Ok(Made::Theirs),
             Err(absent) => Err(failed(format!(
-                "{refusal}; looking for it: {absent}. This user may not make it: import the definitions of `dyad topology \
+                "{refusal}; checking for it: {absent}. This user may not create it: import the definitions of `dyad topology \
                  export`, or start a coordinator first"
             ))),
         }
     }
 
-    /// The channel, or a new one after a refusal.
+    /// Returns the channel, or a new one after a refusal.
     async fn channel(&mut self) -> Result<Channel, BusError> {
         if let Some(channel) = &self.channel
             && channel.status().connected()
@@ -185,7 +185,7 @@ impl Declarer<'_> {
     }
 }
 
-/// Why the broker closed a channel, if that is what it did.
+/// Returns the broker's reason if the broker closed a channel.
 pub(super) fn refusal(error: &lapin::Error) -> Option<AMQPSoftError> {
     match error.kind() {
         lapin::ErrorKind::ProtocolError(refusal) => match refusal.kind() {

@@ -1,8 +1,8 @@
-//! How an exchange picks queues: AMQP's direct, topic and fanout matching.
+//! AMQP's direct, topic and fanout matching of routing keys.
 
 use crate::topology::ExchangeKind;
 
-/// Whether a binding takes a routing key.
+/// Returns true if a binding accepts a routing key.
 pub(super) fn matches(kind: ExchangeKind, binding: &str, key: &str) -> bool {
     match kind {
         ExchangeKind::Direct => binding == key,
@@ -15,7 +15,7 @@ pub(super) fn matches(kind: ExchangeKind, binding: &str, key: &str) -> bool {
     }
 }
 
-/// `*` stands for one word, `#` for any number of words, none included.
+/// Matches words: `*` stands for one word, `#` for zero or more words.
 fn topic(pattern: &[&str], words: &[&str]) -> bool {
     match (pattern.split_first(), words.split_first()) {
         (None, None) => true,

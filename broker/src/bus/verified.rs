@@ -1,34 +1,40 @@
-//! Who says what: on the control and results planes the routing key names the writer, and nobody else's word counts.
+//! Reads messages and verifies their writers. On the control and results planes the routing key
+//! names the writer, and no other claim counts.
 //!
-//! With the users of `dyad topology export` RabbitMQ itself refuses a key with another's name. With one user for all, as on
-//! a private server, this only catches mistakes.
+//! With the users of `dyad topology export`, RabbitMQ itself rejects a key with another user's
+//! name. With one user for all processes, as on a private server, this check only catches mistakes.
 
 use super::Delivery;
 use crate::codec::{self, CodecError};
 use crate::protocol::control::{Beat, Command};
 use crate::topology::{Speaker, Topology};
 
-/// Why a control message is not believed.
+/// The reason why a message is rejected.
 #[derive(Debug, thiserror::Error)]
-pub enum Disbelief {
+pub enum VerifyError {
     #[error(transparent)]
     Unreadable(#[from] CodecError),
     #[error(
-        "it says that it is from {claimed:?} and came under {key:?}, the key of another: somebody's credentials are misused"
+        "it claims to be from {claimed:?} but has the routing key {key:?} of another sender: check whether that sender's credentials \
+         are misused"
     )]
     Forged { claimed: String, key: String },
 }
 
-/// A heartbeat of who it says it is from.
+// The earlier name. Remove it when the crates above use the new one.
+#[doc(hidden)]
+pub use self::VerifyError as Disbelief;
+
+/// Reads a heartbeat and checks that its key names its sender.
 ///
 /// # Errors
-/// It is no heartbeat, or came under another's key.
-pub fn beat(topology: &Topology, delivery: &Delivery) -> Result<Beat, Disbelief> {
+/// It is no heartbeat, or its key names another sender.
+pub fn beat(topology: &Topology, delivery: &Delivery) -> Result<Beat, VerifyError> {
     let beat = codec::decode_json::<Beat>(&delivery.body)?;
-    believe(topology, delivery, speaker(&beat)).map(|()| beat)
+    check_speaker(topology, delivery, speaker(&beat)).map(|()| beat)
 }
 
-/// Who a heartbeat says it is from.
+/// Returns the sender that a heartbeat claims.
 #[must_use]
 pub fn speaker(beat: &Beat) -> Speaker<'_> {
     match beat {
@@ -37,47 +43,48 @@ pub fn speaker(beat: &Beat) -> Speaker<'_> {
     }
 }
 
-/// An order of an operator.
+/// Reads an operator's order and checks that its key is an operator's.
 ///
 /// # Errors
-/// It is no order, or came under another's key.
-pub fn command(topology: &Topology, delivery: &Delivery) -> Result<Command, Disbelief> {
+/// It is no order, or its key names another sender.
+pub fn command(topology: &Topology, delivery: &Delivery) -> Result<Command, VerifyError> {
     let command = codec::decode_json::<Command>(&delivery.body)?;
-    believe(topology, delivery, Speaker::Operator).map(|()| command)
+    check_speaker(topology, delivery, Speaker::Operator).map(|()| command)
 }
 
-/// Whether a result for this coordinator came under the name of the agent that it says it is from.
+/// Checks that a result for this coordinator arrived under the key of the agent that it names.
 ///
 /// # Errors
-/// It came under another's key.
-pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent: &str) -> Result<(), Disbelief> {
-    same(&topology.to_results(incarnation, agent).routing_key, delivery, agent)
+/// Its key names another sender.
+pub fn result(topology: &Topology, delivery: &Delivery, incarnation: &str, agent: &str) -> Result<(), VerifyError> {
+    check_key(&topology.to_results(incarnation, agent).routing_key, delivery, agent)
 }
 
-/// Whether an answer for this coordinator came under the name of the participant that was asked.
+/// Checks that an answer for this coordinator arrived under the key of the participant that was
+/// asked.
 ///
 /// # Errors
-/// It came under another's key.
-pub fn answer(topology: &Topology, delivery: &Delivery, incarnation: &str, asked: &str) -> Result<(), Disbelief> {
-    same(&topology.to_answers(incarnation, asked).routing_key, delivery, asked)
+/// Its key names another sender.
+pub fn answer(topology: &Topology, delivery: &Delivery, incarnation: &str, asked: &str) -> Result<(), VerifyError> {
+    check_key(&topology.to_answers(incarnation, asked).routing_key, delivery, asked)
 }
 
-fn believe(topology: &Topology, delivery: &Delivery, speaker: Speaker<'_>) -> Result<(), Disbelief> {
+fn check_speaker(topology: &Topology, delivery: &Delivery, speaker: Speaker<'_>) -> Result<(), VerifyError> {
     let name = match speaker {
         Speaker::Agent(name) => name.as_str(),
         Speaker::Coordinator => "a coordinator",
         Speaker::Operator => "an operator",
     };
-    same(&topology.to_control(speaker).routing_key, delivery, name)
+    check_key(&topology.to_control(speaker).routing_key, delivery, name)
 }
 
-fn same(expected: &str, delivery: &Delivery, name: &str) -> Result<(), Disbelief> {
-    // A queue gives its dead letters any key that its owner chose, and no permission judges it. The broker says so in them,
-    // and nothing comes to these planes that way.
+fn check_key(expected: &str, delivery: &Delivery, name: &str) -> Result<(), VerifyError> {
+    // A queue's owner chooses the key of its dead letters, and no permission restricts it. The
+    // broker marks such messages, and these planes never receive them legitimately.
     if delivery.routing_key == expected && !delivery.dead_letter {
         return Ok(());
     }
-    Err(Disbelief::Forged {
+    Err(VerifyError::Forged {
         claimed: name.to_owned(),
         key: delivery.routing_key.clone(),
     })
@@ -94,7 +101,7 @@ mod tests {
     use crate::topology::{Address, Queue};
     use configs::AgentName;
 
-    /// What arrives in `queue` when it was published under the key of `to`.
+    /// Returns the delivery in `queue` after a publish to `to`.
     async fn arrives(queue: &Queue, to: Address, body: Vec<u8>) -> Delivery {
         let bus = MemoryBus::new();
         bus.declare_queue(queue).await.unwrap();
@@ -136,11 +143,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_is_believed_under_the_key_of_another() {
+    async fn a_message_under_the_key_of_another_sender_is_rejected() {
         let topology = Topology::new(RunId::new("r").unwrap());
         let a = AgentName::new("a").unwrap();
         let control = topology.control("listener");
-        for (speaker, believed) in [
+        for (speaker, accepted) in [
             (Speaker::Coordinator, true),
             (Speaker::Agent(&a), false),
             (Speaker::Operator, false),
@@ -153,7 +160,7 @@ mod tests {
             .await;
             assert_eq!(
                 beat(&topology, &delivery).is_ok(),
-                believed,
+                accepted,
                 "{speaker:?} as a coordinator"
             );
             let order = codec::encode_json(&Command::Drain);
