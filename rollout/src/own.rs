@@ -58,7 +58,7 @@ pub use crate::workflow::{
     contract, grader, reward, role,
 };
 
-use crate::grade::Own;
+use crate::grade::{self, Own};
 use crate::workflow::check_roles;
 
 /// `[graders]` of a configuration.
@@ -113,7 +113,11 @@ impl Registry {
             graders: self.graders.iter().map(|own| own.kind().to_owned()).collect(),
         };
         kinds.install()?;
-        INSTALLED.set(self).map_err(|_| OwnKindError::Installed)
+        let graders = self.graders.clone();
+        match INSTALLED.set(self) {
+            Ok(()) if grade::install(graders) => Ok(()),
+            _ => Err(OwnKindError::Installed),
+        }
     }
 
     /// The workflow of this configuration, if it is one of these.
@@ -155,12 +159,6 @@ impl fmt::Debug for Registry {
 /// The workflow of this configuration, if this program has it of its own.
 pub(crate) fn workflow(config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
     INSTALLED.get()?.made(config, graders)
-}
-
-/// The grader of this kind, if this program has it of its own.
-pub(crate) fn own_grader(kind: &str) -> Option<Grader> {
-    let found = INSTALLED.get()?.graders.iter().find(|own| own.kind() == kind)?;
-    Some(Grader::Own(*found))
 }
 
 #[cfg(test)]

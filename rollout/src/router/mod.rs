@@ -13,9 +13,7 @@ use std::collections::BTreeMap;
 use broker::ids::{GroupId, RequestId};
 
 use affinity::Affinity;
-
-/// An engine by its place in the agent's list.
-pub type EngineId = usize;
+pub use affinity::EngineId;
 
 /// Bounds of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
