@@ -221,5 +221,4 @@ pub fn normalise(kind: Advantage, values: &mut [(f64, usize)]) {
 }
 
 #[cfg(test)]
-#[path = "advantage_tests.rs"]
 mod tests;

@@ -63,9 +63,4 @@ pub fn gain(first: f32, rejected: bool, retry: Option<f32>) -> Option<f32> {
 }
 
 #[cfg(test)]
-#[path = "credit_tests.rs"]
 mod tests;
-
-#[cfg(test)]
-#[path = "credit_workflow_tests.rs"]
-mod workflow_tests;

@@ -2,7 +2,7 @@
 //!
 //! A program puts them into a [`Registry`] and hands it to `agents::cli::main_with`. There it is installed once, before any
 //! configuration is read, and from then on its kinds are as good as those that are shipped: configurations name them, and
-//! [`crate::workflow::build`] makes them. They are process-wide because they belong to the program: every place that reads a
+//! [`crate::workflows::build`] makes them. They are process-wide because they belong to the program: every place that reads a
 //! configuration, and every process that a command starts, must know the same kinds.
 //!
 //! ```
@@ -257,7 +257,7 @@ mod tests {
         assert!(matches!(shipped.install(), Err(OwnKindError::Shipped { .. })));
         registry().install().unwrap();
         let (config, none) = (config("word", &["speaker"], ""), BTreeMap::new());
-        let built = crate::workflow::build(&config, &none, &BTreeMap::new()).unwrap();
+        let built = crate::workflows::build(&config, &none, &BTreeMap::new()).unwrap();
         assert_eq!(built.kind(), "word");
         assert_eq!(Registry::new().install(), Err(OwnKindError::Installed));
     }

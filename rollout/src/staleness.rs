@@ -116,5 +116,4 @@ impl Lineages {
 }
 
 #[cfg(test)]
-#[path = "staleness_tests.rs"]
 mod tests;

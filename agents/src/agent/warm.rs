@@ -9,7 +9,7 @@ use broker::protocol::train::TrainBatch;
 use broker::protocol::turn::Prompt;
 use configs::{History, RunConfig, WarmStartConfig};
 use rollout::batch::cross_entropy;
-use rollout::tasks::warm::{Example, WarmSource};
+use rollout::workflows::warm::{Example, WarmSource};
 use rollout::text::TextCodec;
 
 use super::policy::Prepared;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::protocol::task::Task;
 use configs::RunConfig;
-use rollout::tasks::{VerifierPool, judge};
+use rollout::workflows::solve_verify::verifier_pool::{VerifierPool, judge};
 use rollout::workflow::Workflow;
 
 /// `[eval] pool`: how it is played, and its tasks once they are chosen.

@@ -3,8 +3,6 @@
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
-#[cfg(test)]
-mod agreement_tests;
 mod boxed;
 mod choice;
 mod format;

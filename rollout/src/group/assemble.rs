@@ -368,5 +368,4 @@ fn metric_means(members: &[MemberEnd]) -> BTreeMap<&'static str, f64> {
 }
 
 #[cfg(test)]
-#[path = "assemble_tests.rs"]
 mod tests;

@@ -430,5 +430,4 @@ impl Member {
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::TasksError;
-use super::random::Random;
+use crate::random::Random;
 
 /// Where tasks without a rate stand.
 const MIDDLE: f32 = 0.5;

@@ -3,8 +3,8 @@
 use broker::protocol::task::Task;
 
 use super::curriculum::{Stages, task_key};
-use super::random::Random;
 use super::{Pool, TasksError};
+use crate::random::Random;
 
 /// Where the metadata of a task of a mix says which source it is from.
 const SOURCE: &str = "task_source";

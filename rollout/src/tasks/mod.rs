@@ -4,25 +4,19 @@
 //! A source runs over its tasks once per pass. Which task stands where is a function of (config, seed, pass, index) alone,
 //! so a [`Cursor`] is all that is needed to go on after a restart.
 
-mod arithmetic;
 mod curriculum;
 mod files;
 mod filter;
 mod hub;
-mod keys;
+pub(crate) mod keys;
 mod lane;
 mod mix;
 mod opening;
 mod pictures;
-mod pool;
-pub(crate) mod random;
 mod rows;
-mod secrets;
-mod signal;
 mod slice;
 mod spool;
 mod table;
-pub mod warm;
 
 use std::path::{Path, PathBuf};
 
@@ -31,11 +25,10 @@ use configs::{EvalConfig, TasksConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::hub_cache::Cache;
-pub use arithmetic::{Arithmetic, Problem, Split};
+use crate::workflows::arithmetic::Split;
 pub use curriculum::{PassRate, task_key};
 use lane::Lane;
 use mix::Schedule;
-pub use pool::{VerifierPool, judge};
 pub use rows::reads_a_file;
 
 /// UTF-8's byte-order mark, with which some programs begin a file. It is no part of the file's first line.
@@ -84,7 +77,7 @@ pub enum TasksError {
     },
 }
 
-fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
+pub(crate) fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
     TasksError::Line {
         path: path.to_owned(),
         line,

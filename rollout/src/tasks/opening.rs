@@ -2,13 +2,15 @@
 
 use configs::{MixConfig, TasksConfig};
 
-use super::arithmetic::{Arithmetic, Split};
 use super::curriculum::Stages;
 use super::files::Files;
 use super::lane::Lane;
 use super::mix::{Schedule, Share};
 use super::table::Table;
-use super::{Limited, Pool, TasksError, secrets, signal};
+use super::{Limited, Pool, TasksError};
+use crate::workflows::arithmetic::{Arithmetic, Split};
+use crate::workflows::guess_number::secrets::Secrets;
+use crate::workflows::signal::objects::Objects;
 
 /// The sources of a run, and how they are mixed if there are several.
 pub(super) type Opened = (Vec<Lane>, Option<Schedule>);
@@ -51,8 +53,8 @@ fn lane(
     let files = files.map_err(|message| problem(section, "source", message))?;
     let pool: Box<dyn Pool> = match (files, config.source.split_once(':')) {
         (Some(files), _) => Box::new(Table::open(files, config, section, own)?),
-        (None, Some(("generator", "signal"))) => Box::new(signal::Objects::new(&params).map_err(at)?),
-        (None, Some(("generator", "guess-number"))) => Box::new(secrets::Secrets::new(&params).map_err(at)?),
+        (None, Some(("generator", "signal"))) => Box::new(Objects::new(&params).map_err(at)?),
+        (None, Some(("generator", "guess-number"))) => Box::new(Secrets::new(&params).map_err(at)?),
         (None, Some(("generator", "arithmetic"))) => Box::new(Arithmetic::new(&params, split).map_err(at)?),
         _ => {
             let known = "write jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT], generator:signal, \

@@ -8,7 +8,7 @@ use broker::protocol::task::Task;
 use broker::protocol::turn::Finish;
 
 use super::{Ask, Event, Outcome, SeatReward, Step, Workflow};
-use crate::tasks::random::Random;
+use crate::random::Random;
 
 pub use played::{PLAYED, Played};
 
@@ -253,5 +253,4 @@ fn told(events: &[Event]) -> String {
 }
 
 #[cfg(test)]
-#[path = "contract_tests.rs"]
 mod tests;

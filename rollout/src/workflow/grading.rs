@@ -259,5 +259,4 @@ impl Grades<'_> {
 }
 
 #[cfg(test)]
-#[path = "grading_tests.rs"]
 mod tests;

@@ -4,54 +4,37 @@
 //! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
 //! same with the same events and gets the same answer.
 
-mod adversarial;
 pub mod contract;
-mod deep_research;
-mod doctor_patient;
 mod examples;
-mod grading;
-pub mod guess_number;
-pub(crate) mod judge;
-#[cfg(test)]
-mod metadata_tests;
-mod params;
+pub(crate) mod grading;
+pub(crate) mod params;
 pub(crate) mod part_weights;
-mod process;
-mod profile;
+pub(crate) mod profile;
 pub mod program;
-mod prompts;
-mod room;
-mod self_reward;
-pub(crate) mod sequential;
+pub(crate) mod prompts;
+pub(crate) mod room;
 pub mod shaped;
-pub mod signal;
-mod solo;
-pub(crate) mod solve_rewrite_select;
-pub(crate) mod solve_verify;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tools;
-mod transcript;
+pub(crate) mod transcript;
 pub mod unanswered;
-mod verdict;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use broker::ids::TurnKey;
 use broker::protocol::task::Task;
 use broker::protocol::turn::{Finish, Generation, Message};
 use broker::{AgentName, RoleName};
-use configs::{GraderConfig, Missing, PROCESS, Problem, REMOTE, ToolConfig, WorkflowConfig};
+use configs::{Missing, WorkflowConfig};
 
 pub use grading::{Grades, Grading};
 pub use params::{Params, check_roles, grader};
 pub use transcript::{Transcript, ask, reward, role};
 
 use crate::grade::Grader;
-use crate::own;
 use program::{Place, Program, Question};
-use tools::{ToolProgram, Tools, WithTools};
+use tools::ToolProgram;
 
 /// A committed generation, as everyone in the conversation may see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -240,61 +223,4 @@ pub struct Player {
     pub temperature: Option<f32>,
     /// Of a judge: what becomes of a conversation whose grade it does not give.
     pub missing: Option<Missing>,
-}
-
-/// Makes the workflow that `[workflow]` describes, or names everything that is wrong with it, each with its key path.
-///
-/// Template files that `workflow.params.templates` names are read here, once; relative paths count from the working
-/// directory.
-pub fn build(
-    config: &WorkflowConfig,
-    graders: &BTreeMap<String, GraderConfig>,
-    tools: &BTreeMap<String, ToolConfig>,
-) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
-    shaped::over(unshaped(config, graders, tools)?, config)
-}
-
-fn unshaped(
-    config: &WorkflowConfig,
-    graders: &BTreeMap<String, GraderConfig>,
-    tools: &BTreeMap<String, ToolConfig>,
-) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
-    let tools = Tools::new(config, tools);
-    if config.kind == "deep-research" {
-        return Ok(Arc::new(deep_research::DeepResearch::new(config, graders, tools?)?));
-    }
-    match (without_tools(config, graders), tools) {
-        (Ok(workflow), Ok(tools)) if tools.is_empty() => Ok(workflow),
-        (Ok(workflow), Ok(tools)) => Ok(Arc::new(WithTools::new(workflow, tools))),
-        (workflow, tools) => Err([workflow.err(), tools.err()].into_iter().flatten().flatten().collect()),
-    }
-}
-
-fn without_tools(
-    config: &WorkflowConfig,
-    graders: &BTreeMap<String, GraderConfig>,
-) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
-    match config.kind.as_str() {
-        "signal" => Ok(Arc::new(signal::Signal::new(config)?)),
-        "adversarial" => adversarial::build(config, graders),
-        "doctor-patient" => Ok(Arc::new(doctor_patient::DoctorPatient::new(config, graders)?)),
-        "self-reward" => Ok(Arc::new(self_reward::SelfReward::new(config)?)),
-        "sequential" => Ok(Arc::new(sequential::Sequential::new(config, graders)?)),
-        "guess-number" => Ok(Arc::new(guess_number::GuessNumber::new(config)?)),
-        "solve-verify" => Ok(Arc::new(solve_verify::SolveVerify::new(config, graders)?)),
-        "solo" => Ok(Arc::new(solo::Solo::new(config, graders)?)),
-        "solve-rewrite-select" => Ok(Arc::new(solve_rewrite_select::SolveRewriteSelect::new(
-            config, graders,
-        )?)),
-        kind if kind.starts_with(PROCESS) || kind.starts_with(REMOTE) => Ok(Arc::new(process::Process::new(config)?)),
-        other => own::workflow(config, graders).unwrap_or_else(|| {
-            let message = format!(
-                "there is no workflow {other:?}: use signal, guess-number, doctor-patient, self-reward, sequential, solo, solve-verify, solve-rewrite-select, adversarial, deep-research, process:FILE or remote:NAME"
-            );
-            Err(vec![Problem {
-                path: "workflow.kind".into(),
-                message,
-            }])
-        }),
-    }
 }

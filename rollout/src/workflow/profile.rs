@@ -7,7 +7,7 @@ use configs::{PROCESS, Problem, REMOTE, WorkflowConfig};
 const OURS: &str = "dyad";
 
 /// Names a profile that the workflow of this kind does not have. What a type of the user's own makes of it is its own business.
-pub(super) fn unknown(config: &WorkflowConfig) -> Option<Problem> {
+pub(crate) fn unknown(config: &WorkflowConfig) -> Option<Problem> {
     let (kind, given) = (config.kind.as_str(), config.profile.as_str());
     let asked = kind.starts_with(PROCESS) || kind.starts_with(REMOTE);
     if !asked && !WORKFLOWS.contains(&kind) {

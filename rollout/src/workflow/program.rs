@@ -186,6 +186,11 @@ pub enum Fault {
     Missing,
 }
 
+/// Decisions in one conversation.
+pub(crate) const DECISIONS: u16 = 256;
+/// The metric of a conversation that ended without one of its program's own.
+pub(crate) const SPOILT: &str = "spoilt";
+
 /// The grade of an answer that could not be graded, where the conversation is to stay.
 pub const TOMBSTONE: &str = r#"{"reward":null}"#;
 
@@ -228,7 +233,7 @@ pub fn read_answer(question: &Question, line: &str) -> Result<String, Fault> {
 }
 
 /// Whether a number stays one where it is trained on, in 32 bits.
-pub(super) fn fits(value: f64) -> bool {
+pub(crate) fn fits(value: f64) -> bool {
     (value as f32).is_finite()
 }
 

@@ -283,7 +283,7 @@ impl Workflow for Shaped {
 
 #[cfg(test)]
 mod tests {
-    use super::super::build;
+    use crate::workflows::build;
     use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
     use super::*;
     use proptest::prelude::*;

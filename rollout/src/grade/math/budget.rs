@@ -31,3 +31,6 @@ impl Budget {
         MOST_STEPS - self.0.get()
     }
 }
+
+#[cfg(test)]
+mod tests;

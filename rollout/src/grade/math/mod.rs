@@ -6,8 +6,6 @@
 
 mod answer;
 mod budget;
-#[cfg(test)]
-mod budget_tests;
 mod complex;
 mod delimited;
 mod expr;

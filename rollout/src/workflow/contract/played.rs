@@ -8,8 +8,8 @@ use broker::protocol::turn::Finish;
 use serde_json::Value;
 
 use super::{ANSWERS, ROUNDS, TEXTS, answer, check_asks, check_outcome, roles, told};
-use crate::tasks::random::Random;
-use crate::workflow::process::{DECISIONS, SPOILT};
+use crate::random::Random;
+use crate::workflow::program::{DECISIONS, SPOILT};
 use crate::workflow::{Ask, Event, Step, Workflow};
 
 /// Such conversations of a task: each of their questions costs a process or a broker its time.

@@ -6,8 +6,8 @@
 
 pub(crate) mod call;
 pub mod corpus;
+pub(crate) mod seat_calls;
 mod spec;
-pub(crate) mod talk;
 mod wrap;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,10 +22,10 @@ use serde_json::{Map, Value};
 
 use super::transcript::{Transcript, ask};
 use call::Call;
+use seat_calls::Answer;
+pub use seat_calls::ERROR;
 pub(crate) use spec::Spec;
-use talk::Answer;
-pub use talk::ERROR;
-pub(super) use wrap::WithTools;
+pub(crate) use wrap::WithTools;
 
 /// Calls of a seat are numbered from 0, and each has a seat of its tool: as many for each seat that calls.
 const CALLS: u16 = 256;

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
-use super::super::{Ask, Event, Outcome, Step, Workflow, build};
+use super::super::{Ask, Event, Outcome, Step, Workflow};
+use crate::workflows::build;
 use super::*;
 use broker::protocol::turn::Finish;
 

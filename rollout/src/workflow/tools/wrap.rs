@@ -9,7 +9,7 @@ use std::sync::Arc;
 use broker::RoleName;
 use broker::protocol::task::Task;
 
-use super::talk::{Progress, Start, Talk};
+use super::seat_calls::{Progress, Start, Talk};
 use super::{ToolProgram, Tools};
 use crate::grade::Grader;
 use crate::workflow::program::{Program, Question};

@@ -1,0 +1,104 @@
+//! Stand-ins: past versions of a side, or other frozen agents, in its place.
+//!
+//! `[workflow.params.opponents] adversary = ["past1", "past2"]` makes `past1` and `past2` roles of the game, to be given agents
+//! under `[workflow.roles]`. Who plays is drawn for each task, evenly among the side itself and its stand-ins, so that all
+//! conversations of a group meet the same one and compare with each other (in asynchronous runs its weights may change on the way). A side that trains only against its newest
+//! opponent may chase it in circles; one that also meets its past cannot forget how it was beaten.
+//!
+//! `renewing = ["past2"]` says which of them change while the run goes on (`agents.NAME.past`): what is won against those is no fixed
+//! measure, and has a name of its own.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use broker::RoleName;
+use broker::protocol::task::Task;
+
+use super::spec;
+use crate::workflow::RoleSpec;
+use crate::workflow::params::Params;
+
+/// Who may stand in for whom.
+pub(super) struct Opponents {
+    by_side: BTreeMap<RoleName, Vec<RoleName>>,
+    renewing: BTreeSet<RoleName>,
+}
+
+impl Opponents {
+    /// Reads `opponents` and `renewing`; `sides` are the roles that may be stood in for, `roles` all of the game.
+    pub(super) fn take(params: &mut Params<'_>, sides: &[&RoleName], roles: &[&RoleName]) -> Self {
+        let mut found: BTreeMap<RoleName, Vec<RoleName>> = BTreeMap::new();
+        let mut taken: Vec<RoleName> = roles.iter().map(|role| (*role).clone()).collect();
+        for (side, names) in params.lists("opponents") {
+            let key = format!("opponents.{side}");
+            let Some(side) = sides.iter().find(|role| role.as_str() == side) else {
+                let known = sides.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" and ");
+                params.problem(&key, format!("nobody can stand in for it; somebody can for {known}"));
+                continue;
+            };
+            for name in names {
+                match RoleName::new(&name) {
+                    Ok(name) if taken.contains(&name) => {
+                        params.problem(&key, format!("{name:?} is a role already: write another name"));
+                    }
+                    Ok(name) => {
+                        taken.push(name.clone());
+                        found.entry((*side).clone()).or_default().push(name);
+                    }
+                    Err(error) => params.problem(&key, error.to_string()),
+                }
+            }
+        }
+        let mut renewing = BTreeSet::new();
+        for name in params.list("renewing") {
+            match found.values().flatten().find(|role| role.as_str() == name) {
+                Some(role) => {
+                    renewing.insert(role.clone());
+                }
+                None => params.problem(
+                    "renewing",
+                    format!("{name:?} stands in for nobody: write it under opponents too"),
+                ),
+            }
+        }
+        Self {
+            by_side: found,
+            renewing,
+        }
+    }
+
+    /// Names of what is won against this stand-in: where one side has stand-ins, and of proposer and solver where both have.
+    pub(super) fn won(&self, stand_in: &RoleName) -> [&'static str; 3] {
+        if self.renewing.contains(stand_in) {
+            ["win_past", "win_past_proposer", "win_past_solver"]
+        } else {
+            ["win_fixed", "win_fixed_proposer", "win_fixed_solver"]
+        }
+    }
+
+    /// Who plays `side` in all conversations of this task: a function of the task's id, or its prompt if it has none.
+    pub(super) fn drawn<'a>(&'a self, side: &'a RoleName, task: &Task) -> &'a RoleName {
+        let stand_ins = self.of(side);
+        let task = task.id.as_deref().unwrap_or_else(|| task.prompt.text());
+        let hash = blake3::derive_key("dyad opponents v1", format!("{side}/{task}").as_bytes());
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&hash[..8]);
+        let place = u64::from_le_bytes(bytes) % (stand_ins.len() as u64 + 1);
+        let stand_in = (place as usize).checked_sub(1).and_then(|at| stand_ins.get(at));
+        stand_in.unwrap_or(side)
+    }
+
+    /// The side's role and those of its stand-ins, which earn the same parts.
+    pub(super) fn specs(&self, side: &RoleName, parts: &[(&'static str, f64)]) -> Vec<RoleSpec> {
+        let all = std::iter::once(side).chain(self.of(side));
+        all.map(|role| spec(role, parts)).collect()
+    }
+
+    /// Whether anybody may stand in for `side`.
+    pub(super) fn stands_in(&self, side: &RoleName) -> bool {
+        !self.of(side).is_empty()
+    }
+
+    fn of(&self, side: &RoleName) -> &[RoleName] {
+        self.by_side.get(side).map_or(&[], Vec::as_slice)
+    }
+}

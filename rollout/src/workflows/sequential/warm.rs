@@ -1,0 +1,75 @@
+//! Warm starts for `sequential`: sums and differences in the prompts of its two roles.
+
+use std::collections::BTreeMap;
+
+use configs::{GraderConfig, WorkflowConfig};
+
+use super::Sequential;
+use crate::random::Random;
+use crate::tasks::TasksError;
+use crate::workflows::arithmetic::{Arithmetic, Problem};
+use crate::workflows::warm::{Example, wrong_answer};
+
+/// Examples of one role.
+pub(crate) struct Answers {
+    workflow: Sequential,
+    problems: Arithmetic,
+    /// The second's prompts, which show an answer of the first.
+    second: bool,
+    /// The part of the problems that are answered as by someone who forgets carries.
+    slip: f64,
+}
+
+impl Answers {
+    pub(crate) fn new(
+        workflow: &WorkflowConfig,
+        graders: &BTreeMap<String, GraderConfig>,
+        problems: Arithmetic,
+        second: bool,
+        slip: f64,
+    ) -> Result<Self, TasksError> {
+        let error = |key: String, message: String| TasksError::Config { key, message };
+        if workflow.kind != "sequential" {
+            let message = format!(
+                "arithmetic-first and arithmetic-second are made for sequential, not for {:?}",
+                workflow.kind
+            );
+            return Err(error("workflow.kind".into(), message));
+        }
+        let workflow = Sequential::new(workflow, graders).map_err(|problems| match problems.into_iter().next() {
+            Some(problem) => error(problem.path, problem.message),
+            None => error("workflow".into(), "it cannot be built".into()),
+        })?;
+        Ok(Self {
+            workflow,
+            problems,
+            second,
+            slip,
+        })
+    }
+
+    /// What the second is shown is right half of the time, whatever it is to answer: it learns neither to copy nor to differ.
+    pub(crate) fn example(&self, random: &mut Random) -> Example {
+        let item = self.problems.problem(random.below(self.problems.problems()));
+        let slips = random.unit() < self.slip;
+        let answer = if slips { item.slipped() } else { item.answer() };
+        let messages = if self.second {
+            let shown = shown(item, random).to_string();
+            self.workflow.second_prompt(&item.task(), &shown)
+        } else {
+            self.workflow.first_prompt(&item.task())
+        };
+        Example {
+            messages,
+            answer: answer.to_string(),
+        }
+    }
+}
+
+fn shown(item: Problem, random: &mut Random) -> i64 {
+    match random.below(4) {
+        0 | 1 => item.answer(),
+        2 if item.slipped() != item.answer() => item.slipped(),
+        _ => wrong_answer(item, random),
+    }
+}
