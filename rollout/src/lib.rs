@@ -5,6 +5,7 @@
 
 pub mod advantage;
 pub mod batch;
+mod byte_order_mark;
 pub mod credit;
 pub mod credit_operator;
 pub mod grade;

@@ -9,7 +9,7 @@ use configs::{CurriculumConfig, Unmeasured};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::TasksError;
+use super::error::TasksError;
 use crate::random::Random;
 
 /// Where tasks without a rate stand.

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 
 use broker::protocol::task::MAX_TASK_ID;
 
-use super::rows::Shard;
-use super::{hub, rows::Format};
+use super::hub;
+use super::patterns::matching;
+use super::rows::{Format, Shard};
 
 /// What a source of files comes to.
 #[derive(Debug, PartialEq, Eq)]
@@ -107,33 +108,6 @@ fn named(path: &Path, inside: &str) -> Result<Vec<PathBuf>, String> {
     } else {
         matching(path)
     }
-}
-
-/// Files that a pattern means, in the order of their names.
-pub(super) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, String> {
-    let text = pattern.to_string_lossy();
-    let found = glob::glob(&text).map_err(|error| format!("{text:?} is no pattern of files: {error}"))?;
-    let mut files = Vec::new();
-    for file in found {
-        let file = file.map_err(|error| format!("cannot look for {text}: {error}"))?;
-        if file.is_file() {
-            files.push(file);
-        }
-    }
-    files.sort();
-    if files.is_empty() {
-        let here = std::env::current_dir().unwrap_or_default();
-        let what = if text.contains(['*', '?']) {
-            "means no file"
-        } else {
-            "is not a file"
-        };
-        return Err(format!(
-            "{text} {what} here: paths count from the working directory, {}",
-            here.display()
-        ));
-    }
-    Ok(files)
 }
 
 /// The name of the file without what it ends with; of a pattern in a folder, the folder's; `tasks` where there is none.

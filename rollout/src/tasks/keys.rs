@@ -161,7 +161,7 @@ fn prompt(value: &Value) -> Result<Prompt, String> {
 }
 
 /// `{role, content}` messages; other keys of theirs are passed over. Content may be a list of parts: texts and images.
-pub(super) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
+pub(crate) fn messages(list: &[Value]) -> Result<Vec<Message>, String> {
     if list.is_empty() {
         return Err("the list of messages is empty".into());
     }

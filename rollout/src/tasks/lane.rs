@@ -3,7 +3,8 @@
 use broker::protocol::task::Task;
 
 use super::curriculum::{Stages, task_key};
-use super::{Pool, TasksError};
+use super::error::TasksError;
+use super::pool::Pool;
 use crate::random::Random;
 
 /// Where the metadata of a task of a mix says which source it is from.

@@ -5,6 +5,7 @@
 //! so a [`Cursor`] is all that is needed to go on after a restart.
 
 mod curriculum;
+mod error;
 mod files;
 mod filter;
 mod hub;
@@ -12,77 +13,36 @@ pub(crate) mod keys;
 mod lane;
 mod mix;
 mod opening;
+mod patterns;
 mod pictures;
+mod pool;
 mod rows;
 mod slice;
 mod spool;
 mod table;
 
-use std::path::{Path, PathBuf};
-
 use broker::protocol::task::Task;
-use configs::{EvalConfig, TasksConfig};
+use configs::TasksConfig;
 use serde::{Deserialize, Serialize};
 
+pub use crate::byte_order_mark::MARK;
 use crate::hub_cache::Cache;
-use crate::workflows::arithmetic::Split;
 pub use curriculum::{PassRate, task_key};
+pub use error::TasksError;
+pub(crate) use error::bad_line;
 use lane::Lane;
 use mix::Schedule;
+pub(crate) use opening::held_out;
+pub use pool::Split;
+pub(crate) use pool::{Generators, MadePool, Pool};
 pub use rows::reads_a_file;
-
-/// UTF-8's byte-order mark, with which some programs begin a file. It is no part of the file's first line.
-pub const MARK: &str = "\u{feff}";
-
-/// What leads the keys of a run's evaluation tasks in errors.
-const EVAL: &str = "eval";
-/// Of suites: their tasks are told apart by who plays them, whatever ids they bring.
-const SUITES: &str = "eval.suites.";
+pub(crate) use table::{EVAL, SUITES};
 
 /// The place of one task: its pass over the source, and its index within the pass, both from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub struct Cursor {
     pub pass: u32,
     pub index: u64,
-}
-
-/// Why a source of tasks cannot be used, or a task of it not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum TasksError {
-    #[error("cannot read the tasks in {path}")]
-    Read { path: PathBuf, source: std::io::Error },
-    #[error("{path}, line {line}: {message}")]
-    Line { path: PathBuf, line: u64, message: String },
-    #[error("{path}, row {row} (from 0): {message}")]
-    Row { path: PathBuf, row: u64, message: String },
-    #[error("{path} {message}")]
-    Format { path: PathBuf, message: String },
-    #[error("{path} has no tasks: every line or row is one task")]
-    Empty { path: PathBuf },
-    #[error(
-        "cannot keep the tasks of {name} in {folder}, the folder for temporary files (set TMPDIR to one with more room)"
-    )]
-    Spool {
-        name: String,
-        folder: PathBuf,
-        source: std::io::Error,
-    },
-    #[error("{key}: {message}")]
-    Config { key: String, message: String },
-    #[error("task {number} of {source_name}: {message}")]
-    Unplayable {
-        number: u64,
-        source_name: String,
-        message: String,
-    },
-}
-
-pub(crate) fn bad_line(path: &Path, line: u64, message: String) -> TasksError {
-    TasksError::Line {
-        path: path.to_owned(),
-        line,
-        message,
-    }
 }
 
 /// Whether the files of a source are there; it is not read. The error says which are not. Sources without files are.
@@ -103,24 +63,6 @@ pub fn absent(source: &str, cache: &Cache) -> Option<String> {
 pub fn download(source: &str, cache: &Cache) -> Option<String> {
     let (folder, _) = files::folder_and_split(source.strip_prefix("hf:")?);
     hub::download(folder, cache)
-}
-
-/// What gives the tasks of one pass.
-pub(crate) trait Pool: Send {
-    /// Tasks of one pass, at least 1.
-    fn len(&self) -> u64;
-    /// The name that leads the ids of its tasks.
-    fn name(&self) -> &str;
-    /// The task at `item`, which is below [`Pool::len`]. Its id is overwritten unless it brings one.
-    fn task(&mut self, item: u64) -> Result<Task, TasksError>;
-    /// Rows from which its tasks were chosen; `None` if they are made.
-    fn rows(&self) -> Option<u64> {
-        None
-    }
-    /// The pass rate of each task, if they were chosen by it.
-    fn rates(&self) -> Option<&[f32]> {
-        None
-    }
 }
 
 /// A run's own tasks, in order.
@@ -145,71 +87,15 @@ pub struct Stock {
 }
 
 impl TaskSource {
-    /// Opens `tasks.source`; `None` if it is `queue`, which has only what others publish. A file is read once to the end,
-    /// so that a bad line is found before the run begins.
-    ///
-    /// `seed` is the run's; a `seed` among the params takes its place.
-    pub fn open(config: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
-        Self::open_split(config, seed, Split::Train, "tasks")
-    }
-
-    /// Opens the tasks of evaluations: `eval.source` read with its own keys or those of `[tasks]`, held-out tasks where a generator has them,
-    /// `eval.tasks` of them (all, if not given), one pass, the same ones each time; a row that comes again as it was is one task. `None` if
-    /// there is no source to take them from.
-    pub fn open_eval(eval: &EvalConfig, tasks: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
-        Self::open_held_out(eval, tasks, seed, EVAL)
-    }
-
-    /// Opens the tasks of the suite `name`, as [`TaskSource::open_eval`] does those of evaluations. Several of them may bring one id.
-    pub fn open_suite(
-        name: &str,
-        eval: &EvalConfig,
-        tasks: &TasksConfig,
+    /// Opens the source that `config` names; `None` if it is `queue`. `section` leads the keys in errors.
+    pub(crate) fn open_with(
+        generators: &Generators,
+        config: &TasksConfig,
         seed: u64,
-    ) -> Result<Option<Self>, TasksError> {
-        Self::open_held_out(eval, tasks, seed, &format!("{SUITES}{name}"))
-    }
-
-    fn open_held_out(
-        eval: &EvalConfig,
-        tasks: &TasksConfig,
-        seed: u64,
+        split: Split,
         section: &str,
     ) -> Result<Option<Self>, TasksError> {
-        let mut config = match &eval.source {
-            Some(source) => TasksConfig {
-                params: eval.params.clone(),
-                ..tasks.on(source.clone())
-            },
-            // Files have no held-out part of their own.
-            None if !tasks.source.starts_with("generator:") => return Ok(None),
-            None => {
-                let mut config = tasks.on(tasks.source.clone());
-                config.params.clone_from(&tasks.params);
-                config.params.extend(eval.params.clone());
-                config
-            }
-        };
-        if let Some(prompt) = &eval.prompt {
-            config.prompt.clone_from(prompt);
-        }
-        if let Some(label) = &eval.label {
-            config.label.clone_from(label);
-        }
-        // Rows with other keys are another file's, whose ids and tools stand elsewhere too.
-        let own_rows = eval.prompt.is_some() || eval.label.is_some();
-        if eval.id.is_some() || own_rows {
-            config.id.clone_from(&eval.id);
-        }
-        config.tools = eval.tools_key(tasks);
-        config.slice.clone_from(&eval.slice);
-        config.filter.clone_from(&eval.filter);
-        (config.epochs, config.limit) = (1, eval.tasks);
-        Self::open_split(&config, seed, Split::HeldOut, section)
-    }
-
-    fn open_split(config: &TasksConfig, seed: u64, split: Split, section: &str) -> Result<Option<Self>, TasksError> {
-        let opened = opening::open(config, seed, split, section)?;
+        let opened = opening::open(generators, config, (seed, split), section)?;
         Ok(opened.map(|(lanes, schedule)| Self {
             lanes,
             schedule,
@@ -316,30 +202,6 @@ impl TaskSource {
         let Some(task) = task.transpose()? else { return Ok(None) };
         self.next.index += 1;
         Ok(Some((cursor, task)))
-    }
-}
-
-/// The first tasks of a pool.
-struct Limited {
-    pool: Box<dyn Pool>,
-    limit: u64,
-}
-
-impl Pool for Limited {
-    fn len(&self) -> u64 {
-        self.limit
-    }
-
-    fn name(&self) -> &str {
-        self.pool.name()
-    }
-
-    fn task(&mut self, item: u64) -> Result<Task, TasksError> {
-        self.pool.task(item)
-    }
-
-    fn rows(&self) -> Option<u64> {
-        self.pool.rows()
     }
 }
 

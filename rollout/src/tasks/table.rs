@@ -10,13 +10,19 @@ use broker::protocol::task::Task;
 use configs::{MixConfig, TasksConfig};
 
 use super::curriculum::{Rates, task_key};
+use super::error::TasksError;
 use super::files::Files;
 use super::filter::{self, Filter};
 use super::keys::Keys;
+use super::pool::Pool;
 use super::rows::{self, Format, Packing, Place, parse};
 use super::slice::Slice;
 use super::spool::{self, Spool};
-use super::{EVAL, Pool, SUITES, TasksError};
+
+/// What leads the keys of a run's evaluation tasks in errors.
+pub(crate) const EVAL: &str = "eval";
+/// Of suites: their tasks are told apart by who plays them, whatever ids they bring.
+pub(crate) const SUITES: &str = "eval.suites.";
 
 /// Tasks of files.
 pub(super) struct Table {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use broker::protocol::task::Prompt;
+use configs::EvalConfig;
 use serde_json::json;
 
 use super::*;

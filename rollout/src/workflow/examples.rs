@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use minijinja::Value;
 
 use super::params::Params;
-use crate::tasks::MARK;
+use crate::byte_order_mark::MARK;
 
 /// What templates call them.
 pub(crate) const EXAMPLES: &str = "examples";

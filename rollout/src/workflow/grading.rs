@@ -176,7 +176,7 @@ impl Grades<'_> {
         for turn in 0..judge.config.tries.min(u32::from(u16::MAX)) as u16 {
             let Some(event) = self.events.turn(own, seat, turn) else {
                 let message = match trouble {
-                    None => judge.prompt(&self.question(role, text)),
+                    None => judge.prompt(role.as_str(), text, self.task),
                     Some(reason) => Ok(judge.again(&reason)),
                 };
                 return match message {

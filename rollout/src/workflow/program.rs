@@ -90,6 +90,19 @@ pub enum Question {
     },
 }
 
+impl Question {
+    /// The prompt with which `judge` is asked to grade.
+    ///
+    /// # Errors
+    /// A question that asks for no grade, or a template that does not render.
+    pub fn judge_prompt(&self, judge: &Judge) -> Result<String, String> {
+        match self {
+            Self::Grade { role, text, task } => judge.prompt(role, text, task),
+            Self::Step { .. } => Err("a judge grades answers and plays no workflow".into()),
+        }
+    }
+}
+
 /// An event as a program sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SaidEvent {

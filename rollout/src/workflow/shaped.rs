@@ -44,7 +44,7 @@ struct Shaped {
 }
 
 /// `workflow` with what the configuration asks for, itself if that is nothing.
-pub(super) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
+pub(crate) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
     if config.shaping.is_empty() && config.credit.is_empty() {
         return Ok(workflow);
     }
@@ -283,9 +283,9 @@ impl Workflow for Shaped {
 
 #[cfg(test)]
 mod tests {
-    use crate::workflows::build;
     use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
     use super::*;
+    use crate::workflows::build;
     use proptest::prelude::*;
 
     const SOLVE: [&str; 3] = ["solver", "verifier", "retry"];

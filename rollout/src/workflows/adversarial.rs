@@ -11,16 +11,15 @@ mod attack;
 mod opponents;
 mod problem;
 mod propose;
+mod seats;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use broker::RoleName;
 use configs::{GraderConfig, Problem, WorkflowConfig};
 
+use crate::workflow::Workflow;
 use crate::workflow::params::{Params, check_roles};
-use crate::workflow::transcript::reward;
-use crate::workflow::{RoleSpec, SeatReward, Workflow};
 
 /// The game that `params.game` names.
 pub(super) fn build(
@@ -44,20 +43,6 @@ fn checked<W: Workflow + 'static>(
         Ok(Arc::new(workflow))
     } else {
         Err(problems)
-    }
-}
-
-fn spec(name: &RoleName, parts: &[(&'static str, f64)]) -> RoleSpec {
-    RoleSpec {
-        name: name.clone(),
-        parts: parts.to_vec(),
-    }
-}
-
-fn seat(role: &RoleName, seat: u16, subkey: &str, parts: &[(&'static str, f32)]) -> SeatReward {
-    SeatReward {
-        subkey: subkey.to_owned(),
-        ..reward(role, seat, parts)
     }
 }
 

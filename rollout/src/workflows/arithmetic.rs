@@ -4,17 +4,10 @@ use broker::protocol::task::{Prompt, Task};
 use serde_json::{Map, Value};
 
 use crate::random::Random;
-use crate::tasks::{Pool, TasksError};
+use crate::tasks::{Pool, Split, TasksError};
 
 /// Most problems that one pool may have; they are listed in memory, 4 bytes each.
 const LARGEST: u64 = 1 << 22;
-
-/// Which part of the problems: no problem is in both, whatever the seeds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Split {
-    Train,
-    HeldOut,
-}
 
 /// `left op right`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -12,6 +12,7 @@ pub mod signal;
 mod solo;
 mod solve_rewrite_select;
 pub mod solve_verify;
+mod sources;
 #[cfg(test)]
 mod tests;
 pub mod warm;

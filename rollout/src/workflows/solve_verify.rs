@@ -8,6 +8,7 @@
 mod verdict;
 mod verifier_check;
 pub mod verifier_pool;
+pub(crate) mod warm;
 
 use std::collections::BTreeMap;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use yaml_rust2::parser::{Event, Parser};
 use yaml_rust2::{Yaml, YamlLoader};
 
-use super::{below, by_names, choose, expand};
+use super::splits::{below, by_names, choose, expand};
 
 /// Most bytes of a card that are looked at.
 const LONGEST: usize = 1 << 20;

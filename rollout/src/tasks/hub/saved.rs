@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::choose;
+use super::splits::choose;
 
 const STATE: &str = "state.json";
 /// What `datasets` looks for beside it.
@@ -42,7 +42,7 @@ struct Dict {
 }
 
 /// Whether `save_to_disk` wrote this folder.
-pub(in crate::tasks) fn is_saved(folder: &Path) -> bool {
+pub(crate) fn is_saved(folder: &Path) -> bool {
     let there = |name: &str| folder.join(name).is_file();
     there(SPLITS) || (there(STATE) && there(INFO))
 }

@@ -9,7 +9,8 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::{Place, Row, Sink, arrow_json, arrow_kinds, arrow_packed, bad, malformed, unreadable};
+use super::row::{self, Place, Row, Sink, bad, malformed, unreadable};
+use super::{arrow_json, arrow_kinds, arrow_packed};
 use crate::tasks::TasksError;
 
 /// What a file with a footer begins with; a stream has none.
@@ -133,7 +134,7 @@ fn opened(path: &Path) -> io::Result<(File, u64, bool)> {
 }
 
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    super::guarded(path, "Arrow", work)
+    row::guarded(path, "Arrow", work)
 }
 
 fn broken(path: &Path, error: &ArrowError) -> TasksError {

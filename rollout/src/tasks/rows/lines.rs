@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::{Packing, Place, Row, Sink, bad, unreadable};
+use super::row::{Packing, Place, Row, Sink, bad, unreadable};
 use crate::tasks::{MARK, TasksError};
 
 /// Most bytes of a line.
@@ -99,7 +99,7 @@ fn unmarked(text: &[u8]) -> &[u8] {
 }
 
 /// A line as JSON.
-pub(in crate::tasks) fn parse(line: &[u8]) -> Result<Value, String> {
+pub(crate) fn parse(line: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(line).map_err(|error| match line {
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => "it begins as UTF-16 does: write the file as UTF-8".to_owned(),
         _ => format!("not JSON: {error}"),

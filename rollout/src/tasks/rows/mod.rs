@@ -7,18 +7,17 @@ mod arrow_packed;
 mod lines;
 mod parquet;
 mod parquet_json;
+mod row;
 mod values;
 
-use std::cell::Cell;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
-
-use serde_json::Value;
+use std::path::PathBuf;
 
 pub(super) use lines::parse;
+pub use row::reads_a_file;
+pub(super) use row::{Packing, Place, Row, Sink, bad};
 
-use super::TasksError;
+use super::error::TasksError;
 
 /// How a file holds its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,40 +31,12 @@ pub(super) enum Format {
     Arrow,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Packing {
-    Plain,
-    Gzip,
-    Zstd,
-}
-
 /// One file of a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shard {
     pub(super) path: PathBuf,
     pub(super) format: Format,
 }
-
-/// Where a row stands in its file, for messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
-    /// A line, from 1.
-    Line(u64),
-    /// A row, from 0 as data frames count.
-    Row(u64),
-}
-
-/// A row that was read.
-pub(super) struct Row<'a> {
-    pub(super) path: &'a Path,
-    pub(super) place: Place,
-    /// Where its line begins in a plain file, in bytes.
-    pub(super) offset: u64,
-    pub(super) value: Value,
-}
-
-/// Takes one row after the other.
-pub(super) type Sink<'a> = dyn FnMut(Row<'_>) -> Result<(), TasksError> + 'a;
 
 impl Shard {
     /// The file at `path`, by its name. The error says which names are known.
@@ -145,52 +116,6 @@ pub(super) fn read(shards: &[Shard], range: &Range<u64>, sink: &mut Sink<'_>) ->
         before = before.saturating_add(shard.read(&own, sink)?);
     }
     Ok(())
-}
-
-/// An error of a row.
-pub(super) fn bad(path: &Path, place: Place, message: String) -> TasksError {
-    let path = path.to_owned();
-    match place {
-        Place::Line(line) => TasksError::Line { path, line, message },
-        Place::Row(row) => TasksError::Row { path, row, message },
-    }
-}
-
-thread_local! {
-    static READS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread reads a file of others in a reader that may panic on a damaged one: then a panic is no bug, and is caught.
-#[must_use]
-pub fn reads_a_file() -> bool {
-    READS.get()
-}
-
-/// Damaged files make readers panic in places (they index by lengths that they read): that is a bad file, not a bug of ours. What was
-/// being read is dropped. A hook that ends the process asks [`reads_a_file`] first.
-fn guarded<T>(path: &Path, kind: &str, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    let before = READS.replace(true);
-    let outcome = catch_unwind(AssertUnwindSafe(work));
-    READS.set(before);
-    outcome.unwrap_or_else(|_| {
-        let message = format!("cannot be read as {kind}: it is damaged where its reader does not expect it");
-        Err(malformed(path, message))
-    })
-}
-
-/// An error of a whole file.
-fn malformed(path: &Path, message: String) -> TasksError {
-    TasksError::Format {
-        path: path.to_owned(),
-        message,
-    }
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> TasksError {
-    TasksError::Read {
-        path: path.to_owned(),
-        source,
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::reader::RowIter;
 use parquet::schema::types::ColumnDescriptor;
 
-use super::{Place, Row, Sink, malformed, parquet_json, unreadable};
+use super::parquet_json;
+use super::row::{self, Place, Row, Sink, bad, malformed, unreadable};
 use crate::tasks::TasksError;
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
@@ -21,7 +22,7 @@ fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
 }
 
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Result<T, TasksError>) -> Result<T, TasksError> {
-    super::guarded(path, "Parquet", work)
+    row::guarded(path, "Parquet", work)
 }
 
 fn broken(path: &Path, error: &ParquetError) -> TasksError {
@@ -60,7 +61,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
                 continue;
             }
             let place = Place::Row(row);
-            let value = parquet_json::row(&record, &nanos).map_err(|message| super::bad(path, place, message))?;
+            let value = parquet_json::row(&record, &nanos).map_err(|message| bad(path, place, message))?;
             sink(Row {
                 path,
                 place,

@@ -2,6 +2,10 @@
 
 use std::io::Write as _;
 
+use std::path::Path;
+
+use serde_json::Value;
+
 use super::*;
 
 fn fixture(name: &str) -> PathBuf {

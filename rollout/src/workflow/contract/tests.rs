@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::super::testing::{config, graders, task};
 use super::super::{Part, RoleSpec, Transcript, ask};
-use crate::workflows::build;
 use super::*;
+use crate::workflows::build;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Flaw {

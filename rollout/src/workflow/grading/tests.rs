@@ -9,9 +9,9 @@ use super::super::program::TOMBSTONE;
 use super::super::testing::{config, event, task};
 use super::super::unanswered::{said, unanswered_by};
 use super::super::{Workflow, player};
-use crate::workflows::build;
 use super::*;
 use crate::group::{GroupRun, MemberEnd, RunSpec};
+use crate::workflows::build;
 
 /// `solo`, graded by the agent `b`.
 fn judged(missing: Missing, tries: u32) -> (configs::WorkflowConfig, Arc<dyn Workflow>) {

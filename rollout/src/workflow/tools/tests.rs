@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::super::testing::{any_events, check_total, config, event, graders, problems, task};
 use super::super::{Ask, Event, Outcome, Step, Workflow};
-use crate::workflows::build;
 use super::*;
+use crate::workflows::build;
 use broker::protocol::turn::Finish;
 
 fn tool(folder: &Path) -> ToolConfig {

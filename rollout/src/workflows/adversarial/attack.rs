@@ -22,7 +22,7 @@ use configs::{GraderConfig, Problem};
 use minijinja::{Value, context};
 
 use super::opponents::Opponents;
-use super::{seat, spec};
+use super::seats::{seat, spec};
 use crate::workflow::grading::Grading;
 use crate::workflow::params::{Params, grader};
 use crate::workflow::program::Program;

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use broker::RoleName;
 use broker::protocol::task::Task;
 
-use super::spec;
+use super::seats::spec;
 use crate::workflow::RoleSpec;
 use crate::workflow::params::Params;
 

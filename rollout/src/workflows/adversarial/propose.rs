@@ -21,13 +21,13 @@ use serde_json::Value;
 
 use super::opponents::Opponents;
 use super::problem::Problems;
-use super::seat;
+use super::seats::seat;
 use crate::grade::Grader;
-use crate::tasks::Problem;
 use crate::workflow::params::{Params, grader};
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
 use crate::workflow::transcript::{Transcript, ask, role};
 use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
+use crate::workflows::arithmetic::Problem;
 
 const FULL: [(&str, &str); 2] = templates!("adversarial/full", "proposer", "solver");
 const SHORT: [(&str, &str); 2] = templates!("adversarial/short", "proposer", "solver");

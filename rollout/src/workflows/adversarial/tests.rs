@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::workflow::testing::{any_events, check_total, config, event, graders, problems, task};
-use crate::workflow::{Ask, Event, Outcome, Step};
+use crate::workflow::{Ask, Event, Outcome, SeatReward, Step};
 
 const PROPOSE: [&str; 2] = ["proposer", "solver"];
 const ATTACK: [&str; 3] = ["thinker", "adversary", "defender"];

@@ -4,7 +4,7 @@
 //! are fewer. Where two agents have tokenizers of their own that is an estimate. What a template lays round a turn, and a first
 //! message, count by their bytes, which no tokenizer exceeds. A round to come is taken to be as long as the longest so far.
 
-use super::Event;
+use crate::workflow::Event;
 use crate::workflow::room::{AROUND, Room, prompt_after, prompt_of, tokens_of};
 
 /// Whether and how the doctor goes on.

@@ -3,12 +3,13 @@
 use broker::RoleName;
 use broker::protocol::task::Task;
 
+use super::DoctorPatient;
 use super::rubric::{self, Facts};
 use super::said::{DIAGNOSIS, RECOMMENDATION, Said, Status, named, paragraph};
-use super::{DoctorPatient, Event, Step};
 use crate::grade::Grader;
 use crate::workflow::grading::Grades;
 use crate::workflow::transcript::Transcript;
+use crate::workflow::{Event, Step};
 use crate::workflow::{Outcome, Part, SeatReward};
 
 impl DoctorPatient {

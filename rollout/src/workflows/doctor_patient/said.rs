@@ -1,6 +1,6 @@
 //! What has been said in a dialogue, how it ended, and what is read out of it.
 
-use super::Event;
+use crate::workflow::Event;
 
 /// Markers of an ending, each before a colon of either width.
 pub(super) const DIAGNOSIS: &str = "Diagnosis";

@@ -7,10 +7,10 @@ use broker::protocol::task::Task;
 use configs::{GraderConfig, WorkflowConfig};
 
 use super::verifier_check::{Judge, SOLUTION};
+use super::warm::solve_verify;
 use crate::random::Random;
 use crate::tasks::TasksError;
 use crate::workflow::Workflow;
-use crate::workflows::warm::solve_verify;
 
 /// Equally many right and wrong solutions, chosen once: tasks whose metadata has the solution.
 #[derive(Debug, Clone, PartialEq)]

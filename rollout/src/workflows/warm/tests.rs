@@ -2,10 +2,12 @@
 
 use broker::protocol::task::Task;
 
+use super::super::arithmetic::Problem;
+use super::super::solve_verify::SolveVerify;
 use super::super::solve_verify::verifier_pool::{VerifierPool, judge};
 use super::*;
-use crate::workflow::testing::{config, event, graders, task};
 use crate::workflow::Step;
+use crate::workflow::testing::{config, event, graders, task};
 use crate::workflows;
 
 fn workflow_config() -> WorkflowConfig {

@@ -1,0 +1,87 @@
+//! A row that was read, and the errors of files and rows.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::tasks::error::TasksError;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packing {
+    Plain,
+    Gzip,
+    Zstd,
+}
+
+/// Where a row stands in its file, for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A line, from 1.
+    Line(u64),
+    /// A row, from 0 as data frames count.
+    Row(u64),
+}
+
+/// A row that was read.
+pub(crate) struct Row<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) place: Place,
+    /// Where its line begins in a plain file, in bytes.
+    pub(crate) offset: u64,
+    pub(crate) value: Value,
+}
+
+/// Takes one row after the other.
+pub(crate) type Sink<'a> = dyn FnMut(Row<'_>) -> Result<(), TasksError> + 'a;
+
+/// An error of a row.
+pub(crate) fn bad(path: &Path, place: Place, message: String) -> TasksError {
+    let path = path.to_owned();
+    match place {
+        Place::Line(line) => TasksError::Line { path, line, message },
+        Place::Row(row) => TasksError::Row { path, row, message },
+    }
+}
+
+thread_local! {
+    static READS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread reads a file of others in a reader that may panic on a damaged one: then a panic is no bug, and is caught.
+#[must_use]
+pub fn reads_a_file() -> bool {
+    READS.get()
+}
+
+/// Damaged files make readers panic in places (they index by lengths that they read): that is a bad file, not a bug of ours. What was
+/// being read is dropped. A hook that ends the process asks [`reads_a_file`] first.
+pub(super) fn guarded<T>(
+    path: &Path,
+    kind: &str,
+    work: impl FnOnce() -> Result<T, TasksError>,
+) -> Result<T, TasksError> {
+    let before = READS.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    READS.set(before);
+    outcome.unwrap_or_else(|_| {
+        let message = format!("cannot be read as {kind}: it is damaged where its reader does not expect it");
+        Err(malformed(path, message))
+    })
+}
+
+/// An error of a whole file.
+pub(super) fn malformed(path: &Path, message: String) -> TasksError {
+    TasksError::Format {
+        path: path.to_owned(),
+        message,
+    }
+}
+
+pub(super) fn unreadable(path: &Path, source: std::io::Error) -> TasksError {
+    TasksError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
