@@ -11,7 +11,7 @@ use super::pool::{Generators, Limited, Pool, Split};
 use super::table::Table;
 
 /// The sources of a run, and how they are mixed if there are several.
-pub(super) type Opened = (Vec<Lane>, Option<Schedule>);
+pub(super) type OpenedSources = (Vec<Lane>, Option<Schedule>);
 
 /// Opens a source or a mix; `None` for `queue`. `section` leads the keys in errors.
 pub(super) fn open(
@@ -19,7 +19,7 @@ pub(super) fn open(
     config: &TasksConfig,
     order: (u64, Split),
     section: &str,
-) -> Result<Option<Opened>, TasksError> {
+) -> Result<Option<OpenedSources>, TasksError> {
     match config.source.as_str() {
         "queue" => Ok(None),
         "mix" => mix(generators, config, order, section).map(Some),
@@ -122,7 +122,7 @@ fn mix(
     config: &TasksConfig,
     order: (u64, Split),
     section: &str,
-) -> Result<Opened, TasksError> {
+) -> Result<OpenedSources, TasksError> {
     let mut lanes: Vec<Lane> = Vec::new();
     let mut shares: Vec<Share> = Vec::new();
     for (index, own) in config.mix.iter().enumerate() {

@@ -15,7 +15,7 @@ use super::files::Files;
 use super::filter::{self, Filter};
 use super::keys::Keys;
 use super::pool::Pool;
-use super::rows::{self, Format, Packing, Place, parse};
+use super::rows::{self, Format, Packing, RowPlace, parse};
 use super::slice::Slice;
 use super::spool::{self, Spool};
 
@@ -154,8 +154,8 @@ fn place_of(files: &Files, row: u64) -> String {
     let _ = rows::read(&files.shards, &(row..row + 1), &mut |row| {
         let path = row.path.display();
         found = match row.place {
-            Place::Line(line) => format!("{path}, line {line}"),
-            Place::Row(row) => format!("{path}, row {row} (from 0)"),
+            RowPlace::Line(line) => format!("{path}, line {line}"),
+            RowPlace::Row(row) => format!("{path}, row {row} (from 0)"),
         };
         Ok(())
     });
@@ -203,7 +203,7 @@ impl Keeping {
     fn push(&mut self, row: &rows::Row<'_>, task: &Task) -> io::Result<()> {
         match self {
             Self::Lines(_, at) => {
-                let (Place::Line(number) | Place::Row(number)) = row.place;
+                let (RowPlace::Line(number) | RowPlace::Row(number)) = row.place;
                 at.push((row.offset, number));
                 Ok(())
             }
@@ -236,7 +236,7 @@ impl Lines {
             .map_err(|source| unread(&self.path, source))?;
         parse(&line)
             .and_then(|row| keys.task(&row))
-            .map_err(|message| rows::bad(&self.path, Place::Line(number), message))
+            .map_err(|message| rows::bad(&self.path, RowPlace::Line(number), message))
     }
 }
 

@@ -8,11 +8,11 @@ use configs::WorkflowConfig;
 use super::{RoleSpec, SeatReward};
 
 /// Weight of each reward part, by role.
-pub(crate) type Weights = BTreeMap<RoleName, BTreeMap<String, f64>>;
+pub(crate) type PartWeights = BTreeMap<RoleName, BTreeMap<String, f64>>;
 
 /// The config's, else the workflow's own: a part that the config does not name keeps the weight of its spec.
-pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
-    let mut weights = Weights::new();
+pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> PartWeights {
+    let mut weights = PartWeights::new();
     for spec in specs {
         let own = spec.parts.iter().map(|(name, weight)| ((*name).to_owned(), *weight));
         weights.entry(spec.name.clone()).or_default().extend(own);
@@ -25,7 +25,7 @@ pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
 }
 
 /// In f64 and in the order of the parts. A part without a weight counts fully.
-pub(crate) fn total(weights: &Weights, seat: &SeatReward) -> f64 {
+pub(crate) fn total(weights: &PartWeights, seat: &SeatReward) -> f64 {
     seat.parts
         .iter()
         .map(|part| of(weights, &seat.role, part.name) * f64::from(part.value))
@@ -33,7 +33,7 @@ pub(crate) fn total(weights: &Weights, seat: &SeatReward) -> f64 {
 }
 
 /// The weight of one part, 1 where none is given.
-pub(crate) fn of(weights: &Weights, role: &RoleName, part: &str) -> f64 {
+pub(crate) fn of(weights: &PartWeights, role: &RoleName, part: &str) -> f64 {
     let weights = weights.get(role);
     weights.and_then(|weights| weights.get(part)).copied().unwrap_or(1.0)
 }

@@ -16,7 +16,7 @@ use broker::RoleName;
 use broker::protocol::task::Task;
 use configs::{CreditConfig, Problem, ShapingConfig, WorkflowConfig};
 
-use super::part_weights::{self, Weights};
+use super::part_weights::{self, PartWeights};
 use super::program::{Program, Question};
 use super::tools::ToolProgram;
 use super::{Event, Outcome, Part, RoleSpec, SeatReward, Step, Workflow};
@@ -40,7 +40,7 @@ struct Shaped {
     /// Without `own`, which changes nothing.
     credit: BTreeMap<RoleName, CreditConfig>,
     /// Of the workflow's own parts.
-    weights: Weights,
+    weights: PartWeights,
 }
 
 /// `workflow` with what the configuration asks for, itself if that is nothing.
@@ -75,7 +75,7 @@ fn operators(config: &WorkflowConfig) -> impl Iterator<Item = (&RoleName, &Credi
 }
 
 /// The weights by which a run counts: where a role has an operator, its own parts count by that alone.
-pub(crate) fn counted(config: &WorkflowConfig, specs: &[RoleSpec]) -> Weights {
+pub(crate) fn counted(config: &WorkflowConfig, specs: &[RoleSpec]) -> PartWeights {
     let mut counted = part_weights::given(config, specs);
     for (role, _) in operators(config) {
         let shaping = config.shaping.get(role);
@@ -415,7 +415,7 @@ mod tests {
             inner: built(&solve_verify("", "")).unwrap(),
             shaping: config.shaping.clone(),
             credit: config.credit.clone(),
-            weights: Weights::new(),
+            weights: PartWeights::new(),
         };
         let seat = |name: &str, parts| SeatReward {
             role: role(name),

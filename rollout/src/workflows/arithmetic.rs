@@ -11,13 +11,13 @@ const LARGEST: u64 = 1 << 22;
 
 /// `left op right`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Problem {
+pub struct ArithmeticProblem {
     pub left: i64,
     pub op: char,
     pub right: i64,
 }
 
-impl Problem {
+impl ArithmeticProblem {
     #[must_use]
     pub fn answer(self) -> i64 {
         match self.op {
@@ -110,10 +110,10 @@ impl Arithmetic {
         Ok(pool)
     }
 
-    fn at(&self, item: u64) -> Problem {
+    fn at(&self, item: u64) -> ArithmeticProblem {
         let (pair, op) = (item / self.ops.len() as u64, item as usize % self.ops.len());
         let (left, right) = ((pair / self.operands) as i64, (pair % self.operands) as i64);
-        Problem {
+        ArithmeticProblem {
             left: self.min + left,
             op: self.ops[op],
             right: self.min + right,
@@ -122,7 +122,7 @@ impl Arithmetic {
 
     /// The problem at `item`, counted around.
     #[must_use]
-    pub fn problem(&self, item: u64) -> Problem {
+    pub fn problem(&self, item: u64) -> ArithmeticProblem {
         self.at(u64::from(self.items[(item % self.items.len() as u64) as usize]))
     }
 

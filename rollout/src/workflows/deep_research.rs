@@ -25,7 +25,7 @@ use crate::workflow::params::{Params, check_roles, grader};
 use crate::workflow::program::Program;
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
 use crate::workflow::tools::call::Call;
-use crate::workflow::tools::seat_calls::{Answer, Progress, Spoken, Start, Talk};
+use crate::workflow::tools::seat_calls::{CallAnswer, CallingSeat, Progress, SeatTurns, Start};
 use crate::workflow::tools::{ERROR, Spec, ToolProgram, Tools};
 use crate::workflow::transcript::{Transcript, ask, reward, role};
 use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
@@ -56,7 +56,7 @@ pub(super) struct DeepResearch {
 /// One call of a sub agent that has ended.
 struct Child<'a> {
     seat: u16,
-    spoken: Spoken<'a>,
+    spoken: SeatTurns<'a>,
 }
 
 impl DeepResearch {
@@ -95,8 +95,8 @@ impl DeepResearch {
         }
     }
 
-    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> Talk<'w> {
-        Talk {
+    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
+        CallingSeat {
             limits: self.tools.limits(),
             role,
             seat,
@@ -120,7 +120,7 @@ impl DeepResearch {
         events: Transcript<'a>,
         (number, call): (u16, &Call),
         children: &mut Vec<Child<'a>>,
-    ) -> Answer {
+    ) -> CallAnswer {
         if call.name != RESEARCH {
             let known = [&self.research];
             return self.tools.answer(task, events, (&self.main, 0), (number, call), &known);
@@ -141,7 +141,7 @@ impl DeepResearch {
         events: Transcript<'a>,
         seat: u16,
         arguments: &Value,
-    ) -> Result<Spoken<'a>, Vec<crate::workflow::Ask>> {
+    ) -> Result<SeatTurns<'a>, Vec<crate::workflow::Ask>> {
         let first = || {
             let (wanted, context) = (text(arguments, "task"), text(arguments, "context"));
             let prompt = self.prompts.text("sub", task, context! { task => wanted, context });
@@ -167,8 +167,8 @@ impl DeepResearch {
         task: &Task,
         events: Transcript<'_>,
         (seat, arguments): (u16, &Value),
-        spoken: &Spoken<'_>,
-    ) -> Answer {
+        spoken: &SeatTurns<'_>,
+    ) -> CallAnswer {
         let last = spoken.turns.last().map_or("", |event| event.text.as_str());
         let told = match &self.summariser {
             None => between(last, "result").unwrap_or(last),
@@ -189,7 +189,7 @@ impl DeepResearch {
         })
     }
 
-    fn done(&self, task: &Task, events: Transcript<'_>, main: &Spoken<'_>, children: &[Child<'_>]) -> Step {
+    fn done(&self, task: &Task, events: Transcript<'_>, main: &SeatTurns<'_>, children: &[Child<'_>]) -> Step {
         let grades = self.grader.grades(task, events);
         let judge = self.judge.as_ref().map(|judge| judge.grades(task, events));
         let good = has_form(&main.turns, "answer");
@@ -215,7 +215,8 @@ impl DeepResearch {
             let parts = [("team", team), ("found", f32::from(u8::from(has)))];
             rewards.push(reward(&self.sub, child.seat, &parts));
         }
-        let sum = |of: fn(&Spoken<'_>) -> u16| children.iter().map(|child| f64::from(of(&child.spoken))).sum::<f64>();
+        let sum =
+            |of: fn(&SeatTurns<'_>) -> u16| children.iter().map(|child| f64::from(of(&child.spoken))).sum::<f64>();
         let mut metrics = vec![
             ("success", f64::from(u8::from(right))),
             ("main_form", f64::from(u8::from(good))),
@@ -237,7 +238,7 @@ impl DeepResearch {
     }
 
     /// By the grader, or by the judge where the grader says no.
-    fn is_right(&self, main: &Spoken<'_>, grades: &Grades<'_>, judge: Option<&Grades<'_>>) -> bool {
+    fn is_right(&self, main: &SeatTurns<'_>, grades: &Grades<'_>, judge: Option<&Grades<'_>>) -> bool {
         let Some(last) = main.turns.last() else { return false };
         let by = |grades: &Grades<'_>| grades.of_text(&self.main, 0, &last.text) > 0.5;
         by(grades) || judge.is_some_and(by)

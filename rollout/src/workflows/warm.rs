@@ -8,9 +8,9 @@ use std::path::Path;
 use configs::{GraderConfig, TasksConfig, WarmStartConfig, WorkflowConfig};
 use serde_json::Value;
 
-use super::sequential::warm as sequential;
-use super::solve_rewrite_select::warm as selecting;
-use super::solve_verify::warm as solving;
+use super::sequential::warm::SequentialExamples;
+use super::solve_rewrite_select::warm::{Role, SelectingExamples};
+use super::solve_verify::warm::SolvingExamples;
 use crate::random::Random;
 use crate::tasks::keys::messages;
 use crate::tasks::{MARK, TasksError, bad_line};
@@ -40,9 +40,9 @@ pub struct WarmSource {
 
 enum Source {
     Lines { examples: Vec<Example>, order: Vec<u32> },
-    Arithmetic(Box<solving::Answers>),
-    Sequential(Box<sequential::Answers>),
-    Selecting(Box<selecting::Answers>),
+    Arithmetic(Box<SolvingExamples>),
+    Sequential(Box<SequentialExamples>),
+    Selecting(Box<SelectingExamples>),
 }
 
 impl WarmSource {
@@ -62,7 +62,7 @@ impl WarmSource {
             },
             Some(("generator", kind @ ("arithmetic-solver" | "arithmetic-verifier"))) => {
                 let verifier = kind == "arithmetic-verifier";
-                Source::Arithmetic(Box::new(solving::Answers::new(
+                Source::Arithmetic(Box::new(SolvingExamples::new(
                     warm, workflow, graders, tasks, verifier,
                 )?))
             }
@@ -70,15 +70,15 @@ impl WarmSource {
                 let mut params = problem_params(warm, tasks);
                 let slip = part(&mut params, "slip", 0.0)?;
                 let (problems, second) = (train_split(&params)?, kind == "arithmetic-second");
-                let answers = sequential::Answers::new(workflow, graders, problems, second, slip)?;
+                let answers = SequentialExamples::new(workflow, graders, problems, second, slip)?;
                 Source::Sequential(Box::new(answers))
             }
             Some(("generator", "arithmetic-selecting")) => {
                 let mut params = problem_params(warm, tasks);
                 let slip = part(&mut params, "slip", 0.0)?;
-                let roles = selecting::Role::listed(params.remove("roles"))?;
+                let roles = Role::listed(params.remove("roles"))?;
                 let problems = train_split(&params)?;
-                Source::Selecting(Box::new(selecting::Answers::new(
+                Source::Selecting(Box::new(SelectingExamples::new(
                     workflow, graders, problems, roles, slip,
                 )?))
             }

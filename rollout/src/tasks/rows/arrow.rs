@@ -9,7 +9,7 @@ use arrow_array::RecordBatch;
 use arrow_ipc::reader::{FileReader, StreamReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::row::{self, Place, Row, Sink, bad, malformed, unreadable};
+use super::row::{self, Row, RowPlace, Sink, bad, malformed, unreadable};
 use super::{arrow_json, arrow_kinds, arrow_packed};
 use crate::tasks::TasksError;
 
@@ -168,7 +168,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
         let Some(batch) = batches.advance()? else { break };
         let end = first.saturating_add(batch.num_rows() as u64);
         for row in first.max(range.start)..end.min(range.end) {
-            let place = Place::Row(row);
+            let place = RowPlace::Row(row);
             let value = guarded(path, || {
                 arrow_json::row(&batch, (row - first) as usize).map_err(|message| bad(path, place, message))
             })?;

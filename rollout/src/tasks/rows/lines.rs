@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::row::{Packing, Place, Row, Sink, bad, unreadable};
+use super::row::{Packing, Row, RowPlace, Sink, bad, unreadable};
 use crate::tasks::{MARK, TasksError};
 
 /// Most bytes of a line.
@@ -54,7 +54,7 @@ fn scan(
         number += 1;
         if length as u64 > LONGEST_LINE {
             let message = format!("is longer than {LONGEST_LINE} bytes: each line is one task");
-            return Err(bad(path, Place::Line(number), message));
+            return Err(bad(path, RowPlace::Line(number), message));
         }
         let text: &[u8] = if number == 1 { unmarked(&line) } else { &line };
         let start = offset + (line.len() - text.len()) as u64;
@@ -78,7 +78,7 @@ pub(super) fn read(path: &Path, packing: Packing, range: &Range<u64>, sink: &mut
     let mut rows = 0;
     scan(path, packing, |number, offset, line| {
         if range.contains(&rows) {
-            let place = Place::Line(number);
+            let place = RowPlace::Line(number);
             let value = parse(line).map_err(|message| bad(path, place, message))?;
             sink(Row {
                 path,
@@ -119,7 +119,7 @@ pub(super) fn list(path: &Path, packing: Packing) -> Result<Vec<Value>, TasksErr
         });
     }
     serde_json::from_slice(unmarked(&text)).map_err(|error| {
-        let place = Place::Line(error.line() as u64);
+        let place = RowPlace::Line(error.line() as u64);
         bad(path, place, format!("not a list of JSON objects: {error}"))
     })
 }
@@ -135,7 +135,7 @@ pub(super) fn read_list(
     for (row, value) in (0..).zip(rows).filter(|(row, _)| range.contains(row)) {
         sink(Row {
             path,
-            place: Place::Row(row),
+            place: RowPlace::Row(row),
             offset: 0,
             value,
         })?;

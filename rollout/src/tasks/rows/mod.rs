@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 pub(super) use lines::parse;
 pub use row::reads_a_file;
-pub(super) use row::{Packing, Place, Row, Sink, bad};
+pub(super) use row::{Packing, Row, RowPlace, Sink, bad};
 
 use super::error::TasksError;
 

@@ -11,7 +11,7 @@ use parquet::record::reader::RowIter;
 use parquet::schema::types::ColumnDescriptor;
 
 use super::parquet_json;
-use super::row::{self, Place, Row, Sink, bad, malformed, unreadable};
+use super::row::{self, Row, RowPlace, Sink, bad, malformed, unreadable};
 use crate::tasks::TasksError;
 
 fn open(path: &Path) -> Result<SerializedFileReader<File>, TasksError> {
@@ -60,7 +60,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
             if row < range.start {
                 continue;
             }
-            let place = Place::Row(row);
+            let place = RowPlace::Row(row);
             let value = parquet_json::row(&record, &nanos).map_err(|message| bad(path, place, message))?;
             sink(Row {
                 path,

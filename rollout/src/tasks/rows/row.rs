@@ -17,7 +17,7 @@ pub(crate) enum Packing {
 
 /// Where a row stands in its file, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RowPlace {
     /// A line, from 1.
     Line(u64),
     /// A row, from 0 as data frames count.
@@ -27,7 +27,7 @@ pub(crate) enum Place {
 /// A row that was read.
 pub(crate) struct Row<'a> {
     pub(crate) path: &'a Path,
-    pub(crate) place: Place,
+    pub(crate) place: RowPlace,
     /// Where its line begins in a plain file, in bytes.
     pub(crate) offset: u64,
     pub(crate) value: Value,
@@ -37,11 +37,11 @@ pub(crate) struct Row<'a> {
 pub(crate) type Sink<'a> = dyn FnMut(Row<'_>) -> Result<(), TasksError> + 'a;
 
 /// An error of a row.
-pub(crate) fn bad(path: &Path, place: Place, message: String) -> TasksError {
+pub(crate) fn bad(path: &Path, place: RowPlace, message: String) -> TasksError {
     let path = path.to_owned();
     match place {
-        Place::Line(line) => TasksError::Line { path, line, message },
-        Place::Row(row) => TasksError::Row { path, row, message },
+        RowPlace::Line(line) => TasksError::Line { path, line, message },
+        RowPlace::Row(row) => TasksError::Row { path, row, message },
     }
 }
 

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use super::transcript::{Transcript, ask};
 use call::Call;
-use seat_calls::Answer;
+use seat_calls::CallAnswer;
 pub use seat_calls::ERROR;
 pub(crate) use spec::Spec;
 pub(crate) use wrap::WithTools;
@@ -176,7 +176,7 @@ impl Tools {
         (role, seat): (&RoleName, u16),
         (number, call): (u16, &Call),
         more: &[&Spec],
-    ) -> Answer {
+    ) -> CallAnswer {
         let named = self.of(role).find(|tool| tool.spec.name == call.name);
         let Some(tool) = named.filter(|_| task.offers(&call.name)) else {
             return Ok(self.not_offered(role, task, call, more));

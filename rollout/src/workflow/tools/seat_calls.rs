@@ -17,7 +17,7 @@ pub const ERROR: &str = "error: ";
 
 /// A seat that may call.
 #[derive(Clone, Copy)]
-pub(crate) struct Talk<'w> {
+pub(crate) struct CallingSeat<'w> {
     pub(crate) limits: &'w ToolLimits,
     pub(crate) role: &'w RoleName,
     pub(crate) seat: u16,
@@ -35,12 +35,12 @@ pub(crate) struct Start {
 /// How far it came.
 pub(crate) enum Progress<'a> {
     Open(Vec<Ask>),
-    Done(Spoken<'a>),
+    Done(SeatTurns<'a>),
 }
 
 /// A talk that has ended.
 #[derive(Default)]
-pub(crate) struct Spoken<'a> {
+pub(crate) struct SeatTurns<'a> {
     /// The last one is the answer.
     pub(crate) turns: Vec<&'a Event>,
     /// Calls made, failed ones included.
@@ -51,18 +51,18 @@ pub(crate) struct Spoken<'a> {
 }
 
 /// What comes back of a call, or what has to be asked first.
-pub(crate) type Answer = Result<String, Vec<Ask>>;
+pub(crate) type CallAnswer = Result<String, Vec<Ask>>;
 
-impl Talk<'_> {
+impl CallingSeat<'_> {
     /// Follows the seat from `start` on. `first` is what it is asked; `answer` gets the number of a call and the call.
     pub(crate) fn follow<'a>(
         &self,
         events: Transcript<'a>,
         start: Start,
         first: impl Fn() -> Ask,
-        answer: &mut dyn FnMut(u16, &Call) -> Answer,
+        answer: &mut dyn FnMut(u16, &Call) -> CallAnswer,
     ) -> Progress<'a> {
-        let (mut spoken, mut next) = (Spoken::default(), None);
+        let (mut spoken, mut next) = (SeatTurns::default(), None);
         let mut last = self.limits.turns == 0;
         for turn in start.turn..=u16::MAX {
             let Some(event) = events.turn(self.role, self.seat, turn) else {
@@ -102,8 +102,8 @@ impl Talk<'_> {
         &self,
         made: Vec<Result<Call, String>>,
         before: u16,
-        spoken: &mut Spoken<'_>,
-        answer: &mut dyn FnMut(u16, &Call) -> Answer,
+        spoken: &mut SeatTurns<'_>,
+        answer: &mut dyn FnMut(u16, &Call) -> CallAnswer,
     ) -> Result<Vec<String>, Vec<Ask>> {
         let (mut results, mut open) = (Vec::new(), Vec::new());
         for call in made {

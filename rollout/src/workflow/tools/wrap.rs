@@ -9,7 +9,7 @@ use std::sync::Arc;
 use broker::RoleName;
 use broker::protocol::task::Task;
 
-use super::seat_calls::{Progress, Start, Talk};
+use super::seat_calls::{CallingSeat, Progress, Start};
 use super::{ToolProgram, Tools};
 use crate::grade::Grader;
 use crate::workflow::program::{Program, Question};
@@ -37,8 +37,8 @@ impl WithTools {
         Self { inner, tools }
     }
 
-    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> Talk<'w> {
-        Talk {
+    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
+        CallingSeat {
             limits: self.tools.limits(),
             role,
             seat,

@@ -1,6 +1,6 @@
 //! What a proposer may propose: `left sign right` with whole numbers, whose answer is known by computing it.
 
-use crate::workflows::arithmetic::Problem;
+use crate::workflows::arithmetic::ArithmeticProblem;
 
 use crate::workflow::params::Params;
 
@@ -35,7 +35,7 @@ impl Problems {
     }
 
     /// The problem that a text proposes: what follows its last `Problem:`, or all of it, and nothing else.
-    pub(super) fn read(&self, text: &str) -> Option<Problem> {
+    pub(super) fn read(&self, text: &str) -> Option<ArithmeticProblem> {
         let said = text.rsplit_once("Problem:").map_or(text, |(_, problem)| problem);
         let said: String = said.chars().filter(|c| !c.is_whitespace()).collect();
         let said = said.strip_suffix('=').unwrap_or(&said);
@@ -43,7 +43,7 @@ impl Problems {
         let (left, rest) = said.split_at(at);
         let op = rest.chars().next().filter(|sign| self.signs.contains(sign))?;
         let right = &rest[op.len_utf8()..];
-        Some(Problem {
+        Some(ArithmeticProblem {
             left: self.number(left)?,
             op,
             right: self.number(right)?,

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use broker::RoleName;
 use broker::protocol::task::Task;
 use broker::protocol::turn::Message;
-use configs::{GraderConfig, Problem as ConfigProblem};
+use configs::{GraderConfig, Problem};
 use minijinja::context;
 use serde_json::Value;
 
@@ -27,7 +27,7 @@ use crate::workflow::params::{Params, grader};
 use crate::workflow::prompts::{Prompts, templates, with_preamble};
 use crate::workflow::transcript::{Transcript, ask, role};
 use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
-use crate::workflows::arithmetic::Problem;
+use crate::workflows::arithmetic::ArithmeticProblem;
 
 const FULL: [(&str, &str); 2] = templates!("adversarial/full", "proposer", "solver");
 const SHORT: [(&str, &str); 2] = templates!("adversarial/short", "proposer", "solver");
@@ -46,7 +46,7 @@ impl Propose {
     pub(super) fn new(
         mut params: Params<'_>,
         graders: &BTreeMap<String, GraderConfig>,
-    ) -> Result<(Self, Vec<ConfigProblem>), Vec<ConfigProblem>> {
+    ) -> Result<(Self, Vec<Problem>), Vec<Problem>> {
         let (proposer, solver) = (role("proposer")?, role("solver")?);
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let rule = grader(&mut params, graders).rule();
@@ -84,8 +84,8 @@ impl Propose {
         with_preamble(task, self.prompts.text("proposer", task, context))
     }
 
-    fn solver_prompt(&self, task: &Task, problem: Problem) -> Vec<Message> {
-        let Problem { left, op, right } = problem;
+    fn solver_prompt(&self, task: &Task, problem: ArithmeticProblem) -> Vec<Message> {
+        let ArithmeticProblem { left, op, right } = problem;
         let context = context! { problem => problem.text(), left, sign => op.to_string(), right };
         vec![Message::user(self.prompts.text("solver", task, context))]
     }

@@ -7,11 +7,11 @@ use configs::{GraderConfig, WorkflowConfig};
 use super::Sequential;
 use crate::random::Random;
 use crate::tasks::TasksError;
-use crate::workflows::arithmetic::{Arithmetic, Problem};
+use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 use crate::workflows::warm::{Example, wrong_answer};
 
 /// Examples of one role.
-pub(crate) struct Answers {
+pub(crate) struct SequentialExamples {
     workflow: Sequential,
     problems: Arithmetic,
     /// The second's prompts, which show an answer of the first.
@@ -20,7 +20,7 @@ pub(crate) struct Answers {
     slip: f64,
 }
 
-impl Answers {
+impl SequentialExamples {
     pub(crate) fn new(
         workflow: &WorkflowConfig,
         graders: &BTreeMap<String, GraderConfig>,
@@ -66,7 +66,7 @@ impl Answers {
     }
 }
 
-fn shown(item: Problem, random: &mut Random) -> i64 {
+fn shown(item: ArithmeticProblem, random: &mut Random) -> i64 {
     match random.below(4) {
         0 | 1 => item.answer(),
         2 if item.slipped() != item.answer() => item.slipped(),

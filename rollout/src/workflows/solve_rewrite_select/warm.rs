@@ -1,4 +1,4 @@
-//! Answers of solvers, rewriters and selectors, in the prompts of `solve-rewrite-select`.
+//! SelectingExamples of solvers, rewriters and selectors, in the prompts of `solve-rewrite-select`.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use configs::{GraderConfig, WorkflowConfig};
 use super::SolveRewriteSelect;
 use crate::random::Random;
 use crate::tasks::TasksError;
-use crate::workflows::arithmetic::{Arithmetic, Problem};
+use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 use crate::workflows::warm::{Example, problem, wrong_answer};
 
 /// Whose prompts an example is in.
@@ -43,7 +43,7 @@ impl Role {
 }
 
 /// Examples of one role or several.
-pub(crate) struct Answers {
+pub(crate) struct SelectingExamples {
     workflow: SolveRewriteSelect,
     problems: Arithmetic,
     roles: Vec<Role>,
@@ -51,7 +51,7 @@ pub(crate) struct Answers {
     slip: f64,
 }
 
-impl Answers {
+impl SelectingExamples {
     pub(crate) fn new(
         workflow: &WorkflowConfig,
         graders: &BTreeMap<String, GraderConfig>,
@@ -108,7 +108,7 @@ impl Answers {
     }
 
     /// Who finds nobody agreeing selects anyone.
-    fn selection(&self, item: Problem, own: i64, random: &mut Random) -> Example {
+    fn selection(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> Example {
         let shown = self.shown(item, random);
         let agreeing = shown.iter().position(|candidate| *candidate == own);
         let candidate = agreeing.unwrap_or_else(|| random.below(shown.len() as u64) as usize);
@@ -118,7 +118,7 @@ impl Answers {
         }
     }
 
-    fn shown(&self, item: Problem, random: &mut Random) -> Vec<i64> {
+    fn shown(&self, item: ArithmeticProblem, random: &mut Random) -> Vec<i64> {
         let one = |random: &mut Random| match random.below(4) {
             0 | 1 => item.answer(),
             2 if item.slipped() != item.answer() => item.slipped(),

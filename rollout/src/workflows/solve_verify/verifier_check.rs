@@ -13,9 +13,9 @@ pub(crate) const SOLUTION: &str = "solution";
 /// `solve-verify` without its solver: the verifier alone speaks, once, in the prompts of the run. Nobody earns anything;
 /// the metric `verifier_balanced` is 1 for a right verdict and 0 for a wrong or unreadable one. Its mean over as many right
 /// as wrong solutions is the balanced accuracy.
-pub(crate) struct Judge(SolveVerify);
+pub(crate) struct VerifierCheck(SolveVerify);
 
-impl Judge {
+impl VerifierCheck {
     pub(crate) fn new(workflow: SolveVerify) -> Self {
         Self(workflow)
     }
@@ -25,7 +25,7 @@ impl Judge {
     }
 }
 
-impl Workflow for Judge {
+impl Workflow for VerifierCheck {
     fn kind(&self) -> &'static str {
         "judge"
     }
@@ -73,9 +73,9 @@ mod tests {
     use super::*;
     use crate::workflow::testing::{config, event, graders, task};
 
-    fn judge() -> Judge {
+    fn judge() -> VerifierCheck {
         let config = config("solve-verify", &["solver", "verifier", "retry"], "prompts = \"short\"");
-        Judge::new(SolveVerify::new(&config, &graders("integer")).unwrap())
+        VerifierCheck::new(SolveVerify::new(&config, &graders("integer")).unwrap())
     }
 
     fn about(solution: &str) -> Task {

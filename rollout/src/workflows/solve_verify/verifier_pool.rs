@@ -6,7 +6,7 @@ use std::sync::Arc;
 use broker::protocol::task::Task;
 use configs::{GraderConfig, WorkflowConfig};
 
-use super::verifier_check::{Judge, SOLUTION};
+use super::verifier_check::{SOLUTION, VerifierCheck};
 use super::warm::solve_verify;
 use crate::random::Random;
 use crate::tasks::TasksError;
@@ -96,5 +96,5 @@ pub fn judge(
             message: "a pool is chosen by a grader of ours, and here a program grades: remove it".into(),
         });
     }
-    Ok(Arc::new(Judge::new(workflow)))
+    Ok(Arc::new(VerifierCheck::new(workflow)))
 }

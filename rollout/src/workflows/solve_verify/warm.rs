@@ -8,11 +8,11 @@ use configs::{GraderConfig, TasksConfig, WarmStartConfig, WorkflowConfig};
 use super::SolveVerify;
 use crate::random::Random;
 use crate::tasks::TasksError;
-use crate::workflows::arithmetic::{Arithmetic, Problem};
+use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 use crate::workflows::warm::{Example, part, problem, problem_params, train_split, wrong_answer};
 
 /// Examples of the solver, or of the verifier.
-pub(crate) struct Answers {
+pub(crate) struct SolvingExamples {
     workflow: SolveVerify,
     problems: Arithmetic,
     verifier: bool,
@@ -29,7 +29,7 @@ struct Habits {
     answer_first: bool,
 }
 
-impl Answers {
+impl SolvingExamples {
     pub(crate) fn new(
         warm: &WarmStartConfig,
         workflow: &WorkflowConfig,
@@ -67,11 +67,11 @@ impl Answers {
         self.verdict(item, own, random)
     }
 
-    fn any_problem(&self, random: &mut Random) -> Problem {
+    fn any_problem(&self, random: &mut Random) -> ArithmeticProblem {
         self.problems.problem(random.below(self.problems.problems()))
     }
 
-    fn solution(&self, item: Problem, own: i64, random: &mut Random) -> Example {
+    fn solution(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> Example {
         let task = item.task();
         let (messages, own) = if random.unit() < self.habits.retry {
             self.retry(item, own, random)
@@ -88,7 +88,7 @@ impl Answers {
 
     /// A rejected solution and what is answered to its critique: `own`, or half of the time what a verifier that answers
     /// first says, which may be any number.
-    fn retry(&self, item: Problem, own: i64, random: &mut Random) -> (Vec<Message>, i64) {
+    fn retry(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> (Vec<Message>, i64) {
         let slipped = item.slipped() != item.answer() && random.unit() < self.habits.slip;
         let shown = if slipped {
             item.slipped()
@@ -108,7 +108,7 @@ impl Answers {
     }
 
     /// `own` is what the verifier takes for the answer.
-    fn verdict(&self, item: Problem, own: i64, random: &mut Random) -> Example {
+    fn verdict(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> Example {
         let agrees = random.below(2) == 0;
         let shown = if agrees { own } else { self.other(item, own, random) };
         let approve = agrees != (random.unit() < self.habits.noise);
@@ -126,7 +126,7 @@ impl Answers {
 
     /// A solution that differs from `own`: the slip or what it missed, one nearby, or the answer to another problem (which
     /// keeps a verifier from copying what it is shown).
-    fn other(&self, item: Problem, own: i64, random: &mut Random) -> i64 {
+    fn other(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> i64 {
         let candidate = match random.below(3) {
             0 if own == item.answer() => item.slipped(),
             0 => item.answer(),

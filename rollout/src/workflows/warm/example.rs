@@ -5,7 +5,7 @@ use configs::{TasksConfig, WarmStartConfig};
 
 use crate::random::Random;
 use crate::tasks::{Split, TasksError};
-use crate::workflows::arithmetic::{Arithmetic, Problem};
+use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 
 /// A prompt and what the model is to answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub(crate) fn part(params: &mut toml::Table, key: &str, default: f64) -> Result<
 }
 
 /// An answer that is near and wrong: a digit changed, or off by one or ten.
-pub(crate) fn wrong_answer(item: Problem, random: &mut Random) -> i64 {
+pub(crate) fn wrong_answer(item: ArithmeticProblem, random: &mut Random) -> i64 {
     let right = item.answer();
     if random.below(3) == 0 {
         let step = [1, -1, 10, -10][random.below(4) as usize];

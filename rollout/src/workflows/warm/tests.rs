@@ -2,7 +2,7 @@
 
 use broker::protocol::task::Task;
 
-use super::super::arithmetic::Problem;
+use super::super::arithmetic::ArithmeticProblem;
 use super::super::solve_verify::SolveVerify;
 use super::super::solve_verify::verifier_pool::{VerifierPool, judge};
 use super::*;
@@ -215,7 +215,7 @@ fn slips_are_forgotten_carries_in_their_part() {
         (52, '-', 38, 24),
         (5, '*', 7, 35),
     ] {
-        assert_eq!(Problem { left, op, right }.slipped(), slipped);
+        assert_eq!(ArithmeticProblem { left, op, right }.slipped(), slipped);
     }
 }
 
@@ -242,7 +242,7 @@ fn a_verifier_may_answer_first_and_judges_by_its_own_answer() {
     for example in take(warm, 4000) {
         let prompt = &example.messages[0].content;
         let (left, right) = operands(prompt);
-        let item = Problem { left, op: '+', right };
+        let item = ArithmeticProblem { left, op: '+', right };
         let shown = prompt.split_once('=').unwrap().1.trim_end_matches('?');
         let own = if shown.is_empty() {
             bare += 1;
@@ -274,7 +274,7 @@ fn wrong_answers_are_wrong_and_near() {
         (10, '-', 10),
         (12, '*', 12),
     ] {
-        let item = Problem { left, op, right };
+        let item = ArithmeticProblem { left, op, right };
         for _ in 0..200 {
             let wrong = wrong_answer(item, &mut random);
             assert!(

@@ -103,7 +103,11 @@ fn reading_goes_on_in_the_middle_of_batches_and_files() {
         Ok(())
     })
     .unwrap();
-    assert_eq!(places, [6, 7, 0, 1].map(Place::Row), "rows count from 0 in each file");
+    assert_eq!(
+        places,
+        [6, 7, 0, 1].map(RowPlace::Row),
+        "rows count from 0 in each file"
+    );
 }
 
 #[test]
