@@ -1,7 +1,8 @@
-//! Pure logic of conversations and learning: workflows, credit, graders, text, buffer rules, router policy.
+//! Pure logic of conversations and learning: workflows, credit, graders, text, batch rules, the
+//! choice of replicas.
 //!
-//! Nothing here does IO (but reading task and template files that the caller names, and looking names up in the Hub's cache), and clock and randomness are
-//! arguments.
+//! This crate does no network IO and reads no clock; time and randomness are arguments. It reads
+//! only task and template files that the caller names, and the Hub's cache.
 
 pub mod advantage;
 pub mod batch;

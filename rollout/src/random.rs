@@ -1,11 +1,12 @@
-//! A small seeded generator of random numbers: the same on every machine, and never a global state.
+//! A small seeded generator of random numbers: the same on every machine, without global state.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014).
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// A stream of its own for every (domain, seed, numbers).
+    /// Makes a separate stream for every (domain, seed, numbers).
     pub(crate) fn new(domain: &str, seed: u64, numbers: &[u64]) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(domain);
         hasher.update(&seed.to_le_bytes());
@@ -24,7 +25,8 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Uniform in `0..bound`, without bias; 0 if `bound` is 0 (Lemire, arXiv:1805.10941).
+    /// Returns a uniform number in `0..bound`, without bias; 0 if `bound` is 0 (Lemire,
+    /// arXiv:1805.10941).
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 {
             return 0;
@@ -38,12 +40,12 @@ impl Random {
         }
     }
 
-    /// Uniform in `[0, 1)`.
+    /// Returns a uniform number in `[0, 1)`.
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// `0..length` in random order (Fisher and Yates).
+    /// Returns `0..length` in random order (Fisher and Yates).
     pub(crate) fn permutation(&mut self, length: usize) -> Vec<u32> {
         let mut order: Vec<u32> = (0..length as u32).collect();
         for last in (1..length).rev() {
@@ -72,7 +74,8 @@ mod tests {
 
     #[test]
     fn permutations_are_uniform() {
-        // Chi-square over the 24 orders of 4: 24000 draws, 23 degrees of freedom; 0.001 quantile 49.7.
+        // Chi-square over the 24 orders of 4: 24000 draws, 23 degrees of freedom; 0.001 quantile
+        // 49.7.
         let mut random = Random::new("test", 7, &[]);
         let mut counts = std::collections::BTreeMap::new();
         for _ in 0..24_000 {

@@ -56,7 +56,7 @@ fn by_hand() {
     close(&of_group(Advantage::Grpo, &group).values, &[z, -z, -z, z]);
 }
 
-/// What the trainers of TRL make of groups of rewards (`trainer/fixtures/losses.py`).
+/// Results of TRL's trainers for groups of rewards (`trainer/fixtures/losses.py`).
 #[derive(serde::Deserialize)]
 struct Theirs {
     ours: Advantage,
@@ -64,7 +64,7 @@ struct Theirs {
     values: Vec<Vec<f64>>,
 }
 
-/// With one seat per conversation; REINFORCE++'s baseline before its z-score.
+/// Groups with one seat per conversation; REINFORCE++'s baseline before its z-score.
 #[test]
 fn parity_with_trl() {
     let whole: serde_json::Value = serde_json::from_str(include_str!("../../../trainer/fixtures/losses.json")).unwrap();
@@ -93,7 +93,7 @@ fn what_an_advantage_is_made_of_is_told() {
     let group = solvers(&[1.0, 0.0, 0.0, 1.0]);
     let loo = comparisons(Advantage::Loo, &group);
     assert_eq!(loo.len(), 4);
-    // The others of the first have 0, 0 and 1; std of 1, 0, 0, 1 is sqrt(1/3).
+    // The other conversations of the first have 0, 0 and 1; std of 1, 0, 0, 1 is sqrt(1/3).
     assert_eq!((loo[0].conversations, loo[0].mean, loo[0].scale), (4, 0.5, 1.0));
     close(
         &[loo[0].baseline, loo[0].std, loo[0].advantage],
@@ -101,7 +101,7 @@ fn what_an_advantage_is_made_of_is_told() {
     );
     let grpo = comparisons(Advantage::Grpo, &group);
     close(&[grpo[1].baseline, grpo[1].scale], &[0.5, (1.0f64 / 3.0).sqrt() + 1e-6]);
-    // Alone: nothing is subtracted, and nothing is no number.
+    // A single conversation: nothing is subtracted, and there is no NaN.
     let alone = comparisons(Advantage::Loo, &solvers(&[1.0]))[0];
     assert_eq!((alone.conversations, alone.baseline, alone.advantage), (1, 0.0, 0.0));
 }
@@ -123,15 +123,16 @@ fn what_is_told_is_what_is_trained() {
         Advantage::ReinforcePlusPlus,
         Advantage::ReinforcePlusPlusBaseline,
     ] {
-        let told: Vec<f64> = comparisons(kind, &group).iter().map(|c| c.advantage).collect();
-        assert_eq!(told, of_group(kind, &group).values, "{kind:?}");
-        assert!(told.iter().any(|value| *value != 0.0), "{kind:?}");
+        let seen: Vec<f64> = comparisons(kind, &group).iter().map(|c| c.advantage).collect();
+        assert_eq!(seen, of_group(kind, &group).values, "{kind:?}");
+        assert!(seen.iter().any(|value| *value != 0.0), "{kind:?}");
     }
 }
 
 #[test]
 fn siblings_are_averaged_and_never_compared() {
-    // Conversation 0 has two seats with 1 and 3, conversation 1 has one with 5, conversation 2 two with 0 and 2.
+    // Conversation 0 has two seats with 1 and 3, conversation 1 has one with 5, conversation 2 two
+    // with 0 and 2.
     let group = [
         sample(0, "solver", 0, 1.0),
         sample(0, "solver", 1, 3.0),
@@ -153,7 +154,7 @@ fn siblings_are_averaged_and_never_compared() {
     }
 }
 
-/// What `grpo` divides by.
+/// The divisor of `grpo`.
 fn spread(kind: Advantage, group: &[Sample]) -> f64 {
     match kind {
         Advantage::Grpo => Key::new(group.iter()).std + 1e-6,
@@ -189,13 +190,13 @@ fn tries_at_one_thing_are_compared_with_each_other() {
     let found = of_group(Advantage::Loo, &tries(&[1.0, 0.0, 0.0], "3+4"));
     close(&found.values, &[1.0, -0.5, -0.5]);
     assert_eq!((found.keys, found.alone, found.equal), (1, 0, 0));
-    // One try has nothing to be compared with, and siblings without a subkey never are.
+    // One try has no comparison, and sibling seats without a subkey are never compared.
     close(&of_group(Advantage::Loo, &tries(&[1.0], "3+4")).values, &[0.0]);
     close(
         &of_group(Advantage::Loo, &tries(&[1.0, 0.0, 0.0], "")).values,
         &[0.0; 3],
     );
-    // Another proposal of the group is another thing.
+    // A different proposal of the group has its own key.
     let mut both = tries(&[1.0, 0.0], "3+4");
     both.extend(tries(&[1.0, 1.0], "1+1").into_iter().map(|s| Sample { member: 1, ..s }));
     close(&of_group(Advantage::Loo, &both).values, &[1.0, -1.0, 0.0, 0.0]);
@@ -318,7 +319,8 @@ impl Bandit {
         self.chances.iter().position(hit).unwrap_or(self.chances.len() - 1)
     }
 
-    /// Mean of the policy gradient over many groups of `n`, in standard errors from the truth, the worst component.
+    /// Mean of the policy gradient over many groups of `n`, in standard errors from the truth, the
+    /// worst component.
     fn worst_error(&self, n: usize, groups: usize, advantages: impl Fn(&[Sample]) -> Vec<f64>) -> f64 {
         let mut random = SplitMix::new(7);
         let arms = self.chances.len();
@@ -353,7 +355,8 @@ fn leave_one_out_is_unbiased_on_a_bandit_and_a_mean_with_oneself_is_not() {
     let loo = |group: &[Sample]| of_group(Advantage::Loo, group).values;
     let error = bandit.worst_error(4, 20_000, loo);
     assert!(error <= 3.0, "leave-one-out is {error:.1} standard errors off");
-    // The same test sees a baseline that holds the sample's own reward: it shrinks the gradient by (n - 1) / n.
+    // The same test detects a baseline that holds the sample's own reward: it shrinks the gradient
+    // by (n - 1) / n.
     let with_own = |group: &[Sample]| {
         let mean = group.iter().map(|s| f64::from(s.reward)).sum::<f64>() / group.len() as f64;
         group.iter().map(|s| f64::from(s.reward) - mean).collect()

@@ -51,13 +51,13 @@ fn the_gain_goes_to_verifier_and_retry_and_never_to_the_first_attempt() {
     assert_eq!(gain(0.0, false, Some(1.0)), None);
 }
 
-/// A solver, a verifier and a retry as coins, so that every gradient is known in closed form. Each logit's gradient of the
-/// chance `p` is `p (1 - p)`.
+/// A solver, a verifier and a retry as coins, so that every gradient is known in closed form. Each
+/// logit's gradient of the chance `p` is `p (1 - p)`.
 #[derive(Clone, Copy)]
 struct Play {
     /// The first attempt is right.
     right: f64,
-    /// The verifier rejects a right one, a wrong one.
+    /// The verifier rejects a right attempt; it rejects a wrong one.
     reject: [f64; 2],
     /// The retry is right.
     mended: f64,
@@ -87,7 +87,7 @@ impl Play {
         }
     }
 
-    /// Expected final score: the first attempt's if approved, else the retry's.
+    /// The expected final score: the first attempt's if approved, else the retry's.
     fn score(self) -> f64 {
         let [right, wrong] = self.reject;
         self.right * (1.0 - right) + (self.right * right + (1.0 - self.right) * wrong) * self.mended
@@ -113,7 +113,8 @@ fn number(truth: bool) -> f64 {
     f64::from(u8::from(truth))
 }
 
-/// How far the policy gradient of `reward` with the score function `score` is from `truth`, in standard errors.
+/// Returns the distance of the policy gradient of `reward` with the score function `score` from
+/// `truth`, in standard errors.
 fn error(truth: f64, reward: impl Fn(&Drawn) -> f64, score: impl Fn(&Drawn) -> f64) -> f64 {
     let mut random = SplitMix::new(11);
     let n = 200_000;
@@ -129,7 +130,7 @@ fn error(truth: f64, reward: impl Fn(&Drawn) -> f64, score: impl Fn(&Drawn) -> f
     (mean - truth).abs() / (variance / f64::from(n)).sqrt()
 }
 
-/// `s2 - s1` if rejected, else 0: what the team's final score gains over the first attempt.
+/// `s2 - s1` if rejected, else 0: the gain of the team's final score over the first attempt.
 fn earned(drawn: &Drawn) -> f64 {
     let gain = gain(
         number(drawn.s1) as f32,
@@ -149,7 +150,7 @@ fn the_gain_is_an_unbiased_credit_of_the_final_score_for_verifier_and_retry() {
     let truth = PLAY.slope(|play, by| shift(&mut play.reject[1], by));
     let score = |d: &Drawn| if d.s1 { 0.0 } else { number(d.rejected) - PLAY.reject[1] };
     assert!(error(truth, earned, score) <= 3.0);
-    // Its logit for rejecting a right one, where the gain is a loss.
+    // Its logit for rejecting a right answer, where the gain is a loss.
     let truth = PLAY.slope(|play, by| shift(&mut play.reject[0], by));
     let score = |d: &Drawn| if d.s1 { number(d.rejected) - PLAY.reject[0] } else { 0.0 };
     assert!(error(truth, earned, score) <= 3.0);

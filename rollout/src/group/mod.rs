@@ -1,5 +1,6 @@
-//! One group on the coordinator's side: [`run`] its conversations, [`assemble`] what they earned into one bundle per agent,
-//! (`lengths`: the one part that compares a group's answers) and cut those into [`parts`] under the message cap.
+//! One group on the coordinator's side. [`run`] plays its conversations and [`assemble`] makes one
+//! bundle per agent from their rewards. `lengths` adds the one part that compares a group's
+//! answers. [`parts`] cuts bundles so that they fit under the message cap.
 
 pub mod assemble;
 mod lengths;

@@ -69,7 +69,8 @@ fn a_ledger_that_makes_no_sense_is_refused() {
     assert_eq!(push(5, Some(v(3, 56))), Ok(()));
 }
 
-/// A random tree of lineages, each forked at a step that its parent has (at or after the parent's own fork).
+/// A random tree of lineages, each forked at a step that its parent has (at or after the parent's
+/// own fork).
 fn random_tree() -> impl Strategy<Value = Lineages> {
     prop::collection::vec((any::<prop::sample::Index>(), 0u64..6), 0..8).prop_map(|plan| {
         let mut parents = vec![None];
@@ -82,7 +83,7 @@ fn random_tree() -> impl Strategy<Value = Lineages> {
     })
 }
 
-/// Every weight state that a version went through.
+/// Every weight state in the history of a version.
 fn history(lineages: &Lineages, version: WeightVersion) -> Vec<WeightVersion> {
     let parent = lineages.get(version.lineage).unwrap().parent;
     let mut before = parent.map_or_else(Vec::new, |parent| history(lineages, parent));
@@ -100,7 +101,7 @@ proptest! {
         let ours = at(lineages.newest().unwrap(), more.0);
         let all: Vec<Lineage> = lineages.iter().copied().collect();
         let theirs = at(all[pick.index(all.len())], more.1);
-        // Weights later than ours in our own lineage have no place in our history yet.
+        // Weights later than ours in our own lineage are not in our history yet.
         prop_assume!(theirs.lineage != ours.lineage || theirs.step <= ours.step);
         let (mine, other) = (history(&lineages, ours), history(&lineages, theirs));
         let common = mine.iter().zip(&other).take_while(|(x, y)| x == y).count() as u64;

@@ -1,8 +1,8 @@
-//! Why tasks cannot be read.
+//! Errors of task sources.
 
 use std::path::{Path, PathBuf};
 
-/// Why a source of tasks cannot be used, or a task of it not be read.
+/// The reason why a source of tasks cannot be used, or a task cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TasksError {
     #[error("cannot read the tasks in {path}")]

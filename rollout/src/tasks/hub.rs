@@ -1,5 +1,5 @@
-//! Folders of data sets as the Hugging Face Hub has them: what the card says, else what the files are called. And folders that
-//! `save_to_disk` wrote.
+//! Data set folders in the Hugging Face Hub's layout: files by the card, else by file names. Also
+//! folders that `save_to_disk` wrote.
 
 mod card;
 mod saved;
@@ -12,7 +12,8 @@ pub(super) use saved::is_saved;
 pub(super) use splits::is_cache;
 use splits::{by_names, choose};
 
-/// The files of `part`, which is `SPLIT` or `SUBSET/SPLIT`; of the split `train`, or of the only one, if not given.
+/// Returns the files of `part`, which is `SPLIT` or `SUBSET/SPLIT`. Without `part`, returns those
+/// of the split `train`, or of the only split.
 pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, String> {
     let folder = snapshot(folder)?;
     let (subset, split) = match part.map(|part| part.split_once('/').map_or((None, part), |(a, b)| (Some(a), b))) {
@@ -20,7 +21,7 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
         None => (None, None),
     };
     match card::subsets(&folder)? {
-        // What save_to_disk left beside files that a card names is not the data set.
+        // Output of save_to_disk next to files that a card names is not the data set.
         subsets if subsets.is_empty() && is_saved(&folder) => saved::files(&folder, subset, split),
         subsets if subsets.is_empty() => {
             let splits = match subset {
@@ -33,13 +34,13 @@ pub(super) fn files(folder: &Path, part: Option<&str>) -> Result<Vec<PathBuf>, S
     }
 }
 
-/// What is said of a name on the Hub that neither a folder nor this machine's cache has; `None` of anything else, and of a path below a
-/// folder that is here.
+/// Returns the error text for a name on the Hub that neither a folder nor this machine's cache has.
+/// Returns `None` for any other text, and for a path below a folder that exists.
 pub(super) fn absent(folder: &Path, cache: &Cache) -> Option<String> {
     absent_name(folder, cache).map(|name| name.absent(Kind::DataSet, cache))
 }
 
-/// The command that brings what is [`absent`].
+/// Returns the command that downloads a name that is [`absent`].
 pub(super) fn download(folder: &Path, cache: &Cache) -> Option<String> {
     absent_name(folder, cache).map(|name| name.download(Kind::DataSet))
 }
@@ -53,7 +54,8 @@ fn absent_name<'a>(folder: &'a Path, cache: &Cache) -> Option<Name<'a>> {
     found.is_none().then_some(name)
 }
 
-/// The folder itself, or of a folder of Hugging Face's cache the snapshot of `main`; of a name on the Hub what the cache has of it.
+/// Returns the folder to read. A folder of Hugging Face's cache gives the snapshot of `main`, and a
+/// name on the Hub gives its snapshot in the cache.
 fn snapshot(folder: &Path) -> Result<PathBuf, String> {
     let shown = folder.display();
     if !folder.is_dir() {
@@ -83,7 +85,8 @@ fn snapshot(folder: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Of a folder of the cache without `main` its one snapshot; any other folder itself.
+/// Returns the only snapshot of a cache folder without `main`; any other folder is returned as it
+/// is.
 fn only_snapshot(folder: &Path) -> Result<PathBuf, String> {
     let names = |folder: &Path| -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();

@@ -1,8 +1,8 @@
-//! Where a run's own tasks come from: files, folders of data sets, generators and mixes of them, in a seeded order, resumable at
-//! any task.
+//! The sources of a run's own tasks: files, folders of data sets, generators and mixes of them, in
+//! a seeded order, resumable at any task.
 //!
-//! A source runs over its tasks once per pass. Which task stands where is a function of (config, seed, pass, index) alone,
-//! so a [`Cursor`] is all that is needed to go on after a restart.
+//! A source runs over its tasks once per pass. The task at a place is a function of (config, seed,
+//! pass, index) alone, so a [`Cursor`] is enough to continue after a restart.
 
 mod curriculum;
 mod error;
@@ -45,20 +45,21 @@ pub struct Cursor {
     pub index: u64,
 }
 
-/// Whether the files of a source are there; it is not read. The error says which are not. Sources without files are.
+/// Checks that the files of a source exist, without reading them. The error lists the missing ones.
+/// Sources without files pass.
 pub fn locate(source: &str) -> Result<(), String> {
     files::Files::of(source).map_or(Ok(()), |found| found.map(drop))
 }
 
-/// What is said of a source that is a name on the Hub which this machine's cache has not: another machine may have it. `None` of
-/// every other source.
+/// Returns the error text for a source that is a name on the Hub and is missing from this machine's
+/// cache; the cache of a different machine may have it. Returns `None` for every other source.
 #[must_use]
 pub fn absent(source: &str, cache: &Cache) -> Option<String> {
     let (folder, _) = files::folder_and_split(source.strip_prefix("hf:")?);
     hub::absent(folder, cache)
 }
 
-/// The command that brings a source that is [`absent`]; `None` of every other source.
+/// Returns the command that downloads a source that is [`absent`]; `None` for every other source.
 #[must_use]
 pub fn download(source: &str, cache: &Cache) -> Option<String> {
     let (folder, _) = files::folder_and_split(source.strip_prefix("hf:")?);
@@ -68,26 +69,27 @@ pub fn download(source: &str, cache: &Cache) -> Option<String> {
 /// A run's own tasks, in order.
 pub struct TaskSource {
     lanes: Vec<Lane>,
-    /// How they are mixed; none of a source that stands alone.
+    /// The schedule of a mix; none for a single source.
     schedule: Option<Schedule>,
     epochs: u32,
     next: Cursor,
 }
 
-/// What a source has.
+/// Figures of one source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stock {
     pub name: String,
-    /// Rows looked at, those of the slice; `None` if tasks are made.
+    /// Rows that were read, those of the slice; `None` if tasks are generated.
     pub rows: Option<u64>,
-    /// Tasks that are left after filter, curriculum and limit.
+    /// Tasks that remain after filter, curriculum and limit.
     pub tasks: u64,
-    /// Those of a pass: in a mix they may be fewer, or some more than once.
+    /// Tasks of the source in a pass: in a mix they may be fewer, or some may repeat.
     pub in_pass: u64,
 }
 
 impl TaskSource {
-    /// Opens the source that `config` names; `None` if it is `queue`. `section` leads the keys in errors.
+    /// Opens the source that `config` names; `None` if it is `queue`. `section` leads the keys in
+    /// errors.
     pub(crate) fn open_with(
         generators: &Generators,
         config: &TasksConfig,
@@ -104,8 +106,8 @@ impl TaskSource {
         }))
     }
 
-    /// Whether all tasks are such as the workflow can play: those of files one by one, of a generator the first. Draws
-    /// nothing.
+    /// Checks that the workflow can play the tasks: each task of a file, and the first of a
+    /// generator. It draws no task.
     pub fn check(&mut self, judge: impl Fn(&Task) -> Result<(), String>) -> Result<(), TasksError> {
         for lane in &mut self.lanes {
             let checked = if lane.generated { 1 } else { lane.len() };
@@ -120,20 +122,22 @@ impl TaskSource {
         Ok(())
     }
 
-    /// Each task of each source once, whatever the weights of a mix, with the id that it has when it first comes, and the [`task_key`] of
-    /// its row: a mix writes into a task's metadata. Draws nothing.
+    /// Returns each task of each source once, whatever the weights of a mix. Each has the id of its
+    /// first occurrence, and the [`task_key`] of its row, because a mix writes into a task's
+    /// metadata. It draws no task.
     pub fn each(&mut self) -> impl Iterator<Item = Result<(Task, String), TasksError>> {
         let lanes = self.lanes.iter_mut();
         lanes.flat_map(|lane| (0..lane.len()).map(move |position| lane.task_and_key(0, position)))
     }
 
-    /// Each task of each source once, in the order of rows, with the id that its row brings or none. Draws nothing.
+    /// Returns each task of each source once, in the order of rows, with the row's own id if it has
+    /// one. It draws no task.
     pub fn rows(&mut self) -> impl Iterator<Item = Result<Task, TasksError>> {
         let lanes = self.lanes.iter_mut();
         lanes.flat_map(|lane| (0..lane.len()).map(move |item| lane.pool.task(item)))
     }
 
-    /// What each source has, in the order of the configuration.
+    /// Returns the figures of each source, in the order of the configuration.
     #[must_use]
     pub fn stock(&self) -> Vec<Stock> {
         let of_lane = |(index, lane): (usize, &Lane)| Stock {
@@ -148,7 +152,7 @@ impl TaskSource {
         self.lanes.iter().enumerate().map(of_lane).collect()
     }
 
-    /// Tasks of one pass.
+    /// Returns the number of tasks of one pass.
     #[must_use]
     pub fn per_pass(&self) -> u64 {
         match &self.schedule {
@@ -157,24 +161,24 @@ impl TaskSource {
         }
     }
 
-    /// The place of the task that comes next: store it to go on there with [`TaskSource::seek`].
+    /// Returns the place of the next task. Store it to continue there with [`TaskSource::seek`].
     #[must_use]
     pub fn cursor(&self) -> Cursor {
         self.next
     }
 
-    /// Goes on with the task at `cursor`.
+    /// Continues with the task at `cursor`.
     pub fn seek(&mut self, cursor: Cursor) {
         self.next = cursor;
     }
 
-    /// How many tasks come before `cursor`, all passes counted.
+    /// Returns the number of tasks before `cursor`, over all passes.
     #[must_use]
     pub fn order(&self, cursor: Cursor) -> u64 {
         u64::from(cursor.pass) * self.per_pass() + cursor.index
     }
 
-    /// The next task and its place; `None` after the last pass.
+    /// Returns the next task and its place; `None` after the last pass.
     #[expect(
         clippy::should_implement_trait,
         reason = "reading can fail: the result stands outside of the option"
@@ -194,7 +198,7 @@ impl TaskSource {
             None => self.lanes.first_mut().map(|lane| lane.task(cursor.pass, cursor.index)),
             Some(schedule) => schedule.slot(cursor.pass, cursor.index).and_then(|slot| {
                 let lane = self.lanes.get_mut(slot.lane)?;
-                // A source goes on in the next pass where this one left it.
+                // A source continues in the next pass where this pass left it.
                 let round = u32::try_from(slot.nth / lane.len()).unwrap_or(u32::MAX);
                 Some(lane.task(round, slot.nth % lane.len()))
             }),

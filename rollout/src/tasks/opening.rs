@@ -1,4 +1,4 @@
-//! From `tasks.source` to sources that can be asked.
+//! Opens the sources of `tasks.source`.
 
 use configs::{EvalConfig, MixConfig, TasksConfig};
 
@@ -10,7 +10,7 @@ use super::mix::{Schedule, Share};
 use super::pool::{Generators, Limited, Pool, Split};
 use super::table::Table;
 
-/// The sources of a run, and how they are mixed if there are several.
+/// The sources of a run, and their schedule if there are several.
 pub(super) type OpenedSources = (Vec<Lane>, Option<Schedule>);
 
 /// Opens a source or a mix; `None` for `queue`. `section` leads the keys in errors.
@@ -27,14 +27,15 @@ pub(super) fn open(
     }
 }
 
-/// The source of an evaluation's tasks as [`crate::tasks::TaskSource::open_eval`] reads it; `None` if there is none.
+/// Returns the source of an evaluation's tasks, as [`crate::tasks::TaskSource::open_eval`] reads
+/// it; `None` if there is none.
 pub(crate) fn held_out(eval: &EvalConfig, tasks: &TasksConfig) -> Option<TasksConfig> {
     let mut config = match &eval.source {
         Some(source) => TasksConfig {
             params: eval.params.clone(),
             ..tasks.on(source.clone())
         },
-        // Files have no held-out part of their own.
+        // Files have no held-out part.
         None if !tasks.source.starts_with("generator:") => return None,
         None => {
             let mut config = tasks.on(tasks.source.clone());
@@ -49,7 +50,7 @@ pub(crate) fn held_out(eval: &EvalConfig, tasks: &TasksConfig) -> Option<TasksCo
     if let Some(label) = &eval.label {
         config.label.clone_from(label);
     }
-    // Rows with other keys are another file's, whose ids and tools stand elsewhere too.
+    // Rows with other keys are from a different file, whose ids and tools have other keys too.
     let own_rows = eval.prompt.is_some() || eval.label.is_some();
     if eval.id.is_some() || own_rows {
         config.id.clone_from(&eval.id);
@@ -68,7 +69,7 @@ fn problem(section: &str, key: &str, message: String) -> TasksError {
     }
 }
 
-/// A source by itself, or as `own` of a mix.
+/// Opens a single source, or the source `own` of a mix.
 fn lane(
     generators: &Generators,
     config: &TasksConfig,

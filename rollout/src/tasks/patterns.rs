@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Files that a pattern means, in the order of their names.
+/// Returns the files that match a pattern, in the order of their names.
 pub(super) fn matching(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     let text = pattern.to_string_lossy();
     let found = glob::glob(&text).map_err(|error| format!("{text:?} is no pattern of files: {error}"))?;

@@ -4,32 +4,33 @@ use broker::protocol::task::Task;
 
 use super::error::TasksError;
 
-/// What gives the tasks of one pass.
+/// A source of the tasks of one pass.
 pub(crate) trait Pool: Send {
-    /// Tasks of one pass, at least 1.
+    /// Returns the number of tasks of one pass, at least 1.
     fn len(&self) -> u64;
-    /// The name that leads the ids of its tasks.
+    /// Returns the name that leads the ids of its tasks.
     fn name(&self) -> &str;
-    /// The task at `item`, which is below [`Pool::len`]. Its id is overwritten unless it brings one.
+    /// Returns the task at `item`, which is below [`Pool::len`]. The caller overwrites its id
+    /// unless the row gives one.
     fn task(&mut self, item: u64) -> Result<Task, TasksError>;
-    /// Rows from which its tasks were chosen; `None` if they are made.
+    /// Returns the number of rows from which its tasks were chosen; `None` if they are generated.
     fn rows(&self) -> Option<u64> {
         None
     }
-    /// The pass rate of each task, if they were chosen by it.
+    /// Returns the pass rate of each task, if tasks were chosen by it.
     fn rates(&self) -> Option<&[f32]> {
         None
     }
 }
 
-/// Which part of a generator's tasks: no task is in both, whatever the seeds.
+/// A part of a generator's tasks. No task is in both parts, whatever the seeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Split {
     Train,
     HeldOut,
 }
 
-/// A generator's pool, or the param that is wrong and what is wrong with it.
+/// A generator's pool, or the param that is wrong and the reason.
 pub(crate) type MadePool = Result<Box<dyn Pool>, (String, String)>;
 
 /// The generators that `tasks.source = "generator:NAME"` may name.

@@ -1,27 +1,27 @@
-//! Events of a conversation, what is asked for next, and what its seats earn.
+//! Events of a conversation, the next asks, and the rewards of its seats.
 
 use broker::RoleName;
 use broker::ids::TurnKey;
 use broker::protocol::turn::{Finish, Generation, Message};
 
-/// A committed generation, as everyone in the conversation may see it.
+/// A committed generation, in the form that every agent in the conversation may see.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     pub role: RoleName,
     pub seat: u16,
-    /// Counts this seat's generations from 0.
+    /// The number of this generation of its seat, from 0.
     pub turn: u16,
-    /// What a partner reads: no reasoning, no control tokens.
+    /// The text for partners, without reasoning and control tokens.
     pub text: String,
     pub finish: Finish,
     /// Tokens sampled.
     pub tokens: u32,
-    /// Tokens of the prompt it was sampled from, all that its seat held included; 0 of a program.
+    /// Tokens of its prompt, with all that its seat held; 0 for a program.
     pub prompt: u32,
 }
 
 impl Event {
-    /// What everyone may see of a generation.
+    /// Returns the visible part of a generation.
     #[must_use]
     pub fn of(key: &TurnKey, made: &Generation) -> Self {
         Self {
@@ -42,9 +42,10 @@ pub struct Ask {
     pub role: RoleName,
     pub seat: u16,
     pub turn: u16,
-    /// What is new to this seat since its last turn; at its first turn, its whole prompt.
+    /// The messages that are new to this seat since its last turn; at its first turn, its whole
+    /// prompt.
     pub messages: Vec<Message>,
-    /// Below the agent's own limit, if given.
+    /// A limit below the agent's own, if given.
     pub max_new_tokens: Option<u32>,
     /// Texts that end the generation.
     pub stop: Vec<String>,
@@ -57,52 +58,56 @@ pub struct Part {
     pub value: f32,
 }
 
-/// What one seat earned.
+/// The reward of one seat.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeatReward {
     pub role: RoleName,
     pub seat: u16,
     /// Refines the advantage key (group, agent, role); empty for most workflows.
     pub subkey: String,
-    /// What the seat should have said at its last turn, where the task tells: what `loss.kind = "cross_entropy"` imitates.
+    /// The answer that the seat should have given at its last turn, if the task has one. `loss.kind
+    /// = "cross_entropy"` imitates it.
     pub target: Option<String>,
     pub parts: Vec<Part>,
 }
 
-/// How a conversation ended.
+/// The end of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    /// One entry for every seat that spoke and is to be trained.
+    /// One entry for every seat that spoke and is trained.
     pub rewards: Vec<SeatReward>,
-    /// Named figures for metrics and reports, such as `success`; `success` is what `dyad` shows of a workflow.
+    /// Named figures for metrics and reports. `success` is the figure that `dyad` shows for a
+    /// workflow.
     pub metrics: Vec<(&'static str, f64)>,
 }
 
-/// The metric of a conversation that ended and that nobody could grade: 1, without any reward.
+/// The metric of a conversation that ended without a grade: 1, with no rewards.
 pub(crate) const UNGRADED: &str = "ungraded";
 
 impl Outcome {
-    /// Whether nobody could say what this was worth.
+    /// Returns true if the conversation could not be graded.
     #[must_use]
     pub fn is_ungraded(&self) -> bool {
         self.rewards.is_empty() && self.metrics.contains(&(UNGRADED, 1.0))
     }
 }
 
-/// What comes next.
+/// The next step of a conversation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
-    /// Every generation that is wanted now and has no event yet, those already asked for included. Never empty.
+    /// Every generation that is wanted now and has no event yet, including those already asked for.
+    /// Never empty.
     Ask(Vec<Ask>),
     Done(Outcome),
-    /// It cannot go on, for a reason that is nobody's answer: a failure of the machinery, which leaves all statistics.
+    /// The conversation cannot continue because of a failure of the machinery, not of an answer. It
+    /// leaves all statistics.
     Fail(String),
 }
 
-/// A role that a workflow has.
+/// A role of a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoleSpec {
     pub name: RoleName,
-    /// Names of its reward parts with the weights they have if the config gives none.
+    /// Names of its reward parts, with the weights that apply without a configured one.
     pub parts: Vec<(&'static str, f64)>,
 }

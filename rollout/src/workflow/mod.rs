@@ -1,8 +1,9 @@
-//! Workflows: who speaks when, on what prompt, until when, and what each side earns.
+//! Workflows decide which role speaks next, on which prompt, when a conversation ends, and what
+//! each seat earns.
 //!
-//! A workflow is a total, pure function of (task, seed, events so far). It keeps no state: the coordinator commits each
-//! event once, in order, and asks [`Workflow::step`] what comes next; a coordinator that takes a conversation over asks the
-//! same with the same events and gets the same answer.
+//! A workflow is a total, pure function of (task, seed, events so far). It keeps no state. The
+//! coordinator commits each event once, in order, and calls [`Workflow::step`] for the next step. A
+//! coordinator that takes a conversation over passes the same events and gets the same answer.
 
 pub mod contract;
 mod events;

@@ -1,4 +1,4 @@
-//! What a seat's parts come to: sum of weight x part.
+//! The weighted sum of a seat's reward parts.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use configs::WorkflowConfig;
 
 use super::{RoleSpec, SeatReward};
 
-/// Weight of each reward part, by role.
+/// The weight of each reward part, by role.
 pub(crate) type PartWeights = BTreeMap<RoleName, BTreeMap<String, f64>>;
 
-/// The config's, else the workflow's own: a part that the config does not name keeps the weight of its spec.
+/// Returns the configuration's weights. A part that the configuration does not name keeps the
+/// weight of its spec.
 pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> PartWeights {
     let mut weights = PartWeights::new();
     for spec in specs {
@@ -24,7 +25,8 @@ pub(crate) fn given(config: &WorkflowConfig, specs: &[RoleSpec]) -> PartWeights 
     weights
 }
 
-/// In f64 and in the order of the parts. A part without a weight counts fully.
+/// Returns the weighted sum, in f64 and in the order of the parts. A part without a weight has
+/// weight 1.
 pub(crate) fn total(weights: &PartWeights, seat: &SeatReward) -> f64 {
     seat.parts
         .iter()
@@ -32,7 +34,7 @@ pub(crate) fn total(weights: &PartWeights, seat: &SeatReward) -> f64 {
         .sum()
 }
 
-/// The weight of one part, 1 where none is given.
+/// Returns the weight of one part; 1 if none is given.
 pub(crate) fn of(weights: &PartWeights, role: &RoleName, part: &str) -> f64 {
     let weights = weights.get(role);
     weights.and_then(|weights| weights.get(part)).copied().unwrap_or(1.0)

@@ -1,13 +1,13 @@
-//! Lengths and credit over any workflow: parts beside those that it gives itself.
+//! Lengths and credit over any workflow: parts added to the workflow's own.
 //!
-//! | part | who has it | weight |
+//! | part | roles | weight |
 //! |---|---|---|
 //! | `overlong`, `length` | roles of `[workflow.shaping]` | 1 |
-//! | `own` | roles of `[workflow.credit]`: what the workflow's own parts come to | 0 |
-//! | `credit` | the same: what the operator makes of it, in the place of the workflow's own parts | 1 |
+//! | `own` | roles of `[workflow.credit]`: the sum of the workflow's own parts | 0 |
+//! | `credit` | the same roles: the operator's result, which replaces the own parts | 1 |
 //!
-//! Operators act on the workflow's own parts, so that nobody pays for the length of what a partner said. What is compared over a group
-//! (`length_penalty`) is added where the group is assembled.
+//! Operators act on the workflow's own parts, so no role pays for the length of a partner's answer.
+//! `length_penalty` compares a group, so it is added where the group is assembled.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,25 +25,26 @@ use crate::{credit_operator, shaping};
 
 const OVERLONG: &str = "overlong";
 const LENGTH: &str = "length";
-/// What the workflow's own parts come to, where an operator stands in their place.
+/// The sum of the workflow's own parts, where an operator replaces it.
 pub const OWN: &str = "own";
-/// What the operator makes of it.
+/// The result of the operator.
 pub const CREDIT: &str = "credit";
-/// The part that says whether a seat's own answer is right.
+/// The part for whether a seat's own answer is right.
 pub(crate) const CORRECT: &str = "correct";
-/// The part that a comparison within the group gives.
+/// The part from a comparison within the group.
 pub(crate) const LENGTH_PENALTY: &str = "length_penalty";
 
 struct Shaped {
     inner: Arc<dyn Workflow>,
     shaping: BTreeMap<RoleName, ShapingConfig>,
-    /// Without `own`, which changes nothing.
+    /// The operators, without `own`, which changes nothing.
     credit: BTreeMap<RoleName, CreditConfig>,
-    /// Of the workflow's own parts.
+    /// The weights of the workflow's own parts.
     weights: PartWeights,
 }
 
-/// `workflow` with what the configuration asks for, itself if that is nothing.
+/// Returns `workflow` with the configured shaping and credit, or `workflow` itself if there is
+/// none.
 pub(crate) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Result<Arc<dyn Workflow>, Vec<Problem>> {
     if config.shaping.is_empty() && config.credit.is_empty() {
         return Ok(workflow);
@@ -66,7 +67,7 @@ pub(crate) fn over(workflow: Arc<dyn Workflow>, config: &WorkflowConfig) -> Resu
     }
 }
 
-/// Operators that change something.
+/// Returns the operators that change something.
 fn operators(config: &WorkflowConfig) -> impl Iterator<Item = (&RoleName, &CreditConfig)> {
     config
         .credit
@@ -74,7 +75,8 @@ fn operators(config: &WorkflowConfig) -> impl Iterator<Item = (&RoleName, &Credi
         .filter(|(_, operator)| **operator != CreditConfig::Own)
 }
 
-/// The weights by which a run counts: where a role has an operator, its own parts count by that alone.
+/// Returns the weights that a run uses. Where a role has an operator, its own parts count only
+/// through the operator.
 pub(crate) fn counted(config: &WorkflowConfig, specs: &[RoleSpec]) -> PartWeights {
     let mut counted = part_weights::given(config, specs);
     for (role, _) in operators(config) {
@@ -107,7 +109,8 @@ fn problem(path: String, message: String) -> Problem {
 }
 
 impl Shaped {
-    /// Names and weights of the parts that a role has beside the workflow's own, in their order.
+    /// Returns the names and weights of a role's parts that are added to the workflow's own, in
+    /// their order.
     fn added(&self, role: &RoleName) -> Vec<(&'static str, f64)> {
         let shaping = self.shaping.get(role);
         let has = |on: bool, name, weight| on.then_some((name, weight));
@@ -123,7 +126,8 @@ impl Shaped {
         .collect()
     }
 
-    /// Roles that the workflow does not have or that earn nothing, and names of parts that it gives already.
+    /// Reports roles that the workflow does not have or that earn nothing, and names of parts that
+    /// the workflow already has.
     fn clashes(&self, specs: &[RoleSpec]) -> Vec<Problem> {
         let mut problems = Vec::new();
         let shaped = self.shaping.keys().map(|role| ("shaping", role));
@@ -174,7 +178,7 @@ impl Shaped {
         problems
     }
 
-    /// The mean total of each role that earned something.
+    /// Returns the mean total of each role that earned something.
     fn totals(&self, seats: &[SeatReward]) -> BTreeMap<RoleName, f64> {
         let mut sums: BTreeMap<RoleName, (f64, f64)> = BTreeMap::new();
         for seat in seats.iter().filter(|seat| !seat.parts.is_empty()) {
@@ -189,7 +193,7 @@ impl Shaped {
 
     fn shape(&self, mut outcome: Outcome, events: &[Event]) -> Outcome {
         let totals = self.totals(&outcome.rewards);
-        // A seat without any part has no reward, and none is made for it.
+        // A seat without any part has no reward, and gets none.
         for seat in outcome.rewards.iter_mut().filter(|seat| !seat.parts.is_empty()) {
             let own = part_weights::total(&self.weights, seat);
             let mut more: Vec<(&'static str, f64)> = Vec::new();
@@ -212,7 +216,7 @@ impl Shaped {
     }
 }
 
-/// Tokens that a seat sampled, over all its turns. The first event of a turn counts.
+/// Returns the tokens that a seat sampled, over all its turns. The first event of a turn counts.
 fn sampled(events: &[Event], role: &RoleName, seat: u16) -> u64 {
     let mut turns = BTreeSet::new();
     events

@@ -1,11 +1,14 @@
-//! `adversarial`: two sides that earn at each other's cost (the variations of Miles' multi-agent example).
+//! `adversarial`: two sides that earn at each other's cost (the variations of Miles' multi-agent
+//! example).
 //!
 //! Two games, `workflow.params.game`:
-//! - `propose` ([`propose`]): a proposer writes a problem, a solver tries it several times;
-//! - `attack` ([`attack`]): a thinker answers, an adversary argues against the answer, the thinker defends or revises it.
+//! - `propose` ([`propose`]): a proposer writes a problem, and a solver tries it several times;
+//! - `attack` ([`attack`]): a thinker answers, an adversary argues against the answer, and the
+//!   thinker defends or revises it.
 //!
-//! A side may be frozen (`train.enabled = false`, the player against its environment), and a side's turns may be shared with
-//! past versions of itself or other frozen agents ([`opponents`]).
+//! A side may be frozen (`train.enabled = false`): the other side then plays against its
+//! environment. A side's turns may be shared with past versions of itself or with other frozen
+//! agents ([`opponents`]).
 
 mod attack;
 mod opponents;
@@ -21,7 +24,7 @@ use configs::{GraderConfig, Problem, WorkflowConfig};
 use crate::workflow::Workflow;
 use crate::workflow::params::{Params, check_roles};
 
-/// The game that `params.game` names.
+/// Makes the game that `params.game` names.
 pub(super) fn build(
     config: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,
@@ -33,7 +36,7 @@ pub(super) fn build(
     }
 }
 
-/// With what is wrong with the roles beside what was wrong with the params.
+/// Adds the problems of the roles to those of the params.
 fn checked<W: Workflow + 'static>(
     config: &WorkflowConfig,
     (workflow, mut problems): (W, Vec<Problem>),

@@ -1,4 +1,5 @@
-//! `generator:arithmetic`: problems such as `37+48=`, split into train and held-out ones by a hash of the problem.
+//! `generator:arithmetic`: problems like `37+48=`, split into train and held-out ones by a hash of
+//! the problem.
 
 use broker::protocol::task::{Prompt, Task};
 use serde_json::{Map, Value};
@@ -6,7 +7,7 @@ use serde_json::{Map, Value};
 use crate::random::Random;
 use crate::tasks::{Pool, Split, TasksError};
 
-/// Most problems that one pool may have; they are listed in memory, 4 bytes each.
+/// The most problems of one pool; they are listed in memory, 4 bytes each.
 const LARGEST: u64 = 1 << 22;
 
 /// `left op right`.
@@ -27,8 +28,8 @@ impl ArithmeticProblem {
         }
     }
 
-    /// The answer of someone who forgets the carry out of the units (in a difference: the borrow). The right one where there
-    /// is none, and for products.
+    /// Returns the answer without the carry out of the units (in a difference: without the borrow).
+    /// It is the right answer where there is no carry, and for products.
     #[must_use]
     pub fn slipped(self) -> i64 {
         let (left, right) = (self.left % 10, self.right % 10);
@@ -58,7 +59,8 @@ impl ArithmeticProblem {
         }
     }
 
-    /// Uniform in `[0, 1)`; the same for `a+b` and `b+a`, so that neither gives the other away.
+    /// Returns a uniform number in `[0, 1)`, equal for `a+b` and `b+a`, so that a train problem
+    /// never reveals a held-out one.
     fn place(self) -> f64 {
         let (low, high) = match self.op {
             '-' => (self.left, self.right),
@@ -80,9 +82,9 @@ pub struct Arithmetic {
 }
 
 impl Arithmetic {
-    /// Params: `min` (10) and `max` (99) of the operands, `ops` (["+"]; also "-" and "*"), `held_out` (0.2, the part of
-    /// the problems that only evaluations see), `split` ("train" or "held-out", if not the given one). The error is
-    /// (key, message).
+    /// Makes the pool. Params: `min` (10) and `max` (99) of the operands, `ops` (["+"]; also "-"
+    /// and "*"), `held_out` (0.2, the share of the problems that only evaluations see), `split`
+    /// ("train" or "held-out", if not the given one). The error is (key, message).
     pub fn new(params: &toml::Table, split: Split) -> Result<Self, (String, String)> {
         let settings = Settings::read(params, split)?;
         let operands = (settings.max - settings.min + 1) as u64;
@@ -101,7 +103,7 @@ impl Arithmetic {
         };
         let is_held_out = |item: &u32| pool.at(u64::from(*item)).place() < settings.held_out;
         let wanted = settings.split == Split::HeldOut;
-        // In an order of its own, so that the first few are a fair sample of all.
+        // In a separate random order, so that the first few are a fair sample of all.
         let order = Random::new("dyad arithmetic order v1", 0, &[]).permutation(space as usize);
         pool.items = order.into_iter().filter(|item| is_held_out(item) == wanted).collect();
         if pool.items.is_empty() {
@@ -120,13 +122,13 @@ impl Arithmetic {
         }
     }
 
-    /// The problem at `item`, counted around.
+    /// Returns the problem at `item`; the count wraps around.
     #[must_use]
     pub fn problem(&self, item: u64) -> ArithmeticProblem {
         self.at(u64::from(self.items[(item % self.items.len() as u64) as usize]))
     }
 
-    /// How many problems this split has.
+    /// Returns the number of problems of this split.
     #[must_use]
     pub fn problems(&self) -> u64 {
         self.items.len() as u64

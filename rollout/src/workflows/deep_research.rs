@@ -1,13 +1,17 @@
-//! `deep-research`: a main agent answers a question with the help of a sub agent that it calls as a tool (MrlX's DeepResearch).
+//! `deep-research`: a main agent answers a question with the help of a sub agent that it calls as a
+//! tool (MrlX's DeepResearch).
 //!
-//! Each call of `research` is a conversation of its own with a seat of its own: the sub agent gets the task, searches and reads
-//! with its tools, and ends with `<result>..</result>`. What main reads is that result, or what a summariser makes of the whole
-//! conversation where there is one. Main ends with `<answer>..</answer>`.
+//! Each call of `research` is a separate conversation with its own seat. The sub agent gets the
+//! task, searches and reads with its tools, and ends with `<result>..</result>`. Main reads that
+//! result, or the summary of the whole conversation if there is a summariser. Main ends with
+//! `<answer>..</answer>`.
 //!
-//! Main earns 1 for a right answer, 0.1 for a wrong one in good form, 0 otherwise. Each call earns `team`, what main earned if
-//! its own form is good, and `found`, whether its own result has the answer: credit for each call (weight 0).
-//! Profile `mrlx` pays a call 0.1 whether main was wrong or without form, takes a call that was hurried for one without form,
-//! and reads the first call of a turn only.
+//! Main earns 1 for a right answer, 0.1 for a wrong one in good form, 0 otherwise. Each call earns
+//! `team`, which is main's reward if the call's own form is good. It also earns `found` (weight 0),
+//! which gives credit to the single call: whether its own result has the answer.
+//!
+//! Profile `mrlx` differs in three ways. It pays a call 0.1 whether main was wrong or without form.
+//! It treats a call that was hurried as one without form. It reads only the first call of a turn.
 
 mod form;
 
@@ -34,19 +38,19 @@ use form::{between, has_form, has_label};
 const FULL: [(&str, &str); 3] = templates!("deep-research/full", "main", "sub", "summariser");
 const SHORT: [(&str, &str); 3] = templates!("deep-research/short", "main", "sub", "summariser");
 
-/// The tool that main calls a sub agent by.
+/// The tool by which main calls a sub agent.
 const RESEARCH: &str = "research";
-/// What a wrong answer in good form earns.
+/// The reward of a wrong answer in good form.
 const FORM: f32 = 0.1;
 
 pub(super) struct DeepResearch {
     main: RoleName,
     sub: RoleName,
-    /// Who tells main what a call came to; without one, main reads the sub agent's result.
+    /// The role that summarises a call for main; without it, main reads the sub agent's result.
     summariser: Option<RoleName>,
     mrlx: bool,
     grader: Grading,
-    /// A program that is asked about answers which the grader takes for wrong.
+    /// A program that is asked about answers that the grader finds wrong.
     judge: Option<Grading>,
     research: Spec,
     tools: Tools,
@@ -104,7 +108,7 @@ impl DeepResearch {
         }
     }
 
-    /// The messages of a seat's first turn: its tools, and what it is told.
+    /// Returns the messages of a seat's first turn: its tools and its task.
     fn first(&self, task: &Task, role: &RoleName, more: &[&Spec], messages: Vec<Message>) -> Vec<Message> {
         self.tools
             .message(role, task, more)
@@ -113,7 +117,7 @@ impl DeepResearch {
             .collect()
     }
 
-    /// What main's call comes back with.
+    /// Returns the result of main's call.
     fn called<'a>(
         &self,
         task: &Task,
@@ -129,12 +133,12 @@ impl DeepResearch {
             return Ok(format!("{ERROR}{why}"));
         }
         let spoken = self.child(task, events, number, &call.arguments)?;
-        let told = self.told(task, events, (number, &call.arguments), &spoken)?;
+        let text = self.result_for_main(task, events, (number, &call.arguments), &spoken)?;
         children.push(Child { seat: number, spoken });
-        Ok(told)
+        Ok(text)
     }
 
-    /// The sub agent's conversation.
+    /// Returns the turns of the sub agent's conversation.
     fn child<'a>(
         &self,
         task: &Task,
@@ -161,8 +165,8 @@ impl DeepResearch {
         }
     }
 
-    /// What main reads of a call.
-    fn told(
+    /// Returns the text of a call's result for main.
+    fn result_for_main(
         &self,
         task: &Task,
         events: Transcript<'_>,
@@ -170,7 +174,7 @@ impl DeepResearch {
         spoken: &SeatTurns<'_>,
     ) -> CallAnswer {
         let last = spoken.turns.last().map_or("", |event| event.text.as_str());
-        let told = match &self.summariser {
+        let text = match &self.summariser {
             None => between(last, "result").unwrap_or(last),
             Some(summariser) => match events.first(summariser, seat) {
                 Some(said) => between(&said.text, "summary").unwrap_or(&said.text),
@@ -183,9 +187,9 @@ impl DeepResearch {
                 }
             },
         };
-        Ok(match told.trim() {
+        Ok(match text.trim() {
             "" => format!("{ERROR}the research came to nothing"),
-            told => told.to_owned(),
+            text => text.to_owned(),
         })
     }
 
@@ -237,7 +241,7 @@ impl DeepResearch {
         }
     }
 
-    /// By the grader, or by the judge where the grader says no.
+    /// Returns the verdict of the grader, or the judge's where the grader says no.
     fn is_right(&self, main: &SeatTurns<'_>, grades: &Grades<'_>, judge: Option<&Grades<'_>>) -> bool {
         let Some(last) = main.turns.last() else { return false };
         let by = |grades: &Grades<'_>| grades.of_text(&self.main, 0, &last.text) > 0.5;
@@ -252,7 +256,7 @@ fn problem(path: &str, message: impl Into<String>) -> Problem {
     }
 }
 
-/// The tool by which main calls a sub agent.
+/// Returns the tool by which main calls a sub agent.
 fn research() -> Result<Spec, String> {
     let parameters = json!({"type": "object", "additionalProperties": false, "required": ["task"], "properties": {
         "task": {"type": "string", "minLength": 1, "description": "What is to be found out, complete in itself."},
@@ -263,7 +267,7 @@ fn research() -> Result<Spec, String> {
     Spec::new(RESEARCH, description, parameters)
 }
 
-/// The program that `workflow.params.judge` names.
+/// Returns the program that `workflow.params.judge` names.
 fn judge(
     params: &mut Params<'_>,
     graders: &BTreeMap<String, GraderConfig>,
@@ -278,8 +282,8 @@ fn judge(
         .get(&name)
         .ok_or_else(|| format!("there is no [graders.{name}]"));
     let made = found.and_then(Grading::new).and_then(|judge| match judge {
-        Grading::Rule(_) => Err("is a grader of ours: name a program, or leave it out".to_owned()),
-        _ if grader.rule().is_none() => Err("needs a grader of ours before it: that one is a program too".to_owned()),
+        Grading::Rule(_) => Err("is a shipped grader: name a program, or leave it out".to_owned()),
+        _ if grader.rule().is_none() => Err("needs a shipped grader before it: that one is a program too".to_owned()),
         program => Ok(program.of_roles(&[main])),
     });
     made.map_err(|message| params.problem("judge", message)).ok()
@@ -307,7 +311,8 @@ impl Workflow for DeepResearch {
         roles
     }
 
-    /// Every turn of main and of each call's own conversation, the summariser's included; what tools say is no turn.
+    /// Returns the number of turns: main's and each call's own, including the summariser's. Tool
+    /// results are no turns.
     fn most_turns(&self) -> Option<usize> {
         let limits = self.tools.limits();
         let turns = usize::from(limits.turns) + 1;

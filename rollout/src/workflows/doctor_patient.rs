@@ -1,18 +1,22 @@
-//! `doctor-patient`: a doctor asks a patient, who alone knows the case, and ends with a diagnosis and a recommendation (MrlX's
-//! TakesTwo).
+//! `doctor-patient`: a doctor asks a patient, and only the patient knows the case. The doctor ends
+//! with a diagnosis and a recommendation (MrlX's TakesTwo).
 //!
-//! The doctor earns the overlap of its `diagnosis` and `recommendation` with the case's (F1), `information` for what its
-//! questions got out of the patient, and pays for breaking the rules (`compliance`). The patient earns a rubric: it tells what
-//! is asked (`complete`), nothing that is not (`control`), and makes nothing up (`consistent`). [`rubric`] judges it by a
-//! rule, from the facts of the case; a program of the user's own may judge instead, such as one that asks a large model.
+//! The doctor earns the overlap of its `diagnosis` and `recommendation` with the case's (F1), and
+//! `information` for what its questions got out of the patient. It pays for breaking the rules
+//! (`compliance`). The patient earns a rubric: it tells what is asked (`complete`), nothing that is
+//! not (`control`), and makes nothing up (`consistent`). [`rubric`] judges it by a rule, from the
+//! facts of the case. A program of the user's own may judge instead, for example one that asks a
+//! large model.
 //!
-//! A dialogue ends at the doctor's markers, at its last turn, at a turn that its limit cut, or where its next turn would not fit
-//! ([`ahead`]); the last two are the status `truncated`. A reply whose limit was what `max_tokens` left does not end it: the
-//! doctor is asked for its ending.
+//! A dialogue ends at the doctor's markers, at its last turn, at a turn that was cut at its limit,
+//! or where its next turn would not fit ([`ahead`]). The last two give the status `truncated`. A
+//! reply that was cut by the rest of `max_tokens` does not end it: the doctor is asked for its
+//! ending.
 //!
-//! Profile `mrlx` pays the doctor as the reference does: `information` grows with every turn, a recommendation is punished,
-//! several questions at once are looked for in the patient's replies and by `?` alone, nobody looks whether a reply was cut, the patient
-//! replies to the doctor's last turn too, and a doctor that says nothing earns 0 (`aborted`), which is more than many an answer.
+//! Profile `mrlx` pays the doctor as the reference does. `information` grows with every turn, and a
+//! recommendation is punished. Several questions at once are detected in the patient's replies, and
+//! by `?` alone. A cut reply is not detected. The patient replies to the doctor's last turn too. A
+//! silent doctor earns 0 (`aborted`), which is more than many answers earn.
 
 mod ahead;
 mod earned;
@@ -59,12 +63,12 @@ pub(super) struct DoctorPatient {
     doctor: RoleName,
     patient: RoleName,
     turns: u16,
-    /// Of each side's context.
+    /// The bound of each side's context.
     room: Room,
-    /// A turn that its limit cut ends the dialogue.
+    /// True if a turn that was cut at its limit ends the dialogue.
     cut_ends: bool,
     mrlx: bool,
-    /// A program that judges the patient, instead of the rule.
+    /// A program that judges the patient instead of the rule.
     judge: Option<Grading>,
     prompts: Prompts,
 }
@@ -125,7 +129,8 @@ impl DoctorPatient {
         Step::Ask(vec![ask])
     }
 
-    /// The room of this task's dialogue: what `doctor_last` lays round a reply is kept beside the reserve.
+    /// Returns the room of this task's dialogue. The text that `doctor_last` adds around a reply is
+    /// added to the reserve.
     fn room_of(&self, task: &Task) -> Room {
         if self.room.most == 0 {
             return self.room;
@@ -149,25 +154,26 @@ impl DoctorPatient {
         self.prompts.text("patient", task, variables)
     }
 
-    /// What the doctor is told next, and how many tokens it may say to it.
+    /// Returns the doctor's next messages, and the limit of tokens for its answer.
     fn for_doctor(&self, task: &Task, room: Room, said: &Said<'_>) -> (String, Option<u32>) {
-        let (message, told) = match said.patient.last() {
+        let (message, tokens) = match said.patient.last() {
             None => {
                 let message = self.first_to_doctor(task);
-                let told = tokens_of(&message);
-                (message, told)
+                let tokens = tokens_of(&message);
+                (message, tokens)
             }
             Some(reply) => {
                 let template = if said.hurried { "doctor_last" } else { "doctor_next" };
                 let message = self.prompts.text(template, task, context! { reply => reply.text });
-                let told = ahead::told(&message, reply);
-                (message, told)
+                let tokens = ahead::message_tokens(&message, reply);
+                (message, tokens)
             }
         };
-        (message, ahead::doctor_limit(room, &said.doctor, told))
+        (message, ahead::doctor_limit(room, &said.doctor, tokens))
     }
 
-    /// What the patient is told of the doctor's last question, and how many tokens it may say to it.
+    /// Returns the message with the doctor's last question for the patient, and the limit of tokens
+    /// for the reply.
     fn for_patient(&self, task: &Task, room: Room, said: &Said<'_>, asked: &Event) -> (String, Option<u32>) {
         let question = asked.text.as_str();
         let message = if said.patient.is_empty() {
@@ -175,11 +181,12 @@ impl DoctorPatient {
         } else {
             self.prompts.text("patient_next", task, context! { question })
         };
-        let told = ahead::told(&message, asked);
-        (message, ahead::patient_limit(room, &said.doctor, &said.patient, told))
+        let tokens = ahead::message_tokens(&message, asked);
+        (message, ahead::patient_limit(room, &said.doctor, &said.patient, tokens))
     }
 
-    /// Whether there is room for each side's first turn, and for the doctor's last one after a prompt of nothing.
+    /// Checks that there is room for each side's first turn, and for the doctor's last one after an
+    /// empty prompt.
     fn check_room(&self, task: &Task) -> Result<(), String> {
         let room = self.room_of(task);
         let first = tokens_of(&self.first_to_doctor(task)).max(tokens_of(&self.first_to_patient(task, "")));
@@ -188,7 +195,7 @@ impl DoctorPatient {
         }
         Err(format!(
             "workflow.params.max_tokens = {} leaves no room: the longer one of the first messages has {first} bytes (each may be a \
-             token), and the reserve with what doctor_last lays round a reply is {}; raise max_tokens, or shorten the templates",
+             token), and the reserve with the text of doctor_last around a reply is {}; raise max_tokens, or shorten the templates",
             room.most, room.reserve
         ))
     }
@@ -197,8 +204,9 @@ impl DoctorPatient {
         self.cut_ends && event.finish == Finish::Length
     }
 
-    /// The status that the doctor's turn ends the dialogue with. `is_last`: it has no other turn. The reference asks the patient all
-    /// the same, which pays the doctor for the reply.
+    /// Returns the status with which the doctor's turn ends the dialogue. `is_last` is true if the
+    /// doctor has no further turn. The reference then still asks the patient, which pays the doctor
+    /// for the reply.
     fn ended_by(&self, said: &Event, is_last: bool, hurried: bool) -> Option<Status> {
         if self.mrlx && said.text.trim().is_empty() {
             return Some(Status::Aborted);
@@ -220,7 +228,7 @@ fn text_of<'a>(task: &'a Task, key: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// `max_tokens` and `reserve`.
+/// Takes `max_tokens` and `reserve`.
 fn room(params: &mut Params<'_>, config: &WorkflowConfig) -> Room {
     const MOST: i64 = 1 << 30;
     let most = params.integer("max_tokens", 0, 0..=MOST);

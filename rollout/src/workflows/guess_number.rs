@@ -1,11 +1,14 @@
-//! `guess-number`: an asker looks for a number that only the answerer knows, by guesses that the answerer calls too high or too
-//! low.
+//! `guess-number`: an asker looks for a number that only the answerer knows. The answerer calls
+//! each guess too high or too low.
 //!
-//! A dialogue in which both learn: the asker to halve what is left, the answerer to compare and to say the truth. The asker
-//! earns `success` and pays for its `turns`; the answerer earns `truthful`, the part of its answers that are true, and its
-//! share of the `success`. An answer that is neither `less` nor `more` is not true and is heard as silence. A guess that is no
-//! number of the range ends the conversation, and so does a turn that its limit cut (it is no guess, and no true answer) or that
-//! does not fit: that is `truncated`. An asker whom a cut answer kept from its next guess earns nothing, good or bad.
+//! Both sides of the dialogue learn: the asker to halve the range, the answerer to compare and to
+//! tell the truth. The asker earns `success` and pays for its `turns`. The answerer earns
+//! `truthful`, the share of its answers that are true, and its part of the `success`. An answer
+//! that is neither `less` nor `more` is not true and counts as silence.
+//!
+//! A guess that is no number of the range ends the conversation. So does a turn that was cut at its
+//! limit (it is no guess, and no true answer) or that does not fit; this is `truncated`. An asker
+//! that a cut answer kept from its next guess earns nothing, good or bad.
 
 pub(crate) mod secrets;
 
@@ -27,7 +30,7 @@ const SHORT: [(&str, &str); 4] = templates!("guess-number/short", "asker", "aske
 /// The key of a task's metadata that has the largest number.
 const HIGH: &str = "high";
 
-/// The task of one secret: a number from 0 to `high`.
+/// Returns the task of one secret: a number from 0 to `high`.
 #[must_use]
 pub fn secret_task(secret: u64, high: u64) -> Task {
     let mut metadata = serde_json::Map::new();
@@ -49,25 +52,25 @@ pub(super) struct GuessNumber {
     cost: f64,
     share: f64,
     tokens: u32,
-    /// Of each side's context.
+    /// The bound of each side's context.
     room: Room,
-    /// A turn that its limit cut ends the conversation.
+    /// True if a turn that was cut at its limit ends the conversation.
     cut_ends: bool,
     prompts: Prompts,
 }
 
-/// What has been said, as far as it went.
+/// The game as far as it went.
 #[derive(Default)]
 struct Said {
     guesses: u16,
     answers: u16,
     true_answers: u16,
     found: bool,
-    /// A guess that was none ended it.
+    /// True if an invalid guess ended it.
     lost: bool,
-    /// A turn that was cut, or that there was no room for, ended it.
+    /// True if a turn that was cut, or had no room, ended it.
     truncated: bool,
-    /// It was the answerer's turn that was cut: the asker could not go on.
+    /// True if it was the answerer's turn that was cut, so that the asker could not continue.
     silenced: bool,
 }
 
@@ -100,7 +103,7 @@ impl GuessNumber {
         }
     }
 
-    /// Asks for a seat's turn after its `own` last one; `None`: there is no room for any.
+    /// Asks for a seat's turn after its `own` last one; `None` if there is no room for any.
     fn ask(&self, role: &RoleName, turn: u16, own: Option<&Event>, message: String) -> Option<Step> {
         let limit = self.limit(own, &message);
         let asked = Ask {
@@ -111,7 +114,7 @@ impl GuessNumber {
         (limit > 0).then(|| Step::Ask(vec![asked]))
     }
 
-    /// What the asker is told after this answer.
+    /// Returns the asker's message for this answer.
     fn for_asker(&self, task: &Task, high: u64, before: Option<&Event>) -> String {
         match before {
             None => {
@@ -119,7 +122,7 @@ impl GuessNumber {
                 self.prompts.text("asker", task, context! { low => 0, high, turns })
             }
             Some(answer) => {
-                let answer = heard(&answer.text).unwrap_or_default();
+                let answer = read_answer(&answer.text).unwrap_or_default();
                 self.prompts.text("asker_next", task, context! { answer })
             }
         }
@@ -130,7 +133,8 @@ impl GuessNumber {
         self.prompts.text(template, task, context! { secret, guess })
     }
 
-    /// Tokens that a seat may say after its `own` last turn to a message, whose bytes count.
+    /// Returns the limit of tokens for a seat after its `own` last turn and a message; the message
+    /// counts by its bytes.
     fn limit(&self, own: Option<&Event>, message: &str) -> u32 {
         let rest = self.room.rest(prompt_of(own, tokens_of(message)));
         rest.map_or(self.tokens, |rest| rest.min(self.tokens))
@@ -164,8 +168,8 @@ impl GuessNumber {
     }
 }
 
-/// `less` or `more`, if an answer is one of them and not both.
-fn heard(answer: &str) -> Option<&'static str> {
+/// Returns `less` or `more`, if an answer has one of them and not both.
+fn read_answer(answer: &str) -> Option<&'static str> {
     let answer = answer.to_ascii_lowercase();
     let has = |wanted: &str| answer.split(|c: char| !c.is_alphanumeric()).any(|word| word == wanted);
     match (has("less"), has("more")) {
@@ -175,7 +179,7 @@ fn heard(answer: &str) -> Option<&'static str> {
     }
 }
 
-/// The last number of a guess, if it is in the range.
+/// Returns the last number of a guess, if it is in the range.
 fn number(guess: &str, high: u64) -> Option<u64> {
     let digits = guess
         .split(|c: char| !c.is_ascii_digit())
@@ -183,7 +187,7 @@ fn number(guess: &str, high: u64) -> Option<u64> {
     digits.parse().ok().filter(|number| *number <= high)
 }
 
-/// The secret and the largest number it may be.
+/// Returns the secret and its largest possible value.
 fn secret(task: &Task) -> Option<(u64, u64)> {
     let high = task.metadata.get(HIGH)?.as_u64()?;
     let secret = task.label.as_u64()?;
@@ -235,7 +239,7 @@ impl Workflow for GuessNumber {
 
     fn step(&self, task: &Task, _seed: u64, events: &[Event]) -> Step {
         let events = Transcript(events);
-        // A task without a secret was refused; whatever comes of it is no success.
+        // A task without a secret was rejected before; its outcome is no success.
         let (secret, high) = secret(task).unwrap_or((u64::MAX, 0));
         let (mut said, mut guessed, mut answered) = (Said::default(), None, None);
         for turn in 0..self.turns {
@@ -258,7 +262,7 @@ impl Workflow for GuessNumber {
                 break;
             };
             said.found = guess == secret;
-            // Nobody hears an answer to the last guess.
+            // The answer to the last guess has no reader.
             if said.found || turn + 1 == self.turns {
                 break;
             }
@@ -277,7 +281,7 @@ impl Workflow for GuessNumber {
                 break;
             }
             let truth = if secret < guess { "less" } else { "more" };
-            said.true_answers += u16::from(heard(&answer.text) == Some(truth));
+            said.true_answers += u16::from(read_answer(&answer.text) == Some(truth));
         }
         Step::Done(self.outcome(&said))
     }

@@ -1,4 +1,5 @@
-//! The workflows that are shipped, each with its tasks and warm starts, and the registry that makes them by kind.
+//! The shipped workflows, each with its tasks and warm starts, and the registry that makes them by
+//! kind.
 
 mod adversarial;
 pub mod arithmetic;
@@ -26,10 +27,11 @@ use crate::own;
 use crate::workflow::tools::{Tools, WithTools};
 use crate::workflow::{Workflow, shaped};
 
-/// Makes the workflow that `[workflow]` describes, or names everything that is wrong with it, each with its key path.
+/// Makes the workflow that `[workflow]` describes, or returns everything that is wrong with it,
+/// each problem with its key path.
 ///
-/// Template files that `workflow.params.templates` names are read here, once; relative paths count from the working
-/// directory.
+/// Template files that `workflow.params.templates` names are read here, once. Relative paths count
+/// from the working directory.
 pub fn build(
     config: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,

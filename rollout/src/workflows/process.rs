@@ -1,8 +1,9 @@
-//! `process:FILE` and `remote:NAME`: a workflow that is a program of the user's own.
+//! `process:FILE` and `remote:NAME`: a workflow that is the user's own program.
 //!
-//! The program decides in rounds: it is asked, wants some generations, and is asked again when all of them are there. Each
-//! decision is committed before it is used. A program sees its events in the order in which it wanted them, whatever the
-//! order of their arrival, so one that keeps no state and no clock plays the same conversation every time.
+//! The program decides in rounds. It is asked, wants some generations, and is asked again when all
+//! of them are there. Each decision is committed before it is used. A program sees its events in
+//! the order in which it wanted them, whatever the order of their arrival. So a program without
+//! state and clock plays the same conversation every time.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +20,7 @@ use crate::workflow::{Ask, Event, Outcome, Part, RoleSpec, SeatReward, Step, Wor
 
 /// The part that a role earns if `[workflow.reward]` names none.
 const PART: &str = "reward";
-/// The param in which a program says how long its conversations may be.
+/// The param with the most generations of a conversation.
 const MOST_TURNS: &str = "most_turns";
 
 pub(super) struct Process {
@@ -117,7 +118,7 @@ impl Process {
         self.roles.iter().find(|spec| spec.name.as_str() == role)
     }
 
-    /// The asks of a decision. `spoken` counts each seat's turns so far.
+    /// Returns the asks of a decision. `spoken` counts each seat's turns so far.
     fn asks(&self, wanted: &[WantedTurn], spoken: &BTreeMap<(&str, u16), u16>) -> Result<Vec<Ask>, String> {
         let mut asks: Vec<Ask> = Vec::new();
         for turn in wanted {
@@ -130,10 +131,7 @@ impl Process {
             let mut messages = turn.messages.clone();
             messages.extend(turn.prompt.as_ref().map(Message::user));
             if messages.is_empty() {
-                return Err(format!(
-                    "it asks for {}/{} and says nothing to it",
-                    turn.role, turn.seat
-                ));
+                return Err(format!("it asks for {}/{} without a message", turn.role, turn.seat));
             }
             if let Some(other) = messages.iter().find(|message| !message.is_said()) {
                 return Err(format!(
@@ -217,7 +215,7 @@ impl Process {
             }
         }
         match ending.metrics.get("success") {
-            None => return Err("its metrics lack \"success\"".into()),
+            None => return Err("its metrics have no \"success\"".into()),
             Some(success) if !(0.0..=1.0).contains(success) => {
                 return Err(format!("its \"success\" is {success}: write a number from 0 to 1"));
             }
@@ -226,7 +224,7 @@ impl Process {
         Ok(Outcome { rewards, metrics })
     }
 
-    /// What a decision means after `history`.
+    /// Returns the step that a decision gives after `history`.
     fn decided(&self, text: &str, history: &[&Event]) -> Result<Decided, String> {
         let decision: Decision = serde_json::from_str(text).map_err(|error| error.to_string())?;
         let mut spoken: BTreeMap<(&str, u16), u16> = BTreeMap::new();
@@ -245,7 +243,8 @@ enum Decided {
     Done(Outcome),
 }
 
-/// A decision that cannot be used was refused before it was committed; this is for events from nowhere.
+/// Handles a decision that cannot be used. It is rejected before it is committed, so this is only
+/// for events of unknown origin.
 fn spoilt() -> Step {
     Step::Done(Outcome {
         rewards: Vec::new(),
@@ -282,7 +281,7 @@ impl Workflow for Process {
         let mut history: Vec<&Event> = Vec::new();
         for round in 0..DECISIONS {
             let Some(decision) = find(&self.own, 0, round) else {
-                // A question is made of texts and numbers: it is always JSON.
+                // A question consists of texts and numbers, so it is always JSON.
                 let line = serde_json::to_string(&self.question(task, seed, &history)).unwrap_or_default();
                 let mut ask = ask(&self.own, 0, vec![Message::user(line)]);
                 ask.turn = round;
@@ -335,7 +334,7 @@ mod tests {
     use crate::workflow::testing::{any_events, config, event, problems, task};
     use proptest::prelude::*;
 
-    /// A file that is there: the program itself is not run here.
+    /// A file that exists; the program itself is not run here.
     fn file() -> tempfile::NamedTempFile {
         tempfile::Builder::new().suffix(".py").tempfile().unwrap()
     }

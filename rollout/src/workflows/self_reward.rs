@@ -1,11 +1,13 @@
-//! `self-reward`: an agent answers, and then the same agent judges its answer against each item of the task's rubric (MrlX's
-//! SelfRewarding).
+//! `self-reward`: an agent answers, and then the same agent judges its answer against each item of
+//! the task's rubric (MrlX's SelfRewarding).
 //!
-//! The answer earns `rubric`: the points of the items it meets over the sum of the positive points. It may be below 0, for
-//! items about something bad have negative points; `clip = true` cuts it to 0..1. The judging turns are not trained. A
-//! judgement that cannot be read is asked for again, `tries` times in all; if one item stays without judgement the answer has
-//! no reward, no success, and leaves the statistics (the reference counts the item as not met, which pays for confusing the judge on items
-//! about something bad).
+//! The answer earns `rubric`: the points of the items it meets over the sum of the positive points.
+//! It may be below 0, because items about a fault have negative points; `clip = true` cuts it to
+//! 0..1. The judging turns are not trained.
+//!
+//! A judgement that cannot be read is asked for again, up to `tries` times. If one item stays
+//! without judgement, the answer has no reward and no success, and leaves the statistics. The
+//! reference counts the item as not met, which pays for confusing the judge on items about a fault.
 
 use broker::RoleName;
 use broker::protocol::task::Task;
@@ -22,16 +24,16 @@ use crate::workflow::{Ask, Event, Outcome, RoleSpec, Step, UNGRADED, Workflow};
 
 const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grader");
 const SHORT: [(&str, &str); 2] = templates!("self-reward/short", "answerer", "grader");
-/// What an item's judgement says, under this name.
+/// The key of an item's judgement.
 const MET: &str = "criteria_met";
-/// Said to a judge who could not be read.
+/// The message to a judge whose text could not be read.
 const AGAIN: &str = "That was no JSON object with \"criteria_met\". Reply with the object only.";
-/// The same, in a word that models of few words may have.
+/// The same message in one word, for models with a small vocabulary.
 const AGAIN_SHORT: &str = "?";
 
 /// The key of a task's metadata that has the rubric.
 const RUBRIC: &str = "rubric";
-/// Most items of a rubric: each is a generation.
+/// The most items of a rubric; each costs a generation.
 const ITEMS: usize = 256;
 
 pub(super) struct SelfReward {
@@ -74,11 +76,11 @@ impl SelfReward {
         }
     }
 
-    /// What the judge of an item said, or the ask for it; `Ok(None)` if its tries are spent.
+    /// Returns the judgement of an item, or the ask for it; `Ok(None)` if its tries are spent.
     fn judged(&self, events: Transcript<'_>, seat: u16, prompt: impl Fn() -> String) -> Result<Option<bool>, Box<Ask>> {
         for turn in 0..self.tries {
             let Some(said) = events.turn(&self.grader, seat, turn) else {
-                // What is said again is short: the judge has the question before it.
+                // The repeated message is short, because the judge still has the question.
                 let text = if turn == 0 { prompt() } else { self.again.to_owned() };
                 let mut ask = ask(&self.grader, seat, vec![Message::user(text)]);
                 ask.turn = turn;
@@ -103,7 +105,7 @@ impl SelfReward {
         let score = if self.clip { share.clamp(0.0, 1.0) } else { share };
         let unread = judged.iter().filter(|met| met.is_none()).count();
         if unread > 0 {
-            // What the share would be with it, nobody knows.
+            // The share with this judgement is unknown.
             return Outcome {
                 rewards: Vec::new(),
                 metrics: vec![("items_unread", unread as f64), (UNGRADED, 1.0)],
@@ -121,14 +123,15 @@ impl SelfReward {
     }
 }
 
-/// Of the last JSON object with a boolean of that name; else what all its mentions in words agree on.
+/// Returns the value of the last JSON object with a boolean of that name, else the value on which
+/// all mentions in words agree.
 fn criteria_met(text: &str) -> Option<bool> {
     let objects = read::objects(text);
     let said = objects.iter().rev().find_map(|object| object.get(MET)?.as_bool());
     said.or_else(|| words::agreed(read::end_of(text), MET, &[MET], words::boolean))
 }
 
-/// The items under `metadata.rubric`; an error says what is wrong with them.
+/// Returns the items under `metadata.rubric`; an error says what is wrong with them.
 fn rubric(task: &Task) -> Result<Vec<Item>, String> {
     let list = task.metadata.get(RUBRIC).and_then(Value::as_array);
     let list = list.ok_or("metadata.rubric is missing: a list of {\"criterion\": text, \"points\": number}")?;
@@ -141,7 +144,7 @@ fn rubric(task: &Task) -> Result<Vec<Item>, String> {
         Some(Item { criterion, points })
     };
     let items: Option<Vec<Item>> = list.iter().map(item).collect();
-    let items = items.ok_or("an item of metadata.rubric lacks a text \"criterion\" or a number \"points\"")?;
+    let items = items.ok_or("an item of metadata.rubric has no text \"criterion\" or a number \"points\"")?;
     if items.is_empty() || items.len() > ITEMS {
         return Err(format!(
             "metadata.rubric has {} items; 1 to {ITEMS} can be judged",
@@ -187,7 +190,7 @@ impl Workflow for SelfReward {
             let text = self.prompts.text("answerer", task, context! { prompt });
             return Step::Ask(vec![ask(&self.answerer, 0, with_preamble(task, text))]);
         };
-        // A task without a rubric was refused; it has nothing to be judged by.
+        // A task without a rubric was rejected before; there is nothing to judge.
         let items = rubric(task).unwrap_or_default();
         let (mut judged, mut asks) = (Vec::with_capacity(items.len()), Vec::new());
         for (seat, item) in items.iter().enumerate() {
@@ -297,9 +300,9 @@ mod tests {
             Step::Ask(asks) => asks[0].messages[0].content.clone(),
             other => panic!("{other:?}"),
         };
-        let told = asks(&talk);
+        let asked = asks(&talk);
         let all = "user: My child is three and has a fever.\n\nassistant: Since when?\n\nuser: Two days. What helps?\n";
-        assert!(told.contains(all), "{told}");
+        assert!(asked.contains(all), "{asked}");
         assert!(
             asks(&question()).contains(":\nWhat helps?\n"),
             "one message is its text"
@@ -326,7 +329,7 @@ mod tests {
                 "{\"criteria_met\": false, \"explanation\": \"it would need a dose",
                 Some(false),
             ),
-            // What was cut is no object, and its words do not agree.
+            // A text that was cut is no object, and its words do not agree.
             (
                 "{\"criteria_met\": false, \"explanation\": \"criteria_met: true would need",
                 None,
@@ -356,7 +359,7 @@ mod tests {
         for (rubric, why) in [
             (json!(null), "missing"),
             (json!([]), "0 items"),
-            (json!([{"criterion": "x"}]), "lacks"),
+            (json!([{"criterion": "x"}]), "has no text"),
             (json!([{"criterion": "x", "points": -1}]), "positive"),
         ] {
             task.metadata.insert(RUBRIC.into(), rubric);

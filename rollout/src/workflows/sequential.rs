@@ -1,10 +1,13 @@
-//! `sequential`: two agents answer one after the other, and the second sees the first's answer (MinT's two clients).
+//! `sequential`: two agents answer one after the other, and the second sees the first's answer
+//! (MinT's two clients).
 //!
-//! Each earns the grade of its own answer, as `correct`, and pays for what it lacks, as `wrong`: a right answer is worth 1 and a wrong one
-//! -0.25, as MinT's recipe prints them. `team`, the second's grade, weighs nothing for the first unless the
-//! configuration says so: it is settled after the first's turn, so it may credit it. `gain`, the second's grade less the
-//! first's, may go to the second for the same reason the other way round. The label is each one's known answer, for agents
-//! whose loss is a cross-entropy.
+//! Each earns the grade of its own answer, as `correct`, and pays for the rest, as `wrong`: a right
+//! answer is worth 1 and a wrong one -0.25, as in MinT's recipe.
+//!
+//! `team`, the second's grade, has weight 0 for the first unless the configuration gives one. It is
+//! settled after the first's turn, so it may credit that turn. `gain`, the second's grade less the
+//! first's, may go to the second, because the first's grade is settled before the second's turn.
+//! The label is the known answer of both, for agents whose loss is a cross-entropy.
 
 pub(crate) mod warm;
 
@@ -25,15 +28,16 @@ use crate::workflow::prompts::{Prompts, templates, with_preamble};
 use crate::workflow::transcript::{Transcript, ask, reward, role};
 use crate::workflow::{Event, Outcome, RoleSpec, SeatReward, Step, Workflow};
 
-/// What a wrong answer is worth.
+/// The reward of a wrong answer.
 const WRONG: f64 = -0.25;
 
 const FULL: [(&str, &str); 2] = templates!("sequential/full", "first", "second");
 const SHORT: [(&str, &str); 2] = templates!("sequential/short", "first", "second");
 const MINT: [(&str, &str); 2] = templates!("sequential/mint", "first", "second");
 
-/// Params `clients`: who may play the two roles. `any`: as `[workflow.roles]` says; `two`: two agents with adapters over one
-/// base; `auto`: those, or where memory for two lacks, one agent that takes turns with itself.
+/// Checks the param `clients`, which says how agents play the two roles. `any`: as in
+/// `[workflow.roles]`; `two`: two agents with adapters over one base; `auto`: two if memory allows,
+/// else one agent that takes turns with itself.
 pub(crate) const CLIENTS: [&str; 3] = ["any", "two", "auto"];
 
 pub(crate) struct Sequential {
@@ -65,7 +69,7 @@ impl Sequential {
             "mint" => &MINT,
             _ => &FULL,
         };
-        // Read by those who start a run: whether two agents must play, or one may stand in for both.
+        // The start of a run reads it: whether two agents must play, or one may replace both.
         params.choice("clients", &CLIENTS);
         let workflow = Self {
             grader: grader(&mut params, graders).of_roles(&[&first, &second]),
@@ -76,20 +80,20 @@ impl Sequential {
         Ok((workflow, params.finish()))
     }
 
-    /// The messages of the first answer.
+    /// Returns the messages of the first answer.
     pub(crate) fn first_prompt(&self, task: &Task) -> Vec<Message> {
         let prompt = task.prompt.text();
         with_preamble(task, self.prompts.text("first", task, context! { prompt }))
     }
 
-    /// The messages of the second answer, after the first's.
+    /// Returns the messages of the second answer, after the first's.
     pub(crate) fn second_prompt(&self, task: &Task, answer: &str) -> Vec<Message> {
         let prompt = task.prompt.text();
         with_preamble(task, self.prompts.text("second", task, context! { prompt, answer }))
     }
 }
 
-/// The known answer as text: a text as it is, a number in digits.
+/// Returns the known answer as text: a text unchanged, a number in digits.
 fn known_answer(label: &Value) -> Option<String> {
     match label {
         Value::String(text) => Some(text.clone()),
@@ -203,7 +207,8 @@ mod tests {
         assert!(outcome.rewards.iter().all(|seat| seat.target.as_deref() == Some("5")));
     }
 
-    /// The numbers that the recipe prints, where the configuration gives no weights, and as it is shipped.
+    /// The recipe's numbers, where the configuration gives no weights, and in the shipped
+    /// configuration.
     #[test]
     fn a_right_answer_is_worth_1_and_a_wrong_one_less_than_nothing() {
         let shipped = |text: &str| {

@@ -1,7 +1,8 @@
 //! `signal`: a referential game (Lewis 1969; Lazaridou et al., arXiv:1612.07182).
 //!
-//! The speaker sees an object and speaks a message; the listener sees only the message and names the object. Both earn
-//! `success`; the speaker may pay for the `length` of its message. Neither can win alone.
+//! The speaker sees an object and speaks a message; the listener sees only the message and names
+//! the object. Both earn `success`; the speaker may pay for the `length` of its message. Neither
+//! side can win without the other.
 
 pub(crate) mod objects;
 
@@ -21,19 +22,19 @@ const TEMPLATES: [(&str, &str); 2] = [
     ("listener", include_str!("../../templates/signal/listener.jinja")),
 ];
 
-/// The word of object `index`, as the generator and the tiny tokenizers spell it.
+/// Returns the word of object `index`, as the generator and the tiny tokenizers spell it.
 #[must_use]
 pub fn object_word(index: usize) -> String {
     format!("o{index}")
 }
 
-/// The word of symbol `index`.
+/// Returns the word of symbol `index`.
 #[must_use]
 pub fn symbol_word(index: usize) -> String {
     format!("s{index}")
 }
 
-/// The vocabulary of a game: object words, then symbol words.
+/// Returns the vocabulary of a game: object words, then symbol words.
 #[must_use]
 pub fn vocabulary(objects: usize, symbols: usize) -> Vec<String> {
     (0..objects)
@@ -46,7 +47,7 @@ pub(super) struct Signal {
     speaker: RoleName,
     listener: RoleName,
     lambda: f64,
-    /// The words a message may have; any, if empty.
+    /// The words that a message may have; any word, if empty.
     symbols: Vec<String>,
     message_tokens: u32,
     answer_tokens: u32,
@@ -73,16 +74,17 @@ impl Signal {
         if problems.is_empty() { Ok(signal) } else { Err(problems) }
     }
 
-    /// What the listener gets to see: the message without words that are no symbols, so that the speaker cannot just
-    /// spell out the object.
-    fn heard(&self, message: &str) -> String {
+    /// Returns the listener's view of the message: without words that are no symbols, so that the
+    /// speaker cannot spell out the object.
+    fn received(&self, message: &str) -> String {
         let legal = |word: &&str| self.symbols.is_empty() || self.symbols.iter().any(|symbol| symbol == word);
         message.split_whitespace().filter(legal).collect::<Vec<_>>().join(" ")
     }
 
     fn outcome(&self, task: &Task, spoken: &Event, named: &Event) -> Outcome {
-        // What is no symbol is no message: guessing right without one earns nothing, or silence would be a symbol more.
-        let legal = !self.heard(&spoken.text).is_empty();
+        // A message needs a symbol: guessing right without one earns nothing, because silence would
+        // be an extra symbol.
+        let legal = !self.received(&spoken.text).is_empty();
         let success = legal && task.label.as_str().is_some_and(|word| named.text.trim() == word.trim());
         let success = f32::from(u8::from(success));
         let length = spoken.tokens as f32;
@@ -145,7 +147,7 @@ impl Workflow for Signal {
         let Some(named) = events.first(&self.listener, 0) else {
             let text = self
                 .prompts
-                .text("listener", task, context! { message => self.heard(&spoken.text) });
+                .text("listener", task, context! { message => self.received(&spoken.text) });
             let mut ask = ask(&self.listener, 0, vec![Message::user(text)]);
             ask.max_new_tokens = Some(self.answer_tokens);
             return Step::Ask(vec![ask]);
@@ -180,11 +182,11 @@ mod tests {
             ("speaker", "o3")
         );
         assert_eq!(speaker.max_new_tokens, Some(1));
-        for (said, heard) in [("s5", "s5"), ("o3", ""), ("s99", ""), ("o3 s1", "s1"), ("", "")] {
+        for (said, received) in [("s5", "s5"), ("o3", ""), ("s99", ""), ("o3 s1", "s1"), ("", "")] {
             let listener = only_ask(game.step(&task, 0, &[event("speaker", 0, said)]));
             assert_eq!(
                 (listener.role.as_str(), listener.messages[0].content.as_str()),
-                ("listener", heard)
+                ("listener", received)
             );
         }
         let free = signal("symbols = 0");

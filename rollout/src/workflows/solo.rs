@@ -1,4 +1,4 @@
-//! `solo`: one agent answers and a grader says what it earned; what teams are compared with.
+//! `solo`: one agent answers and a grader gives its reward. It is the baseline for teams.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::workflow::program::Program;
 use crate::workflow::transcript::{Transcript, ask, reward, role};
 use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
 
-/// The solver of `solve-verify` alone, in the same prompts (`workflow.params` are those of `solve-verify`) and with the same
-/// grader.
+/// The solver of `solve-verify` without the verifier, in the same prompts (`workflow.params` are
+/// those of `solve-verify`) and with the same grader.
 pub(crate) struct Solo {
     solver: RoleName,
     prompts: SolveVerify,
@@ -113,9 +113,9 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(outcome(r#"{"reward":0.5}"#).rewards[0].parts[0].value, 0.5);
-        let buried = outcome(crate::workflow::program::TOMBSTONE);
-        assert!(buried.rewards.is_empty());
-        assert_eq!(buried.metrics, [("ungraded", 1.0)]);
+        let lost = outcome(crate::workflow::program::TOMBSTONE);
+        assert!(lost.rewards.is_empty());
+        assert_eq!(lost.metrics, [("ungraded", 1.0)]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! `solve-rewrite-select`: n solvers in parallel, n rewriters over their solutions, one selector (the multi-agent example
-//! of slime and Miles).
+//! `solve-rewrite-select`: n solvers in parallel, n rewriters over their solutions, one selector
+//! (the multi-agent example of slime and Miles).
 //!
 //! With r = 1 for a right answer of a seat's own, else 0:
 //!
@@ -11,11 +11,13 @@
 //! | it selects a wrong rewrite | r x 0.8 | r x 0.8 | 0 |
 //! | it selects a right rewrite | r x 1.2 | r x 1.2 | 1.2 |
 //!
-//! Where a rewriter's or the selector's prompt leaves no room for an answer (`sampling.max_context`), there is no sample of it: the
-//! conversation ends at that stage, as if nobody there had an answer, and the others are paid as in the first lines.
+//! If the prompt of a rewriter or the selector leaves no room for an answer
+//! (`sampling.max_context`), there is no sample of it. The conversation ends at that stage, as if
+//! no seat there had an answer, and the others are paid as in the first lines.
 //!
-//! A text without anything outside of its reasoning is trained on but not passed on. Profile `dyad` takes the last
-//! `Judgment: N`, as the prompt asks; profile `miles` the first. Under short prompts the last word is the number.
+//! A text that is all reasoning is trained on but not passed on. Profile `dyad` takes the last
+//! `Judgment: N`, as the prompt asks; profile `miles` the first. Under short prompts the last word
+//! is the number.
 
 pub(crate) mod warm;
 
@@ -53,27 +55,27 @@ pub(crate) struct SolveRewriteSelect {
 /// Where a selector's text has the number of its candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Judgment {
-    /// Behind the first `Judgment:` that a number follows.
+    /// After the first `Judgment:` that has a number.
     First,
-    /// Behind the last one.
+    /// After the last `Judgment:` that has a number.
     Last,
-    /// In the last word, which is nothing else.
+    /// In the last word, which has nothing else.
     Word,
 }
 
-/// How far the conversation came.
+/// The stages of a conversation so far.
 struct Stages<'a> {
     solvers: Vec<&'a Event>,
     rewriters: Vec<&'a Event>,
     selector: Option<&'a Event>,
     /// The rewrite that was selected.
     picked: Option<&'a Event>,
-    /// A prompt of some stage left no room for its answer.
+    /// True if a prompt of some stage left no room for its answer.
     no_room: bool,
 }
 
 impl<'a> Stages<'a> {
-    /// Those of a stage whose prompt left room for an answer.
+    /// Returns the seats of a stage whose prompt left room for an answer.
     fn with_room(&mut self, stage: Vec<&'a Event>) -> Vec<&'a Event> {
         self.no_room |= stage.iter().any(|event| says_nothing(event));
         stage.into_iter().filter(|event| !says_nothing(event)).collect()
@@ -112,27 +114,27 @@ impl SolveRewriteSelect {
         }
     }
 
-    /// How many solve and rewrite side by side.
+    /// Returns the number of parallel solvers and rewriters.
     pub(crate) fn seats(&self) -> u16 {
         self.seats
     }
 
-    /// The messages of a solver.
+    /// Returns the messages of a solver.
     pub(crate) fn solver_prompt(&self, task: &Task) -> Vec<Message> {
         self.messages(task, "solver", context! { prompt => task.prompt.text() })
     }
 
-    /// The messages of a rewriter over these solutions.
+    /// Returns the messages of a rewriter over these solutions.
     pub(crate) fn rewriter_prompt(&self, task: &Task, attempts: &[String]) -> Vec<Message> {
         self.messages(task, "rewriter", context! { prompt => task.prompt.text(), attempts })
     }
 
-    /// The messages of the selector among these rewrites.
+    /// Returns the messages of the selector among these rewrites.
     pub(crate) fn selector_prompt(&self, task: &Task, candidates: &[String]) -> Vec<Message> {
         self.messages(task, "selector", context! { prompt => task.prompt.text(), candidates })
     }
 
-    /// How a solver or rewriter is to write its answer under these prompts.
+    /// Returns the form in which a solver or rewriter writes its answer under these prompts.
     pub(crate) fn answer_text(&self, answer: i64) -> String {
         if self.judgment == Judgment::Word {
             answer.to_string()
@@ -141,7 +143,8 @@ impl SolveRewriteSelect {
         }
     }
 
-    /// How the selector is to name a candidate, counted from 1, with what it takes for the answer itself.
+    /// Returns the form in which the selector names a candidate, counted from 1, together with its
+    /// own answer.
     pub(crate) fn selection_text(&self, own: i64, candidate: usize) -> String {
         if self.judgment == Judgment::Word {
             format!("{own} {candidate}")
@@ -190,7 +193,7 @@ impl SolveRewriteSelect {
         }
         if stages.selector.is_some() {
             metrics.push(("selector_unparsed", flag(stages.picked.is_none())));
-            // Its own skill: where there was something right to select.
+            // The selector's own skill: only where a right rewrite was there to select.
             if stages.rewriters.iter().any(|event| right(event) > 0.5) {
                 metrics.push(("selector_right", f64::from(success)));
             }
@@ -203,7 +206,7 @@ fn seat(event: &Event, correct: f32, team: f32) -> SeatReward {
     reward(&event.role, event.seat, &[("team", team), ("correct", correct)])
 }
 
-/// Those that have something to pass on, in the order of their seats.
+/// Returns the seats that have a text to pass on, in order.
 fn answers<'a>(events: &[&'a Event]) -> Vec<&'a Event> {
     events
         .iter()
@@ -216,13 +219,13 @@ fn texts(events: &[&Event]) -> Vec<String> {
     events.iter().map(|event| event.text.trim().to_owned()).collect()
 }
 
-/// The number of the selected candidate, counted from 1.
+/// Returns the number of the selected candidate, counted from 1.
 fn judgment(text: &str, place: Judgment) -> Option<usize> {
     const WORD: &str = "Judgment:";
     let number = |(at, _): (usize, &str)| {
         let rest = text[at + WORD.len()..].trim_start();
         let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-        // A number too long for a candidate's is one that names none.
+        // A number too long for a candidate names none.
         (end > 0).then(|| rest[..end].parse().unwrap_or(usize::MAX))
     };
     let mut numbers = text.match_indices(WORD).filter_map(number);
@@ -238,7 +241,8 @@ impl Workflow for SolveRewriteSelect {
         "solve-rewrite-select"
     }
 
-    /// `team` is the table's value; `correct` is r alone, for the metrics, and weighs nothing unless the config says so.
+    /// Returns the reward of a seat. `team` is the table's value; `correct` is r alone, for the
+    /// metrics, and has weight 0 unless the configuration gives one.
     fn roles(&self) -> Vec<RoleSpec> {
         let spec = |name: &RoleName| RoleSpec {
             name: name.clone(),
@@ -260,7 +264,8 @@ impl Workflow for SolveRewriteSelect {
         true
     }
 
-    /// A problem that leaves its solvers no room is a failure: nobody has said anything.
+    /// Returns the failure of a problem that leaves its solvers no room, because there is no answer
+    /// at all.
     fn goes_on_without(&self, role: &RoleName) -> bool {
         [&self.rewriter, &self.selector].contains(&role)
     }

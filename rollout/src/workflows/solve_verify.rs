@@ -1,9 +1,13 @@
-//! `solve-verify`: a solver answers, a verifier approves or rejects once, and on a rejection the solver tries once more.
+//! `solve-verify`: a solver answers, a verifier approves or rejects once, and after a rejection the
+//! solver tries once more.
 //!
-//! Profile `dyad`: the retry sees its first solution and the critique; the verifier also earns `gain`, what its rejection
-//! changed (`s2 - s1`; 0 if it approved). The solver's first attempt never earns `gain`: it comes before the verdict.
-//! Profile `astraflow`: the prompts' content, the parsing and the rewards of AstraFlow's actor-verifier workflow (the retry
-//! sees the verifier's output only, the first tag counts, no `gain`).
+//! Profile `dyad`: the retry sees its first solution and the critique. The verifier also earns
+//! `gain`, the change by its rejection (`s2 - s1`; 0 if it approved). The solver's first attempt
+//! never earns `gain`, because it comes before the verdict.
+//!
+//! Profile `astraflow`: the prompts' content, the parsing and the rewards of AstraFlow's
+//! actor-verifier workflow (the retry sees only the verifier's output, the first tag counts, no
+//! `gain`).
 
 mod verdict;
 mod verifier_check;
@@ -52,7 +56,8 @@ impl SolveVerify {
         }
     }
 
-    /// As [`SolveVerify::new`], for its prompts and its grader alone: whoever plays the roles.
+    /// Makes the workflow as [`SolveVerify::new`] does, for its prompts and its grader alone: roles
+    /// without agents are no error.
     pub(crate) fn without_roles(
         config: &WorkflowConfig,
         graders: &BTreeMap<String, GraderConfig>,
@@ -98,17 +103,17 @@ impl SolveVerify {
         &self.verifier
     }
 
-    /// The messages of the solver's first attempt.
+    /// Returns the messages of the solver's first attempt.
     pub(crate) fn solver_prompt(&self, task: &Task) -> Vec<Message> {
         self.messages(task, "solver", "", "")
     }
 
-    /// The messages of the verifier on this solution.
+    /// Returns the messages of the verifier on this solution.
     pub(crate) fn verifier_prompt(&self, task: &Task, solution: &str) -> Vec<Message> {
         self.messages(task, "verifier", solution, "")
     }
 
-    /// The messages of the retry after this solution and its critique.
+    /// Returns the messages of the retry after this solution and its critique.
     pub(crate) fn retry_prompt(&self, task: &Task, solution: &str, critique: &str) -> Vec<Message> {
         self.messages(task, "retry", solution, critique)
     }
@@ -130,12 +135,12 @@ impl SolveVerify {
         }
     }
 
-    /// `Some(approved)` as the verifier's text says.
+    /// Returns `Some(approved)` from the verifier's text.
     pub(crate) fn verdict(&self, text: &str) -> Option<bool> {
         verdict(text, if self.astraflow { Pick::First } else { Pick::Last })
     }
 
-    /// How a verifier is to write its verdict under these prompts.
+    /// Returns the form in which a verifier writes its verdict under these prompts.
     pub(crate) fn verdict_text(&self, approve: bool) -> String {
         let word = if approve { "approve" } else { "reject" };
         if self.short {
@@ -145,7 +150,7 @@ impl SolveVerify {
         }
     }
 
-    /// How a solver is to write its answer under these prompts.
+    /// Returns the form in which a solver writes its answer under these prompts.
     pub(crate) fn answer_text(&self, answer: i64) -> String {
         if self.short {
             answer.to_string()
@@ -154,7 +159,7 @@ impl SolveVerify {
         }
     }
 
-    /// What an answer is worth by a grader of ours; 0 if a program grades.
+    /// Returns the grade of an answer by a shipped grader; 0 if a program grades.
     pub(crate) fn grade(&self, text: &str, task: &Task) -> f32 {
         self.grader.rule().map_or(0.0, |grader| grader.grade(text, &task.label))
     }
@@ -199,7 +204,8 @@ impl SolveVerify {
     }
 }
 
-/// A problem without the dataset's instruction on how to answer, which each role's prompt gives itself.
+/// Returns a problem without the data set's instruction on how to answer, because each role's
+/// prompt has one.
 fn without_instruction(problem: &str) -> &str {
     let sentences = [
         "Please reason step by step",
@@ -207,7 +213,7 @@ fn without_instruction(problem: &str) -> &str {
         "Please put your final answer within",
     ];
     let start = sentences.iter().filter_map(|sentence| problem.rfind(sentence)).min();
-    // Only a suffix: a single line up to the end.
+    // Removes only a suffix: a single line up to the end.
     match start {
         Some(at) if at > 0 && !problem[at..].trim_end().contains('\n') => problem[..at].trim_end(),
         _ => problem,
@@ -269,7 +275,7 @@ impl Workflow for SolveVerify {
         self.done(task, events, (first, check, Some(second)))
     }
 
-    /// The retry's answer where there was one, else the first.
+    /// Returns the retry's answer if there was one, else the first.
     fn answer(&self, _task: &Task, events: &[Event]) -> Option<(Grader, String)> {
         let events = Transcript(events);
         let said = events.first(&self.retry, 0).or(events.first(&self.solver, 0))?;

@@ -1,4 +1,4 @@
-//! The tasks that a configuration names: those of files, and those that the games' generators make.
+//! The tasks that a configuration names: those of files, and those of the games' generators.
 
 use configs::{EvalConfig, TasksConfig};
 
@@ -26,22 +26,24 @@ fn make(name: &str, params: &toml::Table, split: Split) -> Option<MadePool> {
 }
 
 impl TaskSource {
-    /// Opens `tasks.source`; `None` if it is `queue`, which has only what others publish. A file is read once to the end,
-    /// so that a bad line is found before the run begins.
+    /// Opens `tasks.source`; `None` if it is `queue`, which has only published tasks. A file is
+    /// read once to the end, so that a bad line is found before the run begins.
     ///
-    /// `seed` is the run's; a `seed` among the params takes its place.
+    /// `seed` is the run's; a `seed` among the params replaces it.
     pub fn open(config: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
         Self::open_with(&GENERATORS, config, seed, Split::Train, "tasks")
     }
 
-    /// Opens the tasks of evaluations: `eval.source` read with its own keys or those of `[tasks]`, held-out tasks where a generator has them,
-    /// `eval.tasks` of them (all, if not given), one pass, the same ones each time; a row that comes again as it was is one task. `None` if
-    /// there is no source to take them from.
+    /// Opens the tasks of evaluations: `eval.source`, read with its own keys or those of `[tasks]`,
+    /// and held-out tasks where a generator has them. It takes `eval.tasks` of them (all, if not
+    /// given), in one pass, the same ones each time. A row that repeats unchanged is one task.
+    /// Returns `None` if there is no source.
     pub fn open_eval(eval: &EvalConfig, tasks: &TasksConfig, seed: u64) -> Result<Option<Self>, TasksError> {
         open_held_out(eval, tasks, seed, EVAL)
     }
 
-    /// Opens the tasks of the suite `name`, as [`TaskSource::open_eval`] does those of evaluations. Several of them may bring one id.
+    /// Opens the tasks of the suite `name`, as [`TaskSource::open_eval`] opens those of
+    /// evaluations. Several of them may have the same id.
     pub fn open_suite(
         name: &str,
         eval: &EvalConfig,

@@ -60,7 +60,7 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-/// Something that takes the conversation to every role.
+/// Events that lead the conversation to every role.
 fn answer(role: &str, turn: u16) -> &'static str {
     match (role, turn) {
         ("verifier", _) => "<verify>reject</verify>",
@@ -78,19 +78,19 @@ fn answer(role: &str, turn: u16) -> &'static str {
     }
 }
 
-/// What each turn was told last, by role.
-fn told(workflow: &dyn Workflow, task: &broker::protocol::task::Task) -> BTreeMap<String, Vec<String>> {
-    let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+/// The last message of each turn, by role.
+fn seen(workflow: &dyn Workflow, task: &broker::protocol::task::Task) -> BTreeMap<String, Vec<String>> {
+    let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut events: Vec<Event> = Vec::new();
     for _ in 0..16 {
         let asks = match workflow.step(task, 1, &events) {
             Step::Ask(asks) => asks,
-            Step::Done(_) => return told,
+            Step::Done(_) => return seen,
             Step::Fail(reason) => panic!("{reason}"),
         };
         for ask in asks {
             let last = ask.messages.last().unwrap().content.clone();
-            told.entry(ask.role.to_string()).or_default().push(last);
+            seen.entry(ask.role.to_string()).or_default().push(last);
             events.push(Event {
                 turn: ask.turn,
                 ..event(ask.role.as_str(), ask.seat, answer(ask.role.as_str(), ask.turn))
@@ -122,10 +122,10 @@ fn every_template_of_every_workflow_has_the_tasks_metadata() {
         assert!(refused.contains("metadata"), "{kind}: {refused}");
         task.metadata.insert("x".into(), "seen".into());
         assert_eq!(workflow.check_task(&task), Ok(()), "{kind}");
-        let told = told(workflow.as_ref(), &task);
+        let seen = seen(workflow.as_ref(), &task);
         for role in roles {
-            let said = told.get(*role).map_or(&[][..], Vec::as_slice);
-            // What main is told later is what its tools answered.
+            let said = seen.get(*role).map_or(&[][..], Vec::as_slice);
+            // Main's later messages are the answers of its tools.
             let of_templates = if *role == "main" { &said[..1] } else { said };
             assert!(
                 !said.is_empty() && of_templates.iter().all(|text| text == "seen"),

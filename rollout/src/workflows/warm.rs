@@ -1,4 +1,5 @@
-//! Data for warm starts: chats with a known answer, in the very prompts that the workflow's templates make.
+//! Data for warm starts: chats with a known answer, in the exact prompts of the workflow's
+//! templates.
 
 mod example;
 
@@ -17,22 +18,28 @@ use crate::tasks::{MARK, TasksError, bad_line};
 pub use example::Example;
 pub(super) use example::{part, problem, problem_params, train_split, wrong_answer};
 
-/// An endless, seeded stream of examples. The generators' params are those of `generator:arithmetic` (else as
-/// `tasks.params`) and these parts, from 0 to 1:
+/// An endless, seeded stream of examples. The generators' params are those of
+/// `generator:arithmetic` (by default those of `tasks.params`) and these shares, from 0 to 1:
 ///
-/// - `generator:arithmetic-solver`: problems of the train split with their answers. `retry` (0.25) show the retry's prompt,
-///   with a wrong solution and its rejection; `noise` (0) have a wrong answer; `slip` (0) of the problems with a carry are
-///   answered without it. Either makes a middling start. A slip is a habit that greedy decoding shows and rewards unteach.
-///   With `answer_first = true` the rejection gives the verifier's own answer, which the retry adopts.
-/// - `generator:arithmetic-verifier`: solutions with their verdicts, half of them approved. `noise` (0) turns verdicts;
-///   `slip` (0) judge as one who forgets the carry; `solve` (0) are bare problems with their answers. With
-///   `answer_first = true` the verifier writes its own answer before its verdict: `85 reject`.
-/// - `generator:arithmetic-first`, `generator:arithmetic-second`: problems in the prompts of `sequential`, with their answers;
-///   `slip` as above. What the second is shown is right half of the time.
-/// - `generator:arithmetic-selecting`: problems in the prompts of `solve-rewrite-select`; `slip` as above, and `roles` (all
-///   three) says whose prompts, each as often. Of the solutions that a rewriter or the selector is shown, half are right. The
-///   selector writes its own answer, then the number of the first candidate that has it.
-/// - `jsonl:PATH`: lines of `{messages: [...]}` whose last message is the answer, shuffled anew in every pass.
+/// - `generator:arithmetic-solver`: problems of the train split with their answers. A share `retry`
+///   (0.25) shows the retry's prompt, with a wrong solution and its rejection. A share `noise` (0)
+///   has a wrong answer. A share `slip` (0) of the problems with a carry is answered without the
+///   carry. Both give a mediocre start. A slip is a habit that greedy decoding shows and rewards
+///   unlearn. With `answer_first = true` the rejection gives the verifier's own answer, which the
+///   retry adopts.
+/// - `generator:arithmetic-verifier`: solutions with their verdicts, half of them approved. A share
+///   `noise` (0) has the opposite verdict. A share `slip` (0) is judged without the carry. A share
+///   `solve` (0) is bare problems with their answers. With `answer_first = true` the verifier
+///   writes its own answer before its verdict: `85 reject`.
+/// - `generator:arithmetic-first`, `generator:arithmetic-second`: problems in the prompts of
+///   `sequential`, with their answers; `slip` as above. The answer shown to the second is right
+///   half of the time.
+/// - `generator:arithmetic-selecting`: problems in the prompts of `solve-rewrite-select`; `slip` as
+///   above. `roles` (all three) lists the roles whose prompts are used, in equal shares. Half of
+///   the solutions shown to a rewriter or the selector are right. The selector writes its own
+///   answer, then the number of the first candidate that has it.
+/// - `jsonl:PATH`: lines of `{messages: [...]}` whose last message is the answer, shuffled again in
+///   every pass.
 pub struct WarmSource {
     source: Source,
     random: Random,

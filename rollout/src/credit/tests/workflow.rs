@@ -54,12 +54,14 @@ fn every_part_of_solve_verify_is_a_fair_credit() {
 }
 
 const MEMBERS: u16 = 4;
-/// The first attempt is right; a right one, a wrong one is rejected; the retry is right.
+/// The first attempt is right; a right attempt is rejected; a wrong one is rejected; the retry is
+/// right.
 const RIGHT: f64 = 0.4;
 const REJECT: [f64; 2] = [0.2, 0.7];
 const MENDED: f64 = 0.6;
 
-/// Answers as coins fall. Each generation's one token says what was drawn: 1 for right or rejecting.
+/// Answers drawn as coins. The one token of each generation says what was drawn: 1 for right or
+/// rejecting.
 fn answer(run: &GroupRun, wanted: &Wanted, random: &mut SplitMix) -> (bool, String) {
     let first_right = run
         .events(wanted.key.member)
@@ -83,7 +85,8 @@ fn answer(run: &GroupRun, wanted: &Wanted, random: &mut SplitMix) -> (bool, Stri
     }
 }
 
-/// Per logit, the policy gradient of one group: solver, verifier on wrong and on right ones, retry.
+/// The policy gradient of one group, per logit: solver, verifier on wrong and on right attempts,
+/// retry.
 fn gradient(workflow: &Arc<dyn Workflow>, rules: &Rules, random: &mut SplitMix) -> [f64; 4] {
     let spec = RunSpec {
         workflow: workflow.clone(),
@@ -142,7 +145,7 @@ fn solve_verify_trains_its_stated_objectives() {
     // The verifier earns [verdict right] + 0.5 (s2 - s1 if it rejected).
     let wrong = n * (1.0 - RIGHT) * slope(REJECT[1]) * (1.0 + 0.5 * MENDED);
     let right = n * RIGHT * slope(REJECT[0]) * (0.5 * (MENDED - 1.0) - 1.0);
-    // A retry that is alone in its group has nothing to compare with and earns 0.
+    // A retry that is alone in its group has no comparison and earns 0.
     let tried = RIGHT * REJECT[0] + (1.0 - RIGHT) * REJECT[1];
     let compared = n * tried * (1.0 - (1.0 - tried).powi(i32::from(MEMBERS) - 1));
     let truth = [n * slope(RIGHT), wrong, right, compared * slope(MENDED)];
@@ -172,7 +175,7 @@ fn solve_verify_trains_its_stated_objectives() {
             "{name}: {mean:.4} for {:.4}, {off:.1} standard errors",
             truth[logit]
         );
-        // Precise enough to see a part that is missing or doubled.
+        // Precise enough to detect a part that is missing or counted twice.
         assert!(
             error < 0.05 * truth[logit].abs(),
             "{name}: {error:.4} of {:.4}",

@@ -102,7 +102,7 @@ fn change(end: &mut MemberEnd, change: impl FnOnce(&mut Outcome, &mut Vec<(TurnK
 fn each_training_agent_gets_its_own_seats_with_weighted_rewards() {
     let members = [ended(0, 1.0), ended(1, 0.0), failed(), ended(3, 1.0)];
     let Assembled { bundles, summary } = assemble(&head(), &rules(0.75), &members);
-    // `judge` is played by c, which is frozen: no bundle.
+    // `judge` is played by c, which is frozen, so there is no bundle.
     assert_eq!(bundles.keys().cloned().collect::<Vec<_>>(), [agent("a"), agent("b")]);
     let a = &bundles[&agent("a")];
     let of = |bundle| {
@@ -305,7 +305,7 @@ fn who_trains_needs_log_probs_of_what_was_sampled_from_and_a_frozen_partner_does
 fn lengths_are_compared_over_the_group_where_that_is_asked_for() {
     let mut rules = rules(0.5);
     let solver = rules.weights.get_mut(&role("solver")).unwrap();
-    // A weight alone is that of a part of a program's own.
+    // A weight without a spec belongs to a part of a program's own.
     solver.insert("length_penalty".into(), 2.0);
     let mut alone = [ended(0, 1.0)];
     compare_lengths(&rules, &mut alone);
@@ -319,7 +319,8 @@ fn lengths_are_compared_over_the_group_where_that_is_asked_for() {
     compare_lengths(&rules, &mut members);
     let bundles = assemble(&head(), &rules, &members).bundles;
     let of = |name: &str| -> Vec<f32> { samples(&bundles[&agent(name)]).iter().map(|s| s.reward).collect() };
-    // 2 x correct + 2 x (0.5, -0.5, 0): the wrong one is as short as the shortest and gains nothing.
+    // 2 x correct + 2 x (0.5, -0.5, 0): the wrong answer is as short as the shortest and gains
+    // nothing.
     assert_eq!(of("a"), [3.0, 1.0, 0.0]);
     assert_eq!(of("b"), [1.5, 1.5, 1.0]);
     let first = &samples(&bundles[&agent("a")])[0];

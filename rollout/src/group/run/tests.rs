@@ -4,7 +4,7 @@ use crate::workflow::{Part, RoleSpec, SeatReward};
 use broker::protocol::task::Prompt;
 use proptest::prelude::*;
 
-/// Two writers speak at once and each once more after a reader has; then it ends.
+/// Two writers speak at once and each once more after a reader has spoken; then it ends.
 struct Panel;
 
 fn role(name: &str) -> RoleName {
@@ -55,7 +55,7 @@ impl Workflow for Panel {
     }
 }
 
-/// Asks for what can never be given.
+/// Asks for a generation that is impossible.
 struct Stuck(u16);
 
 impl Workflow for Stuck {
@@ -106,7 +106,7 @@ fn key(member: u16, name: &str, seat: u16, turn: u16) -> TurnKey {
     }
 }
 
-/// An answer that is a function of what was asked.
+/// An answer that is a function of the request.
 fn answer(wanted: &Wanted) -> Generation {
     let mut prompt = wanted.held.clone();
     prompt.push(100 + u32::from(wanted.key.seat));
@@ -147,7 +147,7 @@ fn a_seat_holds_its_own_ids_and_no_other() {
             if wanted.key.turn == 1 {
                 second_turns.push((wanted.key.seat, wanted.held[0], wanted.held.len()));
             }
-            // Its one answer so far, of two tokens, behind a prompt of one.
+            // Its one answer so far, of two tokens, after a prompt of one token.
             assert_eq!(wanted.sampled, if wanted.held.is_empty() { 0 } else { 2 });
             turns += 1;
             run.on_result(wanted.key.clone(), answer(&wanted)).unwrap();
@@ -160,10 +160,11 @@ fn a_seat_holds_its_own_ids_and_no_other() {
 
 #[test]
 fn held_ids_that_did_not_travel_are_put_back() {
-    // The same group three times: with whole prompts, with what the agent leaves out of them, and restored from that.
+    // The same group three times: with whole prompts, with the parts of them that the agent leaves
+    // out, and restored from those.
     let compact = |wanted: &Wanted| {
         let mut made = answer(wanted);
-        // One held id less than there are: the last may have been cut off.
+        // One held id fewer than there are: the last one may have been cut off.
         let kept = wanted.held.len().saturating_sub(1);
         made.prompt_ids.drain(..kept);
         made.kept = kept as u32;
@@ -285,7 +286,7 @@ fn a_group_that_can_no_longer_train_is_abandoned() {
 #[test]
 fn what_was_decided_to_have_failed_has_failed_for_its_reason() {
     let mut run = GroupRun::new(spec(3, 3));
-    run.give_up_all([(0, "x".to_owned()), (2, "y".to_owned()), (9, "nobody".to_owned())]);
+    run.give_up_all([(0, "x".to_owned()), (2, "y".to_owned()), (9, "unknown".to_owned())]);
     assert!(run.is_done() && run.wanted().is_empty());
     let reasons: Vec<String> = run
         .finish()
@@ -312,8 +313,9 @@ fn a_workflow_that_would_never_end_fails_its_conversations() {
 }
 
 proptest! {
-    /// Whatever the order of answers, failures and takeovers, every turn counts once and every conversation ends; a group
-    /// rebuilt from its committed turns wants exactly what the first wanted.
+    /// For every order of answers, failures and takeovers, every turn counts once and every
+    /// conversation ends. A group rebuilt from its committed turns wants exactly the same turns as
+    /// the first group.
     #[test]
     fn any_order_ends_and_any_takeover_agrees(choices in prop::collection::vec((any::<prop::sample::Index>(), 0u8..10), 60)) {
         let spec = spec(3, 1);

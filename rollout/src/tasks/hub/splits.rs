@@ -1,24 +1,24 @@
-//! Splits of a data set: by the names of its files and folders, or by the patterns of its card.
+//! Splits of a data set, by the names of its files and folders or by the patterns of its card.
 
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use crate::tasks::patterns::matching;
 
-/// Words in names of files and folders that say which split they are of.
+/// Words in names of files and folders that give the split.
 const WORDS: [(&str, &[&str]); 3] = [
     ("train", &["train", "training"]),
     ("validation", &["validation", "valid", "dev", "val"]),
     ("test", &["test", "testing", "eval", "evaluation"]),
 ];
-/// Endings that are read, those first that are taken where there are several kinds.
+/// Endings that are read. If a folder has several kinds, the first of these is taken.
 const ENDINGS: [&[&str]; 4] = [
     &[".parquet"],
     &[".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson"],
     &[".json", ".json.gz", ".json.zst"],
     &[".arrow"],
 ];
-/// Files that stand beside data and are none.
+/// Files next to the data that are no data.
 const NOT_DATA: [&str; 5] = [
     "dataset_info.json",
     "dataset_infos.json",
@@ -26,13 +26,13 @@ const NOT_DATA: [&str; 5] = [
     "config.json",
     "state.json",
 ];
-/// Folders below the data set's that are looked into.
+/// The depth of folders below the data set's that are searched.
 const DEPTH: usize = 4;
 
-/// Split -> its files, in the order in which the splits were named.
+/// Splits with their files, in the order in which the splits were named.
 type Splits = Vec<(String, Vec<PathBuf>)>;
 
-/// What a split has: its files, or patterns of them.
+/// Returns the files of a split, or its patterns.
 pub(super) fn choose<T: Clone>(
     folder: &Path,
     splits: &[(String, Vec<T>)],
@@ -58,8 +58,9 @@ pub(super) fn choose<T: Clone>(
     Ok(found.map(|(_, files)| files.clone()).unwrap_or_default())
 }
 
-/// Splits by the names of files and folders, as `datasets` finds them where no card says: `data/SPLIT-00000-of-00001.parquet`, else a word in
-/// the name; all files are `train` if no name has one.
+/// Finds splits by the names of files and folders, as `datasets` does without a card:
+/// `data/SPLIT-00000-of-00001.parquet`, else a word in the name. All files are `train` if no name
+/// gives a split.
 pub(super) fn by_names(folder: &Path) -> Result<Splits, String> {
     let mut all = Vec::new();
     list(folder, Path::new(""), 0, &mut all)?;
@@ -94,7 +95,7 @@ pub(super) fn by_names(folder: &Path) -> Result<Splits, String> {
     )])
 }
 
-/// Files below `folder`, relative to it; hidden ones are passed over.
+/// Lists the files below `folder`, relative to it, without hidden ones.
 fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), String> {
     let folder = root.join(below);
     let failed = |error: std::io::Error| format!("cannot look into {}: {error}", folder.display());
@@ -104,7 +105,7 @@ fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Re
             continue;
         }
         let path = below.join(entry.file_name());
-        // Also through links: the Hub's cache is made of them.
+        // Links are followed, because the Hub's cache consists of links.
         let kind = std::fs::metadata(entry.path()).map_err(failed)?;
         let is_data = NOT_DATA.iter().all(|name| entry.file_name() != *name);
         if kind.is_file() && is_data && !is_cache(&path) {
@@ -116,13 +117,14 @@ fn list(root: &Path, below: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Re
     Ok(())
 }
 
-/// Whether `map` and others of `datasets` left this file beside a data set: its rows are made of the others.
+/// Returns true if `map` or a similar function of `datasets` left this file: its rows derive from
+/// the other files.
 pub(crate) fn is_cache(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with("cache-") && name.ends_with(".arrow")
 }
 
-/// `SPLIT` of a name such as `data/SPLIT-00000-of-00001.parquet`.
+/// Returns `SPLIT` of a name like `data/SPLIT-00000-of-00001.parquet`.
 fn numbered(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let (split, rest) = name.split_once("-0")?;
@@ -130,7 +132,8 @@ fn numbered(path: &Path) -> Option<String> {
     (in_data && rest.contains("-of-")).then(|| split.to_owned())
 }
 
-/// The split that a word of the file's name says, else one of its folders, the nearest first.
+/// Returns the split that a word of the file's name gives, else a word of one of its folders, the
+/// nearest first.
 fn worded(path: &Path) -> Option<String> {
     let parts: Vec<String> = path.iter().map(|part| part.to_string_lossy().to_lowercase()).collect();
     parts.iter().rev().find_map(|part| {
@@ -142,7 +145,7 @@ fn worded(path: &Path) -> Option<String> {
     })
 }
 
-/// The files that patterns of a card mean, in the order of the patterns.
+/// Returns the files that match a card's patterns, in the order of the patterns.
 pub(super) fn expand(folder: &Path, patterns: &[String]) -> Result<Vec<PathBuf>, String> {
     let root = PathBuf::from(glob::Pattern::escape(&folder.to_string_lossy()));
     let mut found = Vec::new();
@@ -160,7 +163,7 @@ pub(super) fn expand(folder: &Path, patterns: &[String]) -> Result<Vec<PathBuf>,
     Ok(found)
 }
 
-/// What a card names, relative to its folder, which it may not leave.
+/// Returns a path that a card names, relative to its folder. It may not leave the folder.
 pub(super) fn below(folder: &Path, named: &str) -> Result<PathBuf, String> {
     let mut inside = PathBuf::new();
     for part in Path::new(named).components() {

@@ -19,7 +19,7 @@ pub(super) use row::{Packing, Row, RowPlace, Sink, bad};
 
 use super::error::TasksError;
 
-/// How a file holds its rows.
+/// The format of a file's rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     /// An object per line; blank lines are no rows.
@@ -27,7 +27,7 @@ pub(super) enum Format {
     /// One list of objects.
     List(Packing),
     Parquet,
-    /// A stream of record batches, or a file of them: what it is stands at its beginning.
+    /// A stream of record batches, or a file of them; the file's first bytes tell which.
     Arrow,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    /// The file at `path`, by its name. The error says which names are known.
+    /// Returns the file at `path`, with the format of its name. The error lists the known names.
     pub(super) fn of(path: PathBuf) -> Result<Self, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let (stem, packing) = match name.rsplit_once('.') {
@@ -63,7 +63,8 @@ impl Shard {
         Ok(Self { path, format })
     }
 
-    /// The file at `path` as lines of JSON, whatever its name but for `.gz`, `.zst` and a `.json` that is a list.
+    /// Returns the file at `path` as lines of JSON, whatever its name, apart from `.gz`, `.zst` and
+    /// a `.json` that is a list.
     pub(super) fn lines(path: PathBuf) -> Self {
         let packing = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gz") => Packing::Gzip,
@@ -78,7 +79,7 @@ impl Shard {
         }
     }
 
-    /// Its rows.
+    /// Counts its rows.
     fn count(&self) -> Result<u64, TasksError> {
         match self.format {
             Format::Lines(packing) => lines::count(&self.path, packing),
@@ -88,8 +89,8 @@ impl Shard {
         }
     }
 
-    /// Gives those of its rows that are in `range` to `sink`, in order; how many rows it has or, where it was not read to its
-    /// end, at least `range.end`.
+    /// Passes its rows in `range` to `sink`, in order. Returns its number of rows or, where it was
+    /// not read to its end, at least `range.end`.
     fn read(&self, range: &Range<u64>, sink: &mut Sink<'_>) -> Result<u64, TasksError> {
         match self.format {
             Format::Lines(packing) => lines::read(&self.path, packing, range, sink),
@@ -100,12 +101,12 @@ impl Shard {
     }
 }
 
-/// Rows of all files.
+/// Counts the rows of all files.
 pub(super) fn count(shards: &[Shard]) -> Result<u64, TasksError> {
     shards.iter().map(Shard::count).sum()
 }
 
-/// Gives the rows in `range`, counted over all files, to `sink`.
+/// Passes the rows in `range`, counted over all files, to `sink`.
 pub(super) fn read(shards: &[Shard], range: &Range<u64>, sink: &mut Sink<'_>) -> Result<(), TasksError> {
     let mut before = 0;
     for shard in shards {

@@ -1,4 +1,5 @@
-//! Parquet files, row group by row group, through the reader of records: a smaller part of the crate than its reader of Arrow.
+//! Parquet files, one row group at a time, through the reader of records. It is a smaller part of
+//! the crate than the Arrow reader.
 
 use std::fs::File;
 use std::ops::Range;
@@ -73,7 +74,7 @@ pub(super) fn read(path: &Path, range: &Range<u64>, sink: &mut Sink<'_>) -> Resu
     Ok(first)
 }
 
-/// What the reader cannot take, by name, before it meets it.
+/// Returns the name of a column that the reader cannot take, before the reader meets it.
 fn refuse(reader: &SerializedFileReader<File>) -> Result<(), String> {
     let metadata = reader.metadata();
     for column in metadata.file_metadata().schema_descr().columns() {
@@ -111,8 +112,9 @@ fn kind(column: &ColumnDescriptor) -> String {
     }
 }
 
-/// Whether the reader of records has a value for this type; for others it would panic. Nanoseconds it reads as bare numbers: they
-/// are times again where they are columns, and refused deeper inside.
+/// Returns true if the reader of records has a value for this type; it would panic for others. It
+/// reads nanoseconds as bare numbers: columns of them are turned back into times, and deeper ones
+/// are rejected.
 fn is_known(column: &ColumnDescriptor) -> bool {
     use ConvertedType as Kind;
     let converted = column.converted_type();

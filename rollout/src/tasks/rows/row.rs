@@ -15,12 +15,12 @@ pub(crate) enum Packing {
     Zstd,
 }
 
-/// Where a row stands in its file, for messages.
+/// The place of a row in its file, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RowPlace {
-    /// A line, from 1.
+    /// A line, counted from 1.
     Line(u64),
-    /// A row, from 0 as data frames count.
+    /// A row, counted from 0 as data frames do.
     Row(u64),
 }
 
@@ -28,15 +28,15 @@ pub(crate) enum RowPlace {
 pub(crate) struct Row<'a> {
     pub(crate) path: &'a Path,
     pub(crate) place: RowPlace,
-    /// Where its line begins in a plain file, in bytes.
+    /// The byte offset of its line in a plain file.
     pub(crate) offset: u64,
     pub(crate) value: Value,
 }
 
-/// Takes one row after the other.
+/// The receiver of rows, one after the other.
 pub(crate) type Sink<'a> = dyn FnMut(Row<'_>) -> Result<(), TasksError> + 'a;
 
-/// An error of a row.
+/// Returns an error of a row.
 pub(crate) fn bad(path: &Path, place: RowPlace, message: String) -> TasksError {
     let path = path.to_owned();
     match place {
@@ -49,14 +49,16 @@ thread_local! {
     static READS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread reads a file of others in a reader that may panic on a damaged one: then a panic is no bug, and is caught.
+/// Returns true while this thread is in a reader that may panic on a damaged file. Then a panic is
+/// no bug, and is caught.
 #[must_use]
 pub fn reads_a_file() -> bool {
     READS.get()
 }
 
-/// Damaged files make readers panic in places (they index by lengths that they read): that is a bad file, not a bug of ours. What was
-/// being read is dropped. A hook that ends the process asks [`reads_a_file`] first.
+/// Runs a reader and turns its panic into an error of the file. Readers of damaged files panic in
+/// places, because they index by lengths that they read. The partial result is dropped. A hook that
+/// ends the process must call [`reads_a_file`] first.
 pub(super) fn guarded<T>(
     path: &Path,
     kind: &str,
@@ -71,7 +73,7 @@ pub(super) fn guarded<T>(
     })
 }
 
-/// An error of a whole file.
+/// Returns an error of a whole file.
 pub(super) fn malformed(path: &Path, message: String) -> TasksError {
     TasksError::Format {
         path: path.to_owned(),

@@ -27,7 +27,7 @@ enum Flaw {
     Idle,
 }
 
-/// Two speakers, a and b, asked for at once, who both earn; wrong in one way.
+/// Two speakers, a and b, asked at once, who both earn; wrong in one way.
 struct Flawed(Flaw);
 
 fn named(role: &str) -> RoleName {
@@ -181,7 +181,7 @@ fn decided(mut program: impl FnMut(&Value) -> Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Asks a and b at once, and pays a this.
+/// Asks a and b at once, and pays a this value.
 fn pays(question: &Value, reward: f64) -> Value {
     if question["events"] == json!([]) {
         return json!({"ask": [{"role": "a", "prompt": "go"}, {"role": "b", "prompt": "go"}]});
@@ -203,7 +203,7 @@ fn conversations_that_a_program_decides_are_played_to_their_end() {
     said.dedup();
     assert!(said.len() > 4, "{said:?}");
 
-    // As f32 it is no number any more.
+    // As f32 it is infinite.
     let broken = decided(|question| pays(question, 1e300)).unwrap_err();
     assert!(
         broken.contains("part \"reward\" of a/0 is Some(1e300)")

@@ -1,4 +1,4 @@
-//! Agents that judge: asked as agents are, and a grade that is missing is never a 0.
+//! Agents that judge are asked like other agents, and a missing grade is never a 0.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn an_agent_is_asked_as_agents_are_and_its_number_is_the_reward() {
     let Step::Done(outcome) = step(&workflow, &["I say {\"score\": 7.5}"]) else {
         panic!()
     };
-    assert_eq!(outcome.rewards.len(), 1, "nobody is trained on grades");
+    assert_eq!(outcome.rewards.len(), 1, "no agent is trained on grades");
     assert_eq!(outcome.rewards[0].parts[0].value, 0.75);
 }
 
@@ -120,7 +120,8 @@ fn spoken() -> Generation {
     }
 }
 
-/// Plays one conversation whose judge's turn fails so often, each time in a way that may be asked again; it has two tries.
+/// Plays one conversation whose judge's turn fails `times` times, each time in a way that allows a
+/// retry; it has two tries.
 fn failing(missing: Missing, times: usize) -> GroupRun {
     let (config, workflow) = judged(missing, 2);
     let mut run = GroupRun::new(RunSpec {
@@ -168,7 +169,7 @@ fn a_turn_of_a_judge_that_fails_is_a_missing_grade_and_never_a_zero() {
 fn what_a_judge_says_in_words_is_no_missing_grade() {
     let (_, workflow) = judged(Missing::Tombstone, 2);
     let Step::Ask(asks) = step(&workflow, &[TOMBSTONE]) else {
-        panic!("it has tokens, and no number: it is told so")
+        panic!("it has tokens and no number, so it gets a retry")
     };
     assert_eq!(asks[0].turn, 1);
 }

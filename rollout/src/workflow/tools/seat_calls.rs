@@ -1,7 +1,7 @@
-//! A seat between what it is asked and what it answers in the end: turns that call, and what comes back.
+//! A seat between its question and its final answer: turns that call tools, and the results.
 //!
-//! A fold of committed events, as workflows are: a call that can be answered has its answer among the events, one that cannot
-//! be read or made is answered here.
+//! This is a fold of committed events, like workflows. The answer to a valid call is among the
+//! events; a call that cannot be read or made is answered here.
 
 use broker::RoleName;
 use broker::protocol::turn::{Finish, Message};
@@ -12,7 +12,7 @@ use crate::workflow::room::{Room, prompt_after, tokens_of};
 use crate::workflow::transcript::Transcript;
 use crate::workflow::{Ask, Event};
 
-/// What begins the text of a call that failed.
+/// The first words of the result of a failed call.
 pub const ERROR: &str = "error: ";
 
 /// A seat that may call.
@@ -21,40 +21,41 @@ pub(crate) struct CallingSeat<'w> {
     pub(crate) limits: &'w ToolLimits,
     pub(crate) role: &'w RoleName,
     pub(crate) seat: u16,
-    /// Of several calls in a turn the first one alone is made.
+    /// True if only the first of several calls in a turn is made.
     pub(crate) first_only: bool,
 }
 
-/// Where a talk begins: the seat's turn, and how many calls it made before.
+/// The start of an exchange: the seat's turn, and the number of its earlier calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     pub(crate) turn: u16,
     pub(crate) calls: u16,
 }
 
-/// How far it came.
+/// The state of an exchange.
 pub(crate) enum Progress<'a> {
     Open(Vec<Ask>),
     Done(SeatTurns<'a>),
 }
 
-/// A talk that has ended.
+/// The turns of an exchange that has ended.
 #[derive(Default)]
 pub(crate) struct SeatTurns<'a> {
-    /// The last one is the answer.
+    /// The turns; the last one is the answer.
     pub(crate) turns: Vec<&'a Event>,
-    /// Calls made, failed ones included.
+    /// Calls made, including failed ones.
     pub(crate) calls: u16,
     pub(crate) failed: u16,
-    /// It was told to answer because its context or its turns were used up.
+    /// True if the seat was asked to answer because its context or its turns were used up.
     pub(crate) hurried: bool,
 }
 
-/// What comes back of a call, or what has to be asked first.
+/// The result of a call, or the asks that come first.
 pub(crate) type CallAnswer = Result<String, Vec<Ask>>;
 
 impl CallingSeat<'_> {
-    /// Follows the seat from `start` on. `first` is what it is asked; `answer` gets the number of a call and the call.
+    /// Follows the seat from `start` on. `first` is its question; `answer` receives the number of a
+    /// call and the call.
     pub(crate) fn follow<'a>(
         &self,
         events: Transcript<'a>,
@@ -75,7 +76,7 @@ impl CallingSeat<'_> {
                 }]);
             };
             spoken.turns.push(event);
-            // What was cut off is no call, whatever it would have become.
+            // A text that was cut off is no call, whatever would have followed.
             let mut made = if last || event.finish == Finish::Length {
                 Vec::new()
             } else {
@@ -90,7 +91,7 @@ impl CallingSeat<'_> {
                 Err(asks) => return Progress::Open(asks),
             };
             let out_of_turns = spoken.turns.len() >= usize::from(self.limits.turns);
-            let (messages, out_of_context) = self.told(event, results, out_of_turns);
+            let (messages, out_of_context) = self.next_messages(event, results, out_of_turns);
             last = out_of_turns || out_of_context;
             spoken.hurried |= last;
             next = Some(messages);
@@ -128,8 +129,8 @@ impl CallingSeat<'_> {
         if open.is_empty() { Ok(results) } else { Err(open) }
     }
 
-    /// What the seat reads next, and whether its context is used up.
-    fn told(&self, event: &Event, results: Vec<String>, out_of_turns: bool) -> (Vec<Message>, bool) {
+    /// Returns the seat's next messages, and true if its context is used up.
+    fn next_messages(&self, event: &Event, results: Vec<String>, out_of_turns: bool) -> (Vec<Message>, bool) {
         let ToolLimits {
             context,
             reserve,

@@ -1,4 +1,5 @@
-//! `attack`: a thinker answers, an adversary argues against the answer, the defender (the thinker once more) answers again.
+//! `attack`: a thinker answers, an adversary argues against the answer, the defender (the thinker
+//! again) answers a second time.
 //!
 //! With s1 and s2 the grades of the first and of the last answer:
 //!
@@ -9,9 +10,9 @@
 //! | 0 | 1 | 0, 1 | -1 | 1 |
 //! | 0 | 0 | 0, 0 | 0 | 0 |
 //!
-//! `broken` = s1 - s2: what the attack took away. s1 is settled before the adversary speaks, so that subtracting s2 from it
-//! leaves a game whose sum is constant: what the defender gains by the last answer the adversary loses. An attack on a wrong
-//! answer earns nothing, and costs what it helps.
+//! `broken` = s1 - s2 is the adversary's gain. s1 is settled before the adversary speaks, so
+//! subtracting s2 from it leaves a constant-sum game: the defender's gain by the last answer is the
+//! adversary's loss. An attack on a wrong answer earns nothing, and costs the help it gives.
 
 use std::collections::BTreeMap;
 

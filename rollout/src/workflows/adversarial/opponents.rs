@@ -1,12 +1,15 @@
-//! Stand-ins: past versions of a side, or other frozen agents, in its place.
+//! Stand-ins: past versions of a side, or other frozen agents, that play in its place.
 //!
-//! `[workflow.params.opponents] adversary = ["past1", "past2"]` makes `past1` and `past2` roles of the game, to be given agents
-//! under `[workflow.roles]`. Who plays is drawn for each task, evenly among the side itself and its stand-ins, so that all
-//! conversations of a group meet the same one and compare with each other (in asynchronous runs its weights may change on the way). A side that trains only against its newest
-//! opponent may chase it in circles; one that also meets its past cannot forget how it was beaten.
+//! `[workflow.params.opponents] adversary = ["past1", "past2"]` makes `past1` and `past2` roles of
+//! the game, whose agents `[workflow.roles]` must name. The player is drawn for each task,
+//! uniformly from the side itself and its stand-ins. So all conversations of a group meet the same
+//! opponent and can be compared (in asynchronous runs its weights may change on the way).
 //!
-//! `renewing = ["past2"]` says which of them change while the run goes on (`agents.NAME.past`): what is won against those is no fixed
-//! measure, and has a name of its own.
+//! A side that trains only against its newest opponent may chase it in circles. A side that also
+//! meets past opponents cannot forget how it was beaten.
+//!
+//! `renewing = ["past2"]` names those that change during the run (`agents.NAME.past`). Success
+//! against them is no fixed measure, so its metric has a separate name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +20,15 @@ use super::seats::spec;
 use crate::workflow::RoleSpec;
 use crate::workflow::params::Params;
 
-/// Who may stand in for whom.
+/// The stand-ins of each side.
 pub(super) struct Opponents {
     by_side: BTreeMap<RoleName, Vec<RoleName>>,
     renewing: BTreeSet<RoleName>,
 }
 
 impl Opponents {
-    /// Reads `opponents` and `renewing`; `sides` are the roles that may be stood in for, `roles` all of the game.
+    /// Reads `opponents` and `renewing`. `sides` are the roles that may have stand-ins, `roles` all
+    /// roles of the game.
     pub(super) fn take(params: &mut Params<'_>, sides: &[&RoleName], roles: &[&RoleName]) -> Self {
         let mut found: BTreeMap<RoleName, Vec<RoleName>> = BTreeMap::new();
         let mut taken: Vec<RoleName> = roles.iter().map(|role| (*role).clone()).collect();
@@ -32,7 +36,7 @@ impl Opponents {
             let key = format!("opponents.{side}");
             let Some(side) = sides.iter().find(|role| role.as_str() == side) else {
                 let known = sides.iter().map(|role| role.as_str()).collect::<Vec<_>>().join(" and ");
-                params.problem(&key, format!("nobody can stand in for it; somebody can for {known}"));
+                params.problem(&key, format!("it cannot have stand-ins; these can: {known}"));
                 continue;
             };
             for name in names {
@@ -56,7 +60,7 @@ impl Opponents {
                 }
                 None => params.problem(
                     "renewing",
-                    format!("{name:?} stands in for nobody: write it under opponents too"),
+                    format!("{name:?} is no stand-in: write it under opponents too"),
                 ),
             }
         }
@@ -66,7 +70,8 @@ impl Opponents {
         }
     }
 
-    /// Names of what is won against this stand-in: where one side has stand-ins, and of proposer and solver where both have.
+    /// Returns the metric names of success against this stand-in: one name where one side has
+    /// stand-ins, and names for proposer and solver where both have.
     pub(super) fn won(&self, stand_in: &RoleName) -> [&'static str; 3] {
         if self.renewing.contains(stand_in) {
             ["win_past", "win_past_proposer", "win_past_solver"]
@@ -75,7 +80,8 @@ impl Opponents {
         }
     }
 
-    /// Who plays `side` in all conversations of this task: a function of the task's id, or its prompt if it has none.
+    /// Returns the player of `side` in all conversations of this task: a function of the task's id,
+    /// or of its prompt if it has none.
     pub(super) fn drawn<'a>(&'a self, side: &'a RoleName, task: &Task) -> &'a RoleName {
         let stand_ins = self.of(side);
         let task = task.id.as_deref().unwrap_or_else(|| task.prompt.text());
@@ -87,13 +93,13 @@ impl Opponents {
         stand_in.unwrap_or(side)
     }
 
-    /// The side's role and those of its stand-ins, which earn the same parts.
+    /// Returns the side's role and those of its stand-ins, which earn the same parts.
     pub(super) fn specs(&self, side: &RoleName, parts: &[(&'static str, f64)]) -> Vec<RoleSpec> {
         let all = std::iter::once(side).chain(self.of(side));
         all.map(|role| spec(role, parts)).collect()
     }
 
-    /// Whether anybody may stand in for `side`.
+    /// Returns true if `side` has stand-ins.
     pub(super) fn stands_in(&self, side: &RoleName) -> bool {
         !self.of(side).is_empty()
     }

@@ -1,10 +1,10 @@
-//! What a proposer may propose: `left sign right` with whole numbers, whose answer is known by computing it.
+//! Valid proposals: `left sign right` with whole numbers, whose answer can be computed.
 
 use crate::workflows::arithmetic::ArithmeticProblem;
 
 use crate::workflow::params::Params;
 
-/// Most digits of a number, so that products fit.
+/// The most digits of a number, so that products fit.
 const DIGITS: usize = 6;
 
 /// The problems that count as valid.
@@ -15,7 +15,8 @@ pub(super) struct Problems {
 }
 
 impl Problems {
-    /// Params: `least` (0) and `most` (99) of the numbers, `signs` ("+"; some of "+-*").
+    /// Takes the params `least` (0) and `most` (99) of the numbers, and `signs` ("+"; some of
+    /// "+-*").
     pub(super) fn take(params: &mut Params<'_>) -> Self {
         let largest = 10i64.pow(DIGITS as u32) - 1;
         let least = params.integer("least", 0, 0..=largest);
@@ -34,7 +35,8 @@ impl Problems {
         }
     }
 
-    /// The problem that a text proposes: what follows its last `Problem:`, or all of it, and nothing else.
+    /// Returns the problem that a text proposes: the text after its last `Problem:`, or the whole
+    /// text, with nothing else in it.
     pub(super) fn read(&self, text: &str) -> Option<ArithmeticProblem> {
         let said = text.rsplit_once("Problem:").map_or(text, |(_, problem)| problem);
         let said: String = said.chars().filter(|c| !c.is_whitespace()).collect();

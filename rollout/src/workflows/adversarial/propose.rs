@@ -1,14 +1,15 @@
-//! `propose`: a proposer writes a problem, a solver tries it `tries` times, side by side.
+//! `propose`: a proposer writes a problem, and a solver tries it `tries` times in parallel.
 //!
-//! With s the part of the tries that are right:
+//! With s the share of the tries that are right:
 //!
 //! | proposal | proposer `broken` | proposer `valid` | each try `correct` |
 //! |---|---|---|---|
 //! | cannot be read, or is out of bounds | 0 | 0 | - |
 //! | valid | 1 - s | 1 | its grade |
 //!
-//! A problem is valid when its answer can be computed, so the proposer never earns for what nobody could solve. A try is
-//! compared with the other tries at the same problem alone (the subkey): that another problem was easier says nothing of it.
+//! A problem is valid when its answer can be computed, so the proposer never earns for an
+//! unsolvable problem. A try is compared only with the other tries at the same problem (the
+//! subkey); the difficulty of other problems plays no part.
 
 use std::collections::BTreeMap;
 
@@ -50,9 +51,9 @@ impl Propose {
         let (proposer, solver) = (role("proposer")?, role("solver")?);
         let short = params.choice("prompts", &["full", "short"]) == "short";
         let rule = grader(&mut params, graders).rule();
-        // The label of a proposed problem is the number that it comes to.
+        // The label of a proposed problem is its value.
         let message = match rule {
-            None => Some("is a program; answers to proposed problems are compared by a grader of ours".to_owned()),
+            None => Some("is a program; answers to proposed problems are compared by a shipped grader".to_owned()),
             Some(Grader::Format) => Some(
                 "is of kind \"format\", which reads no answer: name one that compares numbers, such as \"integer\""
                     .into(),
@@ -90,9 +91,9 @@ impl Propose {
         vec![Message::user(self.prompts.text("solver", task, context))]
     }
 
-    /// Who solves what this proposer proposes.
+    /// Returns the role that solves this proposer's problems.
     fn drawn_solver<'a>(&'a self, proposer: &RoleName, task: &Task) -> &'a RoleName {
-        // Two stand-ins would train nobody.
+        // Two stand-ins would train no agent.
         if proposer == &self.proposer {
             self.opponents.drawn(&self.solver, task)
         } else {
@@ -100,8 +101,9 @@ impl Propose {
         }
     }
 
-    /// What a side makes of standing against one that does not train: `broken` is the proposer's part, `rate` the solver's.
-    /// Where both sides have stand-ins, the two figures are of different things and have names of their own.
+    /// Returns the metrics of a side against an opponent that does not train: `broken` is the
+    /// proposer's part, `rate` the solver's. Where both sides have stand-ins, the two figures
+    /// measure different things and have separate names.
     fn fixed(&self, proposer: &RoleName, solver: &RoleName, broken: f64, rate: f64) -> Option<(&'static str, f64)> {
         let both = self.opponents.stands_in(&self.proposer) && self.opponents.stands_in(&self.solver);
         let name = |stand_in, own: usize| self.opponents.won(stand_in)[if both { own } else { 0 }];
@@ -114,7 +116,7 @@ impl Propose {
 
     fn invalid(&self, proposer: &RoleName, solver: &RoleName) -> Outcome {
         let mut metrics = vec![("success", 0.0), ("valid", 0.0)];
-        // A solver that was not asked made nothing of its opponent, good or bad.
+        // A solver that was not asked has no result against its opponent, good or bad.
         if proposer == &self.proposer {
             metrics.extend(self.fixed(proposer, solver, 0.0, 0.0));
         }
@@ -125,14 +127,14 @@ impl Propose {
     }
 }
 
-/// Tries at a problem are compared with each other alone.
+/// Tries at a problem are compared only with each other.
 fn tries(params: &mut Params<'_>) -> u16 {
     let found = params.problems.len();
     let tries = params.integer("tries", 4, 2..=64) as u16;
     if let Some(problem) = params.problems.get_mut(found) {
         problem
             .message
-            .push_str(": a lone try has nothing to be compared with, so nothing is learned of it");
+            .push_str(": a single try has no comparison, so it trains nothing");
     }
     tries
 }
@@ -148,7 +150,7 @@ impl Workflow for Propose {
         roles
     }
 
-    /// A proposal that is not valid is not tried.
+    /// An invalid proposal is not tried.
     fn most_turns(&self) -> Option<usize> {
         Some(1 + usize::from(self.tries))
     }

@@ -1,4 +1,4 @@
-//! Roles of the two games, and what their seats earn.
+//! Roles of the two games, and the rewards of their seats.
 
 use broker::RoleName;
 

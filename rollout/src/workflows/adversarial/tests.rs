@@ -1,4 +1,4 @@
-//! The reward tables of both games, and who plays whom.
+//! The reward tables of both games, and the choice of players.
 
 use std::collections::BTreeSet;
 
@@ -176,7 +176,8 @@ fn stand_ins_are_drawn_by_the_task_and_earn_as_the_side_they_stand_in_for() {
         let task = identified(id);
         let first = event("thinker", 0, "5");
         let drawn = asks(game.step(&task, 0, std::slice::from_ref(&first)))[0].role.clone();
-        // The conversation's own seed does not choose: a group compares conversations against one opponent.
+        // The conversation's own seed plays no part: a group compares conversations against one
+        // opponent.
         assert_eq!(drawn, asks(game.step(&task, 9, std::slice::from_ref(&first)))[0].role);
         let events = [first, event(drawn.as_str(), 0, "no"), event("defender", 0, "5")];
         let outcome = done(game.step(&task, 0, &events));
@@ -194,7 +195,7 @@ fn stand_ins_are_drawn_by_the_task_and_earn_as_the_side_they_stand_in_for() {
     assert!(counted.values().all(|n| (70..130).contains(n)), "{counted:?}");
 }
 
-/// What is won against somebody who changes is no fixed measure.
+/// Success against an opponent that changes is no fixed measure.
 #[test]
 fn what_is_won_against_a_stand_in_that_renews_itself_is_kept_apart() {
     let roles = ["thinker", "adversary", "defender", "first", "past"];
@@ -218,7 +219,7 @@ fn what_is_won_against_a_stand_in_that_renews_itself_is_kept_apart() {
     assert_eq!(seen.len(), 3);
 }
 
-/// What was proposed against a stand-in and is no problem won nothing, and counts.
+/// An invalid proposal against a stand-in has no success, and counts.
 #[test]
 fn an_invalid_proposal_wins_nothing_against_a_fixed_solver() {
     let game = game(&["proposer", "solver", "past"], "opponents = { solver = [\"past\"] }");
@@ -246,7 +247,7 @@ fn where_both_sides_have_stand_ins_what_is_won_against_them_is_kept_apart() {
         let proposer = asks(game.step(&task, 0, &[]))[0].role.clone();
         let mut events = vec![event(proposer.as_str(), 0, "3+4")];
         let wanted = asks(game.step(&task, 0, &events));
-        // One of four is right.
+        // One try of four is right.
         let answers = (0..).zip(&wanted);
         let said = |(at, ask): (usize, &Ask)| event(ask.role.as_str(), ask.seat, if at == 0 { "7" } else { "8" });
         events.extend(answers.map(said));
@@ -328,7 +329,7 @@ fn what_is_wrong_is_named() {
         assert_eq!(
             found(&PROPOSE, &format!("renewing = {renewing}"), "integer"),
             [param("renewing")],
-            "it is nobody's stand-in, or no list"
+            "it is no stand-in, or no list"
         );
     }
     assert_eq!(found(&PROPOSE, "tries = 1", "integer"), [param("tries")]);
@@ -338,7 +339,7 @@ fn what_is_wrong_is_named() {
         .err()
         .map(|problems| problems[0].message.clone())
         .unwrap_or_default();
-    assert!(message.contains("from 2 to 64: a lone try"), "{message}");
+    assert!(message.contains("from 2 to 64: a single try"), "{message}");
     for grader in ["choice", "format"] {
         assert_eq!(
             found(&PROPOSE, "", grader),
@@ -360,7 +361,7 @@ proptest! {
         check_total(&*past, &identified(1), &events)?;
     }
 
-    /// What the defender gains by the last answer, the adversary loses, whatever was said.
+    /// The defender's gain by the last answer is the adversary's loss, whatever is said.
     #[test]
     fn attack_is_a_game_of_constant_sum(texts in prop::array::uniform3("[0-9]{1,2}")) {
         let events: Vec<Event> = ATTACK.iter().zip(&texts).map(|(role, text)| event(role, 0, text)).collect();

@@ -1,4 +1,4 @@
-//! The form of a talk: calls that are opened and closed, and an ending between its tags.
+//! The form of an exchange: calls that are opened and closed, and an ending between its tags.
 
 use broker::protocol::turn::Finish;
 use serde_json::Value;
@@ -6,8 +6,8 @@ use serde_json::Value;
 use crate::workflow::Event;
 use crate::workflow::tools::call::{CLOSE, OPEN, balanced};
 
-/// Whether every turn but the last is in order, and the last one ends, uncut and without a call, with one `<tag>..</tag>` that is
-/// not empty.
+/// Returns true if every turn but the last is in order, and the last one ends with one
+/// `<tag>..</tag>` that is not empty. The last turn must be uncut and without a call.
 pub(super) fn has_form(turns: &[&Event], tag: &str) -> bool {
     let Some((last, before)) = turns.split_last() else {
         return false;
@@ -28,13 +28,14 @@ fn ends_with(text: &str, tag: &str) -> bool {
         && between(text, tag).is_some_and(|inside| !inside.is_empty())
 }
 
-/// What stands between the last `<tag>` and the `</tag>` behind it, without white space around it.
+/// Returns the text between the last `<tag>` and the `</tag>` after it, without white space around
+/// it.
 pub(super) fn between<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
     let (_, inside) = text.rsplit_once(&format!("<{tag}>"))?;
     Some(inside.split(&format!("</{tag}>")).next()?.trim())
 }
 
-/// Whether a text has the words of a label, or of one of several, in their order.
+/// Returns true if a text has the words of a label, or of one of several labels, in their order.
 pub(super) fn has_label(text: &str, label: &Value) -> bool {
     let has = |label: &Value| {
         let wanted = match label {

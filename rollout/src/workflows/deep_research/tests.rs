@@ -1,4 +1,4 @@
-//! Main, its calls, and what each earns.
+//! Main, its calls, and the rewards of each.
 
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ fn done(workflow: &DeepResearch, events: &[Event]) -> Outcome {
     }
 }
 
-/// A conversation with one call, ended so by sub and main.
+/// A conversation with one call, with these endings of sub and main.
 fn with_call(result: &str, answer: &str) -> Vec<Event> {
     vec![
         said("main", 0, 0, &call("research", "task", "stones")),
@@ -217,7 +217,7 @@ fn a_conversation_that_uses_all_it_may_is_as_long_as_its_limits() {
         });
         workflow.most_turns()
     };
-    // Two turns of main, and one call: two turns of sub. What tools say is no turn.
+    // Two turns of main, and one call with two turns of sub. Tool results are no turns.
     assert_eq!(most(&ROLES, 1, 1, "dyad"), Some(2 + 2));
     let outcome = done(&plain(), &with_call("<result>amber</result>", "<answer>amber</answer>"));
     assert!(outcome.metrics.contains(&("main_hurried", 0.0)));

@@ -1,45 +1,48 @@
-//! Looking ahead: whether the next turn, and another round after it, still fit, from the counts of what was said.
+//! Lookahead: whether the next turn, and a further round after it, still fit, from the token counts
+//! so far.
 //!
-//! Of a partner's turn a seat hears the text, without any reasoning: the tokens that were sampled, or the text's bytes where those
-//! are fewer. Where two agents have tokenizers of their own that is an estimate. What a template lays round a turn, and a first
-//! message, count by their bytes, which no tokenizer exceeds. A round to come is taken to be as long as the longest so far.
+//! A seat receives the text of its partner's turn, without reasoning. Its size is the number of
+//! sampled tokens, or the text's bytes where those are fewer. If the two agents have different
+//! tokenizers, this is an estimate. The template's text around a turn, and a first message, count
+//! by their bytes, which no tokenizer exceeds. A future round is assumed to be as long as the
+//! longest so far.
 
 use crate::workflow::Event;
 use crate::workflow::room::{AROUND, Room, prompt_after, prompt_of, tokens_of};
 
-/// Whether and how the doctor goes on.
+/// How the doctor continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// It may ask, and hear and answer what comes of it.
+    /// There is room for a question, its reply, and the doctor's answer to it.
     Open,
-    /// There is room for its final answer alone.
+    /// There is room only for the final answer.
     Last,
-    /// There is room for nothing.
+    /// There is no room.
     Full,
 }
 
-/// Tokens of a partner's turn that a seat hears.
-fn heard(event: &Event) -> u64 {
+/// Returns the tokens of a partner's turn that a seat receives.
+fn received(event: &Event) -> u64 {
     u64::from(event.tokens).min(tokens_of(&event.text))
 }
 
-/// Tokens of a message that a partner's turn stands in.
-pub(super) fn told(message: &str, turn: &Event) -> u64 {
-    heard(turn) + tokens_of(message).saturating_sub(tokens_of(&turn.text))
+/// Returns the tokens of a message that holds a partner's turn.
+pub(super) fn message_tokens(message: &str, turn: &Event) -> u64 {
+    received(turn) + tokens_of(message).saturating_sub(tokens_of(&turn.text))
 }
 
-/// Before the doctor's next turn; at its first one nothing is counted yet. The room's reserve has what the template of the last
-/// turn lays round a reply.
+/// Decides before the doctor's next turn; at its first turn there is no count yet. The room's
+/// reserve includes the text that the template of the last turn adds around a reply.
 pub(super) fn of_doctor(room: Room, doctor: &[&Event], patient: &[&Event]) -> Ahead {
     let Some((question, reply)) = doctor.last().zip(patient.last()) else {
         return Ahead::Open;
     };
-    let prompt = prompt_after(question, heard(reply), 1);
+    let prompt = prompt_after(question, received(reply), 1);
     if !room.is_left(prompt) {
         return Ahead::Full;
     }
-    let doctor_then = prompt + longest(doctor, sampled) + longest(patient, heard) + AROUND;
-    let patient_then = prompt_after(reply, longest(doctor, heard), 1) + longest(patient, sampled);
+    let doctor_then = prompt + longest(doctor, sampled) + longest(patient, received) + AROUND;
+    let patient_then = prompt_after(reply, longest(doctor, received), 1) + longest(patient, sampled);
     if room.is_left(doctor_then) && room.holds(patient_then) {
         Ahead::Open
     } else {
@@ -47,19 +50,19 @@ pub(super) fn of_doctor(room: Room, doctor: &[&Event], patient: &[&Event]) -> Ah
     }
 }
 
-/// Tokens that the doctor may say after its last question and a message of `told` tokens. `Some(0)`: it cannot answer; `None`:
-/// as many as its agent allows.
-pub(super) fn doctor_limit(room: Room, doctor: &[&Event], told: u64) -> Option<u32> {
-    room.rest(prompt_of(doctor.last().copied(), told))
+/// Returns the limit of tokens for the doctor after its last question and a message of `message`
+/// tokens. `Some(0)`: it cannot answer; `None`: as many as its agent allows.
+pub(super) fn doctor_limit(room: Room, doctor: &[&Event], message: u64) -> Option<u32> {
+    room.rest(prompt_of(doctor.last().copied(), message))
 }
 
-/// Before the patient's reply to the doctor's last question, which it is told in a message of `told` tokens: tokens that it may
-/// say so that it overflows nowhere and leaves the doctor the reserve. `Some(0)`: it cannot reply; `None`: as many as its agent
-/// allows.
-pub(super) fn patient_limit(room: Room, doctor: &[&Event], patient: &[&Event], told: u64) -> Option<u32> {
+/// Returns the limit of tokens for the patient's reply to the doctor's last question, which comes
+/// in a message of `message` tokens. Within the limit it overflows no context and leaves the doctor
+/// the reserve. `Some(0)`: it cannot reply; `None`: as many as its agent allows.
+pub(super) fn patient_limit(room: Room, doctor: &[&Event], patient: &[&Event], message: u64) -> Option<u32> {
     let question = doctor.last()?;
     let by_doctor = room.rest(prompt_after(question, 0, 1).saturating_add(u64::from(room.reserve)))?;
-    let own = room.rest(prompt_of(patient.last().copied(), told))?;
+    let own = room.rest(prompt_of(patient.last().copied(), message))?;
     Some(own.min(by_doctor))
 }
 
@@ -78,7 +81,7 @@ mod tests {
 
     const ROOM: Room = Room { most: 200, reserve: 50 };
 
-    /// Of a token a byte, as far as 999.
+    /// A text with one byte per token, up to 999.
     fn said(prompt: u32, tokens: u32) -> Event {
         Event {
             prompt,
@@ -91,7 +94,8 @@ mod tests {
     fn a_turn_that_does_not_fit_is_seen_before_it_is_asked_for() {
         let question = said(40, 10);
         let ahead = |reply: u32| of_doctor(ROOM, &[&question], &[&said(60, reply)]);
-        // The next prompt has 66 and the reply; another round 26 and as long a reply more; the last turn needs 50.
+        // The next prompt has 66 and the reply; a further round has 26 and a reply of the same
+        // length; the last turn needs 50.
         assert_eq!(ahead(29), Ahead::Open);
         assert_eq!(ahead(30), Ahead::Last, "66 + 30 + 10 + 30 + 16 + 50 is 202");
         assert_eq!((ahead(84), ahead(85)), (Ahead::Last, Ahead::Full));
@@ -102,7 +106,7 @@ mod tests {
 
     #[test]
     fn the_patients_own_context_counts_too() {
-        // The doctor's would have room for more: 10 + 5 + 5 + 16, and 5 + 5 + 16 more.
+        // The doctor's own limit would be higher: 10 + 5 + 5 + 16, and 5 + 5 + 16 more.
         let ahead = |prompt: u32| of_doctor(ROOM, &[&said(10, 5)], &[&said(prompt, 5)]);
         assert_eq!((ahead(169), ahead(170)), (Ahead::Open, Ahead::Last));
     }
@@ -140,8 +144,8 @@ mod tests {
             tokens: 500,
             ..event("patient", 0, "High.")
         };
-        assert_eq!((heard(&thought), heard(&said(0, 7))), (5, 7));
-        assert_eq!(told("It says: High.", &thought), 5 + 9);
+        assert_eq!((received(&thought), received(&said(0, 7))), (5, 7));
+        assert_eq!(message_tokens("It says: High.", &thought), 5 + 9);
         assert_eq!(
             of_doctor(ROOM, &[&said(40, 10)], &[&thought]),
             Ahead::Last,
@@ -151,6 +155,6 @@ mod tests {
             tokens: 2,
             ..event("patient", 0, "High.")
         };
-        assert_eq!(told("High.\n", &many_bytes), 3);
+        assert_eq!(message_tokens("High.\n", &many_bytes), 3);
     }
 }

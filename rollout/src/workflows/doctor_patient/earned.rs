@@ -1,4 +1,4 @@
-//! What both sides earned, and the dialogue's figures.
+//! The rewards of both sides, and the dialogue's figures.
 
 use broker::RoleName;
 use broker::protocol::task::Task;
@@ -22,7 +22,7 @@ impl DoctorPatient {
         let last = said.doctor.last().map_or("", |event| event.text.as_str());
         let paragraphed = |marker| named(last, marker).map(paragraph);
         let (diagnosis, recommendation) = if self.mrlx {
-            // The reference's recommendation is a line.
+            // The reference's recommendation is one line.
             let line = named(last, RECOMMENDATION).and_then(|text| text.lines().next());
             (named(last, DIAGNOSIS), line.map(str::trim_end))
         } else {
@@ -40,7 +40,7 @@ impl DoctorPatient {
             total / said.patient.len().max(1) as f32
         };
         let asker = if self.mrlx { &said.patient } else { &said.doctor };
-        // The reference knows the narrow mark alone.
+        // The reference knows only the narrow mark.
         let marks: &[char] = if self.mrlx { &['?'] } else { &['?', '？'] };
         let several = |event: &&&Event| event.text.matches(marks).count() >= 2;
         let needs = task.label.get("recommendation").is_some_and(|wanted| !wanted.is_null());
@@ -107,11 +107,13 @@ impl DoctorPatient {
             metrics.push(("aborted", flag(said.status == Status::Aborted)));
         }
         let mut rewards = Vec::new();
-        // A doctor whom the patient's turn kept from its ending earns nothing, good or bad; nor does one that was never asked.
+        // A doctor that the patient's turn kept from its ending earns nothing, good or bad. Neither
+        // does a doctor that was never asked.
         if said.status != Status::Silenced && !said.doctor.is_empty() {
             rewards.push(seat(&self.doctor, doctor));
         }
-        // A patient that was never asked did nothing; the reference does not train on what was aborted.
+        // A patient that was never asked has no reward; the reference does not train on aborted
+        // dialogues.
         if !said.patient.is_empty() && said.status != Status::Aborted {
             let parts = self.patient_parts(task, said, grades.as_ref());
             let total: f64 = parts.iter().map(|part| f64::from(part.value)).sum();

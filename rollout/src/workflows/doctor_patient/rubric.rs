@@ -1,16 +1,18 @@
-//! The patient's rubric by a rule: what was asked, and what was told, by the words of the case's facts.
+//! The patient's rubric by a rule: the facts that were asked for and told, by the words of the
+//! case's facts.
 
 use broker::protocol::task::Task;
 use serde_json::Value;
 
-/// What a fault costs (as in the rubric of MrlX's judge).
+/// The cost of a fault (as in the rubric of MrlX's judge).
 const FAULT: f32 = 0.2;
 
-/// What may be asked about a case, each with the true answer: words that occur in questions and replies.
+/// The questions about a case, each with the true answer: words that occur in questions and
+/// replies.
 pub(super) struct Facts(Vec<(String, String)>);
 
 impl Facts {
-    /// Those under `metadata.facts`, in small letters.
+    /// Reads the facts under `metadata.facts`, in lower case.
     pub(super) fn of(task: &Task) -> Self {
         let facts = task.metadata.get("facts").and_then(Value::as_object);
         let pair = |(key, value): (&String, &Value)| Some((key.to_lowercase(), value.as_str()?.to_lowercase()));
@@ -22,19 +24,19 @@ impl Facts {
     }
 }
 
-/// The three marks, each 1 less a fifth for each fault, and at least 0.
+/// Returns the three marks, each 1 less a fifth for each fault, and at least 0.
 pub(super) struct Rubric {
-    /// Faults: facts told that were not asked for.
+    /// Faults: facts told without a question for them.
     pub(super) control: f32,
     /// Faults: facts asked for and not told.
     pub(super) complete: f32,
-    /// Faults: replies to a question about the case that neither tell its fact nor are sorry, and replies to any other
-    /// question that are not sorry: they are made up.
+    /// Faults: made-up replies. These are replies to a question about the case that neither tell
+    /// its fact nor apologise, and replies to any other question that do not apologise.
     pub(super) consistent: f32,
 }
 
-/// Judges the replies to questions, in their order. What a reply tells counts by the fact's value; values that several facts
-/// share count for the one that was asked.
+/// Judges the replies to questions, in their order. A reply tells a fact if it has the fact's
+/// value. A value that several facts share counts for the fact that was asked for.
 pub(super) fn judge<'a>(facts: &Facts, pairs: impl Iterator<Item = (&'a str, &'a str)>) -> Rubric {
     let (mut told_unasked, mut untold, mut made_up) = (0u32, 0u32, 0u32);
     for (question, reply) in pairs {
@@ -58,7 +60,8 @@ pub(super) fn judge<'a>(facts: &Facts, pairs: impl Iterator<Item = (&'a str, &'a
     }
 }
 
-/// Whether the words occur in a text, as whole words; Chinese has no spaces, so its words count anywhere.
+/// Returns true if the words occur in a text as whole words. Chinese has no spaces, so its words
+/// count anywhere.
 fn has(text: &str, words: &str) -> bool {
     let letter = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     !words.is_empty()

@@ -1,4 +1,4 @@
-//! What has been said in a dialogue, how it ended, and what is read out of it.
+//! The text of a dialogue so far, how it ended, and the parts read out of it.
 
 use crate::workflow::Event;
 
@@ -7,32 +7,33 @@ pub(super) const DIAGNOSIS: &str = "Diagnosis";
 pub(super) const RECOMMENDATION: &str = "Recommendation";
 const COLONS: [char; 2] = [':', '：'];
 
-/// What has been said, as far as it went.
+/// The dialogue as far as it went.
 #[derive(Default)]
 pub(super) struct Said<'a> {
     pub(super) doctor: Vec<&'a Event>,
     pub(super) patient: Vec<&'a Event>,
     pub(super) status: Status,
-    /// The doctor was asked for its final answer before its last turn, for want of room.
+    /// The doctor was asked for its final answer before its last turn, for lack of room.
     pub(super) hurried: bool,
 }
 
-/// How a dialogue ended.
+/// The end of a dialogue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Status {
-    /// With the doctor's ending, or its last turn.
+    /// Ended with the doctor's ending, or with its last turn.
     #[default]
     Completed,
-    /// The doctor's turn was cut at its limit, or there was no room to go on.
+    /// The doctor's turn was cut at its limit, or there was no room to continue.
     Truncated,
-    /// The patient's turn was cut at its limit: the doctor could not end it.
+    /// The patient's turn was cut at its limit, so the doctor could not end the dialogue.
     Silenced,
     /// The doctor said nothing (`mrlx`).
     Aborted,
 }
 
 impl Said<'_> {
-    /// The dialogue as a judge of the patient reads it: up to its last reply, without what the doctor made of it.
+    /// Returns the dialogue for a judge of the patient: up to its last reply, without the doctor's
+    /// ending.
     pub(super) fn transcript(&self) -> String {
         let rounds = self.doctor.iter().zip(&self.patient);
         rounds
@@ -41,13 +42,14 @@ impl Said<'_> {
     }
 }
 
-/// Where a marker stands, and what follows its colon.
+/// Returns the place of a marker, and the text after its colon.
 fn mentions<'a>(text: &'a str, marker: &'a str) -> impl Iterator<Item = (usize, &'a str)> {
     let places = text.match_indices(marker);
     places.filter_map(move |(at, _)| Some((at, text[at + marker.len()..].strip_prefix(COLONS)?)))
 }
 
-/// What follows the last of a marker: up to the next marker, or to the end. `None` without the marker or with nothing behind it.
+/// Returns the text after the last occurrence of a marker, up to the next marker or the end. `None`
+/// without the marker or without text after it.
 pub(super) fn named<'a>(text: &'a str, marker: &'a str) -> Option<&'a str> {
     let (_, rest) = mentions(text, marker).last()?;
     let next = |other| mentions(rest, other).next().map(|(at, _)| at);
@@ -56,7 +58,7 @@ pub(super) fn named<'a>(text: &'a str, marker: &'a str) -> Option<&'a str> {
     (!found.is_empty()).then_some(found)
 }
 
-/// The paragraph that a text begins with: what stands behind a blank line explains it.
+/// Returns the first paragraph of a text; the text after a blank line explains it.
 pub(super) fn paragraph(text: &str) -> &str {
     let mut length = 0;
     for line in text.split_inclusive('\n') {
@@ -68,7 +70,7 @@ pub(super) fn paragraph(text: &str) -> &str {
     text[..length].trim_end()
 }
 
-/// Whether the doctor ends the dialogue with it.
+/// Returns true if the doctor ends the dialogue with this text.
 pub(super) fn ends(text: &str) -> bool {
     let said = |marker| mentions(text, marker).next().is_some();
     said(DIAGNOSIS) || said(RECOMMENDATION)

@@ -105,8 +105,8 @@ fn half_an_ending_is_none() {
     assert_eq!(parts(&never, 0)["compliance"], -5.0);
 }
 
-/// The reference's own figures (its defects): a perfect ending after three turns and one with a diagnosis only earn the same
-/// 8; ten turns without any diagnosis earn 5.
+/// The reference's own figures (its defects): a perfect ending after three turns and an ending with
+/// only a diagnosis earn the same 8; ten turns without any diagnosis earn 5.
 #[test]
 fn the_mrlx_profile_pays_as_the_reference_does() {
     let total = |lines: &[&str]| {
@@ -126,7 +126,8 @@ fn the_mrlx_profile_pays_as_the_reference_does() {
     assert_eq!(total(&["What? And what?", "Who? Why?", END]), 10.0 + 1.0 - 2.0 - 5.0);
 }
 
-/// The reference counts the narrow question mark, in the patient's replies; here both widths are questions, of the doctor.
+/// The reference counts the narrow question mark in the patient's replies; here both widths in the
+/// doctor's turns count.
 #[test]
 fn wide_question_marks_are_questions_but_to_the_mrlx_profile() {
     let compliance = |profile: &str, question: &str, reply: &str| {
@@ -161,7 +162,8 @@ fn cut(at: u16, text: &str) -> Event {
     }
 }
 
-/// A line with the tokens of its prompt and its own, filled up with blanks to a byte a token (as far as 999).
+/// A line with the tokens of its prompt and its own, padded with blanks to one byte per token (up
+/// to 999).
 fn counted(at: u16, text: &str, prompt: u32, tokens: u32) -> Event {
     let width = tokens.min(999) as usize;
     Event {
@@ -171,7 +173,7 @@ fn counted(at: u16, text: &str, prompt: u32, tokens: u32) -> Event {
     }
 }
 
-/// Bytes that `doctor_last` lays round a reply.
+/// The bytes that `doctor_last` adds around a reply.
 fn around() -> u32 {
     let text = clinic("dyad", "")
         .prompts
@@ -179,7 +181,8 @@ fn around() -> u32 {
     text.len() as u32
 }
 
-/// Of 1000 tokens for each side beside those of `doctor_last`, 50 of them in reserve.
+/// A bound of 1000 tokens for each side, in addition to those of `doctor_last`, with 50 of them in
+/// reserve.
 fn watched() -> DoctorPatient {
     clinic("dyad", &format!("max_tokens = {}\nreserve = 50", 1000 + around()))
 }
@@ -212,7 +215,7 @@ fn a_turn_that_its_limit_cut_ends_the_dialogue() {
     let doctor = done(&clinic, &[cut(0, "Do you have a")]);
     assert_eq!((metric(&doctor, "truncated"), earners(&doctor)), (1.0, vec!["doctor"]));
     assert_eq!(parts(&doctor, 0)["compliance"], -5.0, "it did not end in time");
-    // The doctor cannot help it, and nobody says what its ending would have been.
+    // The doctor cannot prevent it, and its ending is unknown.
     let patient = done(&clinic, &[line(0, "Fever?"), cut(1, "High, and")]);
     assert_eq!(
         (metric(&patient, "truncated"), earners(&patient)),
@@ -224,7 +227,7 @@ fn a_turn_that_its_limit_cut_ends_the_dialogue() {
     assert_eq!((metric(&whole, "truncated"), metric(&whole, "hurried")), (0.0, 0.0));
 }
 
-/// In the reference a recommendation is a line; here a list is one too, and what explains it is not.
+/// In the reference a recommendation is a line. Here a list is one too, and its explanation is not.
 #[test]
 fn what_explains_an_ending_is_no_part_of_it() {
     let recommended = |profile: &str, more: &str| {
@@ -241,9 +244,9 @@ fn what_explains_an_ending_is_no_part_of_it() {
 
 #[test]
 fn where_a_turn_is_a_word_none_is_cut() {
-    for heard in ["prompts = \"short\"", "cut = \"heard\""] {
-        let next = asked(&clinic("dyad", heard), &[cut(0, "Fever?"), cut(1, "High")]);
-        assert_eq!((next.role.as_str(), next.turn), ("doctor", 1), "{heard}");
+    for counted in ["prompts = \"short\"", "cut = \"heard\""] {
+        let next = asked(&clinic("dyad", counted), &[cut(0, "Fever?"), cut(1, "High")]);
+        assert_eq!((next.role.as_str(), next.turn), ("doctor", 1), "{counted}");
     }
 }
 
@@ -263,7 +266,7 @@ fn a_dialogue_asks_for_its_ending_while_there_is_room() {
     events.push(counted(2, "Throat?", 886, 10));
     assert_eq!(asked(&clinic, &events).max_new_tokens, Some(38), "1000 - 912 - 50");
     events.push(counted(3, "Sore.", 906, 20));
-    // 932, and with another round 978: its answer would have 22.
+    // 932, and 978 with a further round: its answer would have 22.
     let last = asked(&clinic, &events);
     assert_eq!((last.turn, last.max_new_tokens), (2, Some(68)));
     assert!(last.messages[0].content.contains("exactly two lines"), "{last:?}");
@@ -282,13 +285,14 @@ fn a_dialogue_without_room_is_truncated_and_overflows_nowhere() {
         finish: Finish::Length,
         ..counted(1, "High, and", 860, tokens)
     };
-    // A reply that the room cut leaves the reserve, for the ending; a longer one (whose tokens were counted otherwise) does not.
+    // A reply that the room cut leaves the reserve for the ending; a longer one (with a different
+    // token count) does not.
     let full = asked(&watched, &[first.clone(), cut(84)]);
     assert_eq!((full.role.as_str(), full.max_new_tokens), ("doctor", Some(50)));
     assert!(full.messages[0].content.contains("exactly two lines"), "{full:?}");
     let over = done(&watched, &[first.clone(), counted(1, "High.", 860, 85)]);
     assert_eq!((metric(&over, "truncated"), over.rewards.len()), (1.0, 2));
-    // One that another limit cut ends it.
+    // A reply that a different limit cut ends it.
     let silenced = done(&watched, &[first.clone(), cut(83)]);
     assert_eq!(
         (metric(&silenced, "truncated"), earners(&silenced)),
@@ -316,7 +320,7 @@ fn a_reply_that_the_patients_own_context_cut_is_followed_by_the_ending() {
         1000 + around() - (700 + 10 + 10 + 16),
         "less than the doctor's room"
     );
-    // Nobody hears what it thought, so the doctor would have room for more.
+    // The patient does not receive the doctor's reasoning, so the doctor would have room for more.
     let thought = Event {
         tokens: limit,
         prompt: 100,
@@ -344,7 +348,8 @@ fn first_turns_have_a_limit_by_the_bytes_of_their_message() {
     assert_eq!(earners(&done(&tight, &[])), Vec::<&str>::new());
 }
 
-/// The reference hears whatever a patient's turn came to, and gives 0 for a doctor that says nothing, whose patient it forgets.
+/// The reference accepts any turn of the patient, and gives 0 for a silent doctor, whose patient it
+/// ignores.
 #[test]
 fn the_mrlx_profile_keeps_the_statuses_of_the_reference() {
     let clinic = clinic("mrlx", "");
@@ -413,7 +418,7 @@ fn a_model_judges_the_replies_by_the_reference_and_without_the_doctors_ending() 
     assert!((value - 2.4).abs() < 1e-6, "{value}");
     assert_eq!(parts(&outcome, 0)["diagnosis"], 1.0);
     assert!((metric(&outcome, "patient_rubric") - 2.4).abs() < 1e-6);
-    // A patient that was never asked is judged by nobody.
+    // A patient that was never asked is not judged.
     assert_eq!(earners(&done(&clinic, &[line(0, END)])), ["doctor"]);
 }
 

@@ -10,7 +10,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Params: `numbers` (8), from 0 on. The error is (key, message).
+    /// Makes the pool. Params: `numbers` (8), from 0 on. The error is (key, message).
     pub(crate) fn new(params: &toml::Table) -> Result<Self, (String, String)> {
         let mut numbers = 8;
         for (key, value) in params {

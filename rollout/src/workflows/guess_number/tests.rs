@@ -1,4 +1,4 @@
-//! Scripted games: what they come to, and when they end.
+//! Scripted games: their outcomes, and when they end.
 
 use super::*;
 use crate::workflow::Part;
@@ -16,7 +16,7 @@ fn said(role: &str, turn: u16, text: &str) -> Event {
     }
 }
 
-/// Plays with an asker that halves what is left by what it hears, and this answerer.
+/// Plays with an asker that halves the range by the answers it gets, and with this answerer.
 fn play(game: &GuessNumber, task: &Task, answer: impl Fn(u64, u64) -> &'static str) -> Outcome {
     let (secret, high) = secret(task).unwrap();
     let (mut low, mut top, mut guess, mut events) = (0, high, 0, Vec::new());
@@ -26,11 +26,11 @@ fn play(game: &GuessNumber, task: &Task, answer: impl Fn(u64, u64) -> &'static s
             Step::Ask(asks) => asks,
             Step::Fail(reason) => panic!("{reason}"),
         };
-        let (ask, heard) = (&asks[0], asks[0].messages[0].content.as_str());
+        let (ask, message) = (&asks[0], asks[0].messages[0].content.as_str());
         let text = if ask.role.as_str() == "answerer" {
             answer(secret, guess).to_owned()
         } else {
-            match heard {
+            match message {
                 "less" => top = guess.saturating_sub(1),
                 "more" => low = guess + 1,
                 _ => {}
@@ -89,8 +89,8 @@ fn the_answerer_alone_knows_the_secret_and_each_hears_the_other() {
         ("asker", 2, "", "4"),
         ("answerer", 2, "4", "more"),
     ];
-    for (role, turn, heard, says) in expected {
-        assert_eq!(content(&events), (role.to_owned(), turn, heard.to_owned()));
+    for (role, turn, message, says) in expected {
+        assert_eq!(content(&events), (role.to_owned(), turn, message.to_owned()));
         events.push(said(role, turn, says));
     }
     events.push(said("asker", 3, "it is 5"));
@@ -145,9 +145,9 @@ fn a_turn_that_its_limit_cut_ends_it() {
         (0.0, 1.0)
     );
     assert_eq!(earners(&outcome), ["answerer"], "the asker cannot help it");
-    for heard in ["prompts = \"short\"", "cut = \"heard\""] {
-        let Step::Ask(asks) = game(heard).step(&task, 0, &answered) else {
-            panic!("{heard}")
+    for counted in ["prompts = \"short\"", "cut = \"heard\""] {
+        let Step::Ask(asks) = game(counted).step(&task, 0, &answered) else {
+            panic!("{counted}")
         };
         assert_eq!((asks[0].role.as_str(), asks[0].turn), ("asker", 1));
     }
@@ -168,7 +168,8 @@ fn a_turn_without_room_is_not_asked_for() {
     };
     let mut events = vec![counted("asker", 0, "3", 930, 10)];
     assert_eq!((limit(&[]), limit(&events)), (Some(60), Some(60)));
-    // Of a partner's turn, here of 500 tokens with its reasoning, the line that is told counts: "My number is more than that."
+    // A partner's turn, here of 500 tokens with its reasoning, counts by the line that is passed
+    // on: "My number is more than that."
     events.push(counted("answerer", 0, "more", 420, 500));
     assert_eq!(limit(&events), Some(1000 - (930 + 10 + 28 + 16)));
     events.push(counted("asker", 1, "4", 964, 16));

@@ -14,9 +14,9 @@ use crate::workflows::warm::{Example, wrong_answer};
 pub(crate) struct SequentialExamples {
     workflow: Sequential,
     problems: Arithmetic,
-    /// The second's prompts, which show an answer of the first.
+    /// True for the second's prompts, which show an answer of the first.
     second: bool,
-    /// The part of the problems that are answered as by someone who forgets carries.
+    /// The share of the problems whose answers forget the carry.
     slip: f64,
 }
 
@@ -48,7 +48,8 @@ impl SequentialExamples {
         })
     }
 
-    /// What the second is shown is right half of the time, whatever it is to answer: it learns neither to copy nor to differ.
+    /// Returns one example. The answer shown to the second is right half of the time, independent
+    /// of its own answer, so it learns neither to copy nor to differ.
     pub(crate) fn example(&self, random: &mut Random) -> Example {
         let item = self.problems.problem(random.below(self.problems.problems()));
         let slips = random.unit() < self.slip;

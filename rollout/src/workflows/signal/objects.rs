@@ -11,7 +11,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// Params: `objects` (16). The error is (key, message).
+    /// Makes the pool. Params: `objects` (16). The error is (key, message).
     pub(crate) fn new(params: &toml::Table) -> Result<Self, (String, String)> {
         let mut objects = 16;
         for (key, value) in params {

@@ -26,7 +26,7 @@ fn events(solvers: &[&str], rewriters: &[&str], selector: &[&str]) -> Vec<Event>
         .collect()
 }
 
-/// Team values by role, or what is asked for.
+/// Team values by role, or the asks.
 fn play(workflow: &SolveRewriteSelect, events: &[Event]) -> Result<[Vec<f32>; 3], Vec<(String, u16)>> {
     match workflow.step(&task("2+3=", 5.into()), 0, events) {
         Step::Ask(asks) => Err(asks.iter().map(|a| (a.role.to_string(), a.seat)).collect()),
@@ -38,7 +38,7 @@ fn play(workflow: &SolveRewriteSelect, events: &[Event]) -> Result<[Vec<f32>; 3]
     }
 }
 
-/// Texts of solvers, rewriters and selector, then what each of them earns.
+/// Texts of solvers, rewriters and selector, then the reward of each.
 type Row = (
     &'static [&'static str],
     &'static [&'static str],
@@ -106,7 +106,8 @@ fn every_outcome_earns_what_the_table_says() {
     }
 }
 
-/// As the reference has it: a call whose prompt leaves nothing of the context is no sample, and the others are paid all the same.
+/// As in the reference: a call whose prompt leaves no context is no sample, and the others are
+/// still paid.
 #[test]
 fn a_stage_without_room_ends_the_conversation_and_the_others_earn_what_the_table_says() {
     let workflow = workflow("dyad", "num_parallel = 2");

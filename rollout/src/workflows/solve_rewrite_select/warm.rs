@@ -1,4 +1,5 @@
-//! SelectingExamples of solvers, rewriters and selectors, in the prompts of `solve-rewrite-select`.
+//! Warm starts for `solve-rewrite-select`: examples of solvers, rewriters and selectors in the
+//! prompts of their roles.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use crate::tasks::TasksError;
 use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 use crate::workflows::warm::{Example, problem, wrong_answer};
 
-/// Whose prompts an example is in.
+/// The role whose prompts an example has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Solver,
@@ -25,7 +26,7 @@ impl Role {
         ("selector", Self::Selector),
     ];
 
-    /// Those of the param `roles`; all, if it is not given.
+    /// Reads the param `roles`; all roles, if it is not given.
     pub(crate) fn listed(value: Option<toml::Value>) -> Result<Vec<Self>, TasksError> {
         let Some(value) = value else {
             return Ok(Self::ALL.map(|(_, role)| role).to_vec());
@@ -47,7 +48,7 @@ pub(crate) struct SelectingExamples {
     workflow: SolveRewriteSelect,
     problems: Arithmetic,
     roles: Vec<Role>,
-    /// The part of the problems that are answered as by someone who forgets carries.
+    /// The share of the problems whose answers forget the carry.
     slip: f64,
 }
 
@@ -107,7 +108,7 @@ impl SelectingExamples {
         }
     }
 
-    /// Who finds nobody agreeing selects anyone.
+    /// A selector that agrees with no candidate selects any of them.
     fn selection(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> Example {
         let shown = self.shown(item, random);
         let agreeing = shown.iter().position(|candidate| *candidate == own);

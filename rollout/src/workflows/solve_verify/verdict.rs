@@ -1,16 +1,16 @@
-//! Reading a verifier's verdict.
+//! The verdict in a verifier's text.
 
-/// Which tag counts if there are several.
+/// The tag that counts if there are several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pick {
     First,
     Last,
 }
 
-/// `Some(true)` for approve, `Some(false)` for reject, `None` if the text is no verdict.
+/// Returns `Some(true)` for approve, `Some(false)` for reject, `None` if the text is no verdict.
 ///
-/// A tag `<verify>approve</verify>` or `<verify>reject</verify>` in any case; without one, the bare word, if only one of
-/// the two words occurs.
+/// A verdict is a tag `<verify>approve</verify>` or `<verify>reject</verify>` in any case. Without
+/// a tag it is the bare word, if only one of the two words occurs.
 pub(crate) fn verdict(text: &str, pick: Pick) -> Option<bool> {
     let text = text.to_ascii_lowercase();
     let mut tags = text

@@ -1,4 +1,5 @@
-//! One verdict on a solution that stands in the task: how a verifier is measured on a frozen pool, beside all training.
+//! One verdict on a solution from the task's metadata. It measures a verifier on a frozen pool,
+//! outside of training.
 
 use broker::protocol::task::Task;
 use serde_json::Value;
@@ -10,9 +11,10 @@ use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
 /// The key of a task's metadata that holds the solution.
 pub(crate) const SOLUTION: &str = "solution";
 
-/// `solve-verify` without its solver: the verifier alone speaks, once, in the prompts of the run. Nobody earns anything;
-/// the metric `verifier_balanced` is 1 for a right verdict and 0 for a wrong or unreadable one. Its mean over as many right
-/// as wrong solutions is the balanced accuracy.
+/// `solve-verify` without its solver: only the verifier speaks, once, in the prompts of the run.
+/// There are no rewards. The metric `verifier_balanced` is 1 for a right verdict and 0 for a wrong
+/// or unreadable one. Its mean over equal numbers of right and wrong solutions is the balanced
+/// accuracy.
 pub(crate) struct VerifierCheck(SolveVerify);
 
 impl VerifierCheck {
@@ -45,7 +47,7 @@ impl Workflow for VerifierCheck {
         self.0.check_task(task)
     }
 
-    /// The solution was made before: what its makers could call is nothing to whoever judges it.
+    /// The solution was made before, so the tools of its makers do not matter to the verifier.
     fn check_tools(&self, _task: &Task) -> Result<(), String> {
         Ok(())
     }

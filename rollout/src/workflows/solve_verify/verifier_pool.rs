@@ -1,4 +1,5 @@
-//! A frozen pool of solutions, half right and half wrong, on which a verifier's balanced accuracy is measured.
+//! A frozen pool of solutions, half right and half wrong, that measures a verifier's balanced
+//! accuracy.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use crate::random::Random;
 use crate::tasks::TasksError;
 use crate::workflow::Workflow;
 
-/// Equally many right and wrong solutions, chosen once: tasks whose metadata has the solution.
+/// Equal numbers of right and wrong solutions, chosen once: tasks whose metadata has the solution.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerifierPool {
     tasks: Vec<Task>,
 }
 
 impl VerifierPool {
-    /// Chooses `size / 2` right and as many wrong ones, by seed, or as many as there are of the rarer kind. An error if
-    /// there is none of a kind.
+    /// Chooses `size / 2` right solutions and as many wrong ones, by seed, or as many as the rarer
+    /// kind has. It fails if there are none of a kind.
     pub fn choose(
         workflow: &WorkflowConfig,
         graders: &BTreeMap<String, GraderConfig>,
@@ -61,21 +62,22 @@ impl VerifierPool {
         Ok(Self { tasks })
     }
 
-    /// The right solutions, then the wrong ones.
+    /// Returns the right solutions, then the wrong ones.
     #[must_use]
     pub fn tasks(&self) -> &[Task] {
         &self.tasks
     }
 
-    /// One JSON object per line: how a pool is kept.
+    /// Returns the stored form of a pool: one JSON object per line.
     #[must_use]
     pub fn lines(&self) -> String {
-        // A task is made of text, numbers and maps of text: it is always JSON.
+        // A task consists of text, numbers and maps of text, so it is always JSON.
         let line = |task| serde_json::to_string(task).unwrap_or_default() + "\n";
         self.tasks.iter().map(line).collect()
     }
 
-    /// A pool that was kept. The error is the first bad line's number, from 1, and what is wrong there.
+    /// Reads a stored pool. The error is the first bad line's number, from 1, and what is wrong
+    /// there.
     pub fn from_lines(text: &str) -> Result<Self, (usize, String)> {
         let read = |(i, line): (usize, &str)| serde_json::from_str(line).map_err(|error| (i + 1, error.to_string()));
         let tasks = text.lines().enumerate().map(read).collect::<Result<_, _>>()?;
@@ -83,8 +85,9 @@ impl VerifierPool {
     }
 }
 
-/// What a pool's tasks are played by: the verifier gives one verdict, and nobody earns anything. Its metric
-/// `verifier_balanced` has the balanced accuracy as its mean over a pool: always approving gives 0.5.
+/// Returns the workflow that plays a pool's tasks: the verifier gives one verdict, and there are no
+/// rewards. The mean of its metric `verifier_balanced` over a pool is the balanced accuracy; always
+/// approving gives 0.5.
 pub fn judge(
     workflow: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,
@@ -93,7 +96,7 @@ pub fn judge(
     if workflow.grading().rule().is_none() {
         return Err(TasksError::Config {
             key: "eval.pool".into(),
-            message: "a pool is chosen by a grader of ours, and here a program grades: remove it".into(),
+            message: "a pool needs a shipped grader, and here a program grades: remove it".into(),
         });
     }
     Ok(Arc::new(VerifierCheck::new(workflow)))

@@ -19,7 +19,7 @@ pub(crate) struct SolvingExamples {
     habits: Habits,
 }
 
-/// How the one errs whom the model is to imitate; parts from 0 to 1.
+/// The errors in the examples that the model imitates; shares from 0 to 1.
 #[derive(Debug, Default)]
 struct Habits {
     retry: f64,
@@ -51,7 +51,7 @@ impl SolvingExamples {
 
     pub(crate) fn example(&self, random: &mut Random) -> Example {
         let item = self.any_problem(random);
-        // No draw where there is nothing to choose, so that older data stays as it was.
+        // No random draw where there is no choice, so that older data stays the same.
         let slips = self.habits.slip > 0.0 && random.unit() < self.habits.slip;
         let own = if slips { item.slipped() } else { item.answer() };
         if !self.verifier {
@@ -86,8 +86,9 @@ impl SolvingExamples {
         }
     }
 
-    /// A rejected solution and what is answered to its critique: `own`, or half of the time what a verifier that answers
-    /// first says, which may be any number.
+    /// Returns the prompt with a rejected solution, and the answer to its critique. The answer is
+    /// `own`, or half of the time the answer of a verifier that answers first, which may be any
+    /// number.
     fn retry(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> (Vec<Message>, i64) {
         let slipped = item.slipped() != item.answer() && random.unit() < self.habits.slip;
         let shown = if slipped {
@@ -107,7 +108,7 @@ impl SolvingExamples {
         (self.workflow.retry_prompt(&item.task(), &shown, &critique), answer)
     }
 
-    /// `own` is what the verifier takes for the answer.
+    /// Returns a verdict. `own` is the verifier's own answer.
     fn verdict(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> Example {
         let agrees = random.below(2) == 0;
         let shown = if agrees { own } else { self.other(item, own, random) };
@@ -124,8 +125,9 @@ impl SolvingExamples {
         Example { messages, answer }
     }
 
-    /// A solution that differs from `own`: the slip or what it missed, one nearby, or the answer to another problem (which
-    /// keeps a verifier from copying what it is shown).
+    /// Returns a solution that differs from `own`: the slip or the right answer, a near one, or the
+    /// answer to a different problem (which keeps a verifier from copying the solution it is
+    /// shown).
     fn other(&self, item: ArithmeticProblem, own: i64, random: &mut Random) -> i64 {
         let candidate = match random.below(3) {
             0 if own == item.answer() => item.slipped(),
@@ -162,7 +164,7 @@ impl Habits {
     }
 }
 
-/// The workflow that the arithmetic examples are for.
+/// Returns the workflow of the arithmetic examples.
 pub(crate) fn solve_verify(
     workflow: &WorkflowConfig,
     graders: &BTreeMap<String, GraderConfig>,

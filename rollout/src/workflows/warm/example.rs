@@ -7,7 +7,7 @@ use crate::random::Random;
 use crate::tasks::{Split, TasksError};
 use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 
-/// A prompt and what the model is to answer.
+/// A prompt and the answer that the model learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Example {
     pub messages: Vec<Message>,
@@ -21,7 +21,7 @@ pub(crate) fn problem(key: &str, message: String) -> TasksError {
     }
 }
 
-/// The generator's params: those of the tasks, with the warm start's own laid over them.
+/// Returns the generator's params: those of the tasks, overridden by the warm start's own.
 pub(crate) fn problem_params(warm: &WarmStartConfig, tasks: &TasksConfig) -> toml::Table {
     let mut params = if tasks.source == "generator:arithmetic" {
         tasks.params.clone()
@@ -37,7 +37,7 @@ pub(crate) fn train_split(params: &toml::Table) -> Result<Arithmetic, TasksError
     Arithmetic::new(params, Split::Train).map_err(|(key, message)| problem(&format!("params.{key}"), message))
 }
 
-/// Takes a part from 0 to 1 out of the params.
+/// Takes a share from 0 to 1 out of the params.
 pub(crate) fn part(params: &mut toml::Table, key: &str, default: f64) -> Result<f64, TasksError> {
     let Some(value) = params.remove(key) else {
         return Ok(default);
@@ -47,7 +47,7 @@ pub(crate) fn part(params: &mut toml::Table, key: &str, default: f64) -> Result<
     number.filter(|n| (0.0..=1.0).contains(n)).ok_or_else(wrong)
 }
 
-/// An answer that is near and wrong: a digit changed, or off by one or ten.
+/// Returns a wrong answer near the right one: a digit changed, or off by one or ten.
 pub(crate) fn wrong_answer(item: ArithmeticProblem, random: &mut Random) -> i64 {
     let right = item.answer();
     if random.below(3) == 0 {
@@ -59,7 +59,7 @@ pub(crate) fn wrong_answer(item: ArithmeticProblem, random: &mut Random) -> i64 
     let digit = right.abs() / unit % 10;
     let other = (digit + 1 + random.below(9) as i64) % 10;
     let changed = right.abs() + (other - digit) * unit;
-    // Without a leading zero: that would be another length.
+    // Without a leading zero, which would change the length.
     if changed < unit && digits > 0 {
         right + unit
     } else {

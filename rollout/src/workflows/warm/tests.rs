@@ -227,7 +227,10 @@ fn a_retry_adopts_the_answer_of_a_verifier_that_answers_first() {
         let prompt = &example.messages[0].content;
         let (shown, critique) = prompt.split_once('=').unwrap().1.split_once('!').unwrap();
         assert_eq!(critique, format!("{} reject", example.answer), "{prompt}");
-        assert_ne!(shown, example.answer, "{prompt}: nobody rejects what they agree with");
+        assert_ne!(
+            shown, example.answer,
+            "{prompt}: a verifier rejects no answer that it agrees with"
+        );
         let (left, right_operand) = operands(prompt);
         right += u32::from(example.answer == (left + right_operand).to_string());
     }
@@ -295,7 +298,7 @@ fn lines_are_read_and_bad_ones_named() {
             "{{\"messages\": [{{\"role\": \"user\", \"content\": \"{n}\"}}, {{\"role\": \"assistant\", \"content\": \"{n}!\"}}]}}\n"
         )
     };
-    // The byte-order mark of some programs is no part of the first.
+    // The byte-order mark of some programs does not belong to the first line.
     let all: String = (0..10).map(line).collect();
     std::fs::write(&path, format!("{MARK}{all}")).unwrap();
     let examples = take(&source, 20);
