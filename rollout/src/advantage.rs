@@ -39,7 +39,7 @@ pub struct GroupAdvantages {
     pub values: Vec<f64>,
     /// The number of (group, agent, role, subkey) keys.
     pub keys: usize,
-    /// The number of keys with two or more conversations whose rewards are all equal.
+    /// The number of keys with two or more conversations and equal rewards in all of them.
     pub equal: usize,
     /// The number of keys with one conversation (or try): there is no comparison, so A = 0.
     pub alone: usize,

@@ -1,4 +1,4 @@
-//! Operators on the role totals of a conversation, which decide whose reward a role gets.
+//! Operators on the role totals of a conversation. They decide which reward a role gets.
 //!
 //! t_r is the total of role r (the weighted sum of its parts; the mean over its seats if it has
 //! several). R is the set of roles that earned something:

@@ -140,7 +140,7 @@ impl Registry {
     }
 }
 
-/// Reports a workflow whose `kind()` differs from its registered kind. Tasks are marked with the
+/// Reports a workflow if its `kind()` differs from its registered kind. Tasks are marked with the
 /// workflow's own kind, so none of them would be played.
 fn other_kind(config: &WorkflowConfig, own: &str) -> Option<Problem> {
     (own != config.kind).then(|| Problem {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registered_kind_is_made_of_its_configuration_and_others_are_not() {
+    fn only_a_registered_kind_is_made_of_its_configuration() {
         assert_eq!(made(&["speaker"], "letters = 4").unwrap().kind(), "word");
         assert!(
             registry()

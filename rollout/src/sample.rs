@@ -127,7 +127,7 @@ pub(crate) mod tests {
         WeightVersion { lineage: 1, step }
     }
 
-    /// A generation whose log-probs name its tokens: `-id / 1000`.
+    /// A generation with log-probs that name its tokens: `-id / 1000`.
     pub(crate) fn generation(prompt: &[u32], output: &[u32]) -> Generation {
         Generation {
             kept: 0,
@@ -253,7 +253,7 @@ pub(crate) mod tests {
 
     proptest! {
         #[test]
-        fn each_sampled_token_is_trained_exactly_once_in_its_own_context(turns in turns()) {
+        fn each_sampled_token_is_trained_once_in_its_own_context(turns in turns()) {
             prop_assert_eq!(trained(&rows(&turns)), sampled(&turns));
         }
 

@@ -294,7 +294,7 @@ proptest! {
     }
 }
 
-/// A bandit whose gradient is known in closed form: `dE[r]/dlogit_k = p_k (r_k - E[r])`.
+/// A bandit with a known gradient in closed form: `dE[r]/dlogit_k = p_k (r_k - E[r])`.
 struct Bandit {
     chances: Vec<f64>,
     rewards: Vec<f64>,
@@ -347,7 +347,7 @@ impl Bandit {
 }
 
 #[test]
-fn leave_one_out_is_unbiased_on_a_bandit_and_a_mean_with_oneself_is_not() {
+fn leave_one_out_is_unbiased_on_a_bandit() {
     let bandit = Bandit {
         chances: vec![0.5, 0.3, 0.2],
         rewards: vec![1.0, 0.0, 2.5],

@@ -17,7 +17,7 @@ const S2: Term = Term {
 };
 
 #[test]
-fn the_gain_goes_to_verifier_and_retry_and_never_to_the_first_attempt() {
+fn the_gain_goes_to_verifier_and_retry_alone() {
     assert_eq!(check(VERIFIER, &[S2], &[S1]), Ok(()));
     assert_eq!(check(RETRY, &[S2], &[S1]), Ok(()));
     assert_eq!(
@@ -145,7 +145,7 @@ fn final_score(drawn: &Drawn) -> f64 {
 }
 
 #[test]
-fn the_gain_is_an_unbiased_credit_of_the_final_score_for_verifier_and_retry() {
+fn the_gain_is_an_unbiased_credit_of_the_final_score() {
     // The verifier's logit for rejecting a wrong answer.
     let truth = PLAY.slope(|play, by| shift(&mut play.reject[1], by));
     let score = |d: &Drawn| if d.s1 { 0.0 } else { number(d.rejected) - PLAY.reject[1] };

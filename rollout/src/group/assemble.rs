@@ -1,6 +1,6 @@
 //! Assembles the finished conversations of one group into one bundle for each agent that trains.
 //!
-//! Failed conversations, and seats whose reward is missing, leave all statistics.
+//! Failed conversations, and seats without a reward, leave all statistics.
 //!
 //! A group trains if, for every role, at least `ceil(min_group * n)` of its n conversations are
 //! valid. A conversation that never reached a role is valid for it. Otherwise the group closes
@@ -44,7 +44,7 @@ pub struct Rules {
     /// The weight of each reward part, by role: the configuration's, else the workflow's own. It is
     /// 0 where an operator of `[workflow.credit]` replaces the part.
     pub weights: BTreeMap<RoleName, BTreeMap<String, f64>>,
-    /// Roles whose answers are compared by length over the group.
+    /// Roles with answers that are compared by length over the group.
     pub compared: BTreeSet<RoleName>,
     /// The number of conversations of a group that must be valid, for every role.
     pub min_valid: usize,

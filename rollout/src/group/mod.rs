@@ -4,10 +4,13 @@
 
 pub mod assemble;
 mod lengths;
+mod member;
 pub mod parts;
 pub mod run;
+mod wanted;
 
 pub use assemble::{Assembled, GroupHead, GroupSummary, MemberEnd, Rules, assemble};
 pub use lengths::compare_lengths;
 pub use parts::{JoinError, RowTooLarge, digest, join, split};
-pub use run::{ABANDONED, GroupRun, Refusal, RunSpec, Wanted};
+pub use run::GroupRun;
+pub use wanted::{ABANDONED, Refusal, RunSpec, Wanted};

@@ -14,56 +14,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use broker::RoleName;
-use broker::ids::{TurnKey, conversation_seed, seed};
+use broker::ids::{TurnKey, seed};
 use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 
 use super::assemble::MemberEnd;
-use crate::sample::{self, Malformed};
+use super::member::{Member, State};
+use super::wanted::{ABANDONED, Refusal, RunSpec, Wanted};
+use crate::sample;
 use crate::workflow::program::Program;
 use crate::workflow::unanswered::{is_silent, is_tombstone};
-use crate::workflow::{Ask, Event, Outcome, Step, Workflow};
-
-/// The reason given for a conversation that was abandoned because its group could no longer train.
-pub const ABANDONED: &str = "too many other conversations of its group failed";
-
-/// The inputs of a group's run.
-#[derive(Clone)]
-pub struct RunSpec {
-    pub workflow: Arc<dyn Workflow>,
-    pub task: Arc<Task>,
-    /// The task's resolved id; seeds follow from it.
-    pub task_id: String,
-    pub run_seed: u64,
-    pub group_size: u16,
-    /// Tries for one generation before its conversation counts as failed; at least 1.
-    pub retries: u32,
-    /// The number of conversations that must be valid for the group to train. When it is out of
-    /// reach, the rest is abandoned.
-    pub min_valid: usize,
-}
-
-/// A generation to request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
-    pub key: TurnKey,
-    pub ask: Ask,
-    /// Prompt and output ids of this seat's previous turn; empty at its first turn.
-    pub held: Vec<u32>,
-    /// The number of them, at their end, that are the previous turn's output.
-    pub sampled: u32,
-    /// Seed of this generation's random numbers.
-    pub seed: u64,
-}
-
-/// The reason why a result changes nothing.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    #[error("turn {0:?} is not wanted now: it is taken, its conversation has ended, or it was never asked for")]
-    Unwanted(TurnKey),
-    #[error("the generation is broken: {0}")]
-    Malformed(#[from] Malformed),
-}
+use crate::workflow::{Ask, Event, Outcome};
 
 /// A group of conversations in progress.
 pub struct GroupRun {
@@ -76,20 +37,6 @@ pub struct GroupRun {
     programs: BTreeSet<RoleName>,
     /// Roles of agents that judge. Their turns have tokens, or none where a grade stays missing.
     judges: BTreeSet<RoleName>,
-}
-
-struct Member {
-    seed: u64,
-    events: Vec<Event>,
-    turns: Vec<(TurnKey, Generation)>,
-    state: State,
-}
-
-enum State {
-    /// The requests it waits for, by key.
-    Open(BTreeMap<TurnKey, Ask>),
-    Ended(Outcome),
-    Failed(String),
 }
 
 impl GroupRun {
@@ -355,91 +302,6 @@ impl GroupRun {
             member.state = State::Failed(ABANDONED.into());
         }
         self.in_flight.clear();
-    }
-}
-
-impl Member {
-    fn new(spec: &RunSpec, member: u16) -> Self {
-        let seed = conversation_seed(spec.run_seed, &spec.task_id, member);
-        let mut new = Self {
-            seed,
-            events: Vec::new(),
-            turns: Vec::new(),
-            state: State::Open(BTreeMap::new()),
-        };
-        new.step(spec, member);
-        new
-    }
-
-    fn take(&mut self, spec: &RunSpec, key: TurnKey, generation: Generation) {
-        self.events.push(Event::of(&key, &generation));
-        let member = key.member;
-        self.turns.push((key, generation));
-        self.step(spec, member);
-    }
-
-    fn step(&mut self, spec: &RunSpec, member: u16) {
-        self.state = match spec.workflow.step(&spec.task, self.seed, &self.events) {
-            Step::Done(outcome) => State::Ended(outcome),
-            Step::Ask(asks) => self.open(asks, member),
-            Step::Fail(reason) => State::Failed(reason),
-        };
-    }
-
-    /// Returns the asks that have no event yet. A workflow that asks for nothing, or out of turn,
-    /// would never end.
-    fn open(&self, asks: Vec<Ask>, member: u16) -> State {
-        let mut open = BTreeMap::new();
-        for ask in asks {
-            let spoken = self.spoken(&ask.role, ask.seat);
-            match usize::from(ask.turn) {
-                turn if turn < spoken => {}
-                turn if turn == spoken => {
-                    let key = TurnKey {
-                        member,
-                        role: ask.role.clone(),
-                        seat: ask.seat,
-                        turn: ask.turn,
-                    };
-                    open.insert(key, ask);
-                }
-                turn => {
-                    let (role, seat) = (&ask.role, ask.seat);
-                    return State::Failed(format!(
-                        "the workflow asks for turn {turn} of {role}/{seat}, which has spoken {spoken} times"
-                    ));
-                }
-            }
-        }
-        if open.is_empty() {
-            return State::Failed("the workflow asks for nothing and has not ended".into());
-        }
-        State::Open(open)
-    }
-
-    fn spoken(&self, role: &RoleName, seat: u16) -> usize {
-        self.events.iter().filter(|e| e.role == *role && e.seat == seat).count()
-    }
-
-    /// Returns the prompt and output ids of the turn before `key` of its seat.
-    fn held(&self, key: &TurnKey) -> Vec<u32> {
-        self.before(key)
-            .map_or_else(Vec::new, |g| [&g.prompt_ids[..], &g.output_ids[..]].concat())
-    }
-
-    /// Returns the number of output ids of the turn before `key` of its seat.
-    fn sampled(&self, key: &TurnKey) -> u32 {
-        self.before(key).map_or(0, |g| g.output_ids.len() as u32)
-    }
-
-    fn held_len(&self, key: &TurnKey) -> usize {
-        self.before(key).map_or(0, |g| g.prompt_ids.len() + g.output_ids.len())
-    }
-
-    /// Returns the generation before `key` of its seat.
-    fn before(&self, key: &TurnKey) -> Option<&Generation> {
-        let same = |(k, _): &&(TurnKey, Generation)| k.role == key.role && k.seat == key.seat;
-        self.turns.iter().rev().find(same).map(|(_, generation)| generation)
     }
 }
 

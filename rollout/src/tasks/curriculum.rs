@@ -137,8 +137,8 @@ impl Rates {
     }
 }
 
-/// Items from the easiest to the hardest, cut into stages whose sizes differ by at most one. Equal
-/// rates keep their order.
+/// Items from the easiest to the hardest, cut into stages. The sizes of stages differ by at most
+/// one. Equal rates keep their order.
 #[derive(Debug, Clone)]
 pub(super) struct Stages {
     stages: Vec<Vec<u32>>,

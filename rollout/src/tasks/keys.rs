@@ -35,7 +35,7 @@ impl Keys {
         }
     }
 
-    /// Sets the keys of a source of a mix, whose `NAME/` leads its ids.
+    /// Sets the keys of a source of a mix; its `NAME/` leads its ids.
     pub(super) fn in_mix(self, name: &str) -> Self {
         Self {
             before: name.len() + 1,

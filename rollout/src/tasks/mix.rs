@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn sources_stand_by_their_weights_until_the_first_or_all_are_through() {
+    fn sources_follow_their_weights_until_the_first_or_all_end() {
         let shares = [share(6, 2.0), share(2, 1.0)];
         assert_eq!(lanes(&shares, Stopping::FirstExhausted), "01001");
         assert_eq!(lanes(&shares, Stopping::AllExhausted), "010010010");

@@ -50,7 +50,7 @@ pub(crate) fn held_out(eval: &EvalConfig, tasks: &TasksConfig) -> Option<TasksCo
     if let Some(label) = &eval.label {
         config.label.clone_from(label);
     }
-    // Rows with other keys are from a different file, whose ids and tools have other keys too.
+    // Rows with other keys are from a different file, and its ids and tools have other keys too.
     let own_rows = eval.prompt.is_some() || eval.label.is_some();
     if eval.id.is_some() || own_rows {
         config.id.clone_from(&eval.id);

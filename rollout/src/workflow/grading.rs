@@ -19,7 +19,7 @@ use crate::judge::Judge;
 #[derive(Debug, Clone)]
 pub enum Grading {
     Rule(Grader),
-    /// A program, with the roles whose answers it grades.
+    /// A program, with the roles that it grades.
     Program(Box<Program>),
 }
 
@@ -59,7 +59,7 @@ impl Grading {
         }
     }
 
-    /// Sets the roles whose answers are graded.
+    /// Sets the roles that are graded.
     #[must_use]
     pub fn of_roles(self, roles: &[&RoleName]) -> Self {
         match self {
@@ -108,7 +108,7 @@ impl Grading {
         outcome
     }
 
-    /// Returns the grades of a conversation whose generations are complete.
+    /// Returns the grades of a conversation once its generations are complete.
     #[must_use]
     pub fn grades<'a>(&'a self, task: &'a Task, events: Transcript<'a>) -> Grades<'a> {
         Grades {

@@ -69,7 +69,7 @@ pub struct Program {
     pub workers: u16,
     /// The address space of one copy of a process.
     pub memory: ByteSize,
-    /// What to do with a conversation if the program gives no answer.
+    /// The policy for a conversation if the program gives no answer.
     pub missing: Missing,
 }
 
@@ -186,7 +186,7 @@ pub struct Earned {
     pub seat: u16,
     /// The values of the parts that `[workflow.reward]` gives weights to.
     pub parts: std::collections::BTreeMap<String, f64>,
-    /// The answer that it should have given last, for agents whose loss imitates known answers.
+    /// The answer that it should have given last, for agents that learn known answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
 }

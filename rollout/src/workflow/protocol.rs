@@ -100,6 +100,6 @@ pub struct Player {
     pub agent: AgentName,
     /// A judge's temperature, in place of the agent's own.
     pub temperature: Option<f32>,
-    /// For a judge: what to do with a conversation whose grade stays missing.
+    /// For a judge: what to do with a conversation if its grade stays missing.
     pub missing: Option<Missing>,
 }

@@ -50,8 +50,7 @@ pub fn unanswered_by(
     outcome
 }
 
-/// Returns the outcome of a turn whose prompt leaves no room for an answer, if the workflow
-/// continues without it.
+/// Returns the outcome of a turn without room for an answer, if the workflow continues without it.
 #[must_use]
 pub fn without_room(workflow: &dyn Workflow, role: &RoleName) -> Option<TurnOutcome> {
     workflow

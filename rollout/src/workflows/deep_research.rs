@@ -32,7 +32,7 @@ use crate::workflow::tools::call::Call;
 use crate::workflow::tools::seat_calls::{CallAnswer, CallingSeat, Progress, SeatTurns, Start};
 use crate::workflow::tools::{ERROR, Spec, ToolProgram, Tools};
 use crate::workflow::transcript::{Transcript, ask, reward, role};
-use crate::workflow::{Event, Outcome, RoleSpec, Step, Workflow};
+use crate::workflow::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
 use form::{between, has_form, has_label};
 
 const FULL: [(&str, &str); 3] = templates!("deep-research/full", "main", "sub", "summariser");
@@ -99,7 +99,7 @@ impl DeepResearch {
         }
     }
 
-    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
+    fn calling_seat<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
         CallingSeat {
             limits: self.tools.limits(),
             role,
@@ -145,7 +145,7 @@ impl DeepResearch {
         events: Transcript<'a>,
         seat: u16,
         arguments: &Value,
-    ) -> Result<SeatTurns<'a>, Vec<crate::workflow::Ask>> {
+    ) -> Result<SeatTurns<'a>, Vec<Ask>> {
         let first = || {
             let (wanted, context) = (text(arguments, "task"), text(arguments, "context"));
             let prompt = self.prompts.text("sub", task, context! { task => wanted, context });
@@ -157,7 +157,7 @@ impl DeepResearch {
         };
         let mut answer = |count, call: &_| self.tools.answer(task, events, (&self.sub, seat), (count, call), &[]);
         match self
-            .talk(&self.sub, seat)
+            .calling_seat(&self.sub, seat)
             .follow(events, Start::default(), first, &mut answer)
         {
             Progress::Open(asks) => Err(asks),
@@ -350,7 +350,7 @@ impl Workflow for DeepResearch {
         let mut children = Vec::new();
         let mut answer = |number, call: &Call| self.called(task, events, (number, call), &mut children);
         match self
-            .talk(&self.main, 0)
+            .calling_seat(&self.main, 0)
             .follow(events, Start::default(), first, &mut answer)
         {
             Progress::Open(asks) => Step::Ask(asks),

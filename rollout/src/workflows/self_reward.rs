@@ -26,7 +26,7 @@ const FULL: [(&str, &str); 2] = templates!("self-reward/full", "answerer", "grad
 const SHORT: [(&str, &str); 2] = templates!("self-reward/short", "answerer", "grader");
 /// The key of an item's judgement.
 const MET: &str = "criteria_met";
-/// The message to a judge whose text could not be read.
+/// The message to a judge after a text that could not be read.
 const AGAIN: &str = "That was no JSON object with \"criteria_met\". Reply with the object only.";
 /// The same message in one word, for models with a small vocabulary.
 const AGAIN_SHORT: &str = "?";

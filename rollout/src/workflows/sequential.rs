@@ -7,7 +7,7 @@
 //! `team`, the second's grade, has weight 0 for the first unless the configuration gives one. It is
 //! settled after the first's turn, so it may credit that turn. `gain`, the second's grade less the
 //! first's, may go to the second, because the first's grade is settled before the second's turn.
-//! The label is the known answer of both, for agents whose loss is a cross-entropy.
+//! The label is the known answer of both, for agents with a cross-entropy loss.
 
 pub(crate) mod warm;
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_recipe_reads_the_first_number_as_the_reference_does() {
+    fn the_shipped_recipe_reads_the_first_number() {
         for text in [
             include_str!("../../../configs/two-lora.toml"),
             include_str!("../../../configs/two-lora-qwen3-0.6b.toml"),

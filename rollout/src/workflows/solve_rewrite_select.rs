@@ -75,7 +75,7 @@ struct Stages<'a> {
 }
 
 impl<'a> Stages<'a> {
-    /// Returns the seats of a stage whose prompt left room for an answer.
+    /// Returns the seats of a stage that had room for an answer.
     fn with_room(&mut self, stage: Vec<&'a Event>) -> Vec<&'a Event> {
         self.no_room |= stage.iter().any(|event| says_nothing(event));
         stage.into_iter().filter(|event| !says_nothing(event)).collect()

@@ -35,11 +35,11 @@ pub(super) use example::{part, problem, problem_params, train_split, wrong_answe
 ///   `sequential`, with their answers; `slip` as above. The answer shown to the second is right
 ///   half of the time.
 /// - `generator:arithmetic-selecting`: problems in the prompts of `solve-rewrite-select`; `slip` as
-///   above. `roles` (all three) lists the roles whose prompts are used, in equal shares. Half of
-///   the solutions shown to a rewriter or the selector are right. The selector writes its own
-///   answer, then the number of the first candidate that has it.
-/// - `jsonl:PATH`: lines of `{messages: [...]}` whose last message is the answer, shuffled again in
-///   every pass.
+///   above. `roles` (all three) lists the roles that get prompts, in equal shares. Half of the
+///   solutions shown to a rewriter or the selector are right. The selector writes its own answer,
+///   then the number of the first candidate that has it.
+/// - `jsonl:PATH`: lines of `{messages: [...]}`; the last message is the answer. They are shuffled
+///   again in every pass.
 pub struct WarmSource {
     source: Source,
     random: Random,

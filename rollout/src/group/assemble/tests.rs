@@ -195,7 +195,7 @@ fn a_role_that_was_never_reached_makes_nothing_invalid() {
 }
 
 #[test]
-fn an_agent_without_seats_gets_an_empty_bundle_and_the_others_train() {
+fn an_agent_without_seats_gets_an_empty_bundle() {
     let mut members = [ended(0, 1.0), ended(1, 1.0), ended(2, 0.0), ended(3, 1.0)];
     for member in &mut members {
         change(member, |outcome, _| drop(outcome.rewards.remove(0)));
@@ -259,7 +259,7 @@ fn a_turn_at_its_token_limit_marks_its_sample_truncated() {
 }
 
 #[test]
-fn who_trains_must_have_sampled_and_a_frozen_partner_may_be_greedy() {
+fn a_trained_agent_must_sample_and_a_frozen_one_may_be_greedy() {
     let greedy = |who: &str| {
         let mut members = [ended(0, 1.0), ended(1, 0.0)];
         for (member, end) in members.iter_mut().enumerate() {
@@ -278,7 +278,7 @@ fn who_trains_must_have_sampled_and_a_frozen_partner_may_be_greedy() {
 }
 
 #[test]
-fn who_trains_needs_log_probs_of_what_was_sampled_from_and_a_frozen_partner_does_not() {
+fn only_a_trained_agent_needs_log_probs_of_its_sampling() {
     let empty = |who: &str, of: LogProbs| {
         let mut members = [ended(0, 1.0), ended(1, 0.0)];
         for (member, end) in members.iter_mut().enumerate() {

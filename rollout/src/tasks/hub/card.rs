@@ -27,7 +27,7 @@ pub(super) struct Subset {
 enum Named {
     /// Splits with patterns of files.
     Patterns(Vec<(String, Vec<String>)>),
-    /// All files below a folder, whose names give the splits.
+    /// All files below a folder; their names give the splits.
     Folder(String),
 }
 

@@ -136,7 +136,7 @@ fn an_id_that_two_rows_have_is_an_error_that_names_both() {
 }
 
 #[test]
-fn an_evaluation_plays_a_row_that_comes_again_once_and_refuses_another_of_its_id() {
+fn an_evaluation_plays_a_repeated_row_once_and_rejects_its_id() {
     let row = |label: u64| json!({"prompt": "?", "label": label, "id": 7}).to_string();
     let other = json!({"prompt": "?", "label": 3, "id": 8}).to_string();
     let tasks = config("source = \"queue\"\nid = \"id\"\nepochs = 1");
@@ -303,7 +303,7 @@ fn pass_rates_choose_a_band_and_order_it() {
 }
 
 #[test]
-fn tasks_without_a_rate_are_an_error_unless_the_configuration_says_what_becomes_of_them() {
+fn tasks_without_a_rate_are_an_error_unless_configured() {
     let folder = tempfile::tempdir().unwrap();
     let file = rates(&folder, |n| (n % 2 == 0).then_some(if n < 4 { 1.0 } else { 0.0 }));
     let with = |more: &str| verl(&format!("curriculum = {{ pass_rates = \"{file}\", stages = 3{more} }}"));

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A file of `tasks` lines whose labels are (name, number).
+/// A file of `tasks` lines with labels (name, number).
 fn write(folder: &tempfile::TempDir, name: &str, tasks: u64) -> String {
     let line = |n| json!({"prompt": format!("{name} {n}"), "label": n}).to_string() + "\n";
     let path = folder.path().join(format!("{name}.jsonl"));
@@ -70,7 +70,7 @@ fn sources_are_mixed_by_weight_and_go_on_in_the_next_pass() {
 }
 
 #[test]
-fn each_source_has_its_own_keys_filter_and_slice_and_generators_mix_with_files() {
+fn each_source_of_a_mix_has_its_own_keys_filter_and_slice() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gsm.jsonl");
     let line = |n: u64| json!({"question": format!("{n}?"), "answer": n, "uid": format!("q{n}")}).to_string() + "\n";

@@ -203,7 +203,7 @@ fn conversations_that_a_program_decides_are_played_to_their_end() {
     said.dedup();
     assert!(said.len() > 4, "{said:?}");
 
-    // As f32 it is infinite.
+    // In f32 it is infinite.
     let broken = decided(|question| pays(question, 1e300)).unwrap_err();
     assert!(
         broken.contains("part \"reward\" of a/0 is Some(1e300)")

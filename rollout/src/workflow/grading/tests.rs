@@ -78,7 +78,7 @@ fn an_agent_is_asked_as_agents_are_and_its_number_is_the_reward() {
 }
 
 #[test]
-fn words_without_a_number_are_asked_for_again_and_are_never_a_zero() {
+fn words_without_a_number_are_retried_and_never_a_zero() {
     let (_, workflow) = judged(Missing::Retry, 2);
     let Step::Ask(asks) = step(&workflow, &["good"]) else {
         panic!()
@@ -120,8 +120,8 @@ fn spoken() -> Generation {
     }
 }
 
-/// Plays one conversation whose judge's turn fails `times` times, each time in a way that allows a
-/// retry; it has two tries.
+/// Plays one conversation in which the judge's turn fails `times` times, each time in a way that
+/// allows a retry; it has two tries.
 fn failing(missing: Missing, times: usize) -> GroupRun {
     let (config, workflow) = judged(missing, 2);
     let mut run = GroupRun::new(RunSpec {
@@ -152,7 +152,7 @@ fn failing(missing: Missing, times: usize) -> GroupRun {
 }
 
 #[test]
-fn a_turn_of_a_judge_that_fails_is_a_missing_grade_and_never_a_zero() {
+fn a_failed_turn_of_a_judge_is_a_missing_grade_never_a_zero() {
     for missing in [Missing::Retry, Missing::Tombstone] {
         let again = failing(missing, 1).take_wanted();
         assert_eq!(again.len(), 1, "it is asked again");

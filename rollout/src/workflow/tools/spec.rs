@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_task_binds_is_neither_listed_nor_said_and_is_held_to_the_schema() {
+    fn bound_arguments_are_hidden_and_must_match_the_schema() {
         let schema = json!({"type": "object", "required": ["query", "corpus"], "additionalProperties": false, "properties": {
             "query": {"type": "string"}, "corpus": {"$ref": "#/$defs/corpus"}}, "$defs": {"corpus": {"type": "string", "maxLength": 8}}});
         let spec = Spec::new("search", "Finds.", schema).unwrap();

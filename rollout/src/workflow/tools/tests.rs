@@ -66,7 +66,7 @@ fn seen(ask: &Ask) -> Vec<(&str, &str)> {
 }
 
 #[test]
-fn a_call_is_answered_by_its_tool_and_the_workflow_sees_the_answer_alone() {
+fn a_tool_answers_a_call_and_the_workflow_sees_the_answer() {
     let solo = solo(|_| {});
     let first = &asks(&*solo, &[])[0];
     assert_eq!(first.messages[0].role, Message::TOOLS);
@@ -92,7 +92,7 @@ fn a_call_is_answered_by_its_tool_and_the_workflow_sees_the_answer_alone() {
 }
 
 #[test]
-fn calls_of_one_turn_are_made_beside_each_other_and_read_in_their_order() {
+fn calls_of_one_turn_are_parallel_and_read_in_their_order() {
     let solo = solo(|_| {});
     let mut events = vec![said(0, &format!("{}{}", look("a"), look("b")))];
     let both = asks(&*solo, &events);

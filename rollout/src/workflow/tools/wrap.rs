@@ -16,7 +16,7 @@ use crate::workflow::program::{Program, Question};
 use crate::workflow::transcript::{Transcript, ask};
 use crate::workflow::{Ask, Event, Outcome, RoleSpec, Step, Workflow};
 
-/// A workflow whose roles may call tools.
+/// A workflow with roles that may call tools.
 pub(crate) struct WithTools {
     inner: Arc<dyn Workflow>,
     tools: Tools,
@@ -37,7 +37,7 @@ impl WithTools {
         Self { inner, tools }
     }
 
-    fn talk<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
+    fn calling_seat<'w>(&'w self, role: &'w RoleName, seat: u16) -> CallingSeat<'w> {
         CallingSeat {
             limits: self.tools.limits(),
             role,
@@ -62,7 +62,10 @@ impl WithTools {
         loop {
             let mut answer = |count, call: &_| self.tools.answer(task, events, (role, number), (count, call), &[]);
             let first = || ask(role, number, Vec::new());
-            match self.talk(role, number).follow(events, seat.open, first, &mut answer) {
+            match self
+                .calling_seat(role, number)
+                .follow(events, seat.open, first, &mut answer)
+            {
                 Progress::Open(_) => return seat,
                 Progress::Done(spoken) => {
                     let next = seat.open.turn.saturating_add(spoken.turns.len() as u16);
@@ -117,7 +120,10 @@ impl WithTools {
             first
         };
         let mut answer = |count, call: &_| self.tools.answer(task, events, (&role, number), (count, call), &[]);
-        match self.talk(&role, number).follow(events, open, first, &mut answer) {
+        match self
+            .calling_seat(&role, number)
+            .follow(events, open, first, &mut answer)
+        {
             Progress::Open(asks) => asks,
             // Otherwise it would be among the answers.
             Progress::Done(_) => Vec::new(),

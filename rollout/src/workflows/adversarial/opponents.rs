@@ -1,7 +1,7 @@
 //! Stand-ins: past versions of a side, or other frozen agents, that play in its place.
 //!
 //! `[workflow.params.opponents] adversary = ["past1", "past2"]` makes `past1` and `past2` roles of
-//! the game, whose agents `[workflow.roles]` must name. The player is drawn for each task,
+//! the game; `[workflow.roles]` must name their agents. The player is drawn for each task,
 //! uniformly from the side itself and its stand-ins. So all conversations of a group meet the same
 //! opponent and can be compared (in asynchronous runs its weights may change on the way).
 //!

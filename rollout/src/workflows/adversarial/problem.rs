@@ -1,4 +1,4 @@
-//! Valid proposals: `left sign right` with whole numbers, whose answer can be computed.
+//! Valid proposals: `left sign right` with whole numbers and an answer that can be computed.
 
 use crate::workflows::arithmetic::ArithmeticProblem;
 

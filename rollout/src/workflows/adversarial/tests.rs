@@ -66,7 +66,7 @@ fn identified(id: usize) -> Task {
 }
 
 #[test]
-fn the_proposer_earns_what_the_solver_misses_and_each_try_its_own() {
+fn the_proposer_earns_the_misses_and_each_try_its_own_grade() {
     let (game, task) = (propose(), task("go", serde_json::Value::Null));
     for (answers, missed) in [(["7"; 4], 0.0), (["7", "8", "7", "1"], 0.5), (["8"; 4], 1.0)] {
         let mut events = vec![event("proposer", 0, "3 + 4")];
@@ -165,7 +165,7 @@ fn thinker_and_adversary_earn_by_the_table() {
 }
 
 #[test]
-fn stand_ins_are_drawn_by_the_task_and_earn_as_the_side_they_stand_in_for() {
+fn stand_ins_are_drawn_by_the_task_and_earn_as_their_side() {
     let roles = ["thinker", "adversary", "defender", "past1", "past2"];
     let game = game(
         &roles,
@@ -197,7 +197,7 @@ fn stand_ins_are_drawn_by_the_task_and_earn_as_the_side_they_stand_in_for() {
 
 /// Success against an opponent that changes is no fixed measure.
 #[test]
-fn what_is_won_against_a_stand_in_that_renews_itself_is_kept_apart() {
+fn success_against_a_renewing_stand_in_has_its_own_metric() {
     let roles = ["thinker", "adversary", "defender", "first", "past"];
     let params = "game = \"attack\"\nopponents = { adversary = [\"first\", \"past\"] }\nrenewing = [\"past\"]";
     let game = game(&roles, params);
@@ -238,7 +238,7 @@ fn an_invalid_proposal_wins_nothing_against_a_fixed_solver() {
 }
 
 #[test]
-fn where_both_sides_have_stand_ins_what_is_won_against_them_is_kept_apart() {
+fn with_stand_ins_on_both_sides_metrics_are_separate() {
     let roles = ["proposer", "solver", "old", "past"];
     let game = game(&roles, "opponents = { proposer = [\"old\"], solver = [\"past\"] }");
     let mut seen = BTreeSet::new();

@@ -115,7 +115,7 @@ fn a_call_is_a_conversation_of_its_own() {
 }
 
 #[test]
-fn several_calls_are_made_beside_each_other_and_none_at_all_is_fine() {
+fn several_calls_are_parallel_and_none_at_all_is_fine() {
     let workflow = plain();
     let two = format!("{}{}", call("research", "task", "a"), call("research", "task", "b"));
     let both = asks(&workflow, &[said("main", 0, 0, &two)]);
@@ -130,7 +130,7 @@ fn several_calls_are_made_beside_each_other_and_none_at_all_is_fine() {
 }
 
 #[test]
-fn main_earns_by_form_and_answer_and_sub_what_main_earned_by_its_own_form() {
+fn main_earns_by_form_and_answer_and_sub_by_its_own_form() {
     let (good, bare) = ("<result>it is amber</result>", "it is amber");
     for (result, answer, main, sub) in [
         (good, "<answer>Amber.</answer>", 1.0, [1.0, 1.0]),

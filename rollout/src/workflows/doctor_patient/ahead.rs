@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_that_nobody_hears_does_not_count_and_what_a_template_adds_does() {
+    fn reasoning_does_not_count_and_text_of_a_template_does() {
         let thought = Event {
             tokens: 500,
             ..event("patient", 0, "High.")

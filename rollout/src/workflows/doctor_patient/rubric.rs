@@ -1,4 +1,4 @@
-//! The patient's rubric by a rule: the facts that were asked for and told, by the words of the
+//! The patient's rubric by a rule: the facts that were asked for and given, by the words of the
 //! case's facts.
 
 use broker::protocol::task::Task;
@@ -26,9 +26,9 @@ impl Facts {
 
 /// Returns the three marks, each 1 less a fifth for each fault, and at least 0.
 pub(super) struct Rubric {
-    /// Faults: facts told without a question for them.
+    /// Faults: facts given without a question for them.
     pub(super) control: f32,
-    /// Faults: facts asked for and not told.
+    /// Faults: facts asked for and not given.
     pub(super) complete: f32,
     /// Faults: made-up replies. These are replies to a question about the case that neither tell
     /// its fact nor apologise, and replies to any other question that do not apologise.
@@ -42,15 +42,15 @@ pub(super) fn judge<'a>(facts: &Facts, pairs: impl Iterator<Item = (&'a str, &'a
     for (question, reply) in pairs {
         let (question, reply) = (question.to_lowercase(), reply.to_lowercase());
         let (asked, others): (Vec<_>, Vec<_>) = facts.0.iter().partition(|(key, _)| has(&question, key));
-        let told = asked.iter().filter(|(_, value)| has(&reply, value)).count();
+        let given = asked.iter().filter(|(_, value)| has(&reply, value)).count();
         let elsewhere = |value: &String| asked.iter().any(|(_, asked)| asked == value);
         let unasked = others
             .iter()
             .filter(|(_, value)| !elsewhere(value) && has(&reply, value))
             .count();
         told_unasked += unasked as u32;
-        untold += (asked.len() - told) as u32;
-        made_up += u32::from(told == 0 && !has(&reply, "sorry"));
+        untold += (asked.len() - given) as u32;
+        made_up += u32::from(given == 0 && !has(&reply, "sorry"));
     }
     let mark = |faults: u32| (1.0 - FAULT * faults as f32).max(0.0);
     Rubric {

@@ -109,7 +109,7 @@ fn the_answerer_alone_knows_the_secret_and_each_hears_the_other() {
 }
 
 #[test]
-fn a_guess_that_is_none_ends_it_and_an_answerer_that_never_spoke_earns_nothing() {
+fn an_invalid_guess_ends_it_and_a_silent_answerer_earns_nothing() {
     let game = game("");
     for guess in ["less", "", "8", "99999999999999999999999"] {
         let Step::Done(outcome) = game.step(&secret_task(5, 7), 0, &[said("asker", 0, guess)]) else {

@@ -16,7 +16,7 @@ pub(crate) struct SequentialExamples {
     problems: Arithmetic,
     /// True for the second's prompts, which show an answer of the first.
     second: bool,
-    /// The share of the problems whose answers forget the carry.
+    /// The share of the problems with answers that forget the carry.
     slip: f64,
 }
 

@@ -106,10 +106,10 @@ fn every_outcome_earns_what_the_table_says() {
     }
 }
 
-/// As in the reference: a call whose prompt leaves no context is no sample, and the others are
-/// still paid.
+/// The reference's rule: a call without context left after its prompt is no sample, and the others
+/// are still paid.
 #[test]
-fn a_stage_without_room_ends_the_conversation_and_the_others_earn_what_the_table_says() {
+fn a_stage_without_room_ends_it_and_the_others_are_paid() {
     let workflow = workflow("dyad", "num_parallel = 2");
     let silent = |mut event: Event| {
         (event.text, event.prompt, event.tokens) = (String::new(), 0, 0);

@@ -11,7 +11,7 @@ use crate::tasks::TasksError;
 use crate::workflows::arithmetic::{Arithmetic, ArithmeticProblem};
 use crate::workflows::warm::{Example, problem, wrong_answer};
 
-/// The role whose prompts an example has.
+/// The role that an example's prompt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Solver,
@@ -48,7 +48,7 @@ pub(crate) struct SelectingExamples {
     workflow: SolveRewriteSelect,
     problems: Arithmetic,
     roles: Vec<Role>,
-    /// The share of the problems whose answers forget the carry.
+    /// The share of the problems with answers that forget the carry.
     slip: f64,
 }
 

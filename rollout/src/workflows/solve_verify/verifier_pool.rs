@@ -13,7 +13,8 @@ use crate::random::Random;
 use crate::tasks::TasksError;
 use crate::workflow::Workflow;
 
-/// Equal numbers of right and wrong solutions, chosen once: tasks whose metadata has the solution.
+/// Equal numbers of right and wrong solutions, chosen once: tasks with the solution in their
+/// metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct VerifierPool {
     tasks: Vec<Task>,

@@ -34,7 +34,7 @@ fn operands(problem: &str) -> (i64, i64) {
 }
 
 #[test]
-fn first_and_second_learn_in_their_own_prompts_and_the_second_neither_copies_nor_differs() {
+fn the_second_learns_neither_to_copy_nor_to_differ() {
     let tasks = tasks_config();
     let open = |role: &str, params: &str| -> Vec<Example> {
         let text = format!("steps = 1\nbatch = 1\nsource = \"generator:arithmetic-{role}\"\nparams = {{ {params} }}");
