@@ -11,11 +11,9 @@
 //! spent, only its conversation fails.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use broker::RoleName;
 use broker::ids::{TurnKey, seed};
-use broker::protocol::task::Task;
 use broker::protocol::turn::Generation;
 
 use super::assemble::MemberEnd;

@@ -1,8 +1,12 @@
-use super::*;
-use crate::sample::tests::generation;
-use crate::workflow::{Part, RoleSpec, SeatReward};
-use broker::protocol::task::Prompt;
+use std::sync::Arc;
+
+use broker::protocol::task::{Prompt, Task};
 use proptest::prelude::*;
+
+use super::*;
+use crate::sample::Malformed;
+use crate::sample::tests::generation;
+use crate::workflow::{Part, RoleSpec, SeatReward, Step, Workflow};
 
 /// Two writers speak at once and each once more after a reader has spoken; then it ends.
 struct Panel;
