@@ -70,7 +70,7 @@ pub fn check(path: &Path) -> anyhow::Result<RunConfig> {
     // What is not here cannot be read, and is no mistake of the file.
     let (here, _) = without_absent(&config, &Cache::of_environment());
     let mut problems = sources(&here);
-    match rollout::workflow::build(&config.workflow, &config.graders, &config.tools) {
+    match rollout::workflows::build(&config.workflow, &config.graders, &config.tools) {
         Err(more) => problems.extend(more),
         Ok(workflow) => {
             problems.extend(tools(&workflow.tools()));

@@ -56,7 +56,7 @@ pub async fn embedded(config: Arc<RunConfig>, folder: RunFolder) -> anyhow::Resu
     let bus = connect::bus(&urls.broker).await?;
     let store = connect::store(&urls.state, &run).await?;
     let topology = Topology::new(run.clone());
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
 
     crate::cli::progress::watch(bus.clone(), &topology, config.clone(), "view").await?;

@@ -42,7 +42,7 @@ impl Rules {
     /// # Errors
     /// Its workflow cannot be built here: then nobody can say whether a task is one of its.
     pub fn of(config: &RunConfig) -> anyhow::Result<Self> {
-        let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+        let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
             .map_err(|problems| unbuilt(&problems))?;
         Ok(Self {
             limit: usize::try_from(config.run.message_cap.0).unwrap_or(usize::MAX),
@@ -180,7 +180,7 @@ mod tests {
             tools: declared,
             ..config.workflow
         };
-        let workflow = rollout::workflow::build(&plain, &config.graders, &Default::default()).ok();
+        let workflow = rollout::workflows::build(&plain, &config.graders, &Default::default()).ok();
         let rules = Rules {
             workflow,
             ..Rules::default()

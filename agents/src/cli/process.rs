@@ -211,7 +211,7 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
     let bus = connect::bus(&process.urls.broker).await?;
     let run = process.folder.run().clone();
     let store = connect::store(&process.urls.state, &run).await?;
-    let workflow = rollout::workflow::build(&process.config.workflow, &process.config.graders, &process.config.tools)
+    let workflow = rollout::workflows::build(&process.config.workflow, &process.config.graders, &process.config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     let topology = Topology::new(run.clone());
     let incarnation = ids::incarnation();

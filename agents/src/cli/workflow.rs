@@ -96,7 +96,7 @@ pub fn run(args: &WorkflowArgs) -> anyhow::Result<()> {
     let lines = std::fs::read_to_string(&args.task).with_context(|| format!("reading {}", args.task.display()))?;
     let lines = lines.strip_prefix(MARK).unwrap_or(&lines);
     let says = scripted::says(&args.says)?;
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools)
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
         .map_err(|problems| crate::base::fault::problems_error(&problems))?;
     crate::cli::embedded::system().block_on(async {
         let table = Table::open(args, &config)?;

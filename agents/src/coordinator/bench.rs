@@ -50,7 +50,7 @@ impl Bench {
         bus.declare(&topology, &config.participants()).await.unwrap();
         let env = Env {
             run: folder.run().clone(),
-            workflow: rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap(),
+            workflow: rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap(),
             config: Arc::new(config),
             bus: bus.clone(),
             store: store.clone(),

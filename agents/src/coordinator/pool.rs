@@ -6,8 +6,8 @@ use std::sync::Arc;
 use anyhow::Context;
 use broker::protocol::task::Task;
 use configs::RunConfig;
-use rollout::tasks::{VerifierPool, judge};
 use rollout::workflow::Workflow;
+use rollout::workflows::solve_verify::verifier_pool::{VerifierPool, judge};
 
 /// `[eval] pool`: how it is played, and its tasks once they are chosen.
 pub struct Pool {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use broker::ids::{GroupId, RequestId, WeightVersion};
-use rollout::router::{EngineId, Limits, Router};
+use rollout::router::{EngineId, Limits, ReplicaPicker};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
@@ -24,7 +24,7 @@ pub struct Replicas {
 }
 
 struct Desk {
-    router: Router,
+    router: ReplicaPicker,
     /// Who asked for what is with an engine, and for what.
     askers: HashMap<RequestId, Asker>,
 }
@@ -65,7 +65,7 @@ impl Replicas {
     fn start_with(engines: Vec<Arc<dyn EngineClient>>, whose: Whose) -> Arc<Self> {
         let (answers, answered) = unbounded_channel();
         let desk = Arc::new(Mutex::new(Desk {
-            router: Router::new(Limits::default(), engines.len()),
+            router: ReplicaPicker::new(Limits::default(), engines.len()),
             askers: HashMap::new(),
         }));
         let version = watch::Sender::new(least(&engines, whose));

@@ -9,8 +9,8 @@ use broker::protocol::train::TrainBatch;
 use broker::protocol::turn::Prompt;
 use configs::{History, RunConfig, WarmStartConfig};
 use rollout::batch::cross_entropy;
-use rollout::tasks::warm::{Example, WarmSource};
 use rollout::text::TextCodec;
+use rollout::workflows::warm::{Example, WarmSource};
 
 use super::Prepared;
 

@@ -121,7 +121,7 @@ mod tests {
             config.workflow.kind = kind.to_owned();
             config.workflow.params = toml::Table::new();
         }
-        rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap()
+        rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap()
     }
 
     fn told(workflow: &dyn Workflow, engine: EngineKind, messages: &[Message]) -> Vec<Message> {

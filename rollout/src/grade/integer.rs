@@ -3,7 +3,8 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::{label_text, minus};
+use super::minus;
+use super::texts::label_text;
 
 /// A whole number in its shortest form: no sign for plus or zero, no leading zeros, no commas.
 fn canonical(negative: bool, digits: &str) -> String {

@@ -3,8 +3,6 @@
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
-#[cfg(test)]
-mod agreement_tests;
 mod boxed;
 mod choice;
 mod format;
@@ -16,9 +14,12 @@ mod overlap;
 mod own;
 #[cfg(test)]
 mod tests;
+mod texts;
 mod wide;
 
+pub(crate) use own::install;
 pub use own::{Own, OwnGrader};
+use texts::{label_text, tail};
 
 /// Longest answer that is read, in bytes from its end (from its beginning where the first number counts): graders are linear, and this bounds them.
 const LONGEST: usize = 1 << 16;
@@ -61,7 +62,8 @@ impl Grader {
             "choice" => Ok(Self::Choice),
             "f1" => Ok(Self::F1),
             "format" => Ok(Self::Format),
-            other => crate::own::own_grader(other)
+            other => own::installed(other)
+                .map(Self::Own)
                 .ok_or_else(|| format!("there is no grader {other:?}: use one of {}", KINDS.join(", "))),
         }
     }
@@ -148,22 +150,4 @@ impl Grader {
 
 fn choice_label(label: &Value) -> Option<char> {
     choice::letter(&label_text(label)?)
-}
-
-/// The label as text, if it is a text or a number.
-fn label_text(label: &Value) -> Option<String> {
-    match label {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// The last `length` bytes of a text, at most, from a character's beginning on.
-fn tail(text: &str, length: usize) -> &str {
-    let mut start = text.len().saturating_sub(length);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    &text[start..]
 }

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use jieba_rs::Jieba;
 use serde_json::Value;
 
-use super::label_text;
 use super::normal::form;
+use super::texts::{label_text, tail};
 
 /// Longest answer whose words are compared, in bytes.
 const LONGEST: usize = 8192;
@@ -43,7 +43,7 @@ pub(super) fn matches(text: &str, label: &Value) -> bool {
 /// The words of a text, in small letters: Chinese by jieba, the rest by what is no letter or digit.
 fn words(text: &str) -> HashMap<String, usize> {
     static JIEBA: OnceLock<Jieba> = OnceLock::new();
-    let text = super::tail(text, LONGEST).to_lowercase();
+    let text = tail(text, LONGEST).to_lowercase();
     let mut counts = HashMap::new();
     for word in JIEBA.get_or_init(Jieba::new).cut(&text, true) {
         let parts = word.word.split(|c: char| !c.is_alphanumeric());

@@ -1,6 +1,7 @@
 //! Graders of the user's own, as Rust types: `[graders.NAME] kind` names them as it names ours.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
@@ -54,6 +55,18 @@ impl Own {
     pub(super) fn check_label(self, label: &Value) -> Result<(), String> {
         self.grader.check_label(label)
     }
+}
+
+static INSTALLED: OnceLock<Vec<Own>> = OnceLock::new();
+
+/// Registers the graders of this program, once for the process. Returns false if there are some already.
+pub(crate) fn install(graders: Vec<Own>) -> bool {
+    INSTALLED.set(graders).is_ok()
+}
+
+/// The grader of this kind, if this program has registered one.
+pub(super) fn installed(kind: &str) -> Option<Own> {
+    INSTALLED.get()?.iter().find(|own| own.kind() == kind).copied()
 }
 
 impl fmt::Debug for Own {

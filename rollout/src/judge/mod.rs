@@ -10,8 +10,6 @@ use configs::JudgeConfig;
 use minijinja::{Environment, UndefinedBehavior, context};
 use serde_json::Value;
 
-use crate::workflow::program::Question;
-
 const TEMPLATE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/templates/judge/judge.jinja"));
 /// What a template may name.
 const VARIABLES: [&str; 11] = [
@@ -82,10 +80,7 @@ impl Judge {
     }
 
     /// What the model is told of an answer. An error names what the template wants and the task lacks.
-    pub fn prompt(&self, question: &Question) -> Result<String, String> {
-        let Question::Grade { role, text, task } = question else {
-            return Err("a judge grades answers and plays no workflow".into());
-        };
+    pub fn prompt(&self, role: &str, text: &str, task: &Task) -> Result<String, String> {
         let failed = |error: minijinja::Error| format!("the judge's template does not render: {error:#}");
         let environment = self.environment().map_err(failed)?;
         let template = environment.get_template("judge").map_err(failed)?;
@@ -112,12 +107,7 @@ impl Judge {
     pub fn check_task(&self, task: &Task, role: &str) -> Result<(), String> {
         let mut fault = None;
         for text in ["?".to_owned(), reference(task), LIKELY.to_owned()] {
-            let question = Question::Grade {
-                role: role.to_owned(),
-                text,
-                task: task.clone(),
-            };
-            match self.prompt(&question) {
+            match self.prompt(role, &text, task) {
                 Ok(_) => return Ok(()),
                 Err(reason) => fault = fault.or(Some(reason)),
             }
@@ -180,22 +170,22 @@ mod tests {
         serde_json::from_value(config).unwrap()
     }
 
-    fn question() -> Question {
+    fn task_with_rubric() -> Task {
         let mut task = task("2+3=", 5.into());
         let rubric = serde_json::json!([{"criterion": "is short", "points": 2}, "is kind"]);
         task.metadata.insert("rubric".into(), rubric);
         task.metadata.insert("level".into(), "easy".into());
-        Question::Grade {
-            role: "solver".into(),
-            text: "it is 5".into(),
-            task,
-        }
+        task
+    }
+
+    fn prompt(judge: &Judge, task: &Task) -> Result<String, String> {
+        judge.prompt("solver", "it is 5", task)
     }
 
     #[test]
     fn the_prompt_has_task_answer_reference_and_rubric() {
         let judge = Judge::new(&config(serde_json::json!({"scale": [0, 10]}))).unwrap();
-        let prompt = judge.prompt(&question()).unwrap();
+        let prompt = prompt(&judge, &task_with_rubric()).unwrap();
         for part in [
             "2+3=",
             "REFERENCE ANSWER:\n5\n",
@@ -210,11 +200,9 @@ mod tests {
     #[test]
     fn the_prompt_has_all_messages_of_the_task() {
         let judge = Judge::new(&config(serde_json::json!({}))).unwrap();
-        let Question::Grade { role, text, mut task } = question() else {
-            panic!("it grades")
-        };
+        let mut task = task_with_rubric();
         task.prompt = several();
-        let prompt = judge.prompt(&Question::Grade { role, text, task }).unwrap();
+        let prompt = prompt(&judge, &task).unwrap();
         let all = "TASK:\nuser: My child is three and has a fever.\n\nassistant: Since when?\n\nuser: Two days. What helps?\n";
         assert!(prompt.contains(all), "{prompt}");
     }
@@ -228,15 +216,18 @@ mod tests {
             Judge::new(&config(serde_json::json!({"template": file})))
         };
         let judge = with("{{ metadata.level }}: {{ answer }}").unwrap();
-        assert_eq!(judge.prompt(&question()), Ok("easy: it is 5".into()));
+        assert_eq!(prompt(&judge, &task_with_rubric()), Ok("easy: it is 5".into()));
         let lacking = with("{{ metadata.hint }}").unwrap();
-        assert!(lacking.prompt(&question()).unwrap_err().contains("does not render"));
+        assert!(
+            prompt(&lacking, &task_with_rubric())
+                .unwrap_err()
+                .contains("does not render")
+        );
         assert!(with("{{ solution }}").unwrap_err().contains("\"solution\""));
         assert!(with("{% if %}").unwrap_err().contains("template"));
         assert!(
             with("{% for i in range(100000000) %}{% endfor %}")
-                .unwrap()
-                .prompt(&question())
+                .and_then(|judge| prompt(&judge, &task_with_rubric()))
                 .is_err()
         );
     }

@@ -4,7 +4,7 @@
 //!   computed last.
 //! - Where that engine has [`Limits::imbalance`] requests more than the least loaded, the least loaded takes over.
 //! - An engine whose weights are further behind than [`Limits::max_lag`] gets nothing new while another is less so.
-//! - One that is away gets nothing while another is there, and what it has may be [moved](Router::release).
+//! - One that is away gets nothing while another is there, and what it has may be [moved](ReplicaPicker::release).
 
 mod affinity;
 
@@ -13,9 +13,7 @@ use std::collections::BTreeMap;
 use broker::ids::{GroupId, RequestId};
 
 use affinity::Affinity;
-
-/// An engine by its place in the agent's list.
-pub type EngineId = usize;
+pub use affinity::EngineId;
 
 /// Bounds of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +38,7 @@ impl Default for Limits {
 
 /// Engines, what is with them, and what sticks to them.
 #[derive(Debug, Clone)]
-pub struct Router {
+pub struct ReplicaPicker {
     limits: Limits,
     engines: Vec<Engine>,
     in_flight: BTreeMap<RequestId, EngineId>,
@@ -55,7 +53,7 @@ struct Engine {
     away: bool,
 }
 
-impl Router {
+impl ReplicaPicker {
     /// For so many engines, at least one.
     #[must_use]
     pub fn new(limits: Limits, engines: usize) -> Self {

@@ -15,8 +15,8 @@ const LIMITS: Limits = Limits {
     groups: 8,
 };
 
-fn router(engines: usize) -> Router {
-    Router::new(LIMITS, engines)
+fn router(engines: usize) -> ReplicaPicker {
+    ReplicaPicker::new(LIMITS, engines)
 }
 
 #[test]

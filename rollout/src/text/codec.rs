@@ -19,7 +19,7 @@ use super::guard::{Guard, free_marks};
 use super::opening::Opening;
 use super::reasoning::Mark;
 use super::template::{CLOCK, ChatTemplate};
-use super::{TextError, TextStream, loaded, text_only};
+use super::{TextError, loaded, text_only};
 
 /// A Hugging Face folder's tokenizer and chat template.
 pub struct TextCodec {
@@ -233,12 +233,6 @@ impl TextCodec {
             tracing::error!(%error, "the tokenizer cannot decode what was sampled");
             String::new()
         })
-    }
-
-    /// Text token by token, as a stop text's watcher needs it.
-    #[must_use]
-    pub fn stream(&self) -> TextStream<&Self> {
-        TextStream::new(self)
     }
 
     /// Ids that end a generation, the chat template's end of turn first.

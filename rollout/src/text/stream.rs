@@ -70,6 +70,14 @@ impl<C: Deref<Target = TextCodec>> TextStream<C> {
     }
 }
 
+impl TextCodec {
+    /// Text token by token, as a stop text's watcher needs it.
+    #[must_use]
+    pub fn stream(&self) -> TextStream<&Self> {
+        TextStream::new(self)
+    }
+}
+
 /// Which U+FFFD at the end of a text stand for what may still become a character.
 #[derive(Clone, Copy)]
 enum Held {

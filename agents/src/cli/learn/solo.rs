@@ -203,7 +203,7 @@ mod tests {
         let text = toml::to_string(&alone).unwrap();
         let read = RunConfig::parse(&text, Path::new("solo.toml")).unwrap();
         assert_eq!(read.participants().len(), 1);
-        rollout::workflow::build(&read.workflow, &read.graders, &read.tools)
+        rollout::workflows::build(&read.workflow, &read.graders, &read.tools)
             .map(|_| ())
             .unwrap();
         assert!(solo(&team, &Evaluation::default(), 1e6).is_err());

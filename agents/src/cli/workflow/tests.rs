@@ -35,7 +35,7 @@ async fn played(
     seed: u64,
     says: &Says,
 ) -> anyhow::Result<Vec<Transcript>> {
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let host = Host::start(workflow.clone(), None);
     let task = Arc::new(task);
     let ends = scripted::play(config, (&workflow, &host), task.clone(), members, seed, says).await?;
@@ -279,7 +279,7 @@ fn typed(rest: &[&str]) -> TestArgs {
 async fn engines_answer_as_in_training_and_the_seed_draws() {
     let text = std::fs::read_to_string(root().join("configs/signal.toml")).unwrap();
     let mut config = RunConfig::parse(&text, Path::new("signal.toml")).unwrap();
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let table = Table::open(&typed(&["--engine"]), &config).unwrap().unwrap();
     let mut source = rollout::tasks::TaskSource::open(&config.tasks, 0).unwrap().unwrap();
     let task = Arc::new(source.rows().next().unwrap().unwrap());
@@ -321,7 +321,7 @@ async fn what_agents_read_can_be_seen() {
         "main@1=<answer>yellow</answer>".into(),
     ];
     let task = Arc::new(Task::parse(br#"{"id": "amber", "prompt": "amber", "label": "yellow"}"#, 1000).unwrap());
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let host = Host::start(workflow.clone(), None);
     let says = says(&given).unwrap();
     let ends = scripted::play(&config, (&workflow, &host), task.clone(), 1, 0, &says)

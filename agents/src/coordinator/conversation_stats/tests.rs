@@ -18,7 +18,7 @@ fn talk(dominance: f64) -> Talk {
     for agent in config.agents.values_mut() {
         agent.train.batch_groups = 1;
     }
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     Talk::new(&config, workflow.as_ref())
 }
 
@@ -150,7 +150,7 @@ fn roles_that_earn_nothing_are_not_trained() {
         .into();
     config.workflow.reward.clear();
     config.workflow.params = toml::Table::new();
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     assert!(
         Talk::new(&config, workflow.as_ref())
             .trained

@@ -32,7 +32,7 @@ fn suite(every: u64, samples: u16) -> Suite {
         file.display()
     );
     let config = RunConfig::parse(&format!("{text}\n{more}"), std::path::Path::new("x.toml")).unwrap();
-    let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
+    let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools).unwrap();
     let host = Host::start(workflow, None);
     Suite::open_all(&config, &host, None).unwrap().remove(0)
 }

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use broker::ids::{RequestId, WeightVersion};
-use rollout::router::{Limits, Router};
+use rollout::router::{Limits, ReplicaPicker};
 use rollout::text::TextCodec;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ pub struct Fleet {
 
 pub(super) struct Desk {
     drivers: Vec<Arc<Driver>>,
-    router: Mutex<Router>,
+    router: Mutex<ReplicaPicker>,
     news: watch::Sender<u64>,
     text: Arc<TextCodec>,
     settings: Arc<Settings>,
@@ -61,7 +61,7 @@ impl Fleet {
         let driver = |server| Driver::new(server, settings.clone(), news.clone(), refused.clone());
         let drivers: Vec<Arc<Driver>> = servers.into_iter().map(driver).collect();
         let desk = Arc::new(Desk {
-            router: Mutex::new(Router::new(Limits::default(), drivers.len())),
+            router: Mutex::new(ReplicaPicker::new(Limits::default(), drivers.len())),
             drivers,
             news,
             text,
@@ -178,7 +178,7 @@ async fn follow(desk: Arc<Desk>, version: watch::Sender<WeightVersion>) {
 }
 
 impl Desk {
-    pub(super) fn router(&self) -> std::sync::MutexGuard<'_, Router> {
+    pub(super) fn router(&self) -> std::sync::MutexGuard<'_, ReplicaPicker> {
         self.router.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

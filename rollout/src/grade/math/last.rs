@@ -1,7 +1,8 @@
 //! The last value of a text that announces none.
 
+use super::budget::LONGEST;
 use super::lexer::PLAIN;
-use super::{LONGEST, delimited, vulgar};
+use super::{delimited, vulgar};
 use crate::grade::minus;
 
 /// Signs of formulas that are no ASCII, beside those of a minus.

@@ -6,8 +6,6 @@
 
 mod answer;
 mod budget;
-#[cfg(test)]
-mod budget_tests;
 mod complex;
 mod delimited;
 mod expr;
@@ -29,15 +27,13 @@ mod vulgar;
 use serde_json::Value;
 
 use self::answer::Answer;
-use self::budget::Budget;
+use self::budget::{Budget, LONGEST};
 use self::found::found;
 use self::last::number as last_number;
 use self::same::same;
+use super::boxed;
+use super::texts::label_text;
 use super::wide::narrow_numbers;
-use super::{boxed, label_text};
-
-/// Longest answer that is compared, in bytes.
-const LONGEST: usize = 512;
 
 /// Whether the answer in `text` equals the label.
 pub(super) fn right(text: &str, label: &Value) -> bool {

@@ -7,14 +7,14 @@ const WAITING: usize = 3;
 
 impl TextCodec {
     /// Whether no text shows the id: a control token, the token of unknown words where that is special, no token at all.
-    pub(in crate::text) fn is_silent(&self, id: u32) -> bool {
+    pub(crate) fn is_silent(&self, id: u32) -> bool {
         let special = |piece: String| self.tokenizer.get_added_vocabulary().is_special_token(&piece);
         self.is_control(id) || self.tokenizer.id_to_token(id).is_none_or(special)
     }
 
     /// Whether ids that are shown end with a character that lacks bytes, for which their text has one U+FFFD; `None` where the decoder does
     /// not put bytes together one by one.
-    pub(in crate::text) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
+    pub(crate) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
         if !self.alphabet.is_level() {
             return None;
         }
