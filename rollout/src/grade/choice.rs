@@ -1,6 +1,6 @@
 //! Multiple choice: the letter that was chosen.
 
-use super::wide::{is_han, narrow};
+use super::answer::wide::{is_han, narrow};
 
 /// Letters that a choice may have.
 const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
@@ -186,7 +186,7 @@ pub(super) fn answer(text: &str) -> Option<char> {
 }
 
 fn chosen(text: &str) -> Option<char> {
-    if let Some(content) = super::boxed::last(text) {
+    if let Some(content) = super::answer::boxed::last(text) {
         return letter(content).or_else(|| announced(content));
     }
     if let Some(content) = super::format::last_block(text, "answer") {

@@ -3,7 +3,8 @@
 use configs::Take;
 use serde_json::Value;
 
-use super::{label_text, minus};
+use super::answer::{boxed, minus};
+use super::label_text;
 
 /// A whole number in its shortest form: no sign for plus or zero, no leading zeros, no commas.
 fn canonical(negative: bool, digits: &str) -> String {
@@ -37,7 +38,7 @@ pub(super) fn label(label: &Value) -> Option<String> {
 pub(super) fn answer(text: &str, take: Take) -> Option<String> {
     match take {
         Take::First => first_integer(text),
-        Take::Last => match super::boxed::last(text) {
+        Take::Last => match boxed::last(text) {
             Some(content) => whole(content),
             None => last_integer(text),
         },

@@ -3,20 +3,16 @@
 use configs::{GraderConfig, Take};
 use serde_json::Value;
 
-#[cfg(test)]
-mod agreement_tests;
-mod boxed;
+mod answer;
 mod choice;
+mod f1;
 mod format;
 mod integer;
+mod matching;
 mod math;
-mod minus;
-mod normal;
-mod overlap;
 mod own;
 #[cfg(test)]
 mod tests;
-mod wide;
 
 pub use own::{Own, OwnGrader};
 
@@ -88,14 +84,14 @@ impl Grader {
         let text = self.part(text);
         let right = match self {
             Self::Exact => label_text(label).is_some_and(|label| text.trim() == label.trim()),
-            Self::Match => overlap::matches(text, label),
+            Self::Match => f1::matches(text, label),
             Self::Integer(take) => {
                 integer::answer(text, take).is_some_and(|found| Some(found) == integer::label(label))
             }
             Self::Gsm8k => math::gsm8k(text, label),
             Self::Math => math::right(text, label),
             Self::Choice => choice::answer(text).is_some_and(|found| Some(found) == choice_label(label)),
-            Self::F1 => return overlap::f1(text, label),
+            Self::F1 => return f1::f1(text, label),
             Self::Format => format::is_well_formed(text),
             Self::Own(own) => return own.grade(text, label),
         };
@@ -110,7 +106,7 @@ impl Grader {
         let equal = |a: Option<String>, b: Option<String>| a.is_some() && a == b;
         match self {
             Self::Exact => Some(a.trim() == b.trim()),
-            Self::Match => Some(overlap::matches(a, &overlap::answer(b).into())),
+            Self::Match => Some(f1::matches(a, &f1::answer(b).into())),
             Self::Integer(take) => Some(equal(integer::answer(a, take), integer::answer(b, take))),
             Self::Gsm8k => Some(math::same_number(a, b)),
             Self::Math => Some(math::same_answer(a, b)),
@@ -125,7 +121,7 @@ impl Grader {
         let (usable, wanted) = match self {
             Self::Exact => (label_text(label).is_some(), "a text or a number"),
             Self::Match | Self::F1 => (
-                overlap::is_label(label),
+                f1::is_label(label),
                 "a text that is not empty, a number, or a list of them",
             ),
             Self::Math => (math::is_label(label), "a short text or a number"),

@@ -1,5 +1,7 @@
 //! The graders, by tables of answers.
 
+mod agreement;
+
 use super::*;
 use serde_json::json;
 

@@ -367,7 +367,7 @@ fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
 
 /// A sign that a Chinese unit has.
 fn is_unit_sign(token: &Token) -> bool {
-    matches!(token, Token::Symbol(c) if crate::grade::wide::is_han(*c))
+    matches!(token, Token::Symbol(c) if crate::grade::answer::wide::is_han(*c))
 }
 
 /// With every `\pm` as `sign`, and every `\mp` as the other one.

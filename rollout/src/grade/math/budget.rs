@@ -28,3 +28,6 @@ impl Budget {
         MOST_STEPS - self.0.get()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! From LaTeX, or plain text that means mathematics, to tokens. What only concerns the look of a formula is dropped here.
 
 use super::vulgar;
-use crate::grade::minus;
+use crate::grade::answer::minus;
 
 /// A piece of a formula.
 #[derive(Debug, Clone, PartialEq, Eq)]

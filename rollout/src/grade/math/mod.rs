@@ -6,21 +6,16 @@
 
 mod answer;
 mod budget;
-#[cfg(test)]
-mod budget_tests;
 mod complex;
-mod delimited;
 mod expr;
-mod found;
 mod functions;
 mod gamma;
 mod interval;
-mod last;
 mod lexer;
+mod locate;
 mod number;
 mod numerals;
 mod parser;
-mod prose;
 mod residue;
 mod same;
 mod unit;
@@ -30,11 +25,12 @@ use serde_json::Value;
 
 use self::answer::Answer;
 use self::budget::Budget;
-use self::found::found;
-use self::last::number as last_number;
+use self::locate::found;
+use self::locate::last::number as last_number;
 use self::same::same;
-use super::wide::narrow_numbers;
-use super::{boxed, label_text};
+use super::answer::boxed;
+use super::answer::wide::narrow_numbers;
+use super::label_text;
 
 /// Longest answer that is compared, in bytes.
 const LONGEST: usize = 512;

@@ -1,8 +1,8 @@
 //! Units of measure: they are not compared, so they go.
 
 use super::lexer::Token;
-use crate::grade::minus;
-use crate::grade::wide::is_han;
+use crate::grade::answer::minus;
+use crate::grade::answer::wide::is_han;
 
 /// Units that stand as bare letters behind a number. Single letters are not among them: they may be variables.
 const UNITS: [&str; 47] = [

@@ -1,6 +1,6 @@
 //! Fractions that are one character.
 
-use crate::grade::wide::narrow;
+use crate::grade::answer::wide::narrow;
 
 const FRACTIONS: [(char, &str); 15] = [
     ('½', "\\frac{1}{2}"),

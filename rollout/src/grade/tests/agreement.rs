@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::math;
+use crate::grade::math;
 
 #[derive(Deserialize)]
 struct Case {
@@ -62,11 +62,11 @@ fn read(lines: &str) -> impl Iterator<Item = Case> {
 }
 
 fn cases() -> Vec<Case> {
-    read(include_str!("cases/cases.jsonl")).collect()
+    read(include_str!("../cases/cases.jsonl")).collect()
 }
 
 fn differences() -> Differences {
-    serde_json::from_str(include_str!("cases/differences.json")).unwrap()
+    serde_json::from_str(include_str!("../cases/differences.json")).unwrap()
 }
 
 /// A pair in one order.
@@ -133,7 +133,7 @@ fn rates(cases: &[(Case, bool)]) -> Vec<String> {
 /// The guide has these rows; what it should have is in the message.
 fn check_guide(rows: &[String]) {
     println!("{}", rows.join("\n"));
-    let guide = include_str!("../../README.md");
+    let guide = include_str!("../../../README.md");
     let missing = rows.iter().any(|row| !guide.contains(row.as_str()));
     assert!(
         !missing,
@@ -171,7 +171,7 @@ fn the_answer_is_found_in_a_text_as_the_references_find_it() {
         let ours = math::right(&case.answer, &case.label.as_str().into());
         (case, ours)
     };
-    let texts: Vec<(Case, bool)> = read(include_str!("cases/texts.jsonl")).map(judged).collect();
+    let texts: Vec<(Case, bool)> = read(include_str!("../cases/texts.jsonl")).map(judged).collect();
     let apart: Vec<&Case> = texts
         .iter()
         .filter_map(|(case, ours)| (*ours != case.math_verify).then_some(case))

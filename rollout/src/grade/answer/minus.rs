@@ -9,19 +9,19 @@ const DASHES: [char; 2] = ['\u{2012}', '\u{2013}'];
 const CLOSING: [char; 6] = ['%', ']', '}', '°', '²', '³'];
 
 /// Whether a character may be a minus.
-pub(super) fn is_sign(c: char) -> bool {
+pub(crate) fn is_sign(c: char) -> bool {
     HYPHENS.contains(&c) || DASHES.contains(&c)
 }
 
 /// What stands before the minus that a text ends with. A dash is one only where no operand stands before it.
-pub(super) fn before(text: &str) -> Option<&str> {
+pub(crate) fn before(text: &str) -> Option<&str> {
     let sign = text.chars().next_back().filter(|c| is_sign(*c))?;
     let before = &text[..text.len() - sign.len_utf8()];
     (HYPHENS.contains(&sign) || !(ends_with_operand(before) || before.trim_end().ends_with(CLOSING))).then_some(before)
 }
 
 /// Whether a text ends with what a number may be taken from: another number or a bracket, or a letter right there.
-pub(super) fn ends_with_operand(text: &str) -> bool {
+pub(crate) fn ends_with_operand(text: &str) -> bool {
     let operand = text.trim_end();
     match operand.as_bytes().last() {
         Some(b')' | b'0'..=b'9') => true,

@@ -1,6 +1,6 @@
 //! Words behind a number: which may be passed over, and which change it.
 
-use super::lexer::PLAIN;
+use super::super::lexer::PLAIN;
 
 /// Scales and parts, in the singular: they change the number before them.
 const SCALES: [&str; 22] = [
@@ -127,7 +127,7 @@ fn without_last_words(mut line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use crate::grade::math::found::found;
+    use crate::grade::math::locate::found;
 
     #[test]
     fn an_announced_answer_is_its_line_and_what_stands_before_words() {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 /// The sign that means the same and is ASCII: of wide letters, digits and brackets, and of Chinese stops.
-pub(super) fn narrow(c: char) -> char {
+pub(crate) fn narrow(c: char) -> char {
     /// Between a wide sign and its narrow one.
     const APART: u32 = 0xfee0;
     match c {
@@ -18,7 +18,7 @@ pub(super) fn narrow(c: char) -> char {
 }
 
 /// A text with ASCII digits and colons for wide ones: numbers are looked for by these.
-pub(super) fn narrow_numbers(text: &str) -> Cow<'_, str> {
+pub(crate) fn narrow_numbers(text: &str) -> Cow<'_, str> {
     let is_wide = |c: char| ('０'..='９').contains(&c) || c == '：';
     if text.contains(is_wide) {
         text.chars().map(|c| if is_wide(c) { narrow(c) } else { c }).collect()
@@ -28,7 +28,7 @@ pub(super) fn narrow_numbers(text: &str) -> Cow<'_, str> {
 }
 
 /// Whether a character is Chinese.
-pub(super) fn is_han(c: char) -> bool {
+pub(crate) fn is_han(c: char) -> bool {
     ('\u{4e00}'..='\u{9fff}').contains(&c)
 }
 

@@ -1,4 +1,4 @@
-//! Words in common: exact match after normalisation ([`super::normal`]) and F1 over a bag of words, as question answering is scored
+//! Words in common: exact match after normalisation ([`super::matching::normal`]) and F1 over a bag of words, as question answering is scored
 //! (Rajpurkar et al., "SQuAD", 2016), with Chinese cut into words by jieba.
 
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use jieba_rs::Jieba;
 use serde_json::Value;
 
 use super::label_text;
-use super::normal::form;
+use super::matching::normal::form;
 
 /// Longest answer whose words are compared, in bytes.
 const LONGEST: usize = 8192;
@@ -24,7 +24,7 @@ pub(super) fn accepted(label: &Value) -> Vec<String> {
 /// What is compared of an answer: between the last `<answer>` and `</answer>`, else the last `\boxed{}`, else all.
 pub(super) fn answer(text: &str) -> &str {
     super::format::last_block(text, "answer")
-        .or_else(|| super::boxed::last(text))
+        .or_else(|| super::answer::boxed::last(text))
         .unwrap_or(text)
         .trim()
 }

@@ -1,8 +1,9 @@
 //! The last value of a text that announces none.
 
-use super::lexer::PLAIN;
-use super::{LONGEST, delimited, vulgar};
-use crate::grade::minus;
+use super::super::lexer::PLAIN;
+use super::super::{LONGEST, vulgar};
+use super::delimited;
+use crate::grade::answer::minus;
 
 /// Signs of formulas that are no ASCII, beside those of a minus.
 const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
@@ -17,7 +18,7 @@ pub(super) fn value(text: &str) -> Option<&str> {
 }
 
 /// The last number or fraction of a text, with its sign.
-pub(super) fn number(text: &str) -> Option<&str> {
+pub(in crate::grade::math) fn number(text: &str) -> Option<&str> {
     let bytes = text.as_bytes();
     let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');

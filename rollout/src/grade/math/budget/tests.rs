@@ -2,9 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::budget::{Budget, MOST_STEPS};
-use super::parser::MOST_TOKENS;
-use super::{LONGEST, equal, equal_within, found};
+use super::{Budget, MOST_STEPS};
+use crate::grade::math::locate::found;
+use crate::grade::math::parser::MOST_TOKENS;
+use crate::grade::math::{LONGEST, equal, equal_within};
 
 /// Whether two answers are equal, and the steps that it took to see.
 fn cost(answer: &str, label: &str) -> (bool, usize) {

@@ -1,7 +1,7 @@
 //! `\boxed{...}`: where mathematicians' answers stand.
 
 /// The content of the last complete `\boxed{...}` or `\fbox{...}`, braces matched. One pass over the text, whatever it is.
-pub(super) fn last(text: &str) -> Option<&str> {
+pub(crate) fn last(text: &str) -> Option<&str> {
     // Open braces: where each stands, and whether a box begins with it.
     let mut open: Vec<(usize, bool)> = Vec::new();
     let mut found: Option<(usize, usize)> = None;

@@ -13,7 +13,7 @@ const OF_NAMES: [char; 2] = ['+', '#'];
 
 /// The normal form of a text; where SQuAD's leaves nothing, as of `A` and `!!!`, the words with their articles, or else the text itself
 /// in small letters. Empty for a text without anything in it alone.
-pub(super) fn form(text: &str) -> String {
+pub(crate) fn form(text: &str) -> String {
     let text = text.to_lowercase();
     let spaced = without_punctuation(&text);
     let words = |keep: &dyn Fn(&&str) -> bool| spaced.split_whitespace().filter(keep).collect::<Vec<_>>().join(" ");

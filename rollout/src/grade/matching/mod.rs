@@ -1,0 +1,3 @@
+//! The normal form of texts.
+
+pub(super) mod normal;
