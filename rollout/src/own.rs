@@ -107,12 +107,13 @@ impl Registry {
     ///
     /// # Errors
     /// A kind that is no name, is shipped, or is there twice; a second registry.
-    pub fn install(self) -> Result<(), OwnKindError> {
+    pub fn install(mut self) -> Result<(), OwnKindError> {
         let kinds = configs::OwnKinds {
             workflows: self.workflows.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
             graders: self.graders.iter().map(|own| own.kind().to_owned()).collect(),
         };
         kinds.install()?;
+        crate::grade::install(std::mem::take(&mut self.graders));
         INSTALLED.set(self).map_err(|_| OwnKindError::Installed)
     }
 
@@ -155,12 +156,6 @@ impl fmt::Debug for Registry {
 /// The workflow of this configuration, if this program has it of its own.
 pub(crate) fn workflow(config: &WorkflowConfig, graders: &Graders) -> Option<Made> {
     INSTALLED.get()?.made(config, graders)
-}
-
-/// The grader of this kind, if this program has it of its own.
-pub(crate) fn own_grader(kind: &str) -> Option<Grader> {
-    let found = INSTALLED.get()?.graders.iter().find(|own| own.kind() == kind)?;
-    Some(Grader::Own(*found))
 }
 
 #[cfg(test)]

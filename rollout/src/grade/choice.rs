@@ -1,6 +1,10 @@
 //! Multiple choice: the letter that was chosen.
 
+use serde_json::Value;
+
 use super::answer::wide::{is_han, narrow};
+use super::answer::{boxed, tags};
+use super::label;
 
 /// Letters that a choice may have.
 const LETTERS: std::ops::RangeInclusive<char> = 'A'..='J';
@@ -84,8 +88,26 @@ const RETRACTING: [&str; 23] = [
     "要是",
 ];
 
+/// Returns true if the answer chooses the label's letter.
+pub(super) fn is_right(text: &str, label: &Value) -> bool {
+    answer(text).is_some_and(|found| Some(found) == labelled(label))
+}
+
+/// Returns true if both texts choose the same letter.
+pub(super) fn is_same(a: &str, b: &str) -> bool {
+    answer(a).is_some_and(|found| Some(found) == answer(b))
+}
+
+pub(super) fn is_label(label: &Value) -> bool {
+    labelled(label).is_some()
+}
+
+fn labelled(label: &Value) -> Option<char> {
+    letter(&label::text(label)?)
+}
+
 /// The letter that a text is, however it is set: `B`, `(b)`, `B.`, `**B**`, `B) a tree`, `\textbf{(B) } 12`, `（B）`.
-pub(super) fn letter(text: &str) -> Option<char> {
+fn letter(text: &str) -> Option<char> {
     beginning(&narrowed(text), false)
 }
 
@@ -181,15 +203,15 @@ fn without_closing(mut text: &str) -> (&str, bool) {
 
 /// The choice that an answer makes: boxed; else between `<answer>` and `</answer>`; else what the last "answer is" or "answer:" announces
 /// that has a letter behind it; else the last letter in brackets; else the text itself.
-pub(super) fn answer(text: &str) -> Option<char> {
+fn answer(text: &str) -> Option<char> {
     chosen(&narrowed(text))
 }
 
 fn chosen(text: &str) -> Option<char> {
-    if let Some(content) = super::answer::boxed::last(text) {
+    if let Some(content) = boxed::last(text) {
         return letter(content).or_else(|| announced(content));
     }
-    if let Some(content) = super::format::last_block(text, "answer") {
+    if let Some(content) = tags::last_block(text, "answer") {
         return letter(content).or_else(|| chosen(content));
     }
     announced(text).or_else(|| bracketed(text)).or_else(|| letter(text))

@@ -33,7 +33,7 @@ const TAGS: [(&str, Symbol); 4] = [
 
 /// Whether a text is `<think>..</think>` (which may be missing, for partners do not see it), then `<answer>..</answer>` with
 /// something in it, and nothing else but white space.
-pub(super) fn is_well_formed(text: &str) -> bool {
+pub(super) fn is_right(text: &str) -> bool {
     let (mut state, mut rest, mut answered) = (State::Start, text, false);
     while !rest.is_empty() {
         let (symbol, length) = next_symbol(rest);
@@ -74,14 +74,6 @@ fn next_symbol(text: &str) -> (Option<Symbol>, usize) {
     (Some(Symbol::Text).filter(|_| !text[..end].trim().is_empty()), end)
 }
 
-/// The content of the last complete `<tag>..</tag>`.
-pub(super) fn last_block<'a>(text: &'a str, tag: &str) -> Option<&'a str> {
-    let (open, close) = (format!("<{tag}>"), format!("</{tag}>"));
-    let end = text.rfind(&close)?;
-    let start = text[..end].rfind(&open)? + open.len();
-    Some(&text[start..end])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -98,7 +90,7 @@ mod tests {
             "<answer><b>5</b></answer>",
             "<answer>\\boxed{5}</answer>",
         ] {
-            assert!(is_well_formed(good), "{good}");
+            assert!(is_right(good), "{good}");
         }
         for bad in [
             "",
@@ -122,10 +114,8 @@ mod tests {
             "<answer>5</answer",
             "</answer>5<answer>",
         ] {
-            assert!(!is_well_formed(bad), "{bad}");
+            assert!(!is_right(bad), "{bad}");
         }
-        assert_eq!(last_block("<answer>1</answer> <answer>2</answer>", "answer"), Some("2"));
-        assert_eq!(last_block("</answer><answer>", "answer"), None);
     }
 
     proptest! {
@@ -147,7 +137,7 @@ mod tests {
                 ["<answer>", inside @ .., "</answer>"] => !inside.is_empty() && inside.iter().all(|word| *word == "x"),
                 _ => false,
             });
-            prop_assert_eq!(is_well_formed(&text), expected, "{}", text);
+            prop_assert_eq!(is_right(&text), expected, "{}", text);
         }
     }
 }

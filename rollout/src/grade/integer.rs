@@ -4,7 +4,7 @@ use configs::Take;
 use serde_json::Value;
 
 use super::answer::{boxed, minus};
-use super::label_text;
+use super::label;
 
 /// A whole number in its shortest form: no sign for plus or zero, no leading zeros, no commas.
 fn canonical(negative: bool, digits: &str) -> String {
@@ -29,13 +29,28 @@ fn whole(text: &str) -> Option<String> {
     is_number.then(|| canonical(negative, &digits))
 }
 
-/// The label as a whole number.
-pub(super) fn label(label: &Value) -> Option<String> {
-    whole(&label_text(label)?)
+/// Returns true if the answer's number is the label.
+pub(super) fn is_right(text: &str, label: &Value, take: Take) -> bool {
+    answer(text, take).is_some_and(|found| Some(found) == labelled(label))
 }
 
-/// The number in the last `\boxed{}` if there is one, else the last whole number of the text; or its first number.
-pub(super) fn answer(text: &str, take: Take) -> Option<String> {
+/// Returns true if both texts give the same number.
+pub(super) fn is_same(a: &str, b: &str, take: Take) -> bool {
+    answer(a, take).is_some_and(|found| Some(found) == answer(b, take))
+}
+
+pub(super) fn is_label(label: &Value) -> bool {
+    labelled(label).is_some()
+}
+
+/// Returns the label as a whole number.
+fn labelled(label: &Value) -> Option<String> {
+    whole(&label::text(label)?)
+}
+
+/// Returns the number in the last `\boxed{}`, else the last whole number of the text; or, with
+/// [`Take::First`], its first number.
+fn answer(text: &str, take: Take) -> Option<String> {
     match take {
         Take::First => first_integer(text),
         Take::Last => match boxed::last(text) {

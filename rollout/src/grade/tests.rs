@@ -2,8 +2,11 @@
 
 mod agreement;
 
+use configs::{GraderConfig, Take};
+use serde_json::{Value, json};
+
+use super::answer::LONGEST;
 use super::*;
-use serde_json::json;
 
 /// Every grader of ours, each way that it may be set.
 fn every() -> impl Iterator<Item = Grader> {

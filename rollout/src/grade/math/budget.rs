@@ -2,6 +2,9 @@
 
 use std::cell::Cell;
 
+/// Longest answer that is compared, in bytes.
+pub(crate) const LONGEST: usize = 512;
+
 /// Steps of one comparison. A step is a part of a formula that is looked at or given a value, or a pair of answers that is
 /// compared: tens of nanoseconds, a few microseconds where fractions of 38 digits meet.
 pub(super) const MOST_STEPS: usize = 1 << 18;

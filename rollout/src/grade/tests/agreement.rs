@@ -168,7 +168,7 @@ fn every_difference_from_the_reference_graders_is_explained() {
 #[test]
 fn the_answer_is_found_in_a_text_as_the_references_find_it() {
     let judged = |case: Case| {
-        let ours = math::right(&case.answer, &case.label.as_str().into());
+        let ours = math::is_right(&case.answer, &case.label.as_str().into());
         (case, ours)
     };
     let texts: Vec<(Case, bool)> = read(include_str!("../cases/texts.jsonl")).map(judged).collect();

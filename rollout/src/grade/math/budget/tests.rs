@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::{Budget, MOST_STEPS};
-use crate::grade::math::locate::found;
+use super::{Budget, LONGEST, MOST_STEPS};
+use crate::grade::math::locate::candidates;
 use crate::grade::math::parser::MOST_TOKENS;
-use crate::grade::math::{LONGEST, equal, equal_within};
+use crate::grade::math::{equal, equal_within};
 
 /// Whether two answers are equal, and the steps that it took to see.
 fn cost(answer: &str, label: &str) -> (bool, usize) {
@@ -167,7 +167,7 @@ proptest! {
     /// Junk of up to 20 kB and more: what is looked for in it is found or not, and it ends.
     #[test]
     fn long_junk_is_searched(text in pieces(6000)) {
-        let answers = found(&text);
+        let answers = candidates(&text);
         prop_assert!(answers.into_iter().flatten().all(|answer| text.contains(answer)));
     }
 }

@@ -1,7 +1,8 @@
 //! The last value of a text that announces none.
 
 use super::super::lexer::PLAIN;
-use super::super::{LONGEST, vulgar};
+use super::super::budget::LONGEST;
+use super::super::vulgar;
 use super::delimited;
 use crate::grade::answer::minus;
 
@@ -18,7 +19,7 @@ pub(super) fn value(text: &str) -> Option<&str> {
 }
 
 /// The last number or fraction of a text, with its sign.
-pub(in crate::grade::math) fn number(text: &str) -> Option<&str> {
+pub(crate) fn number(text: &str) -> Option<&str> {
     let bytes = text.as_bytes();
     let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');

@@ -1,13 +1,13 @@
 //! Where an answer stands in a text.
 
 mod delimited;
-pub(super) mod last;
+mod last;
 mod prose;
 
 use self::prose::without_prose;
 use super::lexer::PLAIN;
-use crate::grade::answer::boxed;
-use crate::grade::format;
+pub(crate) use self::last::number as last_number;
+use crate::grade::answer::{boxed, tags};
 
 /// Behind these an answer stands.
 const ANNOUNCING: [&str; 3] = ["answer is", "answer:", "answer**:"];
@@ -87,8 +87,8 @@ const STATES: [&str; 44] = [
 /// What may be the answer in a text: what stands in the last box; else between `<answer>` and `</answer>`; else what the last "answer
 /// is" or "answer:" announces, all of it and up to the words behind a number; else the last formula or number. Announcements with
 /// nothing behind them that reads as an answer are passed over; if there are no others, the last of them is tried as it stands, too.
-pub(in crate::grade::math) fn found(text: &str) -> [Option<&str>; 2] {
-    let marked = boxed::last(text).or_else(|| format::last_block(text, "answer"));
+pub(in crate::grade::math) fn candidates(text: &str) -> [Option<&str>; 2] {
+    let marked = boxed::last(text).or_else(|| tags::last_block(text, "answer"));
     if marked.is_some() {
         return [marked, None];
     }

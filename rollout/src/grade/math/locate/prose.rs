@@ -127,7 +127,7 @@ fn without_last_words(mut line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use crate::grade::math::locate::found;
+    use crate::grade::math::locate::candidates;
 
     #[test]
     fn an_announced_answer_is_its_line_and_what_stands_before_words() {
@@ -162,7 +162,7 @@ mod tests {
             ("Answer: 2 \\alpha", "2 \\alpha", None),
             ("\\boxed{7 apples}", "7 apples", None),
         ] {
-            assert_eq!(found(text), [Some(whole), cut], "{text}");
+            assert_eq!(candidates(text), [Some(whole), cut], "{text}");
         }
     }
 
@@ -186,7 +186,7 @@ mod tests {
             "5 groups of dozens",
         ] {
             let text = format!("Answer: {text}");
-            assert_eq!(found(&text)[1], None, "{text}");
+            assert_eq!(candidates(&text)[1], None, "{text}");
         }
     }
 }
