@@ -14,7 +14,8 @@ use super::{answer, label};
 /// Longest answer whose words are compared, in bytes.
 const LONGEST: usize = 8192;
 
-/// The words of a text, in small letters: Chinese by jieba, the rest by what is no letter or digit.
+/// Counts the words of a text, in lower case. jieba cuts Chinese text; other text is cut at every
+/// character that is neither a letter nor a digit.
 fn words(text: &str) -> HashMap<String, usize> {
     static JIEBA: OnceLock<Jieba> = OnceLock::new();
     let text = answer::tail(text, LONGEST).to_lowercase();
@@ -40,7 +41,8 @@ pub(super) fn grade(text: &str, label: &Value) -> f32 {
     label::texts(label).iter().map(worth).fold(0.0, f32::max)
 }
 
-/// The same text, and not nothing, but for case and white space around it.
+/// Returns true if both texts are the same and not empty, apart from case and white space around
+/// them.
 fn is_text(text: &str, label: &str) -> bool {
     let label = label.trim();
     !label.is_empty() && text.trim().to_lowercase() == label.to_lowercase()
@@ -71,7 +73,7 @@ mod tests {
         f1: f32,
     }
 
-    /// `cases/f1.py` made them with jieba itself.
+    /// `cases/f1.py` made the expected values with jieba itself.
     #[test]
     fn f1_is_that_of_jieba() {
         let cases: Vec<Case> = include_str!("cases/f1.jsonl")

@@ -1,4 +1,4 @@
-//! The graders, by tables of answers.
+//! Tests the graders with tables of answers.
 
 mod agreement;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answer::LONGEST;
 use super::*;
 
-/// Every grader of ours, each way that it may be set.
+/// Returns every shipped grader with each of its settings.
 fn every() -> impl Iterator<Item = Grader> {
     let kinds = KINDS.into_iter().map(|kind| Grader::new(kind).unwrap());
     kinds.chain([Grader::Integer(Take::First)])
@@ -66,7 +66,7 @@ fn integer_takes_the_last_number_or_the_boxed_one() {
     }
 }
 
-/// However it is typed; between two numbers it is none.
+/// The sign may be any of the usual dashes. Between two numbers it is an operator.
 #[test]
 fn a_minus_is_read_by_every_grader_of_numbers() {
     let integers = [Grader::Integer(Take::Last), Grader::Integer(Take::First)];
@@ -97,7 +97,7 @@ fn a_minus_is_read_by_every_grader_of_numbers() {
 }
 
 #[test]
-fn integer_takes_the_first_number_where_the_configuration_says_so() {
+fn integer_takes_the_first_number_if_configured() {
     let of = |kind: &str| {
         Grader::of(&GraderConfig {
             take: Take::First,
@@ -123,7 +123,7 @@ fn integer_takes_the_first_number_where_the_configuration_says_so() {
     }
     assert_eq!(first.same("5 or 6", "5 or 7"), Some(true));
     assert_eq!(last.same("5 or 6", "5 or 7"), Some(false));
-    // What counts is read, however much stands behind or before it.
+    // The counting number is read although a long text stands before or after it.
     let long = "é".repeat(LONGEST);
     assert_eq!(first.grade(&format!("5{long}6"), &json!(5)), 1.0);
     assert_eq!(last.grade(&format!("5{long}6"), &json!(6)), 1.0);
@@ -145,7 +145,7 @@ fn labels_of_the_wrong_type_are_named() {
     assert!(Grader::new("fuzzy").is_err());
 }
 
-/// What a label passes with can be said, and earns.
+/// For every accepted label some answer earns 1.
 #[test]
 fn words_and_numbers_are_matched_as_they_are() {
     for label in [
@@ -229,7 +229,7 @@ fn math_compares_normal_forms_and_values() {
         ("The answer is 5. I checked: this answer is right.", "5"),
         ("The answer is correct.", "correct"),
         ("1{,}000 or \\boxed{10^3}", "1000"),
-        // Forms of labels of MATH.
+        // Forms of labels in the MATH data set.
         ("\\boxed{11111111100}", "11,\\! 111,\\! 111,\\! 100"),
         ("\\boxed{-2, 1-\\sqrt5, 1+\\sqrt5}", "\\{1\\pm\\sqrt{5},-2\\}"),
         ("\\boxed{15 cm^2}", "15\\mbox{ cm}^2"),
@@ -301,7 +301,7 @@ fn math_compares_normal_forms_and_values() {
 }
 
 #[test]
-fn deep_and_long_answers_are_refused_and_not_followed() {
+fn deep_and_long_answers_earn_nothing() {
     let deep = format!("\\boxed{{{}1{}}}", "(".repeat(200), ")".repeat(200));
     assert_eq!(Grader::Math.grade(&deep, &json!(1)), 0.0);
     let minus = format!("\\boxed{{{}1}}", "-".repeat(400));
@@ -310,7 +310,7 @@ fn deep_and_long_answers_are_refused_and_not_followed() {
     assert_eq!(Grader::Math.grade(&long, &json!(1)), 1.0);
 }
 
-/// Texts that a search going back and forth, or a call for each sign, would not survive.
+/// Guards against quadratic searches and against recursion for each sign.
 #[test]
 fn hostile_texts_end() {
     for piece in [

@@ -35,9 +35,9 @@ mod tests {
         assert!(!is_right("", &json!("")));
     }
 
-    /// Labels of which SQuAD's normal form leaves nothing can be reached by those who say them, and by nobody else.
+    /// SQuAD's normal form is empty for these labels, but the same text still matches them.
     #[test]
-    fn labels_without_words_are_compared_as_they_stand() {
+    fn labels_without_words_match_themselves() {
         for (label, right, wrong) in [
             (json!("A"), ["A", "a.", "\\boxed{A}"], ["B", "the A", ""]),
             (
