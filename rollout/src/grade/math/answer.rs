@@ -1,4 +1,4 @@
-//! What an answer is: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
+//! Reads an answer: a value, a set, a tuple or interval, a union, a matrix, a relation, or words.
 
 use super::expr::Expr;
 use super::lexer::{Token, tokens};
@@ -9,22 +9,22 @@ const DEEPEST: usize = 6;
 /// An answer as it was written.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Answer {
-    /// A formula, and whether a percent sign followed it.
+    /// A formula, and true if a percent sign followed it.
     Value(Expr, bool),
-    /// Without an order: `\{..\}`, a bare list, both signs of `\pm`.
+    /// Elements without an order: `\{..\}`, a bare list, both signs of `\pm`.
     Set(Vec<Answer>),
-    /// With its brackets: a tuple or an interval.
+    /// A tuple or an interval, with its brackets.
     Tuple(char, char, Vec<Answer>),
     Union(Vec<Answer>),
     Matrix(Vec<Vec<Answer>>),
     Relation(Vec<Relation>),
-    /// A name and its value, as in `x = 5`; the relation as well, if it is one of formulas.
+    /// A name and its value, as in `x = 5`. Also the relation, if both sides are formulas.
     Named(Vec<Token>, Box<Answer>, Option<Relation>),
-    /// Anything else, in small letters.
+    /// Anything else, in lower case.
     Words(String),
 }
 
-/// `left OP right`, where greater is written as less.
+/// `left OP right`. Greater is written as less.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Relation {
     pub(super) left: Expr,
@@ -41,7 +41,7 @@ pub(super) enum Op {
 }
 
 impl Answer {
-    /// Reads a text as an answer. It is always one, if only words.
+    /// Reads a text as an answer. A text that is nothing else is [`Self::Words`].
     pub(super) fn parse(text: &str) -> Self {
         let text = text.trim();
         let words = || Self::Words(plain_words(text));
@@ -53,13 +53,14 @@ impl Answer {
     }
 }
 
-/// A word of letters, and no product of variables.
+/// Returns true for a word of letters that is not a product of variables.
 fn is_word(text: &str) -> bool {
     let function = super::lexer::PLAIN.iter().any(|name| text.contains(name));
     !function && text.chars().count() >= 4 && text.chars().all(char::is_alphabetic)
 }
 
-/// Words in small letters with single spaces; brackets about a single letter go: `(B)` is `b`.
+/// Returns words in lower case with single spaces. Brackets around a single letter are dropped:
+/// `(B)` becomes `b`.
 pub(super) fn plain_words(text: &str) -> String {
     let mut text = text.replace('$', "");
     for command in [
@@ -126,7 +127,7 @@ fn list(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     pieces.iter().map(|piece| read(piece, depth + 1)).collect()
 }
 
-/// The elements of a set: one with both signs is two.
+/// Reads the elements of a set. An element with both signs gives two elements.
 fn elements(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     let mut all = Vec::with_capacity(pieces.len());
     for piece in pieces {
@@ -138,7 +139,7 @@ fn elements(pieces: &[&[Token]], depth: usize) -> Option<Vec<Answer>> {
     Some(all)
 }
 
-/// Whether `\pm` or `\mp` is there, and no set that it may be an element's of.
+/// Returns true if `\pm` or `\mp` is there, unless a set may hold it in an element.
 fn has_both_signs(tokens: &[Token]) -> bool {
     let sign = tokens.iter().any(|t| is_command(t, "pm") || is_command(t, "mp"));
     sign && !tokens.contains(&Token::Set('{'))
@@ -158,7 +159,7 @@ fn value(tokens: &[Token]) -> Option<Answer> {
     Expr::parse(tokens).map(|expr| Answer::Value(expr, percent))
 }
 
-/// Sets, tuples, intervals, matrices.
+/// Reads sets, tuples, intervals and matrices.
 fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
     match tokens {
         [one] if is_command(one, "emptyset") => Some(Answer::Set(Vec::new())),
@@ -182,7 +183,7 @@ fn collection(tokens: &[Token], depth: usize) -> Option<Answer> {
             if pieces.len() > 1 {
                 list(&pieces, depth).map(tuple)
             } else {
-                // The brackets of a matrix say nothing.
+                // Brackets around a matrix have no meaning.
                 collection(inside, depth).filter(|one| matches!(one, Answer::Matrix(_)))
             }
         }
@@ -211,7 +212,7 @@ fn op(token: &Token) -> Option<(Op, bool)> {
     }
 }
 
-/// `x = 5` and chains such as `1 < x <= 2`.
+/// Reads `x = 5` and chains, for example `1 < x <= 2`.
 fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
     let ops: Vec<(Op, bool)> = tokens.iter().filter_map(op).collect();
     let sides = split(tokens, |t| op(t).is_some())?;
@@ -226,7 +227,7 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
         Some(Relation { left, op, right })
     };
     if ops.iter().all(|(op, _)| *op == Op::Equal) {
-        // The last of a chain of equal things is the answer.
+        // In a chain of equal terms the last term is the answer.
         let (first, last) = (sides.first()?, sides.last()?);
         let named = |name: &[Token], value: &[Token]| {
             let value = read(value, depth + 1)?;
@@ -249,7 +250,8 @@ fn relation(tokens: &[Token], depth: usize) -> Option<Answer> {
         .map(Answer::Relation)
 }
 
-/// Something that a value is given to: letters, with brackets and commas, without numbers and signs.
+/// Returns true for the name of a value: letters, with brackets and commas, without numbers and
+/// signs.
 fn is_name(tokens: &[Token]) -> bool {
     let part = |token: &Token| match token {
         Token::Letter(_) | Token::Text(_) => true,
@@ -266,7 +268,7 @@ fn is_name(tokens: &[Token]) -> bool {
     letter && tokens.len() <= 9 && tokens.iter().all(part) && (letters(tokens) <= 1 || bracketed)
 }
 
-/// Letters and commands that stand in no subscript.
+/// Counts letters and commands outside subscripts.
 fn letters(tokens: &[Token]) -> usize {
     let (mut count, mut at) = (0, 0);
     while at < tokens.len() {
@@ -297,7 +299,7 @@ fn is_separator(token: &Token) -> bool {
     }
 }
 
-/// Without full stops and the like at the ends.
+/// Removes full stops and similar signs at both ends.
 fn trimmed(mut tokens: &[Token]) -> &[Token] {
     let stop = |token: &Token| matches!(token, Token::Symbol('.' | ',' | ';' | ':'));
     while let [before @ .., last] = tokens
@@ -313,8 +315,8 @@ fn trimmed(mut tokens: &[Token]) -> &[Token] {
     tokens
 }
 
-/// The pieces between the separators that stand in no brackets; `None` if the brackets do not match. An interval's brackets
-/// match whatever they are.
+/// Splits at the separators outside brackets. Returns `None` if the brackets do not match. Any
+/// opening bracket matches any closing one, because of half-open intervals.
 fn split(tokens: &[Token], separator: impl Fn(&Token) -> bool) -> Option<Vec<&[Token]>> {
     let (mut pieces, mut depth, mut start) = (Vec::new(), 0usize, 0);
     for (at, token) in tokens.iter().enumerate() {
@@ -331,14 +333,14 @@ fn split(tokens: &[Token], separator: impl Fn(&Token) -> bool) -> Option<Vec<&[T
         }
     }
     pieces.push(&tokens[start..]);
-    // An empty piece beside a separator (`1, and 2`) is no element.
+    // Between two separators (`1, and 2`) there is no element.
     if pieces.len() > 1 {
         pieces.retain(|piece| !piece.is_empty());
     }
     (depth == 0).then_some(pieces)
 }
 
-/// `1,234,567.8` as one number, if nothing but a sign, units and a percent sign is beside it.
+/// Merges `1,234,567.8` into one number, if only a sign, units and a percent sign stand next to it.
 fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
     let start = usize::from(matches!(tokens.first(), Some(Token::Symbol('-' | '+'))));
     let Token::Number(first, spaced) = tokens.get(start)? else {
@@ -353,10 +355,10 @@ fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
         digits.push_str(group);
         at += 2;
     }
-    let beside = tokens[at..]
+    let only_units = tokens[at..]
         .iter()
         .all(|t| matches!(t, Token::Text(_) | Token::Letter(_) | Token::Symbol('%')) || is_unit_sign(t));
-    if at == start + 1 || first.len() > 3 || first.contains('.') || !beside {
+    if at == start + 1 || first.len() > 3 || first.contains('.') || !only_units {
         return None;
     }
     let mut merged = tokens[..start].to_vec();
@@ -365,12 +367,12 @@ fn grouped(tokens: &[Token]) -> Option<Vec<Token>> {
     Some(merged)
 }
 
-/// A sign that a Chinese unit has.
+/// Returns true for a sign that occurs in Chinese units.
 fn is_unit_sign(token: &Token) -> bool {
     matches!(token, Token::Symbol(c) if crate::grade::answer::wide::is_han(*c))
 }
 
-/// With every `\pm` as `sign`, and every `\mp` as the other one.
+/// Replaces every `\pm` with `sign`, and every `\mp` with the opposite sign.
 fn signed(tokens: &[Token], sign: char) -> Vec<Token> {
     let other = if sign == '+' { '-' } else { '+' };
     let put = |token: &Token| match token {
@@ -386,7 +388,7 @@ mod tests {
     use crate::grade::math::equal;
 
     #[test]
-    fn the_last_of_a_chain_of_equal_things_is_the_value() {
+    fn the_last_term_of_an_equation_chain_is_the_value() {
         for (one, other, same) in [
             ("x = 5 = 3", "x = 5", false),
             ("x = 5 = 3", "x = 3", true),

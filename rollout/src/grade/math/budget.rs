@@ -1,4 +1,5 @@
-//! What a comparison may cost, in steps and not in seconds: the same answers get the same verdict on every machine.
+//! Bounds the cost of a comparison. It counts steps instead of seconds, so that every machine gives
+//! the same verdict.
 
 use std::cell::Cell;
 
@@ -18,14 +19,14 @@ impl Budget {
         Self(Cell::new(MOST_STEPS))
     }
 
-    /// Takes steps; false if fewer are left, and then none are left.
+    /// Takes steps. Returns false if too few were left, and then none are left.
     pub(super) fn spend(&self, steps: usize) -> bool {
         let left = self.0.get().checked_sub(steps);
         self.0.set(left.unwrap_or(0));
         left.is_some()
     }
 
-    /// Steps that were taken, `MOST_STEPS` at most.
+    /// Returns the number of steps taken, at most `MOST_STEPS`.
     #[cfg(test)]
     pub(super) fn spent(&self) -> usize {
         MOST_STEPS - self.0.get()

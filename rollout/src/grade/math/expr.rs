@@ -9,7 +9,7 @@ use super::number::Number;
 /// A formula.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Expr {
-    /// Its value, and how many places it was written with.
+    /// A value, and the number of decimal places that it was written with.
     Number(Number, usize),
     Infinity,
     Variable(String),
@@ -20,7 +20,7 @@ pub(super) enum Expr {
     Negative(Box<Expr>),
     Root(Box<Expr>, u32),
     Function(String, Box<Expr>),
-    /// The logarithm to a base.
+    /// The logarithm to a base: base first.
     Log(Box<Expr>, Box<Expr>),
     Absolute(Box<Expr>),
     Factorial(Box<Expr>),
@@ -28,13 +28,13 @@ pub(super) enum Expr {
     Degrees(Box<Expr>),
 }
 
-/// Letters that are numbers.
+/// Returns true for letters that name a number.
 pub(super) fn is_constant(name: &str) -> bool {
     ["e", "i", "pi"].contains(&name)
 }
 
 impl Expr {
-    /// The names of its variables.
+    /// Collects the names of the variables.
     pub(super) fn variables(&self, names: &mut BTreeSet<String>) {
         match self {
             Self::Number(..) | Self::Infinity => {}
@@ -61,7 +61,7 @@ impl Expr {
         }
     }
 
-    /// How many parts it has: what one evaluation of it costs, in steps.
+    /// Returns the number of nodes, which is the cost of one evaluation in steps.
     pub(super) fn size(&self) -> usize {
         match self {
             Self::Number(..) | Self::Infinity | Self::Variable(_) => 1,
@@ -80,7 +80,8 @@ impl Expr {
         }
     }
 
-    /// Its value where `at` gives the variables' values; `None` where it has none.
+    /// Returns the value at the point that `at` gives for the variables, or `None` if there is
+    /// none.
     pub(super) fn value(&self, at: &dyn Fn(&str) -> f64) -> Option<Number> {
         match self {
             Self::Number(value, _) => Some(*value),
@@ -112,7 +113,7 @@ impl Expr {
         }
     }
 
-    /// Places of a plain decimal number.
+    /// Returns the number of decimal places of a plain decimal number, else 0.
     pub(super) fn places(&self) -> usize {
         match self {
             Self::Number(_, places) => *places,

@@ -1,8 +1,9 @@
-//! Mathematical answers: found in text, read, compared by what they mean.
+//! The grader `math`: finds answers in texts, reads them, and compares their meaning.
 //!
-//! Numbers are compared as exact fractions where they are that, formulas with variables by their values at fixed points. A value
-//! without digits, too small for floating point or lost on the way, is the same as nothing. Sets, tuples, intervals and their unions,
-//! matrices, equations and inequalities are compared part by part. Units are not.
+//! Numbers are compared as exact fractions where possible. Formulas with variables are compared by
+//! their values at fixed points. A value that underflowed or lost its digits equals no other value.
+//! Sets, tuples, intervals and their unions, matrices, equations and inequalities are compared part
+//! by part. Units are ignored.
 
 mod answer;
 mod budget;
