@@ -123,7 +123,10 @@ impl Grader {
             ),
             Self::Math => (math::is_label(label), "a short text or a number"),
             Self::Integer(_) => (integer::is_label(label), "a whole number, or a text that is one"),
-            Self::Gsm8k => (gsm8k::is_label(label), "a number, or a text that ends with #### and one"),
+            Self::Gsm8k => (
+                gsm8k::is_label(label),
+                "a number, or a text that ends with #### and one",
+            ),
             Self::Choice => (choice::is_label(label), "a letter from A to J"),
             Self::Format => (true, "nothing"),
             Self::Own(own) => return own.check_label(label),

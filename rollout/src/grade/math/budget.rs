@@ -6,8 +6,8 @@ use std::cell::Cell;
 /// Longest answer that is compared, in bytes.
 pub(crate) const LONGEST: usize = 512;
 
-/// Steps of one comparison. A step is a part of a formula that is looked at or given a value, or a pair of answers that is
-/// compared: tens of nanoseconds, a few microseconds where fractions of 38 digits meet.
+/// Steps of one comparison. A step visits or evaluates a node of a formula, or compares a pair of
+/// answers. It takes tens of nanoseconds, and more where long fractions meet.
 pub(super) const MOST_STEPS: usize = 1 << 18;
 
 /// The steps that are left.

@@ -84,7 +84,7 @@ impl Expr {
     /// none.
     pub(super) fn value(&self, at: &dyn Fn(&str) -> f64) -> Option<Number> {
         match self {
-            Self::Number(value, _) => Some(*value),
+            Self::Number(value, _) => Some(value.clone()),
             Self::Infinity => Some(Number::infinity()),
             Self::Variable(name) => match name.as_str() {
                 "pi" => Number::rounded(std::f64::consts::PI),
@@ -103,11 +103,11 @@ impl Expr {
             Self::Absolute(a) => a.value(at)?.absolute(),
             Self::Factorial(a) => {
                 let n = a.value(at)?;
-                n.factorial().or_else(|| gamma::factorial(n))
+                n.factorial().or_else(|| gamma::factorial(&n))
             }
             Self::Binomial(a, b) => {
                 let (n, k) = (a.value(at)?, b.value(at)?);
-                n.binomial(k).or_else(|| gamma::binomial(n, k))
+                n.binomial(&k).or_else(|| gamma::binomial(&n, &k))
             }
             Self::Degrees(a) => a.value(at),
         }

@@ -41,10 +41,9 @@ impl Number {
     }
 
     /// Rounds down, or up. A value that only rounding moved off a whole number becomes that number.
-    fn to_whole(self, above: bool) -> Option<Self> {
-        if let Some((n, d)) = self.exact {
-            let below = n.div_euclid(d);
-            return Self::exact(below + i128::from(above && n.rem_euclid(d) != 0), 1);
+    fn to_whole(&self, above: bool) -> Option<Self> {
+        if let Some(value) = &self.exact {
+            return Self::exact(if above { value.ceil() } else { value.floor() });
         }
         let (x, margin) = (self.as_real()?, SLACK * self.error);
         let nearest = x.round();
@@ -55,7 +54,7 @@ impl Number {
         } else {
             return None;
         };
-        Self::exact(whole as i128, 1)
+        Self::whole(whole as i128)
     }
 }
 

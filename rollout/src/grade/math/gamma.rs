@@ -28,12 +28,12 @@ const GROWTH: f64 = 100.0;
 
 /// Returns n! as the gamma function of n + 1. Returns `None` for whole numbers: they have an exact
 /// factorial, or none.
-pub(super) fn factorial(n: Number) -> Option<Number> {
+pub(super) fn factorial(n: &Number) -> Option<Number> {
     value(gamma(between(n)? + 1.0), n.error)
 }
 
 /// Returns n over k by gamma functions, where n is not a whole number.
-pub(super) fn binomial(n: Number, k: Number) -> Option<Number> {
+pub(super) fn binomial(n: &Number, k: &Number) -> Option<Number> {
     let error = n.error + k.error;
     let (n, k) = (between(n)?, k.as_real()?);
     value(gamma(n + 1.0) / (gamma(k + 1.0) * gamma(n - k + 1.0)), error)
@@ -44,7 +44,7 @@ fn value(value: f64, error: f64) -> Option<Number> {
     Number::nonzero(Complex::real(value), value.abs() * (SERIES + GROWTH * error))
 }
 
-fn between(n: Number) -> Option<f64> {
+fn between(n: &Number) -> Option<f64> {
     if n.as_whole().is_some() { None } else { n.as_real() }
 }
 

@@ -36,7 +36,7 @@ pub(super) fn interval(chain: &[Relation]) -> Option<Answer> {
 }
 
 /// A stretch of the real line, by the values of its ends.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Stretch {
     low: Number,
     low_closed: bool,

@@ -17,7 +17,6 @@ mod locate;
 mod number;
 mod numerals;
 mod parser;
-mod residue;
 mod same;
 mod unit;
 mod vulgar;
@@ -25,8 +24,8 @@ mod vulgar;
 use serde_json::Value;
 
 use self::answer::Answer;
-pub(super) use self::budget::LONGEST;
 use self::budget::Budget;
+pub(super) use self::budget::LONGEST;
 use self::locate::candidates;
 pub(super) use self::locate::last_number;
 use self::same::same;

@@ -270,7 +270,7 @@ impl<'a> Parser<'a> {
             && b.is_ascii_digit()
         {
             self.rest = &self.rest[1..];
-            let digit = |c: &u8| Some(Expr::Number(Number::exact((c - b'0').into(), 1)?, 0));
+            let digit = |c: &u8| Some(Expr::Number(Number::whole(c - b'0')?, 0));
             return Some((digit(a)?, digit(b)?));
         }
         Some((self.argument(false)?, self.argument(true)?))
@@ -317,7 +317,7 @@ impl<'a> Parser<'a> {
             return Some(Expr::Function(format!("arc{name}"), boxed(argument)));
         }
         let value = match (name, base) {
-            ("lg", _) => Expr::Log(boxed(Expr::Number(Number::exact(10, 1)?, 0)), boxed(argument)),
+            ("lg", _) => Expr::Log(boxed(Expr::Number(Number::whole(10)?, 0)), boxed(argument)),
             ("log", Some(base)) => Expr::Log(boxed(base), boxed(argument)),
             // Mathematicians write log without a base for the natural logarithm.
             ("log", None) => Expr::Function("ln".into(), boxed(argument)),

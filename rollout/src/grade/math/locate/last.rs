@@ -1,7 +1,7 @@
 //! Reads the last value of a text without an announcement.
 
-use super::super::lexer::PLAIN;
 use super::super::budget::LONGEST;
+use super::super::lexer::PLAIN;
 use super::super::vulgar;
 use super::delimited;
 use crate::grade::answer::minus;

@@ -4,9 +4,9 @@ mod delimited;
 mod last;
 mod prose;
 
+pub(crate) use self::last::number as last_number;
 use self::prose::without_prose;
 use super::lexer::PLAIN;
-pub(crate) use self::last::number as last_number;
 use crate::grade::answer::{boxed, tags};
 
 /// Words that announce an answer right after them.
