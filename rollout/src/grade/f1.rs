@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::{answer, label};
 
-/// Longest answer whose words are compared, in bytes.
+/// Longest answer that is compared word by word, in bytes.
 const LONGEST: usize = 8192;
 
 /// Counts the words of a text, in lower case. jieba cuts Chinese text; other text is cut at every

@@ -122,8 +122,8 @@ impl Number {
         self.error <= relative * self.size()
     }
 
-    /// Returns true if one number is zero within rounding, and the other is so small that both may be
-    /// the same.
+    /// Returns true if one number is zero within rounding, and the other is so small that both may
+    /// be the same.
     pub(super) fn too_small_to_tell(a: &Self, b: &Self) -> bool {
         a.is_zero() != b.is_zero() && Self::distance(a, b) <= SLACK * (a.error + b.error)
     }

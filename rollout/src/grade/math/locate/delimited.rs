@@ -8,7 +8,7 @@ use super::prose::is_prose;
 const BETWEEN: [&str; 4] = ["for", "per", "but", "the"];
 /// Environments with rows of which the last one is the result.
 const ROWS: [&str; 5] = ["align", "split", "gather", "eqnarray", "multline"];
-/// Environments whose rows belong together.
+/// Environments with rows that belong together.
 const TABLES: [&str; 3] = ["matrix", "array", "cases"];
 
 /// The start of each kind of formula that has not ended.
