@@ -17,6 +17,7 @@ mod locate;
 mod number;
 mod numerals;
 mod parser;
+mod pieces;
 mod same;
 mod unit;
 mod vulgar;

@@ -93,7 +93,7 @@ const STATES: [&str; 44] = [
 ///
 /// An announcement counts only if the text after it reads as an answer. If there is none, the text
 /// after the last announcement becomes the second candidate.
-pub(in crate::grade::math) fn candidates(text: &str) -> [Option<&str>; 2] {
+pub(crate) fn candidates(text: &str) -> [Option<&str>; 2] {
     let marked = boxed::last(text).or_else(|| tags::last_block(text, "answer"));
     if marked.is_some() {
         return [marked, None];
