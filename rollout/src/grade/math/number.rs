@@ -9,9 +9,10 @@ use num_traits::{FromPrimitive, Signed, ToPrimitive, Zero};
 
 use super::complex::Complex;
 
-/// Longest numerator and denominator of an exact fraction, in bits. Longer ones continue in
-/// floating point, so that a hostile formula costs little.
-const MOST_BITS: u64 = 4096;
+/// Longest numerator and denominator of an exact fraction, in bits: every whole number within the
+/// range of floating point fits. Longer fractions continue in floating point, so that a hostile
+/// formula costs little.
+const MOST_BITS: u64 = 1024;
 /// Highest degree of a root.
 pub(super) const MOST_DEGREE: u32 = 64;
 /// Error that one floating-point operation may add, relative to its result.
@@ -290,6 +291,7 @@ mod tests {
         let next = WHOLE.replace("522001", "522002");
         let negative = format!("-{WHOLE}");
         for (one, other, same) in [
+            ("2^{1023}", "2^{1023}+1", false),
             ("3^{100}", "3^{100}-1", false),
             ("3^{100}", "3\\cdot 3^{99}", true),
             ("3^{100}", "9^{50}", true),

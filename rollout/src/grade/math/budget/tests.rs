@@ -76,6 +76,20 @@ fn sets_of_the_largest_size_are_compared() {
     assert!(!cost(&set(0..65), &set((0..65).rev())).0, "65 are too many");
 }
 
+/// Fractions near the bound of bits make the slowest steps: the bound keeps them fast enough.
+#[test]
+fn nested_sets_of_long_fractions_end_with_the_budget() {
+    let numbers: Vec<String> = (10..30).map(|n| format!("(7/9)^{{160}}+{n}/7^{{160}}")).collect();
+    let turned: Vec<String> = numbers.iter().rev().cloned().collect();
+    for depth in [1, 6] {
+        let set = |numbers: &[String]| format!("{}{}{}", "\\{".repeat(depth), numbers.join(","), "\\}".repeat(depth));
+        let (answer, label) = (set(&numbers), set(&turned));
+        assert!(answer.len() <= LONGEST, "{}", answer.len());
+        let (equal, steps) = cost(&answer, &label);
+        assert!(equal || steps == MOST_STEPS, "{steps}");
+    }
+}
+
 #[test]
 fn a_formula_too_long_to_read_is_compared_as_words() {
     let sum = |terms: usize| vec!["x"; terms].join("+");
