@@ -184,7 +184,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_meant_to_be_json_is_read() {
+    fn objects_that_are_almost_json_are_read() {
         for said in [
             r#"{"score": 7}"#,
             "```json\n{\"score\": 7}\n```",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_say_is_no_number() {
+    fn answers_without_a_number_are_errors() {
         for said in [
             "",
             "good",

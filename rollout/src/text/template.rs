@@ -258,7 +258,7 @@ mod tests {
 
     /// Jinja2 3.1 gives these results.
     #[test]
-    fn what_is_iterable_is_so_as_in_jinja() {
+    fn iterable_means_the_same_as_in_jinja() {
         for (value, iterable) in [
             ("none", false),
             ("missing", true),

@@ -173,7 +173,7 @@ fn a_plain_text_is_itself_and_no_control_token() {
 }
 
 #[test]
-fn what_is_wrong_with_a_folder_is_named() {
+fn errors_name_the_fault_of_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     assert!(
         TextCodec::open(folder.path())

@@ -139,7 +139,7 @@ fn check_guide(rows: &[String]) {
     let missing = rows.iter().any(|row| !guide.contains(row.as_str()));
     assert!(
         !missing,
-        "rollout/README.md counts otherwise; its rows are now:\n{}",
+        "rollout/README.md has other counts; its rows should be:\n{}",
         rows.join("\n")
     );
 }
@@ -211,7 +211,7 @@ fn forms_that_only_we_take_are_counted_in_the_guide() {
             .find(|case| (&case.label, &case.answer) == (&example.0, &example.1));
         assert!(
             shown.is_some_and(|case| !(case.deepscaler() && case.dapo_minerva)),
-            "{group}: the example is no difference"
+            "{group}: the example shows no difference"
         );
         let deepscaler = ours.iter().filter(|case| !case.deepscaler()).count();
         let dapo = ours.iter().filter(|case| !case.dapo_minerva).count();

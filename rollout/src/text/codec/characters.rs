@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_may_become_a_character_waits() {
+    fn the_beginning_of_a_character_waits() {
         for (end, good) in [
             (&b""[..], false),
             (b"a", false),

@@ -358,7 +358,7 @@ proptest! {
 
     /// For any sampled output, the prompt loses and gains nothing.
     #[test]
-    fn of_any_output_a_part_stays(which in 0usize..10, output in prop::collection::vec(0u32..259, 1..40)) {
+    fn stripping_keeps_a_part_of_any_output(which in 0usize..10, output in prop::collection::vec(0u32..259, 1..40)) {
         let family = &FAMILIES[which];
         let prompt = family.asked("<think> \u{e9}");
         let (next, bridge) = family.next(&prompt, &output, &[Message::user("<think>")], History::StripReasoning);

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_the_last_side_counts() {
+    fn the_last_side_of_the_last_row_counts() {
         for (formula, side) in [
             ("\\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned}", "7"),
             ("\\begin{align*} x &= 3+4 \\\\ &= 7 \\\\ \\end{align*}", "7"),
