@@ -58,7 +58,7 @@ pub use crate::workflow::{
     contract, grader, reward, role,
 };
 
-use crate::grade::Own;
+use crate::grade::{self, Own};
 use crate::workflow::check_roles;
 
 /// `[graders]` of a configuration.
@@ -107,14 +107,17 @@ impl Registry {
     ///
     /// # Errors
     /// A kind that is no name, is shipped, or is there twice; a second registry.
-    pub fn install(mut self) -> Result<(), OwnKindError> {
+    pub fn install(self) -> Result<(), OwnKindError> {
         let kinds = configs::OwnKinds {
             workflows: self.workflows.iter().map(|(kind, _)| (*kind).to_owned()).collect(),
             graders: self.graders.iter().map(|own| own.kind().to_owned()).collect(),
         };
         kinds.install()?;
-        crate::grade::install(std::mem::take(&mut self.graders));
-        INSTALLED.set(self).map_err(|_| OwnKindError::Installed)
+        let graders = self.graders.clone();
+        match INSTALLED.set(self) {
+            Ok(()) if grade::install(graders) => Ok(()),
+            _ => Err(OwnKindError::Installed),
+        }
     }
 
     /// The workflow of this configuration, if it is one of these.

@@ -6,8 +6,8 @@ use broker::protocol::bundle::{Bundle, Row, Sample, SampleStatus, Segment};
 use broker::protocol::turn::LogProbs;
 use configs::{LossKind, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
+use super::context::{Context, Discard};
 use super::select::Chosen;
-use super::{Context, Discard};
 
 /// A group of the batch with its tokens masked.
 pub(super) struct Prepared<'a> {

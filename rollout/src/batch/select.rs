@@ -4,7 +4,7 @@ use broker::ids::GroupId;
 use broker::protocol::bundle::{Bundle, BundleContent, Sample};
 use configs::{Advantage, ZeroAdvantage};
 
-use super::{Context, Discard, REFILL_CAP, Verdict};
+use super::context::{Context, Discard, REFILL_CAP, Verdict};
 use crate::advantage::{self, GroupAdvantages};
 
 /// A group of the batch.

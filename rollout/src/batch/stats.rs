@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use super::collapse;
+use super::context::{Context, Discard, Verdict};
 use super::mask::{Prepared, PreparedSample};
 use super::select::Selection;
-use super::{Context, Discard, Verdict, collapse};
 use broker::protocol::bundle::SampleStatus;
 use configs::KlPlace;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use configs::Aggregation;
 
-use super::Context;
+use super::context::Context;
 use super::mask::{Prepared, PreparedSample};
 
 /// Denominators of one optimizer step.

@@ -77,10 +77,10 @@ impl PartialEq for Own {
 
 impl Eq for Own {}
 
-/// Makes a program's graders known to this process. The first call wins: the caller checks that
-/// there is only one.
-pub(crate) fn install(graders: Vec<Own>) {
-    INSTALLED.get_or_init(|| graders);
+/// Registers the graders of this program, once for the process. Returns false if a program already
+/// did.
+pub(crate) fn install(graders: Vec<Own>) -> bool {
+    INSTALLED.set(graders).is_ok()
 }
 
 /// Returns the program's grader of this kind.

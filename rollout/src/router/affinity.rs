@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use broker::ids::GroupId;
 
-use super::EngineId;
+/// An engine, by its index in the agent's list.
+pub type EngineId = usize;
 
 #[derive(Debug, Clone)]
 pub(super) struct Affinity {

@@ -17,9 +17,7 @@ use std::collections::BTreeMap;
 use broker::ids::{GroupId, RequestId};
 
 use affinity::Affinity;
-
-/// An engine, by its index in the agent's list.
-pub type EngineId = usize;
+pub use affinity::EngineId;
 
 /// Limits of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use super::guard::{Guard, free_marks};
 use super::opening::Opening;
 use super::reasoning::Mark;
 use super::template::{CLOCK, ChatTemplate};
-use super::{TextError, TextStream, loaded, text_only};
+use super::{TextError, loaded, text_only};
 
 /// The tokenizer and chat template of a Hugging Face folder.
 pub struct TextCodec {
@@ -241,12 +241,6 @@ impl TextCodec {
             tracing::error!(%error, "the tokenizer cannot decode sampled ids; the text is empty");
             String::new()
         })
-    }
-
-    /// Returns the text token by token, for the check of stop texts.
-    #[must_use]
-    pub fn stream(&self) -> TextStream<&Self> {
-        TextStream::new(self)
     }
 
     /// Returns the ids that end a generation, with the chat template's end of turn first.

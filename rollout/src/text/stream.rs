@@ -71,6 +71,14 @@ impl<C: Deref<Target = TextCodec>> TextStream<C> {
     }
 }
 
+impl TextCodec {
+    /// Returns the text token by token, for the check of stop texts.
+    #[must_use]
+    pub fn stream(&self) -> TextStream<&Self> {
+        TextStream::new(self)
+    }
+}
+
 /// Which U+FFFD at the end of a text may still become a character.
 #[derive(Clone, Copy)]
 enum Held {

@@ -11,7 +11,7 @@ use crate::sample::tests::{generation, version};
 use broker::ids::{Attempt, Digest};
 use broker::protocol::bundle::{BundleContent, Sample, SampleStatus};
 use broker::protocol::turn::{Generation, LogProbs, VersionSpan};
-use configs::{Advantage, Aggregation, RoleName, Stale, Truncated, ZeroAdvantage};
+use configs::{Advantage, Aggregation, RoleName, Stale, TrainConfig, Truncated, ZeroAdvantage};
 
 /// Returns a sample with one turn for each of `turns`. Prompts are `[1, 2, 3, role, ...]`.
 pub(super) fn sample(member: u16, role: &str, reward: f32, turns: &[Generation]) -> Sample {

@@ -8,14 +8,14 @@ const WAITING: usize = 3;
 impl TextCodec {
     /// Returns true if texts never show the id: a control token, a special token for unknown words,
     /// or an id without a token.
-    pub(in crate::text) fn is_silent(&self, id: u32) -> bool {
+    pub(crate) fn is_silent(&self, id: u32) -> bool {
         let special = |piece: String| self.tokenizer.get_added_vocabulary().is_special_token(&piece);
         self.is_control(id) || self.tokenizer.id_to_token(id).is_none_or(special)
     }
 
     /// Returns true if visible ids end with an incomplete character, for which their text has one
     /// U+FFFD. Returns `None` if the decoder does not join single bytes.
-    pub(in crate::text) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
+    pub(crate) fn ends_inside(&self, ids: &[u32]) -> Option<bool> {
         if !self.alphabet.is_level() {
             return None;
         }
