@@ -12,7 +12,7 @@ use super::complex::Complex;
 /// Longest numerator and denominator of an exact fraction, in bits: every whole number within the
 /// range of floating point fits. Longer fractions continue in floating point, so that a hostile
 /// formula costs little.
-const MOST_BITS: u64 = 1024;
+pub(super) const MOST_BITS: u64 = 1024;
 /// Highest degree of a root.
 pub(super) const MOST_DEGREE: u32 = 64;
 /// Error that one floating-point operation may add, relative to its result.
@@ -55,6 +55,12 @@ impl Number {
             approx: Complex::real(approx),
             error: if held { 0.0 } else { STEP * approx.abs() },
         })
+    }
+
+    /// Returns the length of the longer part of the exact fraction.
+    pub(super) fn bits(&self) -> Option<u64> {
+        let exact = self.exact.as_ref()?;
+        Some(exact.numer().bits().max(exact.denom().bits()))
     }
 
     pub(super) fn whole(value: impl Into<BigInt>) -> Option<Self> {
