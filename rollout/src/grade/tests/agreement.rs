@@ -1,10 +1,11 @@
-//! The math grader beside math_verify, DeepScaleR's grader and DAPO's two, on the cases that `cases/make.py` made by running them.
+//! Compares the math grader with math_verify, DeepScaleR's grader and DAPO's two. `cases/make.py`
+//! ran them to make the cases.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::super::math;
+use crate::grade::math;
 
 #[derive(Deserialize)]
 struct Case {
@@ -23,20 +24,20 @@ impl Case {
         math::equal(&self.answer, &self.label)
     }
 
-    /// As it pays in training: either of its two.
+    /// Returns true if either of its two graders accepts, because either pays in training.
     fn deepscaler(&self) -> bool {
         self.deepscaler_mathd || self.deepscaler_sympy
     }
 }
 
-/// Why we differ from a reference, listed by pairs of label and answer, in any order.
+/// A reason why we differ from a reference, with pairs of label and answer, in any order.
 #[derive(Deserialize)]
 struct Listed {
     why: String,
     pairs: Vec<(String, String)>,
 }
 
-/// A group of cases in which we take forms of the same value that DeepScaleR or DAPO do not.
+/// A group of cases in which we accept other forms of the same value than DeepScaleR or DAPO.
 #[derive(Deserialize)]
 struct OtherForms {
     group: String,
@@ -48,12 +49,12 @@ struct OtherForms {
 struct Differences {
     /// Every difference.
     math_verify: Vec<Listed>,
-    /// What it takes and we do not.
+    /// Pairs that DeepScaleR accepts and we reject.
     deepscaler: Vec<Listed>,
     dapo_minerva: Vec<Listed>,
-    /// Every difference from math_verify in whole answers.
+    /// Every difference from math_verify on whole texts.
     texts: Vec<Listed>,
-    /// What we take and these two do not.
+    /// Groups that we accept and DeepScaleR or DAPO reject.
     other_forms: Vec<OtherForms>,
 }
 
@@ -69,13 +70,13 @@ fn differences() -> Differences {
     serde_json::from_str(include_str!("../cases/differences.json")).unwrap()
 }
 
-/// A pair in one order.
+/// Returns a pair in a fixed order.
 fn key(label: &str, answer: &str) -> (String, String) {
     let (a, b) = (label.min(answer), label.max(answer));
     (a.to_owned(), b.to_owned())
 }
 
-/// Every case of `found` is listed, and every listed pair is found.
+/// Checks that every case of `found` is listed and every listed pair is found.
 fn check_listed(reference: &str, listed: &[Listed], found: &[&Case]) {
     let mut seen: BTreeMap<(String, String), bool> = BTreeMap::new();
     for one in listed {
@@ -101,10 +102,10 @@ fn check_listed(reference: &str, listed: &[Listed], found: &[&Case]) {
     assert!(idle.is_empty(), "{reference}: listed and no difference: {idle:?}");
 }
 
-/// What a reference says of a case.
+/// Returns the verdict of a reference on a case.
 type Verdict = fn(&Case) -> bool;
 
-/// The references by the names that the guide has for them.
+/// The references by their names in the guide.
 const REFERENCES: [(&str, Verdict); 4] = [
     ("math_verify", |case| case.math_verify),
     ("DeepScaleR", Case::deepscaler),
@@ -112,7 +113,8 @@ const REFERENCES: [(&str, Verdict); 4] = [
     ("DAPO, strict box", |case| case.dapo_strict_box),
 ];
 
-/// The guide's table of cases with our verdict: for each reference how many it says the same of, it alone takes, we alone take.
+/// Returns the rows of the guide's table. For each reference: how often it agrees with us, accepts
+/// alone, and rejects alone.
 fn rates(cases: &[(Case, bool)]) -> Vec<String> {
     let row = |(name, said): (&str, Verdict)| {
         let count = |wanted: &dyn Fn(bool, bool) -> bool| {
@@ -130,20 +132,20 @@ fn rates(cases: &[(Case, bool)]) -> Vec<String> {
     REFERENCES.map(row).to_vec()
 }
 
-/// The guide has these rows; what it should have is in the message.
+/// Checks that the guide has these rows. The message shows the rows that it should have.
 fn check_guide(rows: &[String]) {
     println!("{}", rows.join("\n"));
     let guide = include_str!("../../../README.md");
     let missing = rows.iter().any(|row| !guide.contains(row.as_str()));
     assert!(
         !missing,
-        "rollout/README.md counts otherwise; its rows are now:\n{}",
+        "rollout/README.md has other counts; its rows should be:\n{}",
         rows.join("\n")
     );
 }
 
 #[test]
-fn every_difference_from_the_reference_graders_is_explained() {
+fn every_difference_from_a_reference_is_explained() {
     let differences = differences();
     let judged = |case: Case| {
         let ours = case.ours();
@@ -164,11 +166,12 @@ fn every_difference_from_the_reference_graders_is_explained() {
     check_guide(&rates(&cases));
 }
 
-/// Where each finds what it compares: boxes, announcements, the last formula or number.
+/// Compares how graders find the answer in a text: boxes, announcements, the last formula or
+/// number.
 #[test]
-fn the_answer_is_found_in_a_text_as_the_references_find_it() {
+fn answers_in_texts_are_found_like_the_references() {
     let judged = |case: Case| {
-        let ours = math::right(&case.answer, &case.label.as_str().into());
+        let ours = math::is_right(&case.answer, &case.label.as_str().into());
         (case, ours)
     };
     let texts: Vec<(Case, bool)> = read(include_str!("../cases/texts.jsonl")).map(judged).collect();
@@ -181,9 +184,9 @@ fn the_answer_is_found_in_a_text_as_the_references_find_it() {
     check_guide(&rates(&texts));
 }
 
-/// DAPO's strict box compares texts, so where it says yes everybody must.
+/// DAPO's strict box compares texts, so every grader must accept what it accepts.
 #[test]
-fn a_text_that_is_the_label_letter_for_letter_is_right() {
+fn a_text_equal_to_the_label_is_right() {
     let cases = cases();
     let strict: Vec<&Case> = cases.iter().filter(|case| case.dapo_strict_box).collect();
     assert!(strict.len() > 5);
@@ -192,7 +195,8 @@ fn a_text_that_is_the_label_letter_for_letter_is_right() {
     }
 }
 
-/// The table of rollout/README.md: what we take and DeepScaleR or DAPO do not, by groups of cases.
+/// Checks the guide's table of forms that we accept and DeepScaleR or DAPO reject, by groups of
+/// cases.
 #[test]
 fn forms_that_only_we_take_are_counted_in_the_guide() {
     let cases = cases();
@@ -207,7 +211,7 @@ fn forms_that_only_we_take_are_counted_in_the_guide() {
             .find(|case| (&case.label, &case.answer) == (&example.0, &example.1));
         assert!(
             shown.is_some_and(|case| !(case.deepscaler() && case.dapo_minerva)),
-            "{group}: the example is no difference"
+            "{group}: the example shows no difference"
         );
         let deepscaler = ours.iter().filter(|case| !case.deepscaler()).count();
         let dapo = ours.iter().filter(|case| !case.dapo_minerva).count();

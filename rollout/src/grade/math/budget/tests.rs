@@ -1,19 +1,20 @@
-//! Hostile answers cost no more than the budget, and no stack.
+//! Hostile answers stay within the budget and do not overflow the stack.
 
 use proptest::prelude::*;
 
-use super::super::parser::MOST_TOKENS;
-use super::super::{equal, equal_within, found};
 use super::{Budget, LONGEST, MOST_STEPS};
+use crate::grade::math::locate::candidates;
+use crate::grade::math::parser::MOST_TOKENS;
+use crate::grade::math::{equal, equal_within};
 
-/// Whether two answers are equal, and the steps that it took to see.
+/// Returns true if two answers are equal, and the number of steps that this took.
 fn cost(answer: &str, label: &str) -> (bool, usize) {
     let budget = Budget::new();
     let equal = equal_within(answer, label, &budget);
     (equal, budget.spent())
 }
 
-/// A list of formulas.
+/// Returns a list of formulas.
 fn set(numbers: impl Iterator<Item = u32>) -> String {
     numbers.map(|n| format!("x+{n}")).collect::<Vec<_>>().join(",")
 }
@@ -50,7 +51,8 @@ fn hostile_formulas_cost_little() {
     }
 }
 
-/// Two answers of the same kind, both hostile: the order within nested sets is looked for on every level, twice.
+/// Both answers are hostile: on every level of the nested sets, elements are searched in both
+/// directions.
 #[test]
 fn a_comparison_ends_with_its_budget() {
     let nested = |depth: usize, numbers: &[String]| {
@@ -62,16 +64,30 @@ fn a_comparison_ends_with_its_budget() {
     assert!(equal && steps < MOST_STEPS / 4, "{steps}");
     let (equal, steps) = cost(&nested(6, &numbers), &nested(6, &turned));
     assert_eq!((equal, steps), (false, MOST_STEPS));
-    // The same text needs no steps.
+    // Identical texts need no steps.
     assert_eq!(cost(&nested(6, &numbers), &nested(6, &numbers)), (true, 0));
 }
 
-/// As the budget is large enough for the largest sets that are compared at all.
+/// The budget suffices for the largest sets that are compared at all.
 #[test]
 fn sets_of_the_largest_size_are_compared() {
     let (equal, steps) = cost(&set(0..64), &set((0..64).rev()));
     assert!(equal && steps < MOST_STEPS / 2, "{steps}");
     assert!(!cost(&set(0..65), &set((0..65).rev())).0, "65 are too many");
+}
+
+/// Fractions near the bound of bits make the slowest steps: the bound keeps them fast enough.
+#[test]
+fn nested_sets_of_long_fractions_end_with_the_budget() {
+    let numbers: Vec<String> = (10..30).map(|n| format!("(7/9)^{{160}}+{n}/7^{{160}}")).collect();
+    let turned: Vec<String> = numbers.iter().rev().cloned().collect();
+    for depth in [1, 6] {
+        let set = |numbers: &[String]| format!("{}{}{}", "\\{".repeat(depth), numbers.join(","), "\\}".repeat(depth));
+        let (answer, label) = (set(&numbers), set(&turned));
+        assert!(answer.len() <= LONGEST, "{}", answer.len());
+        let (equal, steps) = cost(&answer, &label);
+        assert!(equal || steps == MOST_STEPS, "{steps}");
+    }
 }
 
 #[test]
@@ -83,7 +99,7 @@ fn a_formula_too_long_to_read_is_compared_as_words() {
     assert!(equal(&sum(most + 1), &sum(most + 1).to_uppercase()));
 }
 
-/// Pieces of formulas, complete and broken.
+/// Returns pieces of formulas, complete and broken.
 fn pieces(most: usize) -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "\\frac",
@@ -149,9 +165,10 @@ fn pieces(most: usize) -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Junk, shorter and longer than what is compared, with other junk and with itself changed a little.
+    /// Compares random text, shorter and longer than the limit, with other text and with a changed
+    /// copy.
     #[test]
-    fn junk_is_compared_within_the_budget(answer in pieces(200), label in pieces(200)) {
+    fn random_text_is_compared_within_the_budget(answer in pieces(200), label in pieces(200)) {
         for (answer, label) in [(&answer, &label), (&answer, &format!("{answer},1")), (&label, &format!("({label})"))] {
             let (same, steps) = cost(answer, label);
             prop_assert!(steps <= MOST_STEPS);
@@ -163,10 +180,10 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Junk of up to 20 kB and more: what is looked for in it is found or not, and it ends.
+    /// Searches random text of more than 20 kB for answers.
     #[test]
-    fn long_junk_is_searched(text in pieces(6000)) {
-        let answers = found(&text);
+    fn long_random_text_is_searched(text in pieces(6000)) {
+        let answers = candidates(&text);
         prop_assert!(answers.into_iter().flatten().all(|answer| text.contains(answer)));
     }
 }

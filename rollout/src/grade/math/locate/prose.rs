@@ -1,8 +1,8 @@
-//! Words behind a number: which may be passed over, and which change it.
+//! Reads the words after a number: some may be dropped, some change the number.
 
-use super::lexer::PLAIN;
+use super::super::lexer::PLAIN;
 
-/// Scales and parts, in the singular: they change the number before them.
+/// Words of scale and parts, in the singular. They change the number before them.
 const SCALES: [&str; 22] = [
     "hundred",
     "thousand",
@@ -28,7 +28,7 @@ const SCALES: [&str; 22] = [
     "millionth",
 ];
 
-/// Words behind a number that make another one of it, or take it back.
+/// Words after a number that change it or take it back.
 const CHANGING: [&str; 23] = [
     "times",
     "over",
@@ -55,11 +55,12 @@ const CHANGING: [&str; 23] = [
     "not",
 ];
 
-/// Words behind which a reason stands, and no part of the answer.
+/// Words that begin a reason, which is not part of the answer.
 const REASONS: [&str; 3] = ["because", "since", "as"];
 
-/// A formula up to the words behind it: the `7` of `7 apples`, and of `7, because 3+4=7`. `None` where no words are behind a number,
-/// or such as change it: `3 times 5`, `2 hours and 30 minutes`.
+/// Returns a formula without the words after it: the `7` of `7 apples`, and of `7, because 3+4=7`.
+/// Returns `None` if no words follow a number, or if they change it: `3 times 5`, `2 hours and 30
+/// minutes`.
 pub(super) fn without_prose(line: &str) -> Option<&str> {
     let bytes = line.as_bytes();
     let (mut at, mut depth, mut number) = (0, 0usize, false);
@@ -86,7 +87,8 @@ pub(super) fn without_prose(line: &str) -> Option<&str> {
     None
 }
 
-/// Whether what stands behind a number may change it: other numbers and words that do, up to where a reason begins.
+/// Returns true if the words after a number may change it. Numbers and changing words count, up to
+/// the beginning of a reason.
 fn changes(behind: &str) -> bool {
     let behind = behind.to_ascii_lowercase().replace("as well as", "and");
     let words = behind
@@ -97,13 +99,13 @@ fn changes(behind: &str) -> bool {
         .any(|word| word.contains(|c: char| c.is_ascii_digit()) || CHANGING.contains(&word) || is_scale(word))
 }
 
-/// `million`, `Thirds`.
+/// Returns true for a word of scale, also in the plural: `million`, `Thirds`.
 fn is_scale(word: &str) -> bool {
     let word = word.to_ascii_lowercase();
     SCALES.contains(&word.strip_suffix('s').unwrap_or(&word))
 }
 
-/// A word, and neither a product of variables, nor `sqrt` or `sinx`, nor `million`.
+/// Returns true for a word, and false for a product of variables, `sqrt`, `sinx` or `million`.
 pub(super) fn is_prose(word: &str) -> bool {
     let function = PLAIN
         .iter()
@@ -111,7 +113,7 @@ pub(super) fn is_prose(word: &str) -> bool {
     word.len() >= 4 && !function && !is_scale(word)
 }
 
-/// Without short words at the end: `7` of `7 of the`.
+/// Removes short words at the end: `7 of the` becomes `7`.
 fn without_last_words(mut line: &str) -> &str {
     loop {
         line = line.trim_end_matches([' ', ',', ';', ':', '(']);
@@ -127,10 +129,10 @@ fn without_last_words(mut line: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use crate::grade::math::found::found;
+    use crate::grade::math::locate::candidates;
 
     #[test]
-    fn an_announced_answer_is_its_line_and_what_stands_before_words() {
+    fn an_announced_answer_is_read_whole_and_without_prose() {
         for (text, whole, cut) in [
             ("The answer is 7 apples.", "7 apples", Some("7")),
             ("The answer is 7, because 3+4=7.", "7, because 3+4=7", Some("7")),
@@ -162,7 +164,7 @@ mod tests {
             ("Answer: 2 \\alpha", "2 \\alpha", None),
             ("\\boxed{7 apples}", "7 apples", None),
         ] {
-            assert_eq!(found(text), [Some(whole), cut], "{text}");
+            assert_eq!(candidates(text), [Some(whole), cut], "{text}");
         }
     }
 
@@ -186,7 +188,7 @@ mod tests {
             "5 groups of dozens",
         ] {
             let text = format!("Answer: {text}");
-            assert_eq!(found(&text)[1], None, "{text}");
+            assert_eq!(candidates(&text)[1], None, "{text}");
         }
     }
 }

@@ -1,17 +1,21 @@
-//! Where an answer stands in a text.
+//! Finds the answer in a text.
 
+mod delimited;
+mod last;
+mod prose;
+
+pub(crate) use self::last::number as last_number;
+use self::prose::without_prose;
 use super::lexer::PLAIN;
-use super::prose::without_prose;
-use super::{delimited, last};
-use crate::grade::{boxed, format};
+use crate::grade::answer::{boxed, tags};
 
-/// Behind these an answer stands.
+/// Words that announce an answer right after them.
 const ANNOUNCING: [&str; 3] = ["answer is", "answer:", "answer**:"];
 
-/// Most words of an answer in words alone; more are a sentence about something.
+/// Most words of an answer in words alone. A longer text is a sentence about something.
 const MOST_WORDS: usize = 5;
 
-/// Words before an answer that say nothing of it.
+/// Words before an answer that say nothing about it.
 const LEADING: [&str; 12] = [
     "therefore",
     "thus",
@@ -27,12 +31,12 @@ const LEADING: [&str; 12] = [
     "just",
 ];
 
-/// Other words with which a line may begin that speaks of the answer.
+/// Other words at the beginning of a line about the answer.
 const FILLING: [&str; 13] = [
     "a", "an", "the", "not", "in", "fact", "still", "quite", "very", "rather", "bit", "little", "really",
 ];
 
-/// What is said of an answer and is none.
+/// Words that describe an answer instead of giving it.
 const STATES: [&str; 44] = [
     "verified",
     "correct",
@@ -80,11 +84,17 @@ const STATES: [&str; 44] = [
     "following",
 ];
 
-/// What may be the answer in a text: what stands in the last box; else between `<answer>` and `</answer>`; else what the last "answer
-/// is" or "answer:" announces, all of it and up to the words behind a number; else the last formula or number. Announcements with
-/// nothing behind them that reads as an answer are passed over; if there are no others, the last of them is tried as it stands, too.
-pub(super) fn found(text: &str) -> [Option<&str>; 2] {
-    let marked = boxed::last(text).or_else(|| format::last_block(text, "answer"));
+/// Returns up to two candidates for the answer. They are searched in this order:
+/// - the last box,
+/// - the text between `<answer>` and `</answer>`,
+/// - the line after the last "answer is" or "answer:", whole and also cut before words after a
+///   number,
+/// - the last formula or number.
+///
+/// An announcement counts only if the text after it reads as an answer. If there is none, the text
+/// after the last announcement becomes the second candidate.
+pub(crate) fn candidates(text: &str) -> [Option<&str>; 2] {
+    let marked = boxed::last(text).or_else(|| tags::last_block(text, "answer"));
     if marked.is_some() {
         return [marked, None];
     }
@@ -94,14 +104,15 @@ pub(super) fn found(text: &str) -> [Option<&str>; 2] {
     }
 }
 
-/// What is announced in a text.
+/// The text that a message announces.
 enum Announced<'a> {
     Answer(&'a str),
-    /// Nothing that reads as an answer; what the last announcement has behind it.
+    /// No announcement reads as an answer. Holds the text after the last announcement.
     Other(Option<&'a str>),
 }
 
-/// What the last announcement says that reads as an answer. Each is read up to the next one, so the text is looked at once.
+/// Returns the last announced text that reads as an answer. Each announcement is read up to the
+/// next one, so this is one pass.
 fn announced(text: &str) -> Announced<'_> {
     let (mut until, mut other) = (text.len(), None);
     for (start, end) in announcements(text).into_iter().rev() {
@@ -114,10 +125,10 @@ fn announced(text: &str) -> Announced<'_> {
     Announced::Other(other)
 }
 
-/// Where the announcements of a text begin and end, in order.
+/// Returns the start and end of every announcement, in order.
 fn announcements(text: &str) -> Vec<(usize, usize)> {
     let lower = text.to_ascii_lowercase();
-    // "The answer isn't".
+    // Excludes "the answer isn't".
     let ends = |end: &usize| !lower[..*end].ends_with('s') || !lower[*end..].starts_with(char::is_alphabetic);
     let mut places: Vec<(usize, usize)> = Vec::new();
     for words in ANNOUNCING {
@@ -128,8 +139,8 @@ fn announcements(text: &str) -> Vec<(usize, usize)> {
     places
 }
 
-/// What an announcement says: up to the end of its line or sentence, on the first line that has something and does not lead to the
-/// next (`as follows:`); or the formula that is set off there.
+/// Returns the announced text, up to the end of its line or sentence, or a displayed formula. Lines
+/// that lead to the next line (`as follows:`) and empty lines are skipped.
 fn said(behind: &str) -> Option<&str> {
     let mut rest = behind;
     loop {
@@ -147,7 +158,7 @@ fn said(behind: &str) -> Option<&str> {
     }
 }
 
-/// The `5` of `therefore 5`.
+/// Returns the `5` of `therefore 5`.
 fn without_leading(mut line: &str) -> &str {
     while let Some((word, rest)) = line.split_once(' ')
         && LEADING.contains(&without_marks(word).to_ascii_lowercase().as_str())
@@ -157,7 +168,8 @@ fn without_leading(mut line: &str) -> &str {
     line
 }
 
-/// Whether a line reads as an answer: it begins as a formula does, or is a few words and not such as are said of an answer.
+/// Returns true if a line reads as an answer. It begins like a formula, or it is a few words that
+/// do not only describe an answer.
 fn reads(line: &str) -> bool {
     let mut words = line
         .split_whitespace()
@@ -176,14 +188,14 @@ fn reads(line: &str) -> bool {
     few && telling.next().is_some_and(|word| !STATES.contains(&word.as_str()))
 }
 
-/// Without brackets, quotes, stops and what makes letters bold.
+/// Removes brackets, quotes, punctuation and marks of bold type.
 fn without_marks(word: &str) -> &str {
     word.trim_matches([
         '(', ')', '"', '\'', '“', '”', '*', '_', ',', '.', ';', ':', '!', '?', '…', '—', '–', '-',
     ])
 }
 
-/// Letters, two at least, that are no function's name.
+/// Returns true for two or more letters that are not the name of a function.
 fn is_word(word: &str) -> bool {
     let letters = word.chars().count() >= 2 && word.chars().all(|c| c.is_alphabetic() || c == '\'' || c == '’');
     letters && !PLAIN.contains(&word)
@@ -209,12 +221,12 @@ mod tests {
             ("Answer: $$5$$.", "5"),
             ("Answer:\n\\[\\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned}\\]", "7"),
         ] {
-            assert_eq!(found(text)[0], Some(answer), "{text}");
+            assert_eq!(candidates(text)[0], Some(answer), "{text}");
         }
     }
 
     #[test]
-    fn announcements_that_announce_nothing_are_passed_over() {
+    fn announcements_without_an_answer_are_skipped() {
         for (text, answer) in [
             ("Answer: 5\n\nThis answer is verified.", "5"),
             ("The answer is 5. I checked: this answer is right.", "5"),
@@ -239,10 +251,10 @@ mod tests {
             ("The answer is not 5", "not 5"),
             ("Answer:7", "7"),
         ] {
-            assert_eq!(found(text)[0], Some(answer), "{text}");
+            assert_eq!(candidates(text)[0], Some(answer), "{text}");
         }
-        // With nothing else in the text it may be the answer after all.
-        assert_eq!(found("The answer is correct."), [None, Some("correct")]);
-        assert_eq!(found("So what the answer is"), [None, None]);
+        // Without another candidate in the text, it may be the answer after all.
+        assert_eq!(candidates("The answer is correct."), [None, Some("correct")]);
+        assert_eq!(candidates("So what the answer is"), [None, None]);
     }
 }

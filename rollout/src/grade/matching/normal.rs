@@ -1,5 +1,6 @@
-//! The normal form in which texts are matched: SQuAD's (small letters, no punctuation, no articles, single spaces), but that numbers
-//! keep what makes them these numbers, and names of letters and signs their signs.
+//! The normal form in which texts are matched. It is SQuAD's (lower case, no punctuation, no
+//! articles, single spaces), with two exceptions: numbers keep their signs, points and strokes, and
+//! names keep their plus and sharp signs.
 
 /// Dashes that may be a minus, or stand between two numbers.
 const DASHES: [char; 9] = [
@@ -8,12 +9,13 @@ const DASHES: [char; 9] = [
 /// Strokes of fractions.
 const STROKES: [char; 3] = ['/', '\u{2044}', '\u{2215}'];
 const CURRENCIES: [char; 4] = ['$', '€', '£', '¥'];
-/// Behind letters these are part of a name: C++, C#, B+.
+/// Signs that are part of a name after letters: C++, C#, B+.
 const OF_NAMES: [char; 2] = ['+', '#'];
 
-/// The normal form of a text; where SQuAD's leaves nothing, as of `A` and `!!!`, the words with their articles, or else the text itself
-/// in small letters. Empty for a text without anything in it alone.
-pub(super) fn form(text: &str) -> String {
+/// Returns the normal form of a text. Where SQuAD's form is empty, as for `A` and `!!!`, it returns
+/// the words with their articles, or else the whole text in lower case. Only a blank text gives an
+/// empty form.
+pub(crate) fn form(text: &str) -> String {
     let text = text.to_lowercase();
     let spaced = without_punctuation(&text);
     let words = |keep: &dyn Fn(&&str) -> bool| spaced.split_whitespace().filter(keep).collect::<Vec<_>>().join(" ");
@@ -36,7 +38,7 @@ fn without_punctuation(text: &str) -> String {
     kept
 }
 
-/// What stays of a character that is no letter, digit or space.
+/// Returns what remains of a character that is not a letter, digit or space.
 fn sign(chars: &[char], at: usize) -> Option<char> {
     let c = chars[at];
     let before = at.checked_sub(1).and_then(|at| chars.get(at)).copied();
@@ -57,7 +59,7 @@ fn sign(chars: &[char], at: usize) -> Option<char> {
     kept.then_some(c)
 }
 
-/// Whether a number begins here, with its currency or its point: `5`, `.5`, `$5`.
+/// Returns true if a number begins here, with its currency or its point: `5`, `.5`, `$5`.
 fn begins_number(chars: &[char]) -> bool {
     let skipped = chars
         .iter()
@@ -67,7 +69,8 @@ fn begins_number(chars: &[char]) -> bool {
     chars.get(skipped).is_some_and(|c| c.is_numeric())
 }
 
-/// Whether a comma stands between groups of a number: up to three digits before the first one, three behind each.
+/// Returns true if a comma stands between groups of a number: one to three digits before the first
+/// comma, and three after each.
 fn groups(chars: &[char], at: usize) -> bool {
     let before = digits(chars[..at].iter().rev());
     let first = at.checked_sub(before + 1).is_none_or(|at| chars[at] != ',');
@@ -75,12 +78,12 @@ fn groups(chars: &[char], at: usize) -> bool {
     whole && digits(chars[at + 1..].iter()) == 3
 }
 
-/// How many digits come first, four at most.
+/// Counts the digits at the beginning, up to four.
 fn digits<'a>(chars: impl Iterator<Item = &'a char>) -> usize {
     chars.take(4).take_while(|c| c.is_numeric()).count()
 }
 
-/// Whether nothing but such signs stands between a sign and a letter before it.
+/// Returns true if only such signs stand between a sign and the letter before it.
 fn of_name(chars: &[char], at: usize) -> bool {
     let signs = chars[..at]
         .iter()

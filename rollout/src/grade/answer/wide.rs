@@ -1,24 +1,25 @@
-//! Signs as Chinese text has them.
+//! Reads the wide signs of Chinese text.
 
 use std::borrow::Cow;
 
-/// The sign that means the same and is ASCII: of wide letters, digits and brackets, and of Chinese stops.
-pub(super) fn narrow(c: char) -> char {
-    /// Between a wide sign and its narrow one.
+/// Returns the ASCII sign with the same meaning, for wide letters, digits and brackets and for
+/// Chinese stops.
+pub(crate) fn narrow(c: char) -> char {
+    /// The distance between a wide sign and its ASCII sign.
     const APART: u32 = 0xfee0;
     match c {
         '。' => '.',
         '、' => ',',
         '【' => '[',
         '】' => ']',
-        // But for the wave, which is a range.
+        // The range ends before the wave, which stands for a range of numbers.
         '！'..='｝' => char::from_u32(u32::from(c) - APART).unwrap_or(c),
         c => c,
     }
 }
 
-/// A text with ASCII digits and colons for wide ones: numbers are looked for by these.
-pub(super) fn narrow_numbers(text: &str) -> Cow<'_, str> {
+/// Replaces wide digits and colons with ASCII, because readers look for numbers by these.
+pub(crate) fn narrow_numbers(text: &str) -> Cow<'_, str> {
     let is_wide = |c: char| ('０'..='９').contains(&c) || c == '：';
     if text.contains(is_wide) {
         text.chars().map(|c| if is_wide(c) { narrow(c) } else { c }).collect()
@@ -27,8 +28,8 @@ pub(super) fn narrow_numbers(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether a character is Chinese.
-pub(super) fn is_han(c: char) -> bool {
+/// Returns true if a character is Chinese.
+pub(crate) fn is_han(c: char) -> bool {
     ('\u{4e00}'..='\u{9fff}').contains(&c)
 }
 

@@ -1,8 +1,9 @@
-//! `\boxed{...}`: where mathematicians' answers stand.
+//! Reads `\boxed{...}`, which mathematicians put around an answer.
 
-/// The content of the last complete `\boxed{...}` or `\fbox{...}`, braces matched. One pass over the text, whatever it is.
-pub(super) fn last(text: &str) -> Option<&str> {
-    // Open braces: where each stands, and whether a box begins with it.
+/// Returns the content of the last complete `\boxed{...}` or `\fbox{...}`, with braces matched. One
+/// pass, whatever the text is.
+pub(crate) fn last(text: &str) -> Option<&str> {
+    // Open braces: the position of each, and true if a box begins with it.
     let mut open: Vec<(usize, bool)> = Vec::new();
     let mut found: Option<(usize, usize)> = None;
     for (at, byte) in text.bytes().enumerate() {
@@ -12,7 +13,7 @@ pub(super) fn last(text: &str) -> Option<&str> {
                 open.push((at, before.ends_with("\\boxed") || before.ends_with("\\fbox")));
             }
             b'}' => match open.pop() {
-                // An inner box ends before the outer one, and is the later of the two.
+                // An inner box ends before the outer box, but it begins later, so it counts.
                 Some((start, true)) if found.is_none_or(|(last, _)| start > last) => found = Some((start, at)),
                 _ => {}
             },

@@ -1,17 +1,17 @@
-//! Formulas between their signs: `$..$`, `$$..$$`, `\(..\)` and `\[..\]`.
+//! Formulas between delimiters: `$..$`, `$$..$$`, `\(..\)` and `\[..\]`.
 
 use std::ops::Range;
 
 use super::prose::is_prose;
 
-/// Short words that stand between two prices, and in no formula.
+/// Short words that stand between two prices, but never in a formula.
 const BETWEEN: [&str; 4] = ["for", "per", "but", "the"];
-/// Environments of rows under each other, each with what it comes to.
+/// Environments with rows of which the last one is the result.
 const ROWS: [&str; 5] = ["align", "split", "gather", "eqnarray", "multline"];
-/// Environments whose rows are one thing together.
+/// Environments with rows that belong together.
 const TABLES: [&str; 3] = ["matrix", "array", "cases"];
 
-/// Where formulas begin that have not ended.
+/// The start of each kind of formula that has not ended.
 #[derive(Default)]
 struct Open {
     single: Option<usize>,
@@ -20,7 +20,7 @@ struct Open {
     square: Option<usize>,
 }
 
-/// Where the last formula of a text stands, without its signs. One pass over the text, whatever it is.
+/// Returns the range of the last formula, without its delimiters. One pass, whatever the text is.
 pub(super) fn last(text: &str) -> Option<Range<usize>> {
     let bytes = text.as_bytes();
     let (mut open, mut found, mut at) = (Open::default(), None, 0);
@@ -40,7 +40,7 @@ pub(super) fn last(text: &str) -> Option<Range<usize>> {
                     Some(b'[') => open.square = Some(at + 2),
                     Some(b')') => ends(open.round.take(), at),
                     Some(b']') => ends(open.square.take(), at),
-                    // `\$`, `\\`
+                    // `\$` and `\\` are skipped.
                     _ => {}
                 }
             }
@@ -53,10 +53,10 @@ pub(super) fn last(text: &str) -> Option<Range<usize>> {
             }
             (b'$', next) if open.double.is_none() => match open.single.take() {
                 Some(start) if is_formula(&text[start..at], next) => ends(Some(start), at),
-                // A price ends no formula, but one may begin here.
+                // A price ends no formula, but a formula may begin here.
                 _ => open.single = Some(at + 1),
             },
-            // No formula goes on behind an empty line.
+            // A formula never continues after an empty line.
             (b'\n', Some(b'\n')) => open = Open::default(),
             _ => {}
         }
@@ -65,7 +65,7 @@ pub(super) fn last(text: &str) -> Option<Range<usize>> {
     found
 }
 
-/// Whether what stands between two dollar signs is a formula, and not what is between two prices.
+/// Returns true if the text between two dollar signs is a formula, and false between two prices.
 fn is_formula(inside: &str, next: Option<u8>) -> bool {
     let spaced = (
         inside.starts_with(char::is_whitespace),
@@ -79,7 +79,7 @@ fn is_formula(inside: &str, next: Option<u8>) -> bool {
     spaced.0 == spaced.1 && !(price && is_text(inside))
 }
 
-/// `5 and then`: there are words, and nothing that only formulas have.
+/// Returns true for text with words and without signs of a formula: `5 and then`.
 fn is_text(inside: &str) -> bool {
     let letters = |word: &str| word.bytes().all(|byte| byte.is_ascii_alphabetic());
     let words = inside
@@ -92,7 +92,8 @@ fn is_text(inside: &str) -> bool {
             .any(|word| is_prose(word) || BETWEEN.contains(&word))
 }
 
-/// The formula that a text begins with, where it is set off, over several lines too, and nothing stands behind it on its line.
+/// Returns the displayed formula at the beginning of a text, over several lines too. Nothing may
+/// follow it on its line.
 pub(super) fn set_off(text: &str) -> Option<&str> {
     let (open, close) = [("$$", "$$"), ("\\[", "\\]")]
         .into_iter()
@@ -105,7 +106,7 @@ pub(super) fn set_off(text: &str) -> Option<&str> {
     Some(last_row(inside.trim())).filter(|formula| alone && !formula.is_empty())
 }
 
-/// Of rows under each other the last side of the last one.
+/// Returns the right side of the last row, if the formula has rows.
 pub(super) fn last_row(formula: &str) -> &str {
     let has = |names: &[&str]| names.iter().any(|name| formula.contains(name));
     if !formula.starts_with("\\begin{") || !has(&ROWS) || has(&TABLES) {
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn of_rows_the_last_side_counts() {
+    fn the_last_side_of_the_last_row_counts() {
         for (formula, side) in [
             ("\\begin{aligned} x &= 3+4 \\\\ &= 7 \\end{aligned}", "7"),
             ("\\begin{align*} x &= 3+4 \\\\ &= 7 \\\\ \\end{align*}", "7"),

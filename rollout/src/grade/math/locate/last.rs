@@ -1,14 +1,16 @@
-//! The last value of a text that announces none.
+//! Reads the last value of a text without an announcement.
 
-use super::budget::LONGEST;
-use super::lexer::PLAIN;
-use super::{delimited, vulgar};
-use crate::grade::minus;
+use super::super::budget::LONGEST;
+use super::super::lexer::PLAIN;
+use super::super::vulgar;
+use super::delimited;
+use crate::grade::answer::minus;
 
-/// Signs of formulas that are no ASCII, beside those of a minus.
+/// Signs of formulas outside ASCII, in addition to the signs for a minus.
 const SIGNS: &str = "√π∞×·⋅÷±°²³≤≥";
 
-/// The last formula between dollar signs or their like, or the last number behind it: whole, and no number that stands within a formula.
+/// Returns the last delimited formula, or the last number after it. A number inside a formula does
+/// not count.
 pub(super) fn value(text: &str) -> Option<&str> {
     let digit = text.rfind(|c: char| c.is_ascii_digit() || vulgar::is_fraction(c));
     match delimited::last(text) {
@@ -17,27 +19,28 @@ pub(super) fn value(text: &str) -> Option<&str> {
     }
 }
 
-/// The last number or fraction of a text, with its sign.
-pub(super) fn number(text: &str) -> Option<&str> {
+/// Returns the last number or fraction of a text, with its sign.
+pub(crate) fn number(text: &str) -> Option<&str> {
     let bytes = text.as_bytes();
     let end = bytes.iter().rposition(u8::is_ascii_digit)? + 1;
     let within = |b: &u8| b.is_ascii_digit() || matches!(b, b'.' | b',' | b'/');
     let start = bytes[..end].iter().rposition(|b| !within(b)).map_or(0, |at| at + 1);
     let digit = start + bytes[start..end].iter().position(u8::is_ascii_digit)?;
-    // `.5`, but neither the dots of `...5` nor the stop of `end.5`.
+    // Accepts `.5`, but not the dots of `...5` or the full stop of `end.5`.
     let point = digit == start + 1 && bytes[start] == b'.' && (start == 0 || !bytes[start - 1].is_ascii_alphanumeric());
     let start = if point { start } else { digit };
     let negative = minus::before(&text[..start]).filter(|before| !ends_with_operand(before));
     Some(&text[negative.map_or(start, str::len)..end])
 }
 
-/// Whether a text ends with a bracket, a digit or a letter, right there: what a minus behind it is between.
+/// Returns true if a text ends with a bracket, a digit or a letter. After it, a minus is an
+/// operator.
 fn ends_with_operand(text: &str) -> bool {
     text.ends_with(|c: char| c.is_ascii_alphanumeric() || c == ')')
 }
 
-/// The formula without signs about it that the last digit stands in (`2^{10}`, `x=\sqrt{2}`, `sqrt(2)`), up to white space and other
-/// scripts; else the number.
+/// Returns the formula without delimiters that contains the last digit (`2^{10}`, `x=\sqrt{2}`,
+/// `sqrt(2)`). It extends to white space or to another script. Else it returns the number.
 fn unmarked(text: &str, digit: usize) -> Option<&str> {
     let apart = |c: char| {
         c.is_whitespace()
@@ -56,9 +59,9 @@ fn unmarked(text: &str, digit: usize) -> Option<&str> {
     }
 }
 
-/// Without what belongs to the sentence about it: stops, letters' weight, brackets that do not match.
+/// Removes what belongs to the sentence: full stops, marks of bold type, unmatched brackets.
 fn bare(mut text: &str) -> &str {
-    // Longer ones are compared with nothing.
+    // Longer texts are never compared.
     while text.len() <= LONGEST {
         let inner = text.trim_start_matches(['*', '_', '`', '\'', '$', ':', ',', ';']);
         let inner = inner.trim_end_matches(['*', '_', '`', '\'', '$', ':', ',', ';', '.', '!', '?']);
@@ -71,7 +74,7 @@ fn bare(mut text: &str) -> &str {
     text
 }
 
-/// Without the first bracket, if one too many is opened, or the last, if one too many is closed.
+/// Removes the first bracket if one too many is open, or the last if one too many is closed.
 fn matched<'a>(text: &'a str, opening: &str, closing: &str) -> &'a str {
     let count = |brackets: &str| text.chars().filter(|c| brackets.contains(*c)).count();
     let (opened, closed) = (count(opening), count(closing));
@@ -84,7 +87,7 @@ fn matched<'a>(text: &'a str, opening: &str, closing: &str) -> &'a str {
     }
 }
 
-/// Whether there is something about a number that makes another one of it.
+/// Returns true if signs next to the number change its value.
 fn is_formula(text: &str) -> bool {
     let mut names = text.split(|c: char| !c.is_ascii_alphabetic());
     let power = text.match_indices("**").any(|(at, sign)| {
