@@ -132,14 +132,14 @@ fn rates(cases: &[(Case, bool)]) -> Vec<String> {
     REFERENCES.map(row).to_vec()
 }
 
-/// Checks that the guide has these rows. The message shows the rows that it should have.
-fn check_guide(rows: &[String]) {
+/// Checks that `cases/agreement.txt` has these rows. The message shows the rows that it should have.
+fn check_table(rows: &[String]) {
     println!("{}", rows.join("\n"));
-    let guide = include_str!("../../../README.md");
-    let missing = rows.iter().any(|row| !guide.contains(row.as_str()));
+    let table = include_str!("../cases/agreement.txt");
+    let missing = rows.iter().any(|row| !table.contains(row.as_str()));
     assert!(
         !missing,
-        "rollout/README.md has other counts; its rows should be:\n{}",
+        "cases/agreement.txt has other counts; its rows should be:\n{}",
         rows.join("\n")
     );
 }
@@ -163,7 +163,7 @@ fn every_difference_from_a_reference_is_explained() {
     let more = those(&|case: &Case, ours| case.dapo_minerva && !ours);
     check_listed("DAPO", &differences.dapo_minerva, &more);
     assert!(cases.len() > 1400 && apart.len() * 100 <= cases.len() * 16);
-    check_guide(&rates(&cases));
+    check_table(&rates(&cases));
 }
 
 /// Compares how graders find the answer in a text: boxes, announcements, the last formula or
@@ -181,7 +181,7 @@ fn answers_in_texts_are_found_like_the_references() {
         .collect();
     check_listed("math_verify, in texts", &differences().texts, &apart);
     assert!(texts.len() > 50);
-    check_guide(&rates(&texts));
+    check_table(&rates(&texts));
 }
 
 /// DAPO's strict box compares texts, so every grader must accept what it accepts.
@@ -195,7 +195,7 @@ fn a_text_equal_to_the_label_is_right() {
     }
 }
 
-/// Checks the guide's table of forms that we accept and DeepScaleR or DAPO reject, by groups of
+/// Checks the table of forms that we accept and DeepScaleR or DAPO reject, by groups of
 /// cases.
 #[test]
 fn forms_that_only_we_take_are_counted_in_the_guide() {
@@ -231,7 +231,7 @@ fn forms_that_only_we_take_are_counted_in_the_guide() {
             case.group
         );
     }
-    check_guide(&rows);
+    check_table(&rows);
 }
 
 #[test]
