@@ -209,5 +209,4 @@ fn parent(path: &Path) -> &Path {
 }
 
 #[cfg(test)]
-#[path = "export_tests.rs"]
 mod tests;

@@ -16,25 +16,15 @@ mod admission;
 mod begin;
 mod choose;
 mod filling;
-#[cfg(test)]
-mod fixed_tests;
 mod order;
 mod prefix_cache;
 mod prompt_scores;
-#[cfg(test)]
-mod prompt_scores_tests;
 mod request;
-#[cfg(test)]
-mod reuse_tests;
 mod row;
 mod swap;
 #[cfg(test)]
 mod tests;
-#[cfg(test)]
-mod top_tests;
 mod visit;
-#[cfg(test)]
-mod visit_tests;
 mod wave;
 
 use std::collections::{HashSet, VecDeque};

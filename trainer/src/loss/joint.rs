@@ -181,5 +181,4 @@ fn growth(members: &[Member], kept: &[bool]) -> f64 {
 }
 
 #[cfg(test)]
-#[path = "joint_tests.rs"]
 mod tests;

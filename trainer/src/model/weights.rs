@@ -1,15 +1,16 @@
 //! A model's parameters in one flat buffer, with a view of each under its Hugging Face name.
 
+mod finite;
+
 use std::sync::{Arc, OnceLock};
 
 use configs::Dtype;
 use tch::{Device, Kind, Tensor};
 
-use super::error::{ModelError, Result};
-use super::layout::{Layout, ParamKind, ParamSpec};
-use super::lora::LoraShape;
-use super::shape::ModelShape;
+use crate::model::error::{ModelError, Result};
+use crate::model::shape::{Layout, LoraShape, ModelShape, ParamKind, ParamSpec};
 use crate::rng;
+pub(super) use finite::is_finite;
 
 /// Standard deviations of random weights. Norms begin at 1, biases at 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -183,7 +184,7 @@ impl Weights {
     /// A copy with storage of its own, of `dtype`, on `device`.
     ///
     /// # Errors
-    /// [`super::ModelError`] when memory is short.
+    /// [`crate::model::ModelError`] when memory is short.
     pub fn copied_to(&self, device: Device, dtype: Dtype) -> Result<Self> {
         self.copied(device, kind_of(dtype))
     }
@@ -241,7 +242,7 @@ impl Weights {
     }
 
     /// The bytes of one parameter as `kind`, little-endian.
-    pub(super) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
+    pub(in crate::model) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
         let values = self
             .flat
             .f_narrow(0, spec.offset as i64, spec.numel as i64)?
@@ -307,8 +308,8 @@ fn stream_of(name: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::shape::tests::tiny;
     use super::*;
+    use crate::model::shape::tiny;
 
     const INIT: Init = Init {
         embedding_std: 1.0,

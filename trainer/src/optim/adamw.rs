@@ -138,5 +138,4 @@ impl AdamW {
 }
 
 #[cfg(test)]
-#[path = "adamw_tests.rs"]
 mod tests;

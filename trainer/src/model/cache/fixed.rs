@@ -1,0 +1,314 @@
+//! Computation whose bits depend on a token and what is before it in its row, and on nothing that is computed with it.
+//!
+//! A product's library chooses how to add by the sizes it is given, so every product here has [`BLOCK`] rows: tokens are computed
+//! in blocks, the last filled up. Attention is one token at a time over its own row, as many keys as fill its bucket, those behind
+//! it masked; tokens of one bucket go in one call, where each is worked on by itself. A prompt, a piece of it and a generated
+//! token take this same way, so it does not matter which of them a token was. After He et al., "Defeating nondeterminism in LLM
+//! inference" (Thinking Machines Lab, 2025).
+//!
+//! That a row of a block does not depend on its place and its neighbours is a property of the library and the processor:
+//! [`Decoder::try_fixed`] tries it. Products with weights that are in order ([`crate::ordered`]) have it by their making, whatever the number of rows: without an adapter
+//! they are not filled up.
+
+use tch::{Device, Kind, Tensor};
+
+use super::attention::flash;
+use super::extend::{Extended, Piece};
+use super::kv_cache::KvCache;
+use crate::model::error::Result;
+use crate::model::forward::{Decoder, Heads, Layer, Linear, to_device};
+
+/// Rows of every product.
+pub(in crate::model) const BLOCK: usize = 64;
+/// Keys are attended in multiples of this.
+pub(in crate::model) const BUCKET: usize = 64;
+
+/// Neighbouring tokens of a step that are attended in one call.
+#[derive(Debug)]
+struct Call {
+    start: i64,
+    count: i64,
+    bucket: i64,
+    /// `[count, 1, 1, bucket]`: 0 where a token sees a key, else minus infinity.
+    mask: Tensor,
+}
+
+impl Call {
+    /// Calls for tokens at these positions of their rows, which stand one after the other.
+    fn plan(positions: &[i64], device: Device, kind: Kind) -> Result<Vec<Self>> {
+        let bucket = |position: &i64| (*position as usize + 1).next_multiple_of(BUCKET) as i64;
+        let mut calls: Vec<Self> = Vec::new();
+        let mut start = 0;
+        for same in positions.chunk_by(|a, b| bucket(a) == bucket(b)) {
+            let (count, bucket) = (same.len() as i64, same.first().map_or(0, bucket));
+            let places = Tensor::f_arange(bucket, (Kind::Int64, device))?;
+            let unseen = places.f_gt_tensor(&to_device(same, device)?.f_unsqueeze(1)?)?;
+            let mask = Tensor::f_zeros([count, bucket], (kind, device))?.f_masked_fill_(&unseen, f64::NEG_INFINITY)?;
+            calls.push(Self {
+                start,
+                count,
+                bucket,
+                mask: mask.f_view([count, 1, 1, bucket])?,
+            });
+            start += count;
+        }
+        Ok(calls)
+    }
+
+    /// `q` is of all the step's tokens, `[tokens, heads, head_dim]`; `keys` and `values` are `[count or 1, kv_heads, places,
+    /// head_dim]`. `[count, heads * head_dim]`.
+    fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
+        let (_, heads, _, dim) = keys.size4()?;
+        let q = q.f_narrow(0, self.start, self.count)?.f_contiguous()?;
+        let q = q.f_view([self.count, heads, -1, dim])?;
+        let read = |all: &Tensor| {
+            let bucket = all.f_narrow(2, 0, self.bucket)?;
+            bucket.f_expand([self.count, heads, self.bucket, dim], false)
+        };
+        let (out, _) = flash(&q, &read(keys)?, &read(values)?, Some(&self.mask))?;
+        Ok(out.f_reshape([self.count, -1])?)
+    }
+}
+
+impl Decoder {
+    /// As [`Self::extend`]; rows are of [`crate::model::RowKv::in_buckets`].
+    pub(crate) fn extend_fixed(&self, pieces: &mut [Piece<'_>]) -> Result<Extended> {
+        let (mut ids, mut positions, mut last, mut plans) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for piece in pieces.iter() {
+            self.shape().check_ids(piece.ids)?;
+            ids.extend(piece.ids.iter().map(|&id| i64::from(id)));
+            let first = piece.kv.filled() as i64;
+            let own: Vec<i64> = (first..first + piece.ids.len() as i64).collect();
+            plans.push(Call::plan(&own, self.device(), self.kind())?);
+            positions.extend(own);
+            last.push(ids.len() as i64 - 1);
+        }
+        let extended = self.fixed(&ids, &positions, &last, |layer, heads| {
+            let (mut done, mut start) = (Vec::new(), 0);
+            for (piece, plan) in pieces.iter().zip(&plans) {
+                let count = piece.ids.len() as i64;
+                let of = |all: &Tensor| all.f_narrow(0, start, count);
+                let _ = piece.kv.write(layer, [&of(&heads.k)?, &of(&heads.v)?])?;
+                let ([keys, values], q) = (piece.kv.places(layer)?, of(&heads.q)?);
+                for call in plan {
+                    done.push(call.attend(&q, keys, values)?);
+                }
+                start += count;
+            }
+            Ok(Tensor::f_cat(&done, 0)?)
+        })?;
+        for piece in pieces {
+            piece.kv.advance(piece.ids.len());
+        }
+        Ok(extended)
+    }
+
+    /// As [`Self::decode`], where no row shares a prompt.
+    pub(crate) fn decode_fixed(&self, ids: &[i64], lengths: &[i64], cache: &KvCache) -> Result<Tensor> {
+        let (device, rows) = (self.device(), lengths.len() as i64);
+        let plan = Call::plan(lengths, device, self.kind())?;
+        let all = Tensor::f_arange(rows, (Kind::Int64, device))?;
+        let places = [Some(all), None, Some(to_device(lengths, device)?)];
+        let last: Vec<i64> = (0..rows).collect();
+        let extended = self.fixed(ids, lengths, &last, |layer, heads| {
+            let [keys, values] = cache.layer(layer)?;
+            let _ = keys.shallow_clone().f_index_put_(&places, &heads.k, false)?;
+            let _ = values.shallow_clone().f_index_put_(&places, &heads.v, false)?;
+            let attend = |call: &Call| {
+                let of = |all: &Tensor| all.f_narrow(0, call.start, call.count);
+                call.attend(&heads.q, &of(keys)?, &of(values)?)
+            };
+            let done = plan.iter().map(attend).collect::<Result<Vec<_>>>()?;
+            Ok(Tensor::f_cat(&done, 0)?)
+        })?;
+        Ok(extended.logits)
+    }
+
+    /// The states of these tokens, and the logits after those of them that are `last`; `attend` is given a layer's heads of all of them.
+    fn fixed(
+        &self,
+        ids: &[i64],
+        positions: &[i64],
+        last: &[i64],
+        mut attend: impl FnMut(usize, &Heads) -> Result<Tensor>,
+    ) -> Result<Extended> {
+        let (device, count) = (self.device(), ids.len() as i64);
+        let end = positions.iter().max().map_or(0, |&at| at as usize) + 1;
+        let (mut x, mut ropes) = (Vec::new(), Vec::new());
+        let block = self.block(ids.len());
+        for (ids, positions) in ids.chunks(block).zip(positions.chunks(block)) {
+            let ids = to_device(&filled_up(ids, block), device)?;
+            x.push(Tensor::f_embedding(&self.embedding, &ids, -1, false, false)?);
+            ropes.push(self.rope.rows(&to_device(&filled_up(positions, block), device)?, end)?);
+        }
+        for (index, layer) in self.layers.iter().enumerate() {
+            let heads = x.iter().zip(&ropes).map(|(x, rope)| layer.heads(&self.shape, x, rope));
+            let attended = attend(index, &together(&heads.collect::<Result<Vec<_>>>()?, count)?)?;
+            for (x, attended) in x.iter_mut().zip(blocks(&attended, block)?) {
+                *x = layer.rest(&self.shape, x, &attended)?;
+            }
+        }
+        let states = Tensor::f_cat(&x, 0)?;
+        let logits = self.fixed_logits(&states.f_index_select(0, &to_device(last, device)?)?)?;
+        Ok(Extended { logits, states })
+    }
+
+    /// Logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
+    pub(in crate::model) fn fixed_logits(&self, states: &Tensor) -> Result<Tensor> {
+        let block = self.block(states.size2()?.0 as usize);
+        let logits = blocks(states, block)?
+            .iter()
+            .map(|states| self.next_logits(states))
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Tensor::f_cat(&logits, 0)?.f_narrow(0, 0, states.size2()?.0)?)
+    }
+
+    /// Rows of every product, of `count` tokens: [`BLOCK`], or all of them where each product has rows that stand by themselves.
+    fn block(&self, count: usize) -> usize {
+        let apart = |linear: &Linear| linear.ordered.is_some() && linear.delta.is_none();
+        let layer = |layer: &Layer| {
+            [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]
+                .into_iter()
+                .all(apart)
+        };
+        let head = self.head.is_in_order() && self.head.delta().is_none();
+        if head && self.layers.iter().all(layer) {
+            count.max(1)
+        } else {
+            BLOCK
+        }
+    }
+
+    /// Whether each row of a block is computed to the same bits at every place and beside any others, by every matrix of this model, and of
+    /// its adapter, on this machine. Computes each of them several times.
+    pub(crate) fn try_fixed(&self) -> Result<bool> {
+        for tried in self.trials()? {
+            let (width, kind) = (tried.weight.size2()?.1, tried.weight.kind());
+            if !indifferent(width, kind, self.device(), |x| tried.forward(x))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A layer's products and the head's, with an adapter that adds something.
+    fn trials(&self) -> Result<Vec<Linear>> {
+        let layer = self.layers.first();
+        let linears = layer.map(|layer| [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]);
+        let mut trials = linears
+            .into_iter()
+            .flatten()
+            .map(Linear::for_trial)
+            .collect::<Result<Vec<_>>>()?;
+        trials.push(self.head.for_trial()?);
+        Ok(trials)
+    }
+}
+
+/// Whether `compute` gives a row the same bits in a block of itself and at some places of a block of others.
+fn indifferent(width: i64, kind: Kind, device: Device, compute: impl Fn(&Tensor) -> Result<Tensor>) -> Result<bool> {
+    let rows = BLOCK as i64;
+    let values = Tensor::f_arange(rows * width, (Kind::Float, device))?
+        .f_mul_scalar(0.7)?
+        .f_sin()?;
+    let others = values.f_view([rows, width])?.f_to_kind(kind)?;
+    let one = others.f_narrow(0, 5, 1)?;
+    let alone = compute(&one.f_repeat([rows, 1])?)?;
+    let wanted = alone.f_narrow(0, 0, 1)?;
+    let mut same = alone.f_eq_tensor(&wanted)?.f_all()?.f_int64_value(&[])? == 1;
+    for place in [0, 1, rows / 2 + 1, rows - 1] {
+        let mut mixed = others.f_empty_like()?;
+        mixed.f_copy_(&others)?;
+        mixed.f_narrow(0, place, 1)?.f_copy_(&one)?;
+        let made = compute(&mixed)?.f_narrow(0, place, 1)?;
+        same &= made.f_equal(&wanted)?;
+    }
+    Ok(same)
+}
+
+fn filled_up(values: &[i64], block: usize) -> Vec<i64> {
+    let mut values = values.to_vec();
+    values.resize(block, 0);
+    values
+}
+
+/// Heads of the first `count` tokens of some blocks.
+fn together(blocks: &[Heads], count: i64) -> Result<Heads> {
+    let of = |part: fn(&Heads) -> &Tensor| -> Result<Tensor> {
+        let parts: Vec<&Tensor> = blocks.iter().map(part).collect();
+        Ok(Tensor::f_cat(&parts, 0)?.f_narrow(0, 0, count)?)
+    };
+    Ok(Heads {
+        q: of(|heads| &heads.q)?,
+        k: of(|heads| &heads.k)?,
+        v: of(|heads| &heads.v)?,
+    })
+}
+
+/// `[n, width]` in blocks, the last filled up with zeros.
+fn blocks(all: &Tensor, block: usize) -> Result<Vec<Tensor>> {
+    let (count, width) = all.size2()?;
+    let missing = (count as usize).next_multiple_of(block) as i64 - count;
+    let padded = if missing > 0 {
+        let zeros = Tensor::f_zeros([missing, width], (all.kind(), all.device()))?;
+        Tensor::f_cat(&[all, &zeros], 0)?
+    } else {
+        all.f_contiguous()?
+    };
+    Ok(padded.f_split(block as i64, 0)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::forward::Parts;
+    use crate::model::shape::{LoraShape, Module, tiny as test_shape};
+    use crate::model::weights::{Init, Weights};
+
+    /// What a fresh adapter adds is 0: only other numbers show what its products are computed with.
+    #[test]
+    fn each_target_of_a_fresh_adapter_is_tried_with_numbers_that_change_it() {
+        let _no_grad = tch::no_grad_guard();
+        let shape = test_shape();
+        let init = Init {
+            embedding_std: 1.0,
+            matrix_std: 0.1,
+        };
+        let base = Weights::random(&shape, init, 1).unwrap();
+        // Products in their order: queries, keys and values are one, and so are gate and up.
+        let products = [0, 0, 0, 1, 2, 2, 3, 4];
+        for (module, product) in Module::ALL.into_iter().zip(products) {
+            let lora = LoraShape {
+                rank: 4,
+                alpha: 8.0,
+                targets: [module].into_iter().collect(),
+            };
+            let adapter = Weights::adapter(&shape, &lora, 2).unwrap();
+            let decoder = Decoder::new(&shape, Parts::over(Some(&base), &adapter)).unwrap();
+            let changed = |tried: &Linear| {
+                let options = (tried.weight.kind(), tried.weight.device());
+                let x = Tensor::ones([2, tried.weight.size()[1]], options);
+                let plain = Linear {
+                    delta: None,
+                    ..tried.for_trial().unwrap()
+                };
+                !tried.forward(&x).unwrap().equal(&plain.forward(&x).unwrap())
+            };
+            let found: Vec<bool> = decoder.trials().unwrap().iter().map(changed).collect();
+            let wanted: Vec<bool> = (0..5).map(|place| place == product).collect();
+            assert_eq!(found, wanted, "{}", module.name());
+        }
+    }
+
+    #[test]
+    fn a_row_that_depends_on_its_neighbours_or_its_place_is_found() {
+        let tried = |compute: &dyn Fn(&Tensor) -> Tensor| {
+            indifferent(24, Kind::Float, Device::Cpu, |x| Ok(compute(x))).unwrap()
+        };
+        assert!(tried(&|x| x * 3.0));
+        assert!(!tried(&|x| x + x.mean_dim(&[0i64][..], true, Kind::Float) * 1e-6));
+        assert!(!tried(&|x| x + Tensor::arange(64, (Kind::Float, Device::Cpu))
+            .unsqueeze(1)
+            * 1e-6));
+    }
+}

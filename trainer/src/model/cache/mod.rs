@@ -1,0 +1,20 @@
+//! Computation against cached keys and values.
+
+mod attention;
+mod buckets;
+mod decode;
+mod extend;
+mod fixed;
+mod kv_cache;
+mod prefixes;
+mod row_kv;
+mod score;
+mod step_plan;
+
+pub use buckets::Reading;
+pub(crate) use buckets::lay_out;
+pub(crate) use extend::Piece;
+pub(crate) use kv_cache::{KvCache, Prefilled};
+pub(crate) use prefixes::{Prefixes, Shared};
+pub(crate) use row_kv::RowKv;
+pub(crate) use score::Scored;

@@ -1,0 +1,189 @@
+//! Hugging Face's `config.json`: read into a [`ModelShape`], written for transformers 4 and 5 alike.
+//!
+//! Old files have `rope_theta` and `rope_scaling`, new ones `rope_parameters`; both are read, both are written. A setting
+//! that changes the arithmetic and is not computed here is refused by its name.
+
+mod rope;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::json_file;
+use crate::model::error::{ModelError, Result};
+use crate::model::shape::{Architecture, Biases, ModelShape};
+use rope::RopeSettings;
+pub(in crate::model) use write::write;
+
+#[derive(Debug, Deserialize)]
+struct HfConfig {
+    model_type: String,
+    vocab_size: usize,
+    hidden_size: usize,
+    intermediate_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    num_key_value_heads: Option<usize>,
+    head_dim: Option<usize>,
+    max_position_embeddings: usize,
+    rms_norm_eps: Option<f64>,
+    rope_theta: Option<f64>,
+    rope_scaling: Option<RopeSettings>,
+    rope_parameters: Option<RopeSettings>,
+    original_max_position_embeddings: Option<usize>,
+    tie_word_embeddings: Option<bool>,
+    bos_token_id: Option<u32>,
+    #[serde(default)]
+    eos_token_id: Value,
+    pad_token_id: Option<u32>,
+    hidden_act: Option<String>,
+    attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
+    use_sliding_window: Option<bool>,
+    sliding_window: Option<usize>,
+    max_window_layers: Option<usize>,
+    layer_types: Option<Vec<String>>,
+    quantization_config: Option<Value>,
+    num_experts: Option<usize>,
+    partial_rotary_factor: Option<f64>,
+}
+
+/// Characters that are shown of a value that is no id.
+const SHOWN: usize = 40;
+
+/// End-of-turn ids of a vocabulary of `vocab`, as Hugging Face writes them under `eos_token_id`: one as a number, several as a list.
+///
+/// # Errors
+/// Names the entry that is no such id, and what it is.
+pub(in crate::model) fn eos_ids(value: &Value, vocab: usize) -> std::result::Result<Vec<u32>, String> {
+    let id = |place: &str, value: &Value| {
+        let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
+        id.filter(|id| (*id as usize) < vocab).ok_or_else(|| {
+            let shown: String = value.to_string().chars().take(SHOWN).collect();
+            format!(
+                "{place} is {shown}: write the id of a token, a whole number from 0 to below {vocab}, the model's vocab_size; does the file \
+                 belong to this model?"
+            )
+        })
+    };
+    match value {
+        Value::Null => Ok(Vec::new()),
+        Value::Array(list) => {
+            let entries = list.iter().enumerate();
+            entries
+                .map(|(index, value)| id(&format!("eos_token_id[{index}]"), value))
+                .collect()
+        }
+        one => Ok(vec![id("eos_token_id", one)?]),
+    }
+}
+
+/// Qwen3's, where a file names none.
+const QWEN3_HEAD_DIM: usize = 128;
+/// Where Qwen's sliding windows begin if a file does not say.
+const DEFAULT_WINDOW_LAYERS: usize = 28;
+
+/// Reads the text of a `config.json`.
+pub(in crate::model) fn parse(text: &str) -> std::result::Result<ModelShape, ConfigError> {
+    let config: HfConfig = json_file::parse(text).map_err(ConfigError::Field)?;
+    let arch = architecture(&config)?;
+    refuse_what_is_not_computed(&config)?;
+    let even = config.hidden_size.checked_div(config.num_attention_heads).unwrap_or(0);
+    let head_dim = config.head_dim.unwrap_or(match arch {
+        Architecture::Qwen3 => QWEN3_HEAD_DIM,
+        Architecture::Qwen2 | Architecture::Llama => even,
+    });
+    let biased = config.attention_bias == Some(true);
+    let shape = ModelShape {
+        arch,
+        biases: match arch {
+            Architecture::Qwen2 => Biases {
+                qkv: true,
+                output: false,
+                mlp: false,
+            },
+            Architecture::Qwen3 | Architecture::Llama => Biases {
+                qkv: biased,
+                output: biased,
+                mlp: config.mlp_bias == Some(true),
+            },
+        },
+        vocab: config.vocab_size,
+        layers: config.num_hidden_layers,
+        hidden: config.hidden_size,
+        heads: config.num_attention_heads,
+        kv_heads: config.num_key_value_heads.unwrap_or(config.num_attention_heads),
+        head_dim,
+        intermediate: config.intermediate_size,
+        max_context: config.max_position_embeddings,
+        rms_eps: config.rms_norm_eps.unwrap_or(1e-6),
+        rope: rope::of(&config)?,
+        tied: config.tie_word_embeddings.unwrap_or(false),
+        bos: config.bos_token_id,
+        eos: eos_ids(&config.eos_token_id, config.vocab_size).map_err(ConfigError::Field)?,
+        pad: config.pad_token_id,
+    };
+    shape.validate()?;
+    Ok(shape)
+}
+
+/// Why a `config.json` is no model of ours.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::model) enum ConfigError {
+    #[error("{0}")]
+    Field(String),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+}
+
+fn architecture(config: &HfConfig) -> Result<Architecture> {
+    Architecture::of_model_type(&config.model_type).ok_or_else(|| {
+        let known = Architecture::ALL.map(Architecture::model_type).join(", ");
+        ModelError::unsupported(format!("model_type {:?} (computed are {known})", config.model_type))
+    })
+}
+
+fn refuse_what_is_not_computed(config: &HfConfig) -> Result<()> {
+    let refuse = |what: String| Err(ModelError::unsupported(what));
+    match config.hidden_act.as_deref() {
+        None | Some("silu" | "swish") => {}
+        Some(other) => return refuse(format!("hidden_act {other:?}")),
+    }
+    if config.mlp_bias == Some(true) && config.model_type != Architecture::Llama.model_type() {
+        return refuse("mlp_bias = true outside Llama".into());
+    }
+    if let Some(kind) = config
+        .layer_types
+        .iter()
+        .flatten()
+        .find(|kind| *kind != "full_attention")
+    {
+        return refuse(format!("layers of type {kind:?}"));
+    }
+    // Layers from max_window_layers on slide; files often name a window that no layer uses.
+    let first = config.max_window_layers.unwrap_or(DEFAULT_WINDOW_LAYERS);
+    let slides = config.use_sliding_window == Some(true) && config.sliding_window.is_some();
+    if slides && config.layer_types.is_none() && first < config.num_hidden_layers {
+        return refuse(format!("use_sliding_window = true from layer {first} on"));
+    }
+    if config.quantization_config.is_some() {
+        return refuse("quantization_config".into());
+    }
+    if config.num_experts.is_some_and(|n| n > 0) {
+        return refuse("num_experts".into());
+    }
+    for rope in config.rope_parameters.iter().chain(&config.rope_scaling) {
+        if rope.partial_rotary_factor.is_some_and(|f| f != 1.0) {
+            return refuse("partial_rotary_factor".into());
+        }
+        if rope.full_attention.is_some() {
+            return refuse("rope_parameters by kind of layer".into());
+        }
+    }
+    if config.partial_rotary_factor.is_some_and(|f| f != 1.0) {
+        return refuse("partial_rotary_factor".into());
+    }
+    Ok(())
+}

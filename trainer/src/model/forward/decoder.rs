@@ -1,0 +1,395 @@
+//! The decoder: embedding, layers, final norm, head. Full rows for training and prefill; single tokens against a cache in
+//! `model::cache`.
+
+use tch::{Device, Kind, Tensor};
+
+use super::binder::{Binder, Leaf};
+use super::head::Head;
+use super::layer::{Layer, rms_norm};
+use super::rope_table::{RopeRows, RopeTable};
+use super::row_batch::{FamilyHeads, RowBatch, Stretches};
+use crate::loss::head::HeadAdapter;
+use crate::model::error::Result;
+use crate::model::shape::ModelShape;
+use crate::model::weights::Weights;
+use crate::ordered::Ordered;
+
+/// What a model is bound to: whole weights, or a frozen base and an adapter of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Parts<'a> {
+    pub base: &'a Weights,
+    pub adapter: Option<&'a Weights>,
+}
+
+impl<'a> Parts<'a> {
+    /// `weights` are an adapter of `base` where there is a base, and the whole model where there is none.
+    #[must_use]
+    pub fn over(base: Option<&'a Weights>, weights: &'a Weights) -> Self {
+        match base {
+            Some(base) => Self {
+                base,
+                adapter: Some(weights),
+            },
+            None => weights.into(),
+        }
+    }
+}
+
+impl<'a> From<&'a Weights> for Parts<'a> {
+    fn from(base: &'a Weights) -> Self {
+        Self { base, adapter: None }
+    }
+}
+
+/// A model bound to a buffer of weights: its tensors are views, so a change of the buffer changes the model.
+#[derive(Debug)]
+pub struct Decoder {
+    pub(in crate::model) shape: ModelShape,
+    pub(in crate::model) embedding: Tensor,
+    pub(in crate::model) layers: Vec<Layer>,
+    pub(in crate::model) norm: Tensor,
+    pub(in crate::model) head: Head,
+    pub(in crate::model) rope: RopeTable,
+}
+
+impl Decoder {
+    /// Binds a model to weights, for inference. Call its methods without gradients (`tch::no_grad_guard`).
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
+    pub fn new<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<Self> {
+        let parts = weights.into();
+        let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
+        Binder::inference(parts).decoder(shape, rope)
+    }
+
+    /// Binds a model to weights, for training: results carry gradients to the returned leaves, which share the storage of
+    /// the buffer and come in its order: of the adapter's buffer where there is one, the base being frozen. After a step
+    /// that changes the buffer in place (under no_grad), the same decoder goes on after [`Self::follow`].
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
+    pub fn trainable<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<(Self, Vec<Leaf>)> {
+        let parts = weights.into();
+        let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
+        let mut binder = Binder::training(parts);
+        let decoder = binder.decoder(shape, rope)?;
+        Ok((decoder, binder.into_leaves()))
+    }
+
+    /// The same model bound to other weights of the same shape, device and kind; cheap. Over the same frozen base both have one f32
+    /// copy of its head between them.
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
+    pub fn rebound<'a>(&self, weights: impl Into<Parts<'a>>) -> Result<Self> {
+        Binder::again(weights.into(), &self.head).decoder(&self.shape, self.rope.shallow_clone())
+    }
+
+    /// Puts the matrices in the order in which an engine's products want them, where there is one for this processor, device and kind. They
+    /// must not change any more, and no gradient goes through what is computed with them.
+    pub(crate) fn put_in_order(&mut self) {
+        let frozen = self.head.is_frozen();
+        for layer in &mut self.layers {
+            for linear in [&mut layer.qkv, &mut layer.output, &mut layer.gate_up, &mut layer.down] {
+                linear.ordered = Ordered::of(&linear.weight, frozen);
+            }
+        }
+        self.head.put_in_order();
+    }
+
+    /// The order of the first product's matrix.
+    #[cfg(test)]
+    pub(crate) fn first_ordered(&self) -> Option<Ordered> {
+        self.layers.first()?.qkv.ordered.clone()
+    }
+
+    #[must_use]
+    pub fn shape(&self) -> &ModelShape {
+        &self.shape
+    }
+
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.embedding.device()
+    }
+
+    /// What the layers are computed in.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.embedding.kind()
+    }
+
+    /// The head's matrix, `[vocab, hidden]` in f32: the embedding when tied. Without what an adapter adds.
+    pub fn head_weight(&self) -> &Tensor {
+        self.head.matrix()
+    }
+
+    /// What an adapter adds to the head, in f32.
+    pub(crate) fn head_adapter(&self) -> Option<HeadAdapter<'_>> {
+        let delta = self.head.delta()?;
+        let part = delta.parts.first()?;
+        Some(HeadAdapter {
+            a: &part.a,
+            b: &part.b,
+            scale: delta.scale,
+        })
+    }
+
+    /// To be called after a change of the weights: what is computed from them and kept follows.
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Torch`].
+    pub fn follow(&mut self) -> Result<()> {
+        self.head.follow()
+    }
+
+    /// Last hidden states after the final norm, packed, in f32: `[batch.tokens(), hidden]`.
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Torch`].
+    pub fn hidden(&self, batch: &RowBatch) -> Result<Tensor> {
+        let states = self.run(batch, |_, _| Ok(()))?;
+        Ok(rms_norm(&states, &self.norm, self.shape.rms_eps)?.f_to_kind(Kind::Float)?)
+    }
+
+    /// Hidden states before the final norm, packed; gives `keep` the padded keys and values of each layer's families,
+    /// `[rows, kv_heads, width, head_dim]`.
+    pub(in crate::model) fn run(
+        &self,
+        batch: &RowBatch,
+        mut keep: impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
+        let rope = self.rope.rows(&batch.positions, batch.longest)?;
+        let mut x = Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?;
+        for layer in &self.layers {
+            x = self.layer(layer, batch, &rope, &x, &mut keep)?;
+        }
+        Ok(x)
+    }
+
+    /// A layer over a batch, of which each token sees its row up to itself.
+    pub(in crate::model) fn layer(
+        &self,
+        layer: &Layer,
+        batch: &RowBatch,
+        rope: &RopeRows,
+        x: &Tensor,
+        keep: &mut impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
+        layer.forward(&self.shape, x, rope, |heads| {
+            let families = batch.split(&heads)?;
+            let attended = families
+                .each()
+                .map(|own| self.causal(&families, own, &batch.families[own], keep));
+            let attended = attended.collect::<Result<Vec<_>>>()?;
+            match attended.as_slice() {
+                [alone] => Ok(alone.shallow_clone()),
+                several => Ok(Tensor::f_cat(several, 0)?),
+            }
+        })
+    }
+
+    /// Causal attention of a family's tokens within each of its rows and to the beginning they share.
+    fn causal(
+        &self,
+        heads: &FamilyHeads,
+        own: usize,
+        family: &Stretches,
+        keep: &mut impl FnMut(&Tensor, &Tensor) -> Result<()>,
+    ) -> Result<Tensor> {
+        let (count, dim) = (self.shape.heads as i64, self.shape.head_dim as i64);
+        let (rows, width) = (family.rows as i64, family.width as i64);
+        let by_row = |packed: &Tensor| -> Result<Tensor> {
+            let padded = match &family.padding {
+                Some(padding) => packed.f_index_select(0, &padding.to_padded)?,
+                None => packed.shallow_clone(),
+            };
+            let count = padded.size()[1];
+            Ok(padded.f_view([rows, width, count, dim])?.f_transpose(1, 2)?)
+        };
+        let (q, k, v) = (by_row(&heads.q[own])?, by_row(&heads.k[own])?, by_row(&heads.v[own])?);
+        keep(&k, &v)?;
+        let out = match &family.behind {
+            None => {
+                let grouped = self.shape.group() > 1;
+                Tensor::f_scaled_dot_product_attention(&q, &k, &v, None::<&Tensor>, 0.0, width > 1, None, grouped)?
+            }
+            Some(behind) => {
+                let (k, v) = (behind.before(&heads.k, &k)?, behind.before(&heads.v, &v)?);
+                // Queries of one key head as if they were queries of one row: on CUDA no kernel that is sparing with memory takes
+                // both a mask and groups.
+                let folded = q.f_reshape([rows, self.shape.kv_heads as i64, -1, dim])?;
+                let mask = behind.mask.as_ref();
+                Tensor::f_scaled_dot_product_attention(&folded, &k, &v, mask, 0.0, false, None, false)?
+                    .f_reshape([rows, count, width, dim])?
+            }
+        };
+        let flat = out.f_transpose(1, 2)?.f_reshape([rows * width, count * dim])?;
+        Ok(match &family.padding {
+            Some(padding) => flat.f_index_select(0, &padding.to_packed)?,
+            None => flat,
+        })
+    }
+
+    /// Logits, `[n, vocab]` in f32, of hidden states `[n, hidden]` as [`Self::hidden`] gives them.
+    ///
+    /// # Errors
+    /// [`crate::model::ModelError::Torch`].
+    pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
+        self.head.forward(hidden)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::shape::tiny;
+    use crate::model::weights::Init;
+
+    fn model(shape: &ModelShape) -> (Weights, Decoder) {
+        let weights = Weights::random(
+            shape,
+            Init {
+                embedding_std: 1.0,
+                matrix_std: 0.2,
+            },
+            3,
+        )
+        .unwrap();
+        let decoder = Decoder::new(shape, &weights).unwrap();
+        (weights, decoder)
+    }
+
+    fn hidden_of(decoder: &Decoder, rows: &[&[u32]]) -> Vec<Tensor> {
+        let batch = RowBatch::new(decoder.shape(), rows, Device::Cpu).unwrap();
+        let hidden = decoder.hidden(&batch).unwrap();
+        assert_eq!(hidden.size(), [batch.tokens() as i64, decoder.shape().hidden as i64]);
+        (0..batch.rows())
+            .map(|r| hidden.narrow(0, batch.place(r, 0) as i64, batch.len_of(r) as i64))
+            .collect()
+    }
+
+    fn distance(a: &Tensor, b: &Tensor) -> f64 {
+        (a - b).abs().max().double_value(&[])
+    }
+
+    #[test]
+    fn ragged_rows_equal_rows_alone_and_no_token_sees_its_future() {
+        let _guard = tch::no_grad_guard();
+        let (_, decoder) = model(&tiny());
+        let rows: [&[u32]; 3] = [&[3, 9, 22, 7, 5], &[3, 9], &[31]];
+        let together = hidden_of(&decoder, &rows);
+        for (row, joint) in rows.iter().zip(&together) {
+            let alone = hidden_of(&decoder, &[row]).remove(0);
+            assert!(distance(&alone, joint) < 1e-5);
+        }
+        let start = together[0].narrow(0, 0, 2);
+        assert!(
+            distance(&start, &together[1]) < 1e-5,
+            "a row's beginning does not depend on what follows"
+        );
+        let other = hidden_of(&decoder, &[&[9, 3]]).remove(0);
+        assert!(distance(&other, &together[1]) > 1e-2, "order matters");
+    }
+
+    #[test]
+    fn leaves_cover_the_buffer_and_gather_its_gradient() {
+        let shape = tiny();
+        let (weights, plain) = model(&shape);
+        let (decoder, leaves) = Decoder::trainable(&shape, &weights).unwrap();
+        let mut next = 0;
+        for leaf in &leaves {
+            assert_eq!(leaf.offset, next);
+            next += leaf.numel;
+        }
+        assert_eq!(next, weights.layout().numel());
+        let batch = RowBatch::new(&shape, &[vec![3u32, 9, 22], vec![5]], Device::Cpu).unwrap();
+        let loss = |decoder: &Decoder| {
+            decoder
+                .logits(&decoder.hidden(&batch).unwrap())
+                .unwrap()
+                .square()
+                .sum(Kind::Float)
+        };
+        loss(&decoder).backward();
+        // A directional derivative, by central differences along the gradient.
+        let gradient = Tensor::cat(
+            &leaves
+                .iter()
+                .map(|leaf| leaf.tensor.grad().view([-1]))
+                .collect::<Vec<_>>(),
+            0,
+        );
+        let norm = gradient.norm().double_value(&[]);
+        let _guard = tch::no_grad_guard();
+        let mut flat = weights.flat().shallow_clone();
+        let step = 1e-3 / norm;
+        let mut at = |amount: f64| {
+            let _ = flat.g_add_(&(&gradient * amount));
+            loss(&plain).double_value(&[])
+        };
+        let (up, down) = (at(step), at(-2.0 * step));
+        let slope = (up - down) / (2.0 * step * norm);
+        assert!((slope / norm - 1.0).abs() < 1e-2, "slope {slope}, norm {norm}");
+    }
+
+    /// Turns of two conversations about one prompt, and a row of its own: states and gradients are those of rows apart.
+    #[test]
+    fn what_rows_share_is_computed_once_to_the_same_states_and_gradients() {
+        let shape = tiny();
+        let (weights, _) = model(&shape);
+        let (decoder, leaves) = Decoder::trainable(&shape, &weights).unwrap();
+        let head = weights.layout().get("lm_head.weight").unwrap().offset;
+        let stretch = |seed: u32, count: u32| {
+            (0..count)
+                .map(|i| (seed * 7 + i * 5 + i * i) % 40)
+                .collect::<Vec<u32>>()
+        };
+        let prompt = stretch(1, 30);
+        let turn = [prompt.clone(), stretch(2, 20)].concat();
+        let rows = [
+            [prompt.clone(), stretch(3, 9)].concat(),
+            turn.clone(),
+            [turn.clone(), stretch(4, 17)].concat(),
+            stretch(5, 12),
+            [turn, stretch(6, 1)].concat(),
+            [prompt, stretch(7, 5)].concat(),
+        ];
+        let apart = RowBatch::new(&shape, &rows, Device::Cpu).unwrap();
+        let once = RowBatch::sharing(&shape, &rows, Device::Cpu, Kind::Float).unwrap();
+        assert_eq!(apart.tokens() - once.tokens(), 4 * 30 + 2 * 20);
+        let run = |batch: &RowBatch| {
+            let places = |r: usize| (0..rows[r].len()).map(move |i| batch.place(r, i) as i64);
+            let places: Vec<i64> = (0..rows.len()).flat_map(places).collect();
+            let states = decoder
+                .hidden(batch)
+                .unwrap()
+                .index_select(0, &Tensor::from_slice(&places));
+            // Every state counts, each with a weight of its own.
+            let weights = Tensor::arange(states.numel() as i64, (Kind::Float, Device::Cpu))
+                .sin()
+                .view_as(&states);
+            let scalar = (&states * weights).sum(Kind::Float);
+            let trunk = leaves.iter().filter(|leaf| leaf.offset != head);
+            let leaves: Vec<&Tensor> = trunk.map(|leaf| &leaf.tensor).collect();
+            (states.detach(), Tensor::run_backward(&[scalar], &leaves, false, false))
+        };
+        let ((states, gradients), (expected, wanted)) = (run(&once), run(&apart));
+        assert!(distance(&states, &expected) < 1e-5);
+        for (gradient, wanted) in gradients.iter().zip(&wanted) {
+            let norm = wanted.norm().double_value(&[]);
+            assert!((gradient - wanted).norm().double_value(&[]) < 1e-5 * norm, "of {norm}");
+        }
+    }
+
+    #[test]
+    fn a_tied_head_is_the_embedding() {
+        let shape = ModelShape { tied: true, ..tiny() };
+        let (weights, decoder) = model(&shape);
+        assert_eq!(
+            decoder.head_weight().data_ptr(),
+            weights.view("model.embed_tokens.weight").unwrap().data_ptr()
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Where each parameter lies in the one flat buffer, under its Hugging Face name.
+//!
+//! The order is chosen so that what is multiplied together lies together: q, k, v of a layer are one matrix without a
+//! copy, and so are gate and up, and their biases. There is no padding: the buffer holds the parameters and nothing else.
+
+use std::collections::HashMap;
+
+use super::lora_shape::LoraShape;
+use super::model_shape::ModelShape;
+use crate::model::error::{ModelError, Result};
+
+/// One parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParamSpec {
+    /// As Hugging Face names it.
+    pub name: String,
+    pub shape: Vec<i64>,
+    /// In elements, from the beginning of the flat buffer.
+    pub offset: usize,
+    pub numel: usize,
+    pub kind: ParamKind,
+}
+
+/// What a parameter is: initialisation and weight decay differ by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ParamKind {
+    Embedding,
+    Matrix,
+    Norm,
+    Bias,
+}
+
+/// All parameters in the order of the buffer.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Layout {
+    params: Vec<ParamSpec>,
+    index: HashMap<String, usize>,
+    numel: usize,
+    lora: Option<LoraShape>,
+}
+
+impl Layout {
+    #[must_use]
+    pub fn of(shape: &ModelShape) -> Self {
+        let [hidden, wide, head] = [shape.hidden, shape.intermediate, shape.head_dim].map(|n| n as i64);
+        let (queries, keys) = (shape.heads as i64 * head, shape.kv_heads as i64 * head);
+        let vocab = shape.vocab as i64;
+        let mut layout = Self::empty(None);
+        layout.push("model.embed_tokens.weight", vec![vocab, hidden], ParamKind::Embedding);
+        for layer in 0..shape.layers {
+            let mut push = |part: &str, dims: Vec<i64>| {
+                let kind = match dims.len() {
+                    1 if part.ends_with(".bias") => ParamKind::Bias,
+                    1 => ParamKind::Norm,
+                    _ => ParamKind::Matrix,
+                };
+                layout.push(&format!("model.layers.{layer}.{part}"), dims, kind);
+            };
+            push("input_layernorm.weight", vec![hidden]);
+            push("self_attn.q_proj.weight", vec![queries, hidden]);
+            push("self_attn.k_proj.weight", vec![keys, hidden]);
+            push("self_attn.v_proj.weight", vec![keys, hidden]);
+            if shape.biases.qkv {
+                push("self_attn.q_proj.bias", vec![queries]);
+                push("self_attn.k_proj.bias", vec![keys]);
+                push("self_attn.v_proj.bias", vec![keys]);
+            }
+            if shape.arch.norms_heads() {
+                push("self_attn.q_norm.weight", vec![head]);
+                push("self_attn.k_norm.weight", vec![head]);
+            }
+            push("self_attn.o_proj.weight", vec![hidden, queries]);
+            if shape.biases.output {
+                push("self_attn.o_proj.bias", vec![hidden]);
+            }
+            push("post_attention_layernorm.weight", vec![hidden]);
+            push("mlp.gate_proj.weight", vec![wide, hidden]);
+            push("mlp.up_proj.weight", vec![wide, hidden]);
+            if shape.biases.mlp {
+                push("mlp.gate_proj.bias", vec![wide]);
+                push("mlp.up_proj.bias", vec![wide]);
+            }
+            push("mlp.down_proj.weight", vec![hidden, wide]);
+            if shape.biases.mlp {
+                push("mlp.down_proj.bias", vec![hidden]);
+            }
+        }
+        layout.push("model.norm.weight", vec![hidden], ParamKind::Norm);
+        if !shape.tied {
+            layout.push("lm_head.weight", vec![vocab, hidden], ParamKind::Matrix);
+        }
+        layout
+    }
+
+    pub(in crate::model) fn empty(lora: Option<LoraShape>) -> Self {
+        Self {
+            params: Vec::new(),
+            index: HashMap::new(),
+            numel: 0,
+            lora,
+        }
+    }
+
+    /// The shape of the adapter whose parameters these are; `None` for those of a whole model.
+    #[must_use]
+    pub fn lora(&self) -> Option<&LoraShape> {
+        self.lora.as_ref()
+    }
+
+    pub(in crate::model) fn push(&mut self, name: &str, shape: Vec<i64>, kind: ParamKind) {
+        let numel = shape.iter().product::<i64>() as usize;
+        self.index.insert(name.to_owned(), self.params.len());
+        self.params.push(ParamSpec {
+            name: name.to_owned(),
+            shape,
+            offset: self.numel,
+            numel,
+            kind,
+        });
+        self.numel += numel;
+    }
+
+    /// All parameters in the order of the buffer.
+    #[must_use]
+    pub fn params(&self) -> &[ParamSpec] {
+        &self.params
+    }
+
+    /// Elements of the buffer.
+    #[must_use]
+    pub fn numel(&self) -> usize {
+        self.numel
+    }
+
+    /// # Errors
+    /// [`ModelError::Shape`] when the model has no parameter of this name.
+    pub fn get(&self, name: &str) -> Result<&ParamSpec> {
+        let found = self.index.get(name).and_then(|&i| self.params.get(i));
+        found.ok_or_else(|| ModelError::shape(format!("there is no parameter {name}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::architecture::{Architecture, Biases};
+    use super::super::model_shape::tests::tiny;
+    use super::*;
+
+    #[test]
+    fn parameters_cover_the_buffer_without_gaps() {
+        let all = Biases {
+            qkv: true,
+            output: true,
+            mlp: true,
+        };
+        for (tied, arch, biases) in [
+            (false, Architecture::Qwen3, Biases::default()),
+            (true, Architecture::Llama, all),
+        ] {
+            let layout = Layout::of(&ModelShape {
+                tied,
+                arch,
+                biases,
+                ..tiny()
+            });
+            assert_eq!(layout.get("model.layers.1.mlp.up_proj.bias").is_ok(), biases.mlp);
+            let mut next = 0;
+            for spec in layout.params() {
+                assert_eq!(spec.offset, next, "{}", spec.name);
+                assert_eq!(spec.shape.iter().product::<i64>() as usize, spec.numel);
+                next += spec.numel;
+            }
+            assert_eq!(next, layout.numel());
+            assert_eq!(layout.get("lm_head.weight").is_ok(), !tied);
+        }
+    }
+}
