@@ -9,7 +9,7 @@ use configs::Dtype;
 use serde_json::json;
 use tch::Device;
 
-use super::base::other_base;
+use super::base_note::other_base;
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::tokenizer;

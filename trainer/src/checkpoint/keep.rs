@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::base::{BASE, keep_base};
+use super::base_note::{BASE, keep_base};
 use super::error::CheckpointError;
 use super::folder::{sync_folder, write_synced};
 use super::manifest::{MANIFEST, Manifest};

@@ -8,7 +8,7 @@ use configs::Dtype;
 use serde::{Deserialize, Serialize};
 use tch::TchError;
 
-use super::base::AdaptedBase;
+use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
 use super::moments::bytes_of;
 use crate::model::Weights;

@@ -2,11 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::DeviceError;
+use super::error::{DeviceError, LIBRARY_VARIABLE};
 use crate::shim;
-
-/// The environment variable that names libtorch_cuda.so.
-pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
 
 const LIBRARY: &str = "libtorch_cuda.so";
 

@@ -4,12 +4,13 @@
 //! ([`cuda`]); had anything asked "is there CUDA?" before, libtorch would have cached its empty hooks for good.
 
 mod cuda;
+mod error;
 
 use std::sync::OnceLock;
 
 pub use tch::Device;
 
-pub use cuda::LIBRARY_VARIABLE;
+pub use error::{DeviceError, LIBRARY_VARIABLE};
 
 /// What to compute on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -18,22 +19,6 @@ pub enum Want {
     Cpu,
     /// A GPU by its index; an error if it cannot be had.
     Cuda(usize),
-}
-
-/// Why a device cannot be had.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
-    #[error(
-        "libtorch's CUDA library was not found in {looked}: run `python3 trainer/libtorch/setup.py --gpu`, or name \
-         libtorch_cuda.so in {LIBRARY_VARIABLE}"
-    )]
-    NotFound { looked: String },
-    #[error("opening {path}: {reason}")]
-    Open { path: String, reason: String },
-    #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]
-    NoGpu { index: usize, count: usize },
-    #[error("this process was set up without a GPU and cannot change its mind: ask for the GPU at the start")]
-    TooLate,
 }
 
 /// Whether libtorch_cuda is open; what the first caller decided.

@@ -4,7 +4,7 @@ use tch::Tensor;
 
 use super::admission::{self, Admission, Room};
 use super::choose::{Chosen, Draw, choose};
-use super::row::Row;
+use super::generation::Generation;
 use super::{Engine, EngineError};
 use crate::model::{Prefilled, Prefixes, RowBatch, Shared};
 
@@ -74,7 +74,7 @@ impl Engine {
         let (version, max_context) = (self.version(), self.shape().max_context);
         let (live, mut begun) = (self.rows.len(), Vec::new());
         for ((request, prompt), choice) in admission.members.into_iter().zip(choices) {
-            let mut row = Row::new(request, version);
+            let mut row = Generation::new(request, version);
             match row.push(choice, version, max_context) {
                 Some(finish) => self.done.push(row.finish(finish)),
                 None => begun.push((row, prompt)),
@@ -104,7 +104,12 @@ impl Engine {
     }
 
     /// Gives prompts that enough rows begin with together a place of their own.
-    fn share(&mut self, begun: &mut [(Row, usize)], prompts: usize, kept: &Prefilled) -> Result<(), EngineError> {
+    fn share(
+        &mut self,
+        begun: &mut [(Generation, usize)],
+        prompts: usize,
+        kept: &Prefilled,
+    ) -> Result<(), EngineError> {
         let device = self.decoder.device();
         let mut members = vec![0; prompts];
         begun.iter().for_each(|(_, prompt)| members[*prompt] += 1);

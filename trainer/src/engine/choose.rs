@@ -6,7 +6,7 @@ use broker::ids::RequestId;
 use broker::protocol::engine::TopLogprob;
 use tch::{Kind, Tensor};
 
-use super::GenRequest;
+use super::request::GenRequest;
 use crate::model::Result;
 use crate::sampling::{self, Choice, SamplingParams};
 

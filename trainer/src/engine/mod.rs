@@ -15,12 +15,14 @@
 mod admission;
 mod begin;
 mod choose;
+mod fill;
 mod filling;
+mod generation;
 mod order;
 mod prefix_cache;
 mod prompt_scores;
 mod request;
-mod row;
+mod score;
 mod swap;
 #[cfg(test)]
 mod tests;
@@ -33,16 +35,16 @@ use broker::ids::{RequestId, WeightVersion};
 use configs::Swap;
 
 pub use prompt_scores::PromptScores;
-pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule};
-pub use visit::{Aside, UnderWay};
+pub use request::{EngineError, Finished, GenRequest, RequestFault, StopRule, UnderWay};
+pub use visit::Aside;
 
 use crate::model::{Decoder, KvCache, ModelShape, Parts, Shared, Weights};
 use crate::pulse::Pulse;
 use crate::weights::Published;
 use choose::{Draw, choose};
 use filling::Filling;
+use generation::Generation;
 use prefix_cache::PrefixCache;
-use row::Row;
 
 /// How an engine works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,8 +89,8 @@ pub struct Engine {
     next: Option<Published>,
     options: EngineOptions,
     cache: KvCache,
-    /// Row `i` has slot `i` of the cache.
-    rows: Vec<Row>,
+    /// Generation `i` has slot `i` of the cache.
+    rows: Vec<Generation>,
     waiting: VecDeque<GenRequest>,
     /// Prompts that are computed in pieces.
     filling: VecDeque<Filling>,
@@ -271,18 +273,18 @@ impl Engine {
         if self.rows.is_empty() {
             return Ok(());
         }
-        let longest = self.rows.iter().map(Row::in_slot).max().unwrap_or(0) + 1;
+        let longest = self.rows.iter().map(Generation::in_slot).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, self.rows.len())?;
         self.lay_out()?;
         let lengths: Vec<i64> = self.rows.iter().map(|row| row.cached() as i64).collect();
-        let ids: Vec<i64> = self.rows.iter().map(Row::last).collect();
+        let ids: Vec<i64> = self.rows.iter().map(Generation::last).collect();
         let shared: Vec<Option<Shared>> = self.rows.iter().map(|row| row.shared).collect();
         let logits = if self.options.deterministic {
             self.decoder.decode_fixed(&ids, &lengths, &self.cache)?
         } else {
             self.decoder.decode(&ids, &lengths, &shared, &self.cache)?
         };
-        let draw = |(row, r): (usize, &Row)| Draw::next(row, &r.request, r.made());
+        let draw = |(row, r): (usize, &Generation)| Draw::next(row, &r.request, r.made());
         let draws: Vec<Draw> = self.rows.iter().enumerate().map(draw).collect();
         let version = self.version();
         let choices = choose(&logits, &draws)?.map_err(|requests| EngineError::NotFinite { version, requests })?;
@@ -305,7 +307,7 @@ impl Engine {
     }
 
     /// Takes a row out and moves the last one into its slot.
-    fn remove(&mut self, index: usize) -> Result<Row, EngineError> {
+    fn remove(&mut self, index: usize) -> Result<Generation, EngineError> {
         let last = self.rows.len() - 1;
         if index < last {
             self.cache.move_row(last, index, self.rows[last].in_slot())?;

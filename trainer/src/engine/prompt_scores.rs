@@ -10,9 +10,7 @@ use std::sync::Arc;
 use broker::ids::WeightVersion;
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::VersionSpan;
-use tch::Tensor;
 
-use super::{Engine, EngineError, GenRequest};
 use crate::model::Scored;
 
 /// Log-probs of a prompt's tokens, of all but the first, before which there is nothing.
@@ -28,7 +26,7 @@ pub struct PromptScores {
 }
 
 impl PromptScores {
-    fn take(&mut self, scored: Scored, version: WeightVersion) {
+    pub(super) fn take(&mut self, scored: Scored, version: WeightVersion) {
         self.logprobs.extend(scored.logprobs);
         self.top.extend(scored.top);
         let start = self.spans.last().map_or(1, |span| span.end);
@@ -44,8 +42,8 @@ impl PromptScores {
 #[derive(Debug)]
 pub(super) struct Scoring {
     /// Most likely tokens of each place.
-    top: u8,
-    made: Arc<PromptScores>,
+    pub(super) top: u8,
+    pub(super) made: Arc<PromptScores>,
 }
 
 impl Scoring {
@@ -67,8 +65,8 @@ impl Scoring {
     }
 
     /// What a request is given of them, if it asks for any; those who ask for the same share it.
-    pub(super) fn of(&self, request: &GenRequest) -> Option<Arc<PromptScores>> {
-        let wanted = request.prompt_top?;
+    pub(super) fn of(&self, prompt_top: Option<u8>) -> Option<Arc<PromptScores>> {
+        let wanted = prompt_top?;
         if wanted == self.top {
             return Some(self.made.clone());
         }
@@ -80,29 +78,5 @@ impl Scoring {
             top: places.iter().map(first).collect(),
             spans: spans.clone(),
         }))
-    }
-}
-
-impl Engine {
-    /// Notes the log-probs of what was computed of the prompts under way: `counts[i]` tokens of the i-th, whose states, before the
-    /// final norm, stand one prompt after the other.
-    pub(super) fn score(&mut self, states: &Tensor, counts: &[usize]) -> Result<(), EngineError> {
-        let (version, fixed) = (self.version(), self.options.deterministic);
-        let mut next = 0;
-        for (filling, &count) in self.filling.iter_mut().zip(counts) {
-            let first = next as i64;
-            next += count;
-            let Some((scoring, targets)) = filling.foretold(count) else {
-                continue;
-            };
-            let states = states.f_narrow(0, first, targets.len() as i64)?;
-            let scored = self.decoder.score(&states, targets, scoring.top.into(), fixed)?;
-            if !scored.logprobs.iter().all(|logprob| logprob.is_finite()) {
-                let requests = filling.members.iter().map(|request| request.id).collect();
-                return Err(EngineError::NotFinite { version, requests });
-            }
-            Arc::make_mut(&mut scoring.made).take(scored, version);
-        }
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use broker::ids::{RequestId, WeightVersion};
 use broker::protocol::engine::TopLogprob;
 use broker::protocol::turn::{Finish, VersionSpan};
 
-use super::PromptScores;
+use super::prompt_scores::PromptScores;
 use crate::model::{ModelError, ModelShape};
 use crate::sampling::SamplingParams;
 
@@ -100,6 +100,20 @@ pub struct Finished {
     /// Log-probs of the prompt's own tokens, if they were asked for: one for all who share a prompt and ask for the same.
     pub prompt: Option<Arc<PromptScores>>,
     pub finish: Finish,
+}
+
+/// What a generation has made so far.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct UnderWay<'a> {
+    pub id: RequestId,
+    pub output_ids: &'a [u32],
+    /// One per output id.
+    pub logprobs: &'a [f32],
+    /// As [`Finished::top`].
+    pub top: &'a [Vec<TopLogprob>],
+    pub spans: &'a [VersionSpan],
+    /// As [`Finished::prompt`].
+    pub prompt: Option<&'a Arc<PromptScores>>,
 }
 
 /// Why an engine refuses a request, or stopped.

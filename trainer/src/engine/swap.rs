@@ -3,7 +3,8 @@
 use configs::Swap;
 use tch::{Kind, Tensor};
 
-use super::{Engine, EngineError, row};
+use super::generation::Generation;
+use super::{Engine, EngineError};
 use crate::model::{ModelError, Parts, Piece, RowBatch, RowKv};
 use crate::weights::Published;
 
@@ -91,7 +92,7 @@ impl Engine {
         // Each row whole in its own slot from here on.
         self.cache.prefixes.clear();
         self.rows.iter_mut().for_each(|row| row.shared = None);
-        let longest = self.rows.iter().map(row::Row::cached).max().unwrap_or(0) + 1;
+        let longest = self.rows.iter().map(Generation::cached).max().unwrap_or(0) + 1;
         self.cache.reserve(self.rows.len(), longest, 0)?;
         if self.options.deterministic {
             self.recompute_rows()?;

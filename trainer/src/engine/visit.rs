@@ -4,33 +4,17 @@
 //! numbers; what it had in the cache is computed anew, as after [`configs::Swap::Retract`].
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use broker::ids::RequestId;
-use broker::protocol::engine::TopLogprob;
-use broker::protocol::turn::VersionSpan;
 use configs::Swap;
 
-use super::row::Row;
-use super::{Engine, EngineError, PromptScores};
-
-/// What a generation has made so far.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct UnderWay<'a> {
-    pub id: RequestId,
-    pub output_ids: &'a [u32],
-    /// One per output id.
-    pub logprobs: &'a [f32],
-    /// As [`super::Finished::top`].
-    pub top: &'a [Vec<TopLogprob>],
-    pub spans: &'a [VersionSpan],
-    /// As [`super::Finished::prompt`].
-    pub prompt: Option<&'a Arc<PromptScores>>,
-}
+use super::generation::Generation;
+use super::request::UnderWay;
+use super::{Engine, EngineError};
 
 /// A generation that was taken out.
 #[derive(Debug)]
-pub struct Aside(Row);
+pub struct Aside(Generation);
 
 impl Aside {
     #[must_use]
@@ -42,7 +26,7 @@ impl Aside {
 impl Engine {
     /// Every generation under way, with what it has made; one that waits has made nothing and is not told.
     pub fn under_way(&self) -> impl Iterator<Item = UnderWay<'_>> {
-        self.rows.iter().map(Row::so_far)
+        self.rows.iter().map(Generation::so_far)
     }
 
     /// Whether new weights wait for what is under way.

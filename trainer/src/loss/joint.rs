@@ -10,7 +10,10 @@ use broker::protocol::train::{Loss, M2poMode, M2poScope, Policy, Surrogate};
 
 use super::head::Slope;
 use super::m2po::{self, Moment};
-use super::{Term, Token, finish, gspo, token_loss, truncated};
+use super::ratio::truncated;
+use super::sequence::gspo;
+use super::surrogate::{finish, token_term};
+use super::token::{Term, Token};
 
 /// Log-ratios are held to this band, as those of [`super::ratio`] are.
 const LOG_RATIO_LIMIT: f64 = 20.0;
@@ -81,17 +84,13 @@ pub fn shares(loss: &Loss, members: &[Member]) -> (Vec<Share>, Moment) {
     }
 }
 
+/// The shares of tokens whose loss depends on no other token.
 fn alone(loss: &Loss, members: &[Member]) -> Vec<Share> {
-    members.iter().map(|member| share(loss, member)).collect()
+    let share = |member: &Member| weighted(member.weight, &token_term(loss, &member.token).unwrap_or_default());
+    members.iter().map(share).collect()
 }
 
-/// The share of a token that no other decides about.
-#[must_use]
-pub fn share(loss: &Loss, member: &Member) -> Share {
-    weighted(member.weight, &token_loss(loss, &member.token))
-}
-
-fn weighted(weight: f64, term: &Term) -> Share {
+pub(super) fn weighted(weight: f64, term: &Term) -> Share {
     Share {
         value: weight * term.value,
         slope: Slope {

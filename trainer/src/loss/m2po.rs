@@ -6,6 +6,9 @@
 
 pub use broker::protocol::train::M2poMode as Mode;
 
+use super::policy::policy_between;
+use super::token::Term;
+
 /// Squared log-ratios of a scope, summed so that scopes add up.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Moment {
@@ -122,8 +125,8 @@ fn masked(log_ratios: &[f64], dropped: usize) -> Vec<bool> {
 
 /// `max(-A r, -A clip(r, low, high))` of one token and its derivative by the log-prob.
 #[must_use]
-pub fn token(bounds: &Bounds, log_ratio: f64, advantage: f64) -> super::Term {
-    super::policy_between(log_ratio, 0.0, advantage, bounds.low, bounds.high)
+pub fn token(bounds: &Bounds, log_ratio: f64, advantage: f64) -> Term {
+    policy_between(log_ratio, 0.0, advantage, bounds.low, bounds.high)
 }
 
 fn mean(values: &[f64]) -> f64 {

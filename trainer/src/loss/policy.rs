@@ -1,6 +1,6 @@
 //! The clipped importance-weighted policy gradient.
 
-use super::Term;
+use super::token::Term;
 
 /// Log-ratios are held to this band, so that one absurd token cannot make the sum infinite.
 const LOG_RATIO_LIMIT: f64 = 20.0;

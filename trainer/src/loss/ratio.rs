@@ -3,8 +3,8 @@
 //! All are sums to be weighted by the caller; `p` is the log-prob under the weights that are trained, `q` under those that
 //! sampled. Derivatives are by `p`.
 
-use super::Term;
 use super::policy::{clipped_policy, ratio};
+use super::token::Term;
 
 /// `-exp(p - q) A`: the importance-weighted policy gradient, unbounded (Kakade and Langford 2002; Tinker's
 /// `importance_sampling`).

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use broker::protocol::train::{Kl, TrainBatch};
 
-use super::kl_estimate;
+use super::kl::kl_estimate;
 
 /// Gives every trained token of a batch (all its optimizer steps) an advantage of its own: that of its span less `coef`
 /// times the KL estimates of this token and those of its answer after it, then a z-score over all of them. The KL is that

@@ -13,11 +13,11 @@ mod weights;
 
 pub use adapters::peft;
 pub use cache::Reading;
-pub(crate) use cache::{KvCache, Piece, Prefilled, Prefixes, RowKv, Scored, Shared, lay_out};
+pub(crate) use cache::{KvCache, Piece, Prefilled, Prefixes, RowKv, Shared, lay_out};
 pub use error::{ModelError, Result};
 pub use files::{SHARD_BYTES, has_weights};
 pub use forward::{Decoder, Leaf, Parts, RowBatch};
-pub(crate) use forward::{LEAST_SHARED, common, is_head, part_of};
+pub(crate) use forward::{LEAST_SHARED, Scored, common, is_head, part_of};
 pub use shape::{
     Architecture, Biases, Layout, LoraShape, ModelShape, Module, ParamKind, ParamSpec, Rope, RopeScaling, Targets, Yarn,
 };

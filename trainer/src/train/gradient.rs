@@ -14,6 +14,7 @@ use super::recompute::{self, Kept};
 use super::rows::{BatchError, Limits, Row, flatten};
 use crate::loss::head::{self, HeadGrad};
 use crate::loss::joint::{self, Member, Reach, Share};
+use crate::loss::share;
 use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights, is_head, part_of};
 use crate::pulse::Pulse;
 
@@ -222,7 +223,7 @@ impl Trainable {
         let sampled = matches!(loss, Loss::Policy(_));
         let d_states = head::gradients(&input, self.head.grad(), |i, logprob, entropy| {
             let member = micro.member(i, logprob, entropy, reference.map(|lps| lps[i]));
-            let share = joint::share(loss, &member);
+            let share = share(loss, &member);
             measure(stats, micro.span(i), &member.token, &share, sampled);
             share.slope
         })?;

@@ -3,11 +3,12 @@
 use tch::{Kind, Tensor};
 
 use super::attention::Way;
-use super::kv_cache::{KvCache, Prefilled};
+use super::kv_cache::KvCache;
 use super::prefixes::Shared;
+use super::row_kv::Prefilled;
 use super::step_plan::StepPlan;
 use crate::model::error::Result;
-use crate::model::forward::{Decoder, RowBatch, norm_by_kernels, rms_norm, to_device};
+use crate::model::forward::{Decoder, RowBatch, to_device};
 
 impl Decoder {
     /// Computes prompts: the logits after each one's last token, `[rows, vocab]` in f32, and, if `keep`, the keys and
@@ -58,15 +59,6 @@ impl Decoder {
             x = layer.forward(&self.shape, &x, &rope, |heads| plan.attend(cache, index, &heads))?;
         }
         self.next_logits(&x)
-    }
-
-    pub(in crate::model) fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
-        let normed = if self.head.is_in_order() && states.kind() == Kind::Float {
-            norm_by_kernels(states, &self.norm, self.shape.rms_eps)?
-        } else {
-            rms_norm(states, &self.norm, self.shape.rms_eps)?
-        };
-        self.logits(&normed.f_to_kind(Kind::Float)?)
     }
 }
 

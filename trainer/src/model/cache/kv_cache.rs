@@ -8,9 +8,8 @@
 use tch::{Device, Kind, Tensor};
 
 use super::buckets::Reading;
-use super::fixed::BUCKET;
 use super::prefixes::{Prefixes, Shared};
-use super::row_kv::RowKv;
+use super::row_kv::{BUCKET, Prefilled, RowKv};
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
 
@@ -45,9 +44,6 @@ impl Dims {
         2 * self.layers * rows * self.kv_heads * length * self.head_dim
     }
 }
-
-/// Keys and values of a prefill, one pair per layer, `[prompts, kv_heads, width, head_dim]`.
-pub(crate) type Prefilled = Vec<[Tensor; 2]>;
 
 const FIRST_ROWS: usize = 8;
 const FIRST_LENGTH: usize = 64;

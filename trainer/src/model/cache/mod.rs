@@ -8,13 +8,11 @@ mod fixed;
 mod kv_cache;
 mod prefixes;
 mod row_kv;
-mod score;
 mod step_plan;
 
 pub use buckets::Reading;
 pub(crate) use buckets::lay_out;
 pub(crate) use extend::Piece;
-pub(crate) use kv_cache::{KvCache, Prefilled};
+pub(crate) use kv_cache::KvCache;
 pub(crate) use prefixes::{Prefixes, Shared};
-pub(crate) use row_kv::RowKv;
-pub(crate) use score::Scored;
+pub(crate) use row_kv::{Prefilled, RowKv};

@@ -8,8 +8,7 @@
 use tch::{Device, Tensor};
 
 use super::attention::Way;
-use super::kv_cache::Prefilled;
-use super::row_kv::RowKv;
+use super::row_kv::{Prefilled, RowKv};
 use crate::model::error::{ModelError, Result};
 use crate::model::forward::to_device;
 

@@ -2,9 +2,14 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::fixed::BUCKET;
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
+
+/// Keys are attended in multiples of this.
+pub(in crate::model) const BUCKET: usize = 64;
+
+/// Keys and values of a prefill, one pair per layer, `[prompts, kv_heads, width, head_dim]`.
+pub(crate) type Prefilled = Vec<[Tensor; 2]>;
 
 /// Keys and values of a row's first tokens, with room for more.
 #[derive(Debug)]

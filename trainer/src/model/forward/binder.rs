@@ -2,10 +2,9 @@
 
 use tch::Tensor;
 
-use super::decoder::{Decoder, Parts};
 use super::head::Head;
 use super::layer::{Layer, Linear};
-use super::rope_table::RopeTable;
+use super::parts::Parts;
 use crate::model::adapters::{Delta, Part};
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::{ModelShape, Module};
@@ -19,6 +18,14 @@ pub struct Leaf {
     /// In elements, from the beginning of the buffer.
     pub offset: usize,
     pub numel: usize,
+}
+
+/// The tensors of a model that a [`Binder`] has bound.
+pub(in crate::model) struct Bound {
+    pub(super) embedding: Tensor,
+    pub(super) layers: Vec<Layer>,
+    pub(super) norm: Tensor,
+    pub(super) head: Head,
 }
 
 /// Makes the model's tensors, as plain views or as leaves of autograd.
@@ -172,7 +179,7 @@ impl<'a> Binder<'a> {
         })
     }
 
-    pub(in crate::model) fn decoder(&mut self, shape: &ModelShape, rope: RopeTable) -> Result<Decoder> {
+    pub(in crate::model) fn bind_all(&mut self, shape: &ModelShape) -> Result<Bound> {
         let embedding = self.one("model.embed_tokens.weight")?;
         let layers = (0..shape.layers)
             .map(|i| self.layer(shape, i))
@@ -185,13 +192,11 @@ impl<'a> Binder<'a> {
         };
         let delta = self.delta(shape, 0, &[Module::Head])?;
         let head = Head::new(head, delta, self.parts.adapter.is_some(), self.head)?;
-        Ok(Decoder {
-            shape: shape.clone(),
+        Ok(Bound {
             embedding,
             layers,
             norm,
             head,
-            rope,
         })
     }
 }

@@ -3,43 +3,17 @@
 
 use tch::{Device, Kind, Tensor};
 
-use super::binder::{Binder, Leaf};
+use super::binder::{Binder, Bound, Leaf};
 use super::head::Head;
+use super::kernel_layer::norm_by_kernels;
 use super::layer::{Layer, rms_norm};
+use super::parts::Parts;
 use super::rope_table::{RopeRows, RopeTable};
 use super::row_batch::{FamilyHeads, RowBatch, Stretches};
 use crate::loss::head::HeadAdapter;
 use crate::model::error::Result;
 use crate::model::shape::ModelShape;
-use crate::model::weights::Weights;
 use crate::ordered::Ordered;
-
-/// What a model is bound to: whole weights, or a frozen base and an adapter of it.
-#[derive(Debug, Clone, Copy)]
-pub struct Parts<'a> {
-    pub base: &'a Weights,
-    pub adapter: Option<&'a Weights>,
-}
-
-impl<'a> Parts<'a> {
-    /// `weights` are an adapter of `base` where there is a base, and the whole model where there is none.
-    #[must_use]
-    pub fn over(base: Option<&'a Weights>, weights: &'a Weights) -> Self {
-        match base {
-            Some(base) => Self {
-                base,
-                adapter: Some(weights),
-            },
-            None => weights.into(),
-        }
-    }
-}
-
-impl<'a> From<&'a Weights> for Parts<'a> {
-    fn from(base: &'a Weights) -> Self {
-        Self { base, adapter: None }
-    }
-}
 
 /// A model bound to a buffer of weights: its tensors are views, so a change of the buffer changes the model.
 #[derive(Debug)]
@@ -60,7 +34,7 @@ impl Decoder {
     pub fn new<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<Self> {
         let parts = weights.into();
         let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
-        Binder::inference(parts).decoder(shape, rope)
+        Ok(Self::of(shape, rope, Binder::inference(parts).bind_all(shape)?))
     }
 
     /// Binds a model to weights, for training: results carry gradients to the returned leaves, which share the storage of
@@ -73,7 +47,7 @@ impl Decoder {
         let parts = weights.into();
         let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
         let mut binder = Binder::training(parts);
-        let decoder = binder.decoder(shape, rope)?;
+        let decoder = Self::of(shape, rope, binder.bind_all(shape)?);
         Ok((decoder, binder.into_leaves()))
     }
 
@@ -83,7 +57,19 @@ impl Decoder {
     /// # Errors
     /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
     pub fn rebound<'a>(&self, weights: impl Into<Parts<'a>>) -> Result<Self> {
-        Binder::again(weights.into(), &self.head).decoder(&self.shape, self.rope.shallow_clone())
+        let bound = Binder::again(weights.into(), &self.head).bind_all(&self.shape)?;
+        Ok(Self::of(&self.shape, self.rope.shallow_clone(), bound))
+    }
+
+    fn of(shape: &ModelShape, rope: RopeTable, bound: Bound) -> Self {
+        Self {
+            shape: shape.clone(),
+            embedding: bound.embedding,
+            layers: bound.layers,
+            norm: bound.norm,
+            head: bound.head,
+            rope,
+        }
     }
 
     /// Puts the matrices in the order in which an engine's products want them, where there is one for this processor, device and kind. They
@@ -239,13 +225,23 @@ impl Decoder {
     pub fn logits(&self, hidden: &Tensor) -> Result<Tensor> {
         self.head.forward(hidden)
     }
+
+    /// Returns the logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
+    pub(in crate::model) fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
+        let normed = if self.head.is_in_order() && states.kind() == Kind::Float {
+            norm_by_kernels(states, &self.norm, self.shape.rms_eps)?
+        } else {
+            rms_norm(states, &self.norm, self.shape.rms_eps)?
+        };
+        self.logits(&normed.f_to_kind(Kind::Float)?)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::shape::tiny;
-    use crate::model::weights::Init;
+    use crate::model::weights::{Init, Weights};
 
     fn model(shape: &ModelShape) -> (Weights, Decoder) {
         let weights = Weights::random(

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::lora_shape::LoraShape;
+use super::lora_shape::{LoraShape, Module};
 use super::model_shape::ModelShape;
 use crate::model::error::{ModelError, Result};
 
@@ -92,7 +92,36 @@ impl Layout {
         layout
     }
 
-    pub(in crate::model) fn empty(lora: Option<LoraShape>) -> Self {
+    /// Where the parameters of an adapter of a model of `shape` lie.
+    #[must_use]
+    pub fn of_adapter(shape: &ModelShape, lora: &LoraShape) -> Self {
+        let mut layout = Self::empty(Some(*lora));
+        let rank = lora.rank as i64;
+        let mut push = |module: Module, layer: usize| {
+            let (input, output) = module.widths(shape);
+            let path = module.path(layer);
+            layout.push(
+                &format!("{path}.lora_A.weight"),
+                vec![rank, input as i64],
+                ParamKind::Matrix,
+            );
+            layout.push(
+                &format!("{path}.lora_B.weight"),
+                vec![output as i64, rank],
+                ParamKind::Matrix,
+            );
+        };
+        for layer in 0..shape.layers {
+            let inner = lora.targets.iter().filter(|module| *module != Module::Head);
+            inner.for_each(|module| push(module, layer));
+        }
+        if lora.targets.has(Module::Head) {
+            push(Module::Head, 0);
+        }
+        layout
+    }
+
+    fn empty(lora: Option<LoraShape>) -> Self {
         Self {
             params: Vec::new(),
             index: HashMap::new(),
@@ -107,7 +136,7 @@ impl Layout {
         self.lora.as_ref()
     }
 
-    pub(in crate::model) fn push(&mut self, name: &str, shape: Vec<i64>, kind: ParamKind) {
+    fn push(&mut self, name: &str, shape: Vec<i64>, kind: ParamKind) {
         let numel = shape.iter().product::<i64>() as usize;
         self.index.insert(name.to_owned(), self.params.len());
         self.params.push(ParamSpec {
@@ -173,5 +202,31 @@ mod tests {
             assert_eq!(next, layout.numel());
             assert_eq!(layout.get("lm_head.weight").is_ok(), !tied);
         }
+    }
+
+    #[test]
+    fn an_adapter_counts_its_widths_times_its_rank() {
+        // Qwen3-0.6B: what rank 1 trains, by group of modules.
+        let shape = ModelShape {
+            vocab: 151_936,
+            layers: 28,
+            hidden: 1024,
+            heads: 16,
+            kv_heads: 8,
+            head_dim: 128,
+            intermediate: 3072,
+            ..tiny()
+        };
+        let count = |modules: &[Module]| {
+            let lora = LoraShape {
+                rank: 1,
+                alpha: 32.0,
+                targets: modules.iter().copied().collect(),
+            };
+            Layout::of_adapter(&shape, &lora).numel()
+        };
+        assert_eq!(count(&Module::ALL[..4]), 286_720);
+        assert_eq!(count(&Module::ALL[4..7]), 344_064);
+        assert_eq!(count(&[Module::Head]), 152_960);
     }
 }

@@ -6,7 +6,6 @@
 
 use std::fmt;
 
-use super::layout::{Layout, ParamKind};
 use super::model_shape::ModelShape;
 use crate::model::error::{ModelError, Result};
 
@@ -155,67 +154,9 @@ impl LoraShape {
     }
 }
 
-impl Layout {
-    /// Where the parameters of an adapter of a model of `shape` lie.
-    #[must_use]
-    pub fn of_adapter(shape: &ModelShape, lora: &LoraShape) -> Self {
-        let mut layout = Self::empty(Some(*lora));
-        let rank = lora.rank as i64;
-        let mut push = |module: Module, layer: usize| {
-            let (input, output) = module.widths(shape);
-            let path = module.path(layer);
-            layout.push(
-                &format!("{path}.lora_A.weight"),
-                vec![rank, input as i64],
-                ParamKind::Matrix,
-            );
-            layout.push(
-                &format!("{path}.lora_B.weight"),
-                vec![output as i64, rank],
-                ParamKind::Matrix,
-            );
-        };
-        for layer in 0..shape.layers {
-            let inner = lora.targets.iter().filter(|module| *module != Module::Head);
-            inner.for_each(|module| push(module, layer));
-        }
-        if lora.targets.has(Module::Head) {
-            push(Module::Head, 0);
-        }
-        layout
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::model_shape::tests::tiny;
     use super::*;
-
-    #[test]
-    fn an_adapter_counts_its_widths_times_its_rank() {
-        // Qwen3-0.6B: what rank 1 trains, by group of modules.
-        let shape = ModelShape {
-            vocab: 151_936,
-            layers: 28,
-            hidden: 1024,
-            heads: 16,
-            kv_heads: 8,
-            head_dim: 128,
-            intermediate: 3072,
-            ..tiny()
-        };
-        let count = |modules: &[Module]| {
-            let lora = LoraShape {
-                rank: 1,
-                alpha: 32.0,
-                targets: modules.iter().copied().collect(),
-            };
-            Layout::of_adapter(&shape, &lora).numel()
-        };
-        assert_eq!(count(&Module::ALL[..4]), 286_720);
-        assert_eq!(count(&Module::ALL[4..7]), 344_064);
-        assert_eq!(count(&[Module::Head]), 152_960);
-    }
 
     #[test]
     fn adapters_that_cannot_be_are_refused() {

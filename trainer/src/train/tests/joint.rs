@@ -5,7 +5,8 @@ use tch::Tensor;
 
 use super::*;
 use crate::loss::head::Slope;
-use crate::loss::joint::{Member, Share, share};
+use crate::loss::joint::{Member, Share};
+use crate::loss::share;
 
 fn loss(surrogate: Surrogate) -> Loss {
     Loss::Policy(Policy {

@@ -3,52 +3,19 @@
 //! Old files have `rope_theta` and `rope_scaling`, new ones `rope_parameters`; both are read, both are written. A setting
 //! that changes the arithmetic and is not computed here is refused by its name.
 
+mod hf_config;
 mod rope;
 #[cfg(test)]
 mod tests;
 mod write;
 
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::json_file;
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::{Architecture, Biases, ModelShape};
-use rope::RopeSettings;
+use hf_config::HfConfig;
 pub(in crate::model) use write::write;
-
-#[derive(Debug, Deserialize)]
-struct HfConfig {
-    model_type: String,
-    vocab_size: usize,
-    hidden_size: usize,
-    intermediate_size: usize,
-    num_hidden_layers: usize,
-    num_attention_heads: usize,
-    num_key_value_heads: Option<usize>,
-    head_dim: Option<usize>,
-    max_position_embeddings: usize,
-    rms_norm_eps: Option<f64>,
-    rope_theta: Option<f64>,
-    rope_scaling: Option<RopeSettings>,
-    rope_parameters: Option<RopeSettings>,
-    original_max_position_embeddings: Option<usize>,
-    tie_word_embeddings: Option<bool>,
-    bos_token_id: Option<u32>,
-    #[serde(default)]
-    eos_token_id: Value,
-    pad_token_id: Option<u32>,
-    hidden_act: Option<String>,
-    attention_bias: Option<bool>,
-    mlp_bias: Option<bool>,
-    use_sliding_window: Option<bool>,
-    sliding_window: Option<usize>,
-    max_window_layers: Option<usize>,
-    layer_types: Option<Vec<String>>,
-    quantization_config: Option<Value>,
-    num_experts: Option<usize>,
-    partial_rotary_factor: Option<f64>,
-}
 
 /// Characters that are shown of a value that is no id.
 const SHOWN: usize = 40;

@@ -1,36 +1,13 @@
 //! Rotary embeddings in `config.json`, under their old keys and their new ones.
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::HfConfig;
+use super::hf_config::{HfConfig, RopeSettings};
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::{Rope, RopeScaling, Yarn};
 
 /// What transformers takes where a file names no rotary base.
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
-
-#[derive(Debug, Default, PartialEq, Deserialize)]
-pub(super) struct RopeSettings {
-    rope_type: Option<String>,
-    /// What files before transformers 4.43 call `rope_type`.
-    #[serde(rename = "type")]
-    old_type: Option<String>,
-    rope_theta: Option<f64>,
-    factor: Option<f64>,
-    original_max_position_embeddings: Option<usize>,
-    low_freq_factor: Option<f64>,
-    high_freq_factor: Option<f64>,
-    attention_factor: Option<f64>,
-    beta_fast: Option<f64>,
-    beta_slow: Option<f64>,
-    mscale: Option<f64>,
-    mscale_all_dim: Option<f64>,
-    truncate: Option<bool>,
-    pub(super) partial_rotary_factor: Option<f64>,
-    /// Frequencies by kind of layer, which no model here has.
-    pub(super) full_attention: Option<Value>,
-}
 
 /// Where both are given, `rope_scaling` counts unless it says nothing, as in transformers 5.
 pub(super) fn of(config: &HfConfig) -> Result<Rope> {

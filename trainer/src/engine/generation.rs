@@ -8,13 +8,12 @@ use broker::protocol::turn::{Finish, VersionSpan};
 
 use super::choose::Chosen;
 use super::prompt_scores::PromptScores;
-use super::request::{Finished, GenRequest};
-use super::visit::UnderWay;
+use super::request::{Finished, GenRequest, UnderWay};
 use crate::model::Shared;
 
 /// A generation under way.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct Generation {
     pub(super) request: GenRequest,
     output: Vec<u32>,
     logprobs: Vec<f32>,
@@ -33,7 +32,7 @@ pub(super) struct Row {
     pub(super) prompt: Option<Arc<PromptScores>>,
 }
 
-impl Row {
+impl Generation {
     pub(super) fn new(request: GenRequest, version: WeightVersion) -> Self {
         let expected = request.max_new_tokens.min(64) as usize;
         let (output, logprobs) = (Vec::with_capacity(expected), Vec::with_capacity(expected));

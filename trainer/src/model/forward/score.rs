@@ -4,10 +4,11 @@
 use broker::protocol::engine::TopLogprob;
 use tch::Tensor;
 
-use super::fixed::BLOCK;
+use super::decoder::Decoder;
+use super::fixed_rows::BLOCK;
+use super::row_batch::to_device;
 use crate::loss::head::chunk_elements;
 use crate::model::error::Result;
-use crate::model::forward::{Decoder, to_device};
 
 /// What a model says of tokens.
 #[derive(Debug, Default)]

@@ -1,6 +1,5 @@
 //! Which frozen model an adapter's checkpoint is of.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -8,82 +7,25 @@ use configs::Dtype;
 use serde::{Deserialize, Serialize};
 use tch::Kind;
 
+use super::adapted_base::AdaptedBase;
 use super::error::CheckpointError;
 use super::folder::write_synced;
 use super::manifest::{FileEntry, Manifest};
 use super::state::{STATE, TrainerState, dtype_name};
 use crate::model::{ModelError, ModelShape, Weights, peft};
 
-/// Which ids begin and end a turn, and how long a context may be, is no part of what was trained: YaRN's own contexts are settings of its own.
-const LEFT_OUT: [&str; 4] = [
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "max_position_embeddings",
-];
-
-/// A frozen model: an adapter trained over it means nothing over another.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AdaptedBase {
-    /// BLAKE3 of its weights as they compute.
-    pub digest: String,
-    /// What its `config.json` says of its arithmetic, key by key.
-    pub settings: BTreeMap<String, String>,
-}
-
-impl AdaptedBase {
-    /// `base`, which nobody changes, computed as `shape` says.
-    ///
-    /// # Errors
-    /// [`ModelError::Torch`] when the weights cannot be read from their device.
-    pub(crate) fn of(shape: &ModelShape, base: &Weights) -> Result<Self, ModelError> {
-        Ok(Self {
-            digest: base.frozen_digest()?.to_hex().to_string(),
-            settings: Self::settings_of(shape),
-        })
-    }
-
-    fn settings_of(shape: &ModelShape) -> BTreeMap<String, String> {
-        let mut settings = shape.settings();
-        settings.retain(|key, _| !LEFT_OUT.contains(&key.as_str()));
-        settings
-    }
-
-    /// What sets this base apart from `ours`.
-    pub(crate) fn unlike(&self, ours: &Self) -> Option<String> {
-        self.set_otherwise(&ours.settings).or_else(|| {
-            (self.digest != ours.digest).then(|| {
-                format!(
-                    "it is an adapter of a base whose weights have the digest {}, those of the base here have {}",
-                    self.digest, ours.digest
-                )
-            })
-        })
-    }
-
-    /// A setting in which they differ; a key that only one of them has is of another build, or of another `model_type`, which both have.
-    fn set_otherwise(&self, ours: &BTreeMap<String, String>) -> Option<String> {
-        let mut told = self.settings.iter();
-        let other = told.find_map(|(key, value)| Some((key, value, ours.get(key).filter(|own| *own != value)?)));
-        let (key, value, own) = other?;
-        Some(format!(
-            "it is an adapter of a base with {key} = {value}, the base here has {own}"
-        ))
-    }
-}
-
 /// What is kept of a base beside an adapter whose `state.json` is not.
 pub(super) const BASE: &str = "base.json";
 
 /// What the adapter in a folder says of its base.
 #[derive(Debug, Serialize, Deserialize)]
-struct Told {
+struct BaseNote {
     /// What the base computed in, as `state.json` names it.
     dtype: String,
     base: AdaptedBase,
 }
 
-impl Told {
+impl BaseNote {
     fn of(state: TrainerState) -> Option<Self> {
         let dtype = state.dtype;
         state.base.map(|base| Self { dtype, base })
@@ -114,7 +56,7 @@ impl Told {
 
 /// Writes what the checkpoint in `folder` says of its base into `target`; `None` where it says nothing.
 pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry>, CheckpointError> {
-    let Some(told) = TrainerState::read(folder).ok().and_then(Told::of) else {
+    let Some(told) = TrainerState::read(folder).ok().and_then(BaseNote::of) else {
         return Ok(None);
     };
     let path = target.join(BASE);
@@ -131,7 +73,7 @@ pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry
 /// # Errors
 /// What the folder says cannot be read; libtorch's.
 pub fn other_base(folder: &Path, shape: &ModelShape, base: &Weights) -> Result<Option<String>, CheckpointError> {
-    let Some(told) = Told::read(folder)? else {
+    let Some(told) = BaseNote::read(folder)? else {
         return Ok(None);
     };
     let settings = AdaptedBase::settings_of(shape);
