@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use broker::ids::{RequestId, WeightVersion};
+use broker::ids::RequestId;
 use broker::protocol::turn::Finish;
 use tch::Tensor;
 

@@ -1,11 +1,11 @@
 //! From batches to gradients and steps.
 
 mod checks;
+mod command_log;
 mod custom;
 mod ema;
 mod error;
 mod gradient;
-mod log;
 mod measure;
 mod micro;
 mod recompute;

@@ -8,10 +8,10 @@ use configs::Dtype;
 use tch::{Device, Kind};
 
 use super::checks::{check_answers, check_loss, check_optim};
+use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
 use super::ema::{Ema, EmaOptions};
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
-use super::log::{Admission, CommandLog, fingerprint, seq};
 use crate::checkpoint::Gate;
 use crate::model::{Decoder, ModelError, ModelShape, Parts, SHARD_BYTES, Weights, kind_of};
 use crate::optim::{self, AdamW};
@@ -428,8 +428,8 @@ impl TrainerClient for Trainer {
         let seq = seq(&command);
         let mark = fingerprint(&command);
         match self.log.admit(seq, &mark) {
-            Ok(Admission::Repeat(reply)) => return Ok(reply),
-            Ok(Admission::Run) => {}
+            Ok(CommandDecision::Repeat(reply)) => return Ok(reply),
+            Ok(CommandDecision::Run) => {}
             Err(reason) => return Err(TrainError::User { seq, reason }),
         }
         let loads = matches!(command, TrainCommand::LoadState { .. });

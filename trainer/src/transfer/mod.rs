@@ -22,5 +22,5 @@ mod tests;
 pub use error::{Held, TransferError};
 pub use message::{apply, delta, full, largest};
 pub use shelf::{Offer, Shelf, Taken};
-pub use sink::{Announce, ShelfSink};
+pub use sink::{AnnounceState, ShelfSink};
 pub use state::{Form, State};

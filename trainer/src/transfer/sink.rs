@@ -11,7 +11,7 @@ use crate::model::Weights;
 use crate::weights::{SinkError, WeightSink};
 
 /// Says what is on the shelf, each time something was published.
-pub type Announce = Box<dyn FnMut(StateId) + Send>;
+pub type AnnounceState = Box<dyn FnMut(StateId) + Send>;
 
 /// Publishes to a [`Shelf`]. The weights are copied before `publish` returns, so a later step never shows in them.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ impl ShelfSink {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn start(name: &str, form: Form, shelf: Arc<Shelf>, announce: Announce) -> std::io::Result<Self> {
+    pub fn start(name: &str, form: Form, shelf: Arc<Shelf>, announce: AnnounceState) -> std::io::Result<Self> {
         let (coder, copies) = sync_channel(1);
         std::thread::Builder::new()
             .name(format!("weights-{name}"))
@@ -54,7 +54,7 @@ impl WeightSink for ShelfSink {
     }
 }
 
-fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, mut announce: Announce) {
+fn code(form: Form, copies: &Receiver<(WeightVersion, Vec<u8>)>, shelf: &Shelf, mut announce: AnnounceState) {
     while let Ok((version, bytes)) = copies.recv() {
         match State::new(form, version, bytes) {
             Ok(state) => {

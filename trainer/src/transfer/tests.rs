@@ -1,5 +1,6 @@
 use std::sync::mpsc::channel;
 
+use broker::ids::WeightVersion;
 use broker::protocol::engine::StateId;
 use configs::Dtype;
 use proptest::prelude::*;

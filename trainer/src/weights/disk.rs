@@ -28,7 +28,7 @@ pub struct Written {
 }
 
 /// Tells engines of a version.
-pub type Announce = Box<dyn FnMut(Written) + Send>;
+pub type AnnounceWritten = Box<dyn FnMut(Written) + Send>;
 /// The oldest version that an engine may still read; `None` while that is not known.
 pub type Oldest = Box<dyn Fn() -> Option<WeightVersion> + Send>;
 
@@ -38,7 +38,7 @@ pub struct DiskSink {
     shape: ModelShape,
     dtype: Dtype,
     base: String,
-    announce: Announce,
+    announce: AnnounceWritten,
     oldest: Oldest,
     newest: Option<WeightVersion>,
     /// What it wrote last. A folder of another process may hold other weights under the same version.
@@ -56,7 +56,7 @@ impl DiskSink {
         shape: ModelShape,
         dtype: Dtype,
         base: String,
-        announce: Announce,
+        announce: AnnounceWritten,
         oldest: Oldest,
     ) -> std::io::Result<Self> {
         fs::create_dir_all(root)?;

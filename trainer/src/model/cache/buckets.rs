@@ -39,7 +39,7 @@ impl Reading {
 
 /// How rows are brought together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Layout {
+pub(crate) struct BucketLayout {
     /// Slots whose rows are exchanged, one pair after the other.
     pub(crate) exchanges: Vec<[usize; 2]>,
     /// How many neighbouring rows each bucket then has.
@@ -54,10 +54,10 @@ const DEARER: [usize; 3] = [1, 4, 16];
 
 /// The cheapest found for rows of these lengths: as they stand, or the longest first, where the exchanges cost less than is spared in the steps that it
 /// is expected to last. A bucket costs `call` keys.
-pub(crate) fn lay_out(lengths: &[usize], call: usize) -> Layout {
+pub(crate) fn lay_out(lengths: &[usize], call: usize) -> BucketLayout {
     let as_they_stand = cut(lengths, call);
     let now = cost(&as_they_stand, call);
-    let mut best = Layout {
+    let mut best = BucketLayout {
         exchanges: Vec::new(),
         buckets: counts(&as_they_stand),
     };
@@ -75,7 +75,7 @@ pub(crate) fn lay_out(lengths: &[usize], call: usize) -> Layout {
         let gain = spared.saturating_sub(price(&exchanges, lengths, call));
         if gain > most {
             most = gain;
-            best = Layout {
+            best = BucketLayout {
                 exchanges,
                 buckets: counts(&buckets),
             };
@@ -217,7 +217,7 @@ mod tests {
     }
 
     /// The lengths as they stand after the exchanges.
-    fn laid_out(lengths: &[usize], call: usize) -> (Vec<usize>, Layout) {
+    fn laid_out(lengths: &[usize], call: usize) -> (Vec<usize>, BucketLayout) {
         let (mut after, layout) = (lengths.to_vec(), lay_out(lengths, call));
         layout.exchanges.iter().for_each(|&[a, b]| after.swap(a, b));
         (after, layout)

@@ -1,6 +1,6 @@
 //! Generation: prompts computed once, then one token per row against the cache.
 
-use tch::{Kind, Tensor};
+use tch::Tensor;
 
 use super::attention::Way;
 use super::kv_cache::KvCache;
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
     use crate::model::shape::{ModelShape, tiny};
     use crate::model::weights::{Init, Weights};
-    use tch::Device;
+    use tch::{Device, Kind};
 
     fn weights(shape: &ModelShape) -> Weights {
         let init = Init {

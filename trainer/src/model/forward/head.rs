@@ -133,7 +133,8 @@ impl Head {
 mod tests {
     use tch::Device;
 
-    use super::super::decoder::{Decoder, Parts};
+    use super::super::decoder::Decoder;
+    use super::super::parts::Parts;
     use super::super::row_batch::RowBatch;
     use super::*;
     use crate::model::shape::{LoraShape, Module, tiny};

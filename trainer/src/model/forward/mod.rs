@@ -16,7 +16,9 @@ mod trunk;
 pub use binder::Leaf;
 pub use decoder::Decoder;
 pub(super) use fixed_rows::{blocks, filled_up};
-pub(crate) use forest::{Forest, LEAST_SHARED, common};
+#[cfg(test)]
+pub(crate) use forest::Forest;
+pub(crate) use forest::{LEAST_SHARED, common};
 pub(super) use layer::Heads;
 pub use parts::Parts;
 pub use row_batch::RowBatch;

@@ -43,7 +43,7 @@ pub(in crate::model) struct Stretches {
 #[derive(Debug)]
 pub(in crate::model) struct Behind {
     /// The stretches of it, from its first token on.
-    pub(in crate::model) stretches: Vec<Piece>,
+    pub(in crate::model) stretches: Vec<SharedPart>,
     pub(in crate::model) length: usize,
     /// `[group * width, length + width]`, the queries that share a key head one after the other: 0 where a token sees another, else
     /// minus infinity. `None`: it is one token and sees all.
@@ -52,7 +52,7 @@ pub(in crate::model) struct Behind {
 
 /// Neighbouring tokens of a family, counted from its first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::model) struct Piece {
+pub(in crate::model) struct SharedPart {
     pub(in crate::model) family: usize,
     pub(in crate::model) start: usize,
     pub(in crate::model) length: usize,
@@ -114,13 +114,13 @@ impl RowBatch {
     ) -> Result<Self> {
         check(shape, rows)?;
         let (mut ids, mut positions) = (Vec::new(), Vec::new());
-        let mut pieces = vec![Piece::default(); forest.stretches.len()];
+        let mut pieces = vec![SharedPart::default(); forest.stretches.len()];
         let mut placed: Vec<Stretches> = Vec::with_capacity(families.len());
         for (index, family) in families.iter().enumerate() {
             let start = ids.len();
             for member in &family.members {
                 let stretch = &forest.stretches[*member];
-                pieces[*member] = Piece {
+                pieces[*member] = SharedPart {
                     family: index,
                     start: ids.len() - start,
                     length: stretch.tokens.len(),
@@ -252,7 +252,7 @@ impl Stretches {
 }
 
 impl Behind {
-    fn new(stretches: Vec<Piece>, width: usize, group: usize, device: Device, kind: Kind) -> Result<Self> {
+    fn new(stretches: Vec<SharedPart>, width: usize, group: usize, device: Device, kind: Kind) -> Result<Self> {
         let length = stretches.iter().map(|piece| piece.length).sum();
         let mask = if width > 1 {
             Some(seen(length, width, device, kind)?.f_repeat([group as i64, 1])?)
@@ -268,7 +268,7 @@ impl Behind {
 
     /// Keys or values of the beginning, which stand in those of `families`, before a family's own of `[rows, heads, width, head_dim]`.
     pub(in crate::model) fn before(&self, families: &[Tensor], own: &Tensor) -> Result<Tensor> {
-        let part = |piece: &Piece| families[piece.family].f_narrow(0, piece.start as i64, piece.length as i64);
+        let part = |piece: &SharedPart| families[piece.family].f_narrow(0, piece.start as i64, piece.length as i64);
         let parts: std::result::Result<Vec<Tensor>, _> = self.stretches.iter().map(part).collect();
         let [rows, heads, _, dim] = own.size4().map(|(a, b, c, d)| [a, b, c, d])?;
         let whole = Tensor::f_cat(&parts?, 0)?.f_transpose(0, 1)?;
@@ -349,7 +349,7 @@ mod tests {
             .iter()
             .map(|family| family.behind.as_ref().unwrap())
             .collect();
-        let prompt = Piece {
+        let prompt = SharedPart {
             family: 0,
             start: 0,
             length: 20,

@@ -13,4 +13,4 @@ pub use model_shape::ModelShape;
 pub use rope_scaling::{Rope, RopeScaling, Yarn};
 
 #[cfg(test)]
-pub(super) use model_shape::tests::tiny;
+pub(crate) use model_shape::tests::tiny;

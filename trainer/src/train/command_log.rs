@@ -11,7 +11,7 @@ const REMEMBERED: usize = 8;
 
 /// What to do with a command.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Admission {
+pub(crate) enum CommandDecision {
     /// It is new: run it, then [`CommandLog::record`] it.
     Run,
     /// It has run before.
@@ -44,20 +44,20 @@ pub(crate) fn fingerprint(command: &TrainCommand) -> blake3::Hash {
 
 impl CommandLog {
     /// The first command may have any number; each further one is the next, or one of the last few again.
-    pub(crate) fn admit(&self, seq: u64, fingerprint: &blake3::Hash) -> Result<Admission, Refusal> {
+    pub(crate) fn admit(&self, seq: u64, fingerprint: &blake3::Hash) -> Result<CommandDecision, Refusal> {
         let Some((last, _, _)) = self.entries.back() else {
-            return Ok(Admission::Run);
+            return Ok(CommandDecision::Run);
         };
         if seq > *last {
             let expected = last + 1;
             return if seq == expected {
-                Ok(Admission::Run)
+                Ok(CommandDecision::Run)
             } else {
                 Err(Refusal::Gap { expected })
             };
         }
         match self.entries.iter().find(|(known, _, _)| *known == seq) {
-            Some((_, known, reply)) if known == fingerprint => Ok(Admission::Repeat(reply.clone())),
+            Some((_, known, reply)) if known == fingerprint => Ok(CommandDecision::Repeat(reply.clone())),
             Some(_) => Err(Refusal::Reused),
             None => Err(Refusal::Forgotten {
                 oldest: self.entries.front().map_or(0, |(oldest, _, _)| *oldest),
@@ -93,14 +93,14 @@ mod tests {
                 let mark = blake3::hash(&[content]);
                 let reply = TrainReply::Saved { digest: format!("{seq} {content}") };
                 match log.admit(seq, &mark) {
-                    Ok(Admission::Run) => {
+                    Ok(CommandDecision::Run) => {
                         if let Some((last, _)) = effects.last() {
                             prop_assert_eq!(seq, last + 1);
                         }
                         effects.push((seq, content));
                         log.record(seq, mark, reply);
                     }
-                    Ok(Admission::Repeat(known)) => {
+                    Ok(CommandDecision::Repeat(known)) => {
                         prop_assert!(effects.contains(&(seq, content)));
                         prop_assert_eq!(known, reply);
                     }
