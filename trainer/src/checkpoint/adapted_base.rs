@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::model::{ModelError, ModelShape, Weights};
 
-/// Which ids begin and end a turn, and how long a context may be, is no part of what was trained: YaRN's own contexts are settings of its own.
+/// Settings that training does not depend on: the ids that begin and end a turn, and the length of
+/// a context. YaRN's contexts are separate settings.
 const LEFT_OUT: [&str; 4] = [
     "bos_token_id",
     "eos_token_id",
@@ -14,17 +15,17 @@ const LEFT_OUT: [&str; 4] = [
     "max_position_embeddings",
 ];
 
-/// A frozen model: an adapter trained over it means nothing over another.
+/// A frozen model. An adapter trained over it has no meaning over another model.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AdaptedBase {
-    /// BLAKE3 of its weights as they compute.
+    /// BLAKE3 of its weights in the kind that they compute in.
     pub digest: String,
-    /// What its `config.json` says of its arithmetic, key by key.
+    /// The settings of its `config.json` that change its arithmetic, key by key.
     pub settings: BTreeMap<String, String>,
 }
 
 impl AdaptedBase {
-    /// `base`, which nobody changes, computed as `shape` says.
+    /// Describes `base`, which never changes, under the arithmetic of `shape`.
     ///
     /// # Errors
     /// [`ModelError::Torch`] when the weights cannot be read from their device.
@@ -41,7 +42,7 @@ impl AdaptedBase {
         settings
     }
 
-    /// What sets this base apart from `ours`.
+    /// The first difference between this base and `ours`, as a sentence.
     pub(crate) fn unlike(&self, ours: &Self) -> Option<String> {
         self.set_otherwise(&ours.settings).or_else(|| {
             (self.digest != ours.digest).then(|| {
@@ -53,7 +54,8 @@ impl AdaptedBase {
         })
     }
 
-    /// A setting in which they differ; a key that only one of them has is of another build, or of another `model_type`, which both have.
+    /// The first differing setting, as a sentence. A key in only one of the two comes from another
+    /// build or another `model_type`; both have `model_type`.
     pub(super) fn set_otherwise(&self, ours: &BTreeMap<String, String>) -> Option<String> {
         let mut told = self.settings.iter();
         let other = told.find_map(|(key, value)| Some((key, value, ours.get(key).filter(|own| *own != value)?)));

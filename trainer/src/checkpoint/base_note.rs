@@ -1,4 +1,4 @@
-//! Which frozen model an adapter's checkpoint is of.
+//! Records and compares the frozen model of an adapter's checkpoint.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ use super::manifest::{FileEntry, Manifest};
 use super::state::{STATE, TrainerState, dtype_name};
 use crate::model::{ModelError, ModelShape, Weights, peft};
 
-/// What is kept of a base beside an adapter whose `state.json` is not.
+/// The record of a base next to an adapter that is kept without its `state.json`.
 pub(super) const BASE: &str = "base.json";
 
-/// What the adapter in a folder says of its base.
+/// The record of an adapter's base in the adapter's folder.
 #[derive(Debug, Serialize, Deserialize)]
 struct BaseNote {
-    /// What the base computed in, as `state.json` names it.
+    /// The dtype that the base computed in, named as in `state.json`.
     dtype: String,
     base: AdaptedBase,
 }
@@ -31,7 +31,8 @@ impl BaseNote {
         state.base.map(|base| Self { dtype, base })
     }
 
-    /// Of the checkpoint that the adapter in `folder` is of, or its average or reference below it.
+    /// Reads the record of the checkpoint that holds the adapter in `folder`, which may be its
+    /// average or reference.
     fn read(folder: &Path) -> Result<Option<Self>, CheckpointError> {
         for root in [Some(folder), folder.parent()].into_iter().flatten() {
             let adapter = folder.strip_prefix(root).unwrap_or(folder).join(peft::CONFIG);
@@ -54,7 +55,8 @@ impl BaseNote {
     }
 }
 
-/// Writes what the checkpoint in `folder` says of its base into `target`; `None` where it says nothing.
+/// Writes the base of the checkpoint in `folder` into `target`. Returns `None` if the checkpoint
+/// has no base.
 pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry>, CheckpointError> {
     let Some(told) = TrainerState::read(folder).ok().and_then(BaseNote::of) else {
         return Ok(None);
@@ -66,12 +68,14 @@ pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry
     FileEntry::of(&path).map(Some)
 }
 
-/// What sets `base`, which is to compute as `shape` says, apart from the one that the adapter in `folder` was trained over. `None` where they are
-/// the same, and where the folder does not say: PEFT's own adapters, exported ones, checkpoints of earlier builds. Of a base that was f32 the
-/// settings alone are compared where this one is bf16.
+/// Returns the difference between `base`, computed as `shape` describes, and the base that the
+/// adapter in `folder` was trained over. Returns `None` if they are the same. Also returns `None`
+/// if the folder has no record of its base: adapters from PEFT, exported ones, checkpoints of
+/// earlier builds. If the recorded base was f32 and this one is bf16, only the settings are
+/// compared.
 ///
 /// # Errors
-/// What the folder says cannot be read; libtorch's.
+/// The record in the folder cannot be read, or libtorch fails.
 pub fn other_base(folder: &Path, shape: &ModelShape, base: &Weights) -> Result<Option<String>, CheckpointError> {
     let Some(told) = BaseNote::read(folder)? else {
         return Ok(None);

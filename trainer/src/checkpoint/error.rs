@@ -1,8 +1,8 @@
-//! Why a checkpoint could not be written or is refused.
+//! Why a checkpoint could not be written, or is rejected.
 
 use std::path::{Path, PathBuf};
 
-/// Names the file and what is wrong with it.
+/// Names the file and its fault.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("{doing} {}: {source}", path.display())]
@@ -30,7 +30,7 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Shaped for `map_err`.
+    /// Returns a function for `map_err`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }

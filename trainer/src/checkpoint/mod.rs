@@ -1,7 +1,8 @@
-//! Checkpoints: folders that are whole or absent, and that say when they are damaged.
+//! Checkpoints: folders that are complete or absent, and that reveal damage.
 //!
-//! `step-N/` is a Hugging Face folder (`config.json`, `model.safetensors`, the tokenizer's files) with `optimizer.safetensors`,
-//! `state.json`, `reference/` where a reference policy is kept, and `manifest.json` with the digest of every file.
+//! `step-N/` is a Hugging Face folder (`config.json`, `model.safetensors`, the tokenizer's files).
+//! It also holds `optimizer.safetensors`, `state.json`, `reference/` if a reference policy is kept,
+//! and `manifest.json` with the digest of every file.
 
 mod adapted_base;
 mod base_note;

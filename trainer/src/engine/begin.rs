@@ -1,4 +1,4 @@
-//! Beginning requests: prompts computed once for all that share them, first tokens, slots.
+//! Begins requests: computes each distinct prompt once, chooses first tokens and assigns slots.
 
 use tch::Tensor;
 
@@ -9,7 +9,8 @@ use super::{Engine, EngineError};
 use crate::model::{Prefilled, Prefixes, RowBatch, Shared};
 
 impl Engine {
-    /// Begins waiting requests, and goes on with the prompts that are computed in pieces: what one step may compute of them.
+    /// Begins waiting requests and continues the prompts that are computed in pieces, within the
+    /// prompt tokens of one step.
     pub(super) fn begin(&mut self) -> Result<(), EngineError> {
         let mut left = self.options.prefill_tokens;
         if self.next.is_none() {
@@ -35,7 +36,7 @@ impl Engine {
         self.fill_on(left)
     }
 
-    /// Prompts that are computed at once: first tokens, slots.
+    /// Computes whole prompts, then chooses first tokens and assigns slots.
     fn begin_whole(&mut self, admission: Admission) -> Result<(), EngineError> {
         if admission.members.is_empty() {
             return Ok(());
@@ -69,7 +70,7 @@ impl Engine {
         Ok((choices, kept))
     }
 
-    /// Gives first tokens to their requests; those that go on get slots behind the live rows.
+    /// Gives each request its first token. Requests that continue get slots after the live rows.
     fn seat(&mut self, admission: Admission, choices: Vec<Chosen>, kept: &Prefilled) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.shape().max_context);
         let (live, mut begun) = (self.rows.len(), Vec::new());
@@ -84,7 +85,7 @@ impl Engine {
             return Ok(());
         }
         self.share(&mut begun, admission.prompts.len(), kept)?;
-        // Rows with a prompt of their own first: their slots are filled in one go.
+        // Rows with their own prompt come first, so that one copy fills their slots.
         begun.sort_by_key(|(row, _)| row.shared.is_some());
         let own: Vec<i64> = begun
             .iter()
@@ -103,7 +104,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives prompts that enough rows begin with together a place of their own.
+    /// Shares the prompts that enough rows begin with.
     fn share(
         &mut self,
         begun: &mut [(Generation, usize)],

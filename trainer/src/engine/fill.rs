@@ -1,5 +1,8 @@
-//! Prompts that are computed in pieces: long ones, so that they do not hold up decoding (chunked prefill: Agrawal et al.,
-//! "Sarathi-Serve", arXiv:2403.02310), those that begin with what the prefix cache has, and those whose own log-probs are asked for.
+//! Computes prompts in pieces.
+//!
+//! Three kinds of prompt take this way: long ones, so that they do not delay decoding (chunked
+//! prefill: Agrawal et al., "Sarathi-Serve", arXiv:2403.02310), prompts that begin with an entry of
+//! the prefix cache, and prompts with a request for their own log-probs.
 
 use std::sync::Arc;
 
@@ -15,17 +18,17 @@ use super::{Engine, EngineError, GenRequest};
 use crate::model::{Piece, Prefixes, RowKv};
 
 impl Engine {
-    /// Slots that are spoken for by prompts under way.
+    /// The number of slots that the prompts under way will take.
     pub(super) fn slots_promised(&self) -> usize {
         self.filling.iter().map(Filling::slots).sum()
     }
 
-    /// Tokens that prompts under way still need.
+    /// The number of tokens that the prompts under way still need.
     pub(super) fn tokens_promised(&self) -> usize {
         self.filling.iter().map(Filling::left).sum()
     }
 
-    /// Tokens of a request's prompt that would have to be computed, did it begin now.
+    /// The number of prompt tokens that the engine would compute if the request began now.
     pub(super) fn cost(&self, request: &GenRequest) -> usize {
         let prompt = &request.prompt_ids;
         if self.is_filling(prompt, request.prompt_top) {
@@ -37,7 +40,7 @@ impl Engine {
         }
     }
 
-    /// Whether a prompt is computed in pieces, or is being so.
+    /// Returns true if a prompt is, or must be, computed in pieces.
     pub(super) fn in_pieces(&self, prompt: &[u32]) -> bool {
         self.options.deterministic
             || prompt.len() > self.options.prefill_tokens
@@ -51,8 +54,10 @@ impl Engine {
             .any(|filling| *filling.ids == *prompt && self.may_join(filling, prompt_top))
     }
 
-    /// Whether others of the same prompt may wait for it: with the same bits in every company, or pinned, if it began with the weights
-    /// of now; with log-probs of the prompt (`prompt_top`), if it notes them.
+    /// Returns true if requests with the same prompt may wait for this computation. When requests
+    /// must see one version only (deterministic or pinned), it must have begun with the current
+    /// weights. When the request asks for log-probs of the prompt (`prompt_top`), it must record
+    /// them.
     fn may_join(&self, filling: &Filling, prompt_top: Option<u8>) -> bool {
         let noted = |top| filling.scoring.as_ref().is_some_and(|scoring| scoring.serves(top));
         filling.back.is_none()
@@ -60,7 +65,8 @@ impl Engine {
             && prompt_top.is_none_or(noted)
     }
 
-    /// Begins to compute a prompt in pieces; who asks for one that is under way waits with the others.
+    /// Begins to compute a prompt in pieces. Requests for a prompt that is already under way join
+    /// it.
     pub(super) fn fill(&mut self, ids: Arc<[u32]>, mut members: Vec<GenRequest>) -> Result<(), EngineError> {
         let prompt_top = members.iter().filter_map(|request| request.prompt_top).max();
         let same = self
@@ -77,7 +83,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Begins to compute the cache of a generation that was taken out.
+    /// Begins to compute the cache of a generation that returns.
     pub(super) fn fill_again(&mut self, row: Generation) -> Result<(), EngineError> {
         let mut filling = self.begin_filling(row.cached_ids().into(), None)?;
         filling.back = Some(row);
@@ -94,7 +100,7 @@ impl Engine {
         };
         let mut kv = new(self.decoder.shape(), ids.len(), device, kind)?;
         let (mut oldest, mut reused) = (self.version(), 0);
-        // All of a prompt is computed that notes its log-probs.
+        // A prompt that records its log-probs is computed from its first token.
         if prompt_top.is_none()
             && let Some(hit) = self.prefix_cache.find(&ids)
             && let Some((known, from)) = self.prefix_cache.take(hit)
@@ -113,8 +119,8 @@ impl Engine {
         })
     }
 
-    /// Computes up to `tokens` more tokens of the prompts under way, the first ones first; those that are whole get their first
-    /// tokens and slots.
+    /// Computes up to `tokens` more tokens of the prompts under way, oldest prompt first. Complete
+    /// prompts get their first tokens and slots.
     pub(super) fn fill_on(&mut self, tokens: usize) -> Result<(), EngineError> {
         let mut left = tokens;
         let mut pieces = Vec::new();
@@ -141,7 +147,7 @@ impl Engine {
         };
         drop(pieces);
         self.score(&extended.states, &counts)?;
-        // All but the last are whole, and the last may be.
+        // Every prompt in the batch except perhaps the last is complete.
         let whole = self.filling.iter().take_while(|filling| filling.left() == 0).count();
         if whole == 0 {
             return Ok(());
@@ -151,7 +157,7 @@ impl Engine {
         self.seat_filled(done, choices)
     }
 
-    /// Of those that want a token, in their order.
+    /// Chooses first tokens for the requests that want one, in their order.
     fn first_choices(&self, logits: &Tensor, whole: usize) -> Result<Vec<Chosen>, EngineError> {
         let draws: Vec<Draw> = self
             .filling
@@ -169,7 +175,8 @@ impl Engine {
         })
     }
 
-    /// Gives first tokens to those who waited; those that go on get slots behind the live rows.
+    /// Gives first tokens to the waiting requests. Requests that continue get slots after the live
+    /// rows.
     fn seat_filled(&mut self, whole: Vec<Filling>, choices: Vec<Chosen>) -> Result<(), EngineError> {
         let (version, max_context) = (self.version(), self.decoder.shape().max_context);
         let mut choices = choices.into_iter().peekable();
@@ -193,7 +200,7 @@ impl Engine {
                 let mut row = Generation::new(request, version);
                 (row.oldest_kv, row.reused) = (oldest, reused);
                 row.prompt = scoring.as_ref().and_then(|scoring| scoring.of(row.request.prompt_top));
-                // Who wants no token has the prompt's log-probs, and is done.
+                // A request without new tokens has its prompt's log-probs now, and ends.
                 let end = choice.map_or(Some(Finish::Length), |choice| row.push(choice, version, max_context));
                 match end {
                     Some(finish) => self.done.push(row.finish(finish)),
@@ -205,7 +212,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Slots for rows that have one prompt, the keys and values of which are `kv`.
+    /// Assigns slots to rows with the same prompt, whose keys and values are `kv`.
     fn seat_rows(&mut self, mut rows: Vec<Generation>, length: usize, kv: RowKv) -> Result<(), EngineError> {
         if rows.is_empty() {
             return Ok(());
@@ -226,7 +233,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps what a row has computed, for a request that begins with it. Where there is no memory for it, nothing is kept.
+    /// Keeps the keys and values of a row for a later request that begins with it. When memory is
+    /// short, it keeps nothing.
     pub(super) fn keep(&mut self, index: usize) {
         let row = &self.rows[index];
         let stale = self.of_one_version() && row.oldest_kv != self.version();
@@ -244,14 +252,14 @@ impl Engine {
         }
     }
 
-    /// Other weights serve, and what was computed with the earlier ones does not count: prompts under way begin anew.
+    /// Discards everything that earlier weights computed: prompts under way start again.
     pub(super) fn forget_computed(&mut self) {
         self.prefix_cache.clear();
         let version = self.version();
         self.filling.iter_mut().for_each(|filling| filling.restart(version));
     }
 
-    /// Takes a request out of the prompts under way.
+    /// Removes a request from the prompts under way.
     pub(super) fn leave_filling(&mut self, id: RequestId) {
         for filling in &mut self.filling {
             filling.members.retain(|request| request.id != id);
@@ -262,7 +270,7 @@ impl Engine {
         self.filling.retain(|filling| filling.pending() > 0);
     }
 
-    /// Takes out a generation that was on its way back.
+    /// Removes a returning generation from the prompts under way.
     pub(super) fn take_back(&mut self, id: RequestId) -> Option<Generation> {
         let place = self.filling.iter().position(|filling| filling.is_of(id))?;
         self.filling.remove(place)?.back

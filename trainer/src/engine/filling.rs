@@ -9,7 +9,7 @@ use super::prompt_scores::Scoring;
 use super::request::GenRequest;
 use crate::model::RowKv;
 
-/// A prompt that is being computed, and who waits for it.
+/// A prompt that is being computed, and the requests that wait for it.
 #[derive(Debug)]
 pub(super) struct Filling {
     pub(super) ids: Arc<[u32]>,
@@ -17,33 +17,33 @@ pub(super) struct Filling {
     /// The oldest weights that computed any part of it.
     pub(super) oldest: WeightVersion,
     pub(super) members: Vec<GenRequest>,
-    /// A generation that was taken out, and goes on behind its tokens.
+    /// A returning generation that continues after these tokens.
     pub(super) back: Option<Generation>,
-    /// Tokens that came from the prefix cache.
+    /// The number of tokens that came from the prefix cache.
     pub(super) reused: usize,
-    /// Log-probs of its own tokens, if somebody asks for them.
+    /// Log-probs of its own tokens, if a request asks for them.
     pub(super) scoring: Option<Scoring>,
 }
 
 impl Filling {
-    /// Tokens still to be computed.
+    /// The number of tokens still to compute.
     pub(super) fn left(&self) -> usize {
         self.ids.len() - self.kv.filled()
     }
 
-    /// Slots that will be taken.
+    /// The number of slots that its requests will take.
     pub(super) fn slots(&self) -> usize {
         let begin = self.members.iter().filter(|request| request.max_new_tokens > 1).count();
         begin + usize::from(self.back.is_some())
     }
 
-    /// Requests that wait for it.
+    /// The number of requests that wait for it.
     pub(super) fn pending(&self) -> usize {
         self.members.len() + usize::from(self.back.is_some())
     }
 
-    /// What the last `count` tokens that were computed say of the prompt's next ones, and where that is noted; `None` where nobody asks
-    /// or nothing is next.
+    /// Returns the prompt tokens that the last `count` computed tokens predict, and the place to
+    /// record their scores. `None` if no request asks for scores, or no token follows.
     pub(super) fn foretold(&mut self, count: usize) -> Option<(&mut Scoring, &[u32])> {
         let filled = self.kv.filled();
         let next = filled.checked_sub(count)? + 1..self.ids.len().min(filled + 1);
@@ -55,7 +55,7 @@ impl Filling {
         self.back.as_ref().is_some_and(|row| row.request.id == id)
     }
 
-    /// Computes it with other weights, from its first token on.
+    /// Starts the computation again with other weights, from the first token.
     pub(super) fn restart(&mut self, version: WeightVersion) {
         self.kv.rewind();
         self.reused = 0;

@@ -1,4 +1,4 @@
-//! One generation under way: its tokens so far, which weights made them, and when it ends.
+//! One active generation: its tokens so far, the weights that made them, and its end.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use super::prompt_scores::PromptScores;
 use super::request::{Finished, GenRequest, UnderWay};
 use crate::model::Shared;
 
-/// A generation under way.
+/// An active generation. It occupies one row of the cache.
 #[derive(Debug)]
 pub(super) struct Generation {
     pub(super) request: GenRequest,
     output: Vec<u32>,
     logprobs: Vec<f32>,
-    /// Of each token, if the draw is truncated.
+    /// One per token, if the draw is truncated.
     log_kept: Vec<f32>,
-    /// Of each token, if they are asked for.
+    /// One list per token, if asked for.
     top: Vec<Vec<TopLogprob>>,
     spans: Vec<VersionSpan>,
-    /// Version of the weights that computed its prompt, or all of its cache anew.
+    /// Version of the weights that computed its prompt, or that last recomputed its whole cache.
     pub(super) oldest_kv: WeightVersion,
-    /// Its prompt, where other rows share it; its slot then holds what comes after.
+    /// Its prompt, if other rows share it. Its slot then holds only the tokens after the prompt.
     pub(super) shared: Option<Shared>,
-    /// Tokens of its prompt that came from the prefix cache.
+    /// The number of prompt tokens that came from the prefix cache.
     pub(super) reused: usize,
-    /// Log-probs of its prompt, if they are asked for.
+    /// Log-probs of its prompt, if asked for.
     pub(super) prompt: Option<Arc<PromptScores>>,
 }
 
@@ -50,33 +50,33 @@ impl Generation {
         }
     }
 
-    /// Tokens sampled so far: the position of the next random number.
+    /// The number of tokens sampled so far, which is the position of the next random number.
     pub(super) fn made(&self) -> u32 {
         self.output.len() as u32
     }
 
-    /// Tokens in its slot.
+    /// The number of tokens in its slot.
     pub(super) fn in_slot(&self) -> usize {
         self.cached() - self.shared.map_or(0, |shared| shared.length)
     }
 
-    /// Tokens that lie in the cache: all but the last sampled one.
+    /// The number of tokens in the cache: all except the last sampled one.
     pub(super) fn cached(&self) -> usize {
         self.request.prompt_ids.len() + self.output.len().saturating_sub(1)
     }
 
-    /// The token to be computed next.
+    /// The token to compute next.
     pub(super) fn last(&self) -> i64 {
         self.output.last().copied().map_or(0, i64::from)
     }
 
-    /// The ids whose keys and values lie in the cache.
+    /// The ids whose keys and values are in the cache.
     pub(super) fn cached_ids(&self) -> Vec<u32> {
         let made = self.output.len().saturating_sub(1);
         [&self.request.prompt_ids[..], &self.output[..made]].concat()
     }
 
-    /// Takes a sampled token; the reason if it is the last.
+    /// Records a sampled token. Returns the reason if the generation ends with it.
     pub(super) fn push(&mut self, chosen: Chosen, version: WeightVersion, max_context: usize) -> Option<Finish> {
         let choice = chosen.token;
         self.output.push(choice.id);
@@ -106,7 +106,7 @@ impl Generation {
         }
     }
 
-    /// What it has made.
+    /// The tokens and scores so far.
     pub(super) fn so_far(&self) -> UnderWay<'_> {
         UnderWay {
             id: self.request.id,

@@ -7,8 +7,9 @@ use tch::Tensor;
 use super::{Engine, EngineError};
 
 impl Engine {
-    /// Notes the log-probs of what was computed of the prompts under way: `counts[i]` tokens of the i-th, whose states, before the
-    /// final norm, stand one prompt after the other.
+    /// Records the log-probs of newly computed prompt tokens. `counts[i]` is the number of new
+    /// tokens of prompt `i`. `states` holds the states before the final norm, one prompt after the
+    /// other.
     pub(super) fn score(&mut self, states: &Tensor, counts: &[usize]) -> Result<(), EngineError> {
         let (version, fixed) = (self.version(), self.options.deterministic);
         let mut next = 0;

@@ -1,22 +1,24 @@
 //! The output matrix and the loss in one pass, in chunks, without a graph through the vocabulary.
 //!
-//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy `H = -sum p log p`:
+//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy `H = -sum p log
+//! p`:
 //!
 //! ```text
 //! d log p_y / d z = onehot(y) - p          d H / d z = -p (log p + H)
 //! ```
 //!
-//! so a loss with derivatives `g = dL/d log p_y` and `e = dL/dH` has `dL/dz = g onehot(y) - p (g + e (log p + H))`, from
-//! which `dL/dh = W^T dL/dz / T` and `dL/dW = sum dL/dz h^T / T`. Only one chunk of logits exists at a time, which is what
-//! keeps the memory of a large vocabulary bounded.
+//! A loss with derivatives `g = dL/d log p_y` and `e = dL/dH` therefore has `dL/dz = g onehot(y) -
+//! p (g + e (log p + H))`. From it follow `dL/dh = W^T dL/dz / T` and `dL/dW = sum dL/dz h^T / T`.
+//! Only one chunk of logits exists at a time, which bounds the memory of a large vocabulary.
 
 use tch::{Device, Kind, TchError, Tensor};
 
 use crate::linear::{add_outer, times};
 
-/// Elements of one chunk of logits that serve a device: 16 MiB in f32 on a CPU, where larger blocks are mapped afresh each
-/// time and their page faults cost more than the arithmetic (512 tokens x 32,000 words: 244 ms against 805 ms), 128 MiB on
-/// a GPU.
+/// The best number of elements in one chunk of logits on a device.
+///
+/// A CPU gets 16 MiB in f32: larger blocks are mapped again each time, and their page faults cost
+/// more than the arithmetic (512 tokens x 32,000 words: 244 ms against 805 ms). A GPU gets 128 MiB.
 #[must_use]
 pub fn chunk_elements(device: Device) -> i64 {
     match device {
@@ -25,20 +27,21 @@ pub fn chunk_elements(device: Device) -> i64 {
     }
 }
 
-/// The tokens whose losses are taken.
+/// The tokens whose losses are computed.
 #[derive(Debug)]
 pub struct HeadInput<'a> {
-    /// `[N, hidden]`, the states that predict the tokens; no gradient is recorded through them.
+    /// `[N, hidden]`, the states that predict the tokens. No gradient is recorded through them.
     pub hidden: &'a Tensor,
     /// `[vocab, hidden]`.
     pub matrix: &'a Tensor,
-    /// What is added to the matrix.
+    /// The low-rank change of the matrix, if any.
     pub adapter: Option<HeadAdapter<'a>>,
-    /// The tokens that were drawn, each below `vocab`; N of them.
+    /// The drawn tokens, each below `vocab`; N of them.
     pub targets: &'a [i64],
-    /// Divides the logits; N of them, each above 0.
+    /// Divisors of the logits; N of them, each above 0.
     pub temperatures: &'a [f32],
-    /// Elements of logits that exist at once at most, one row excepted: [`chunk_elements`] serves.
+    /// The largest number of logits that exist at once, but at least one row. Use
+    /// [`chunk_elements`].
     pub chunk_elements: i64,
 }
 
@@ -52,18 +55,18 @@ pub struct HeadAdapter<'a> {
     pub scale: f64,
 }
 
-/// Where the gradient of the head adds up.
+/// The place where the head's gradient accumulates.
 #[derive(Debug)]
 pub enum HeadGrad<'a> {
     /// `[vocab, hidden]`
     Matrix(&'a mut Tensor),
-    /// Of [`HeadAdapter::a`] and [`HeadAdapter::b`].
+    /// The gradients of [`HeadAdapter::a`] and [`HeadAdapter::b`].
     Adapter { d_a: &'a mut Tensor, d_b: &'a mut Tensor },
     /// The head is not trained.
     Frozen,
 }
 
-/// How much the whole loss moves with one token's log-prob and entropy, weights included.
+/// The derivatives of the whole loss by one token's log-prob and entropy, weights included.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Slope {
     pub d_logprob: f64,
@@ -77,7 +80,7 @@ pub struct HeadValues {
     pub entropies: Vec<f32>,
 }
 
-/// Log-prob and entropy of every token, nothing else.
+/// Computes only the log-prob and entropy of every token.
 pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
     let mut all = HeadValues::default();
     for_chunks(input, |chunk| {
@@ -89,9 +92,11 @@ pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
     Ok(all)
 }
 
-/// Gradients of a loss that `slope(n, logprob, entropy)` describes token by token, called once for each in order.
+/// Computes the gradients of a loss that `slope(n, logprob, entropy)` describes token by token. It
+/// is called once for each token, in order.
 ///
-/// Adds the head's gradient to `grad` and returns that of the hidden states (`[N, hidden]`).
+/// Adds the head's gradient to `grad` and returns the gradient of the hidden states (`[N,
+/// hidden]`).
 pub fn gradients(
     input: &HeadInput<'_>,
     mut grad: HeadGrad<'_>,
@@ -255,7 +260,7 @@ mod tests {
         ((a - b).norm() / b.norm()).double_value(&[])
     }
 
-    /// The loss by autograd through the whole vocabulary, each term as PyTorch would write it.
+    /// The loss by autograd through the whole vocabulary, each term in PyTorch's own form.
     fn autograd(case: &Case, old: &[f32], reference: &[f32], advantage: &[f32]) -> (Tensor, Tensor) {
         let hidden = case.hidden.copy().set_requires_grad(true);
         let matrix = case.matrix.copy().set_requires_grad(true);

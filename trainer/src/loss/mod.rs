@@ -1,6 +1,7 @@
 //! The loss of one token as a plain function of log-probs, with its derivatives in closed form.
 //!
-//! Nothing here knows tensors: [`head`] turns the derivatives into gradients of the hidden states and of the output matrix.
+//! Nothing here uses tensors except [`head`], which turns the derivatives into gradients of the
+//! hidden states and of the output matrix.
 
 mod configured;
 pub mod head;

@@ -1,18 +1,19 @@
-//! GSPO: one ratio for a whole answer (Zheng et al., "Group Sequence Policy Optimization", arXiv:2507.18071).
+//! GSPO: one ratio for a whole answer (Zheng et al., "Group Sequence Policy Optimization",
+//! arXiv:2507.18071).
 
 use super::policy::clipped_policy;
 
-/// The loss of one answer and how it moves with each of its log-probs.
+/// The loss of one answer and its derivative.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SequenceTerm {
     pub value: f64,
-    /// d value / d log-prob of every token: all alike.
+    /// d value / d log-prob of a token, equal for all tokens.
     pub d_logprob: f64,
     pub clipped: bool,
 }
 
-/// `-min(s A, clip(s, 1 - low, 1 + high) A)` with `s = exp(mean over tokens of (p - q))`, the geometric mean of the ratios.
-/// An answer without tokens has no loss.
+/// Returns `-min(s A, clip(s, 1 - low, 1 + high) A)` with `s = exp(mean over tokens of (p - q))`,
+/// the geometric mean of the ratios. An answer without tokens has no loss.
 #[must_use]
 pub fn gspo(logprobs: &[f64], behaviour: &[f64], advantage: f64, low: f64, high: f64) -> SequenceTerm {
     let count = logprobs.len().min(behaviour.len());

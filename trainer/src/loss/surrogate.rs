@@ -1,4 +1,4 @@
-//! The loss of a token that no other token decides about.
+//! The loss of a token that depends on no other token.
 
 use broker::protocol::train::{Loss, Policy, Surrogate};
 
@@ -7,7 +7,8 @@ use super::policy::clipped_policy;
 use super::ratio::{cispo, dro, dual_clipped_policy, importance_sampling, truncated};
 use super::token::{Term, Token};
 
-/// Returns the loss of one token before its weight; `None` where the surrogate needs other tokens ([`super::joint`]).
+/// Returns the loss of one token before its weight. Returns `None` where the surrogate needs other
+/// tokens ([`super::joint`]).
 pub(super) fn token_term(loss: &Loss, token: &Token) -> Option<Term> {
     match loss {
         Loss::CrossEntropy => Some(Term {
@@ -27,7 +28,7 @@ fn policy_term(policy: &Policy, token: &Token) -> Option<Term> {
     Some(finish(policy, term, token))
 }
 
-/// Adds the KL and the entropy.
+/// Adds the KL term and the entropy bonus.
 pub(super) fn finish(policy: &Policy, mut term: Term, token: &Token) -> Term {
     let (kl_coef, entropy_coef) = (f64::from(policy.kl_coef), f64::from(policy.entropy_coef));
     if kl_coef != 0.0 {
@@ -41,7 +42,7 @@ pub(super) fn finish(policy: &Policy, mut term: Term, token: &Token) -> Term {
     term
 }
 
-/// `None`: it is none of a token alone ([`joint`]).
+/// Returns the surrogate of a single token, or `None` where it needs other tokens.
 fn surrogate(surrogate: Surrogate, token: &Token) -> Option<Term> {
     let (p, old, advantage) = (token.logprob, token.old, token.advantage);
     Some(match surrogate {

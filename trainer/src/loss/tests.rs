@@ -1,4 +1,5 @@
-//! Values and derivatives equal those that PyTorch's autograd (libtorch's, by tch) gives for the published formulas, written with tensors.
+//! Values and derivatives equal PyTorch's autograd (libtorch's, through tch) of the published
+//! formulas, written with tensors.
 
 use broker::protocol::train::{Kl, Loss, Policy, Surrogate};
 use tch::{Kind, Tensor};
@@ -8,7 +9,7 @@ use super::*;
 const OLD: f64 = -1.3;
 const BEHAVIOUR: f64 = -1.15;
 const REFERENCE: f64 = -1.7;
-/// None of them at a bend of a clip, where the derivative is a matter of taste.
+/// No value is at the bend of a clip, where the derivative is a matter of convention.
 const LOGPROBS: [f64; 10] = [-7.0, -3.1, -1.9, -1.6, -1.42, -1.3, -1.21, -0.9, -0.33, -0.02];
 
 type Formula = fn(&Tensor, f64) -> Tensor;
@@ -24,7 +25,7 @@ fn dual(p: &Tensor, a: f64) -> Tensor {
     if a < 0.0 { loss.clamp_max(-1.5 * a) } else { loss }
 }
 
-/// `min(exp(old - behaviour), cap)`, which no gradient goes through.
+/// `min(exp(old - behaviour), cap)`, without a gradient.
 fn weight(cap: f64) -> f64 {
     (OLD - BEHAVIOUR).exp().min(cap)
 }
@@ -61,7 +62,7 @@ fn kls() -> [(Kl, Estimate); 3] {
     ]
 }
 
-/// Of one loss at every log-prob and advantage.
+/// Compares one loss at every log-prob and advantage.
 fn compare(name: &str, policy: Policy, formula: impl Fn(&Tensor, f64) -> Tensor) {
     for advantage in [-1.5, 0.0, 0.7] {
         let p = Tensor::from_slice(&LOGPROBS).set_requires_grad(true);
@@ -79,7 +80,7 @@ fn compare(name: &str, policy: Policy, formula: impl Fn(&Tensor, f64) -> Tensor)
                 entropy: 0.9,
             };
             let term = token_loss(&Loss::Policy(policy), &token);
-            // The settings are single.
+            // The settings are single precision.
             let near = |a: f64, b: f64| (a - b).abs() < 1e-6 * b.abs().max(1.0);
             assert!(
                 near(term.value, value),
@@ -105,7 +106,7 @@ fn surrogates_and_their_weights_are_autograds() {
     }
 }
 
-/// The KL is added behind the weight of the surrogate: it is taken at the policy itself.
+/// The KL is added after the surrogate's weight: it is taken at the policy itself.
 #[test]
 fn estimates_of_the_kl_are_autograds() {
     for (kl, estimate) in kls() {

@@ -1,4 +1,4 @@
-//! The loss of one token, by whatever loss.
+//! The loss of one token under any loss.
 
 use broker::protocol::train::Loss;
 
@@ -6,22 +6,24 @@ use super::joint::{self, Member, Share};
 use super::surrogate::token_term;
 use super::token::{Term, Token};
 
-/// The loss of one token; its formulas stand with [`Policy`] and [`Surrogate`]. `CrossEntropy`: `-logprob`.
+/// Returns the loss of one token. [`Policy`](broker::protocol::train::Policy) and
+/// [`Surrogate`](broker::protocol::train::Surrogate) give the formulas. `CrossEntropy` is
+/// `-logprob`.
 ///
-/// Decoupled: Hilton, Cobbe, Schulman, "Batch size-invariance for policy optimization", arXiv:2110.00641, equation 5; the
-/// truncated weight as in Espeholt et al., arXiv:1802.01561.
+/// Decoupled: Hilton, Cobbe, Schulman, "Batch size-invariance for policy optimization",
+/// arXiv:2110.00641, equation 5; the truncated weight as in Espeholt et al., arXiv:1802.01561.
 #[must_use]
 pub fn token_loss(loss: &Loss, token: &Token) -> Term {
     token_term(loss, token).unwrap_or_else(|| alone(loss, token))
 }
 
-/// The share of a token that no other decides about.
+/// The share of a token whose loss depends on no other token.
 #[must_use]
 pub fn share(loss: &Loss, member: &Member) -> Share {
     joint::weighted(member.weight, &token_loss(loss, &member.token))
 }
 
-/// A loss of many tokens, of which there is one.
+/// A joint loss applied to a single token.
 fn alone(loss: &Loss, token: &Token) -> Term {
     let member = Member {
         token: *token,
@@ -107,7 +109,7 @@ mod tests {
         }
     }
 
-    /// Where the policy is still the one that sampled, all surrogates have the policy gradient.
+    /// While the policy still equals the sampler, all surrogates have the policy gradient.
     #[test]
     fn on_policy_every_surrogate_is_the_policy_gradient() {
         for surrogate in [
@@ -171,7 +173,8 @@ mod tests {
                 ..Policy::clipped(0.2, 0.2)
             })
         };
-        // (ratio to the batch's start, start over behaviour, advantage) and -w min(r A, clip(r) A), its slope -w r A or 0.
+        // (ratio to the batch's start, start over behaviour, advantage) and -w min(r A, clip(r) A),
+        // its slope -w r A or 0.
         for (r, start, advantage, value, slope) in [
             (1.1_f64, 0.5_f64, 2.0, -1.1, -1.1),
             (1.5, 0.5, 2.0, -1.2, 0.0),
@@ -190,7 +193,7 @@ mod tests {
             let term = token_loss(&plain(Some(3.0)), &token);
             assert!((term.value - value).abs() < 1e-6, "{token:?}: {term:?}");
             assert!((term.d_logprob - slope).abs() < 1e-6, "{token:?}: {term:?}");
-            // Where the batch began with the weights that sampled, both losses are one.
+            // If the batch began with the weights that sampled, both losses are equal.
             let same = Token {
                 behaviour: old,
                 ..token

@@ -1,7 +1,11 @@
-//! Decoders of the Qwen3, Qwen2 and Llama families: shape, parameters in one flat buffer, forward pass, Hugging Face folders.
+//! Decoders of the Qwen3, Qwen2 and Llama families.
 //!
-//! [`ModelShape`] says what is computed, [`Weights`] holds the parameters, [`Decoder`] binds the two. One thread owns a
-//! model: views share storage, and an in-place change through one is seen by all.
+//! [`ModelShape`] describes the computation. [`Weights`] holds the parameters in one flat buffer.
+//! [`Decoder`] binds the two and computes. One thread owns a model: views share storage, so an
+//! in-place change through one view is visible through all of them.
+//!
+//! The folders build on each other in this order: `shape`, `weights`, `files`, `adapters`,
+//! `forward`, `cache`.
 
 mod adapters;
 mod cache;

@@ -1,4 +1,4 @@
-//! The order of commands: each takes effect once, a repeat gets the reply of the first.
+//! The order of commands. Each command takes effect once; a repeat gets the reply of the first.
 
 use std::collections::VecDeque;
 
@@ -6,15 +6,16 @@ use broker::protocol::train::{TrainCommand, TrainReply};
 
 use super::error::Refusal;
 
-/// Replies kept for repeats. A caller that lost a reply repeats its last command, so a few are plenty.
+/// Replies kept for repeats. A caller that lost a reply repeats its last command, so a few are
+/// enough.
 const REMEMBERED: usize = 8;
 
-/// What to do with a command.
+/// The treatment of an incoming command.
 #[derive(Debug, PartialEq)]
 pub(crate) enum CommandDecision {
-    /// It is new: run it, then [`CommandLog::record`] it.
+    /// The command is new: run it, then [`CommandLog::record`] it.
     Run,
-    /// It has run before.
+    /// The command has run before: send its reply again.
     Repeat(TrainReply),
 }
 
@@ -37,13 +38,14 @@ pub(crate) fn seq(command: &TrainCommand) -> u64 {
     }
 }
 
-/// What tells a repeat from another command under the same number.
+/// A hash that distinguishes a repeat from a different command with the same number.
 pub(crate) fn fingerprint(command: &TrainCommand) -> blake3::Hash {
     blake3::hash(&broker::codec::encode(command))
 }
 
 impl CommandLog {
-    /// The first command may have any number; each further one is the next, or one of the last few again.
+    /// Decides about a command. The first command may have any number. Each later one must be the
+    /// next, or a repeat of a recent one.
     pub(crate) fn admit(&self, seq: u64, fingerprint: &blake3::Hash) -> Result<CommandDecision, Refusal> {
         let Some((last, _, _)) = self.entries.back() else {
             return Ok(CommandDecision::Run);
@@ -84,7 +86,8 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever arrives, effects happen in order, once each, and repeats get their own reply.
+        /// Whatever arrives, commands take effect in order and once each, and repeats get their own
+        /// reply.
         #[test]
         fn effects_are_ordered_and_single(arrivals in prop::collection::vec((0u64..30, 0u8..4), 0..120)) {
             let mut log = CommandLog::default();

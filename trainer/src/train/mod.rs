@@ -1,4 +1,4 @@
-//! From batches to gradients and steps.
+//! Turns batches into gradients and optimizer steps.
 
 mod checks;
 mod command_log;

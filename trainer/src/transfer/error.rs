@@ -2,7 +2,7 @@
 
 use broker::ids::WeightVersion;
 
-/// Why weights from another process are not taken. What was held before is untouched.
+/// Why weights from another process are rejected. The held state is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TransferError {
     #[error("the weights end after {found} bytes: they were cut off on the way; fetch them again")]
@@ -28,7 +28,7 @@ pub enum TransferError {
     Length { bytes: usize, elements: usize },
 }
 
-/// What a receiver holds.
+/// The version that a receiver holds, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Held(pub Option<WeightVersion>);
 

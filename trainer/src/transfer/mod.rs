@@ -1,13 +1,18 @@
-//! Weights on their way to another process: whole, or as what has changed since a version that the receiver holds.
+//! Sends weights to another process: whole, or as the changes since a version that the receiver
+//! holds.
 //!
-//! A trainer's weights are copied in the engine's own type ([`Form`]) into a [`State`]; what travels are messages
-//! ([`message`]): a fixed header ([`header`]), and a body ([`body`]). An engine moves by an optimizer step in few of its bf16 values, and in
-//! those by a unit or two in the last place, so a delta is the gaps between changed elements and the differences of their bits, as
-//! variable-length numbers, then zstd. The header has a BLAKE3 digest over the whole state that results, its version and
-//! what a delta begins from: the receiver works on a copy and takes it only if that is right, so a state is never half of one version and half
-//! of another, and has no other's name.
+//! A trainer's weights are copied in the engine's own type ([`Form`]) into a [`State`]. A message
+//! ([`message`]) has a fixed header ([`header`]) and a body ([`body`]). An optimizer step changes
+//! few of an engine's bf16 values, and those by one or two units in the last place. A delta
+//! therefore holds the gaps between changed elements and the differences of their bits, as
+//! variable-length numbers, then zstd.
 //!
-//! [`Shelf`] is the trainer's side, where newest weights and deltas lie for whoever fetches them; [`ShelfSink`] fills it.
+//! The header has a BLAKE3 digest over the whole resulting state, its version and the delta's base.
+//! The receiver works on a copy and accepts it only if the digest matches. So a state never mixes
+//! two versions, and never has the name of another state.
+//!
+//! [`Shelf`] is the trainer's side: receivers fetch the newest weights and deltas there.
+//! [`ShelfSink`] fills it.
 
 mod body;
 mod error;

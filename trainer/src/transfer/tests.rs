@@ -28,7 +28,8 @@ fn state(dtype: Dtype, step: u64, bytes: Vec<u8>) -> State {
     State::new(form(dtype, bytes.len() / width), version(step), bytes).unwrap()
 }
 
-/// A model and what became of it: all bit patterns, NaNs among them; nothing, something or everything changed.
+/// A model before and after a change: all bit patterns including NaNs; nothing, something or
+/// everything changed.
 fn pair() -> impl Strategy<Value = (State, State)> {
     let dtype = prop_oneof![Just(Dtype::F32), Just(Dtype::Bf16)];
     let change = prop_oneof![Just(0u8), Just(3), Just(40), Just(255)];
@@ -60,7 +61,7 @@ proptest! {
         }
     }
 
-    /// Whatever became of the bytes on the way: the very state, or an error.
+    /// Whatever damages the bytes on the way, the result is the exact state or an error.
     #[test]
     fn damage_is_found(
         (old, new) in pair(),
@@ -81,7 +82,8 @@ proptest! {
     }
 }
 
-/// bf16 values as weights have them, and the same after a step that moves few.
+/// bf16 values distributed as in weights, and the same values after a step that changes few of
+/// them.
 fn step_of(values: usize, every: usize) -> (State, State) {
     let old: Vec<u8> = (0..values)
         .flat_map(|i| (0x3c00u16 + (i * 7919 % 900) as u16).to_le_bytes())
@@ -135,7 +137,7 @@ fn what_does_not_fit_is_refused_by_its_reason() {
     );
 }
 
-/// So many states, each with one more element changed.
+/// This many states, each with one more element changed.
 fn history(steps: u64) -> Vec<State> {
     let mut bytes = vec![0x11; 4000];
     (1..=steps)
@@ -180,7 +182,7 @@ fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
     assert_eq!(fetched(&shelf, Some(&states[18])), (newest.clone(), true));
 }
 
-/// A ledger that was repaired gives a version a second time.
+/// A repaired ledger gives a version a second time.
 #[test]
 fn whoever_holds_other_weights_of_the_same_version_gets_the_whole() {
     let (shelf, states) = (Shelf::default(), history(3));

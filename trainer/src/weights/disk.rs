@@ -1,8 +1,9 @@
-//! To engines that read weights from a folder that both sides see.
+//! Publishes to engines that read weights from a folder that both processes can reach.
 //!
-//! Each version is a folder of its own, written aside and renamed, so that none is ever seen half: a Hugging Face model, or a PEFT
-//! adapter. Folders that no engine needs any more are removed at the next publish, but for the newest of them: an engine may have
-//! begun to read it when it was asked.
+//! Each version has its own folder: a Hugging Face model, or a PEFT adapter. It is written under
+//! another name and renamed, so that readers never see half of it. The next publish removes the
+//! folders that no engine needs any more, except the newest of them: an engine may already be
+//! reading it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,22 +15,22 @@ use tch::Device;
 use super::{SinkError, WeightSink};
 use crate::model::{ModelError, ModelShape, SHARD_BYTES, Weights, kind_of, peft};
 
-/// A version that lies on disk, whole.
+/// A version that is complete on disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
     pub version: WeightVersion,
     /// Absolute.
     pub folder: PathBuf,
-    /// An adapter, and not a whole model.
+    /// True for an adapter, false for a whole model.
     pub adapter: bool,
-    /// Of the weights as they were published. A version alone does not name them: the ledger that counts versions may have been
-    /// repaired, or an older one put back, and then counts them a second time.
+    /// The digest of the published weights. A version alone does not identify them: a repaired or
+    /// restored ledger may give the same version a second time.
     pub digest: blake3::Hash,
 }
 
-/// Tells engines of a version.
+/// Announces a written version to engines.
 pub type AnnounceWritten = Box<dyn FnMut(Written) + Send>;
-/// The oldest version that an engine may still read; `None` while that is not known.
+/// Returns the oldest version that an engine may still read, or `None` while it is unknown.
 pub type Oldest = Box<dyn Fn() -> Option<WeightVersion> + Send>;
 
 /// Publishes to engines that read folders.
@@ -41,16 +42,17 @@ pub struct DiskSink {
     announce: AnnounceWritten,
     oldest: Oldest,
     newest: Option<WeightVersion>,
-    /// What it wrote last. A folder of another process may hold other weights under the same version.
+    /// The last written version. A folder of another process may hold other weights under the same
+    /// version.
     last: Option<(WeightVersion, blake3::Hash)>,
 }
 
 impl DiskSink {
-    /// Writes below `root`, which nobody else writes to: whole models as `dtype`, adapters as f32. `base` is what an adapter's
-    /// configuration names as its model.
+    /// Writes below `root`, which must have no other writer: whole models as `dtype`, adapters as
+    /// f32. `base` is the model name in an adapter's configuration.
     ///
     /// # Errors
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     pub fn new(
         root: &Path,
         shape: ModelShape,
@@ -72,10 +74,10 @@ impl DiskSink {
         })
     }
 
-    /// Has the weights lie in `folder`; answers with their digest.
+    /// Makes sure that `folder` holds the weights, and returns their digest.
     fn place(&mut self, weights: &Weights, version: WeightVersion, folder: &Path) -> Result<blake3::Hash, ModelError> {
         let digest = weights.digest()?;
-        // Asked for again: it was renamed, so it is whole.
+        // On a repeat, an existing folder is complete, because it was renamed.
         if self.last != Some((version, digest)) || !folder.exists() {
             self.write(weights, folder)?;
             self.last = Some((version, digest));
@@ -112,7 +114,7 @@ impl DiskSink {
             .map_err(io("syncing"))
     }
 
-    /// Removes what is older than the oldest that is needed, but for one.
+    /// Removes the folders older than the oldest needed version, except the newest of them.
     fn clear(&self, newest: WeightVersion) {
         let Some(oldest) = (self.oldest)() else { return };
         let oldest = oldest.min(newest);
@@ -130,12 +132,12 @@ impl DiskSink {
     }
 }
 
-/// `LINEAGE-STEP`, without a dot: what stands behind one is taken for an extension.
+/// `LINEAGE-STEP`, without a dot: readers take the part after a dot for a file extension.
 fn name_of(version: WeightVersion) -> String {
     format!("{}-{}", version.lineage, version.step)
 }
 
-/// The version that a folder is of, or was to be of.
+/// The version in a folder's name, finished or not.
 fn version_of(folder: &Path) -> Option<WeightVersion> {
     let (lineage, step) = folder.file_stem()?.to_str()?.split_once('-')?;
     Some(WeightVersion {
@@ -273,7 +275,7 @@ mod tests {
         *told.oldest.lock().unwrap() = Some(version(1, 2));
         told.sink.publish(&weights, version(1, 2)).unwrap();
         assert_eq!(names(root.path()), ["1-1", "1-2"]);
-        // A lineage that begins at a lower step is newer all the same.
+        // A lineage that begins at a lower step is still newer.
         *told.oldest.lock().unwrap() = Some(version(2, 0));
         told.sink.publish(&weights, version(2, 0)).unwrap();
         assert_eq!(names(root.path()), ["1-2", "2-0"]);
@@ -281,7 +283,7 @@ mod tests {
         assert!(matches!(stale, Err(SinkError::Stale { .. })));
     }
 
-    /// As after a repair of the ledger, or when an older one was put back.
+    /// This happens after the ledger was repaired or an older ledger restored.
     #[test]
     fn a_version_that_comes_a_second_time_lies_there_as_it_was_published_last() {
         let root = tempfile::tempdir().unwrap();
@@ -293,7 +295,7 @@ mod tests {
         before.sink.publish(&seeded(1), version(1, 3)).unwrap();
         fs::create_dir(root.path().join("1-3.former")).unwrap();
         let mut after = sink(root.path(), Dtype::F32);
-        // A second publication of one sink too.
+        // A second publication by the same sink, too.
         for seed in [2, 3] {
             let weights = seeded(seed);
             after.sink.publish(&weights, version(1, 3)).unwrap();
@@ -302,7 +304,7 @@ mod tests {
             assert_eq!(written.digest, weights.digest().unwrap());
             assert_eq!(names(root.path()), ["1-3"]);
         }
-        // The same once more is not written again.
+        // An equal repeat is not written again.
         fs::remove_file(root.path().join("1-3/config.json")).unwrap();
         after.sink.publish(&seeded(3), version(1, 3)).unwrap();
         assert!(!root.path().join("1-3/config.json").exists());
