@@ -1,7 +1,9 @@
-//! Choosing the next token on the host, from probabilities over the vocabulary and the request's own random numbers.
+//! Chooses the next token on the host, from probabilities over the vocabulary and the request's own
+//! random numbers.
 //!
-//! Order: temperature -> top-k -> top-p -> min-p, as in Hugging Face's transformers. The draw inverts the cumulative distribution at
-//! `uniform(seed, position)`: the same request meets the same random numbers in every batch.
+//! The order is temperature -> top-k -> top-p -> min-p, as in Hugging Face's transformers. The draw
+//! inverts the cumulative distribution at `uniform(seed, position)`, so a request has the same
+//! random numbers in every batch.
 
 use std::cmp::Ordering;
 
@@ -9,16 +11,18 @@ use broker::protocol::engine::TopLogprob;
 
 use crate::rng;
 
-/// How one request samples.
+/// The sampling parameters of one request.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SamplingParams {
-    /// 0 is greedy: the most likely token, the lowest id among equals; its log-prob is that at temperature 1.
+    /// 0 is greedy: the most likely token, the lowest id among equals, with its log-prob at
+    /// temperature 1.
     pub temperature: f32,
-    /// Smallest set of most likely tokens whose probabilities reach this; 1 keeps all.
+    /// Keeps the smallest set of most likely tokens with at least this total probability; 1 keeps
+    /// all.
     pub top_p: f32,
-    /// This many most likely tokens; 0 keeps all.
+    /// Keeps this many most likely tokens; 0 keeps all.
     pub top_k: u32,
-    /// Tokens at least this likely relative to the most likely; 0 keeps all.
+    /// Keeps tokens at least this likely relative to the most likely one; 0 keeps all.
     pub min_p: f32,
 }
 
@@ -34,7 +38,7 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// What is wrong with the numbers, if anything.
+    /// Returns the fault of the parameters, if any.
     #[must_use]
     pub fn fault(&self) -> Option<String> {
         let wrong = |name: &str, value: f32, rule: &str| Some(format!("{name} is {value}: it must be {rule}"));
@@ -50,13 +54,13 @@ impl SamplingParams {
         None
     }
 
-    /// Whether tokens are left out of the draw that have a probability.
+    /// Returns true if the draw may leave out tokens with a probability above 0.
     #[must_use]
     pub fn truncates(&self) -> bool {
         self.top_k > 0 || self.top_p < 1.0 || self.min_p > 0.0
     }
 
-    /// What logits are divided by before the softmax that [`pick`] takes.
+    /// The divisor of the logits before the softmax that [`pick`] needs.
     #[must_use]
     pub fn divisor(&self) -> f32 {
         if self.temperature > 0.0 { self.temperature } else { 1.0 }
@@ -69,13 +73,14 @@ pub struct Choice {
     pub id: u32,
     /// In f32 over the full vocabulary, after temperature and before truncation.
     pub logprob: f32,
-    /// Log of the probability of all tokens that truncation kept; 0 where nothing is truncated, and of greedy choices. The log-prob of
-    /// the truncated and renormalised distribution, from which the token was drawn, is `logprob - log_kept`.
+    /// Log of the total probability of the tokens that truncation kept; 0 without truncation, and
+    /// for greedy choices. The token was drawn from the truncated and renormalised distribution,
+    /// where its log-prob is `logprob - log_kept`.
     pub log_kept: f32,
 }
 
-/// Chooses from `probs` = softmax(logits / divisor), one per id. `None` when they are no distribution: the logits were not
-/// finite.
+/// Chooses from `probs` = softmax(logits / divisor), one per id. Returns `None` when they are not a
+/// distribution: the logits were not finite.
 #[must_use]
 pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) -> Option<Choice> {
     let draw = |total: f64| total * rng::uniform(seed, TOKENS, u64::from(position));
@@ -85,7 +90,7 @@ pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) ->
     } else if params.truncates() {
         let kept = truncate(probs, params)?;
         let total: f64 = kept.iter().map(|&i| f64::from(probs[i])).sum();
-        // Of rounding alone it is more than all.
+        // By rounding, the sum may exceed 1.
         log_kept = total.ln().min(0.0) as f32;
         invert(kept.iter().map(|&i| (i, probs[i])), draw(total))?
     } else {
@@ -103,8 +108,8 @@ pub fn pick(probs: &[f32], params: &SamplingParams, seed: u64, position: u32) ->
     })
 }
 
-/// The `count` most likely tokens of what [`pick`] takes, with log-probs as [`Choice`] has: most likely first, the lower id first
-/// among equals. Fewer where fewer have a probability above 0.
+/// The `count` most likely tokens of [`pick`]'s input, with log-probs as in [`Choice`]: most likely
+/// first, the lower id first among equals. Fewer if fewer tokens have a probability above 0.
 #[must_use]
 pub fn top(probs: &[f32], count: usize) -> Vec<TopLogprob> {
     let mut best: Vec<(usize, f32)> = Vec::with_capacity(count.min(probs.len()) + 1);
@@ -143,7 +148,8 @@ fn most_likely(probs: &[f32]) -> Option<usize> {
     best
 }
 
-/// The first place where the running sum exceeds `target`; the last possible one when rounding leaves a remainder.
+/// The first place where the running sum exceeds `target`, or the last possible one when rounding
+/// leaves a remainder.
 fn invert(probs: impl Iterator<Item = (usize, f32)>, target: f64) -> Option<usize> {
     let mut sum = 0.0;
     let mut last = None;
@@ -159,10 +165,10 @@ fn invert(probs: impl Iterator<Item = (usize, f32)>, target: f64) -> Option<usiz
     last
 }
 
-/// How many most likely tokens are looked at before the whole vocabulary is sorted.
+/// The number of most likely tokens that are examined before the whole vocabulary is sorted.
 const HEAD: usize = 1024;
 
-/// Ids that survive top-k, top-p and min-p, most likely first, the lower id first among equals.
+/// The ids that pass top-k, top-p and min-p, most likely first, the lower id first among equals.
 fn truncate(probs: &[f32], params: &SamplingParams) -> Option<Vec<usize>> {
     let likelier = |&a: &usize, &b: &usize| {
         probs[b]
@@ -194,7 +200,8 @@ fn truncate(probs: &[f32], params: &SamplingParams) -> Option<Vec<usize>> {
     Some(ids)
 }
 
-/// How many of the sorted ids top-p and min-p keep; at least one. `total` is the probability of all that top-k kept.
+/// The number of sorted ids that top-p and min-p keep, at least one. `total` is the total
+/// probability of the ids that top-k kept.
 fn keep(sorted: &[usize], probs: &[f32], params: &SamplingParams, total: f64) -> usize {
     let floor = sorted.first().map_or(0.0, |&first| params.min_p * probs[first]);
     let goal = f64::from(params.top_p) * total;
@@ -272,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_takes_the_lowest_of_equals_and_truncation_says_what_it_kept() {
+    fn greedy_takes_the_lowest_id_and_truncation_reports_its_part() {
         let probs = [0.1f32, 0.4, 0.4, 0.1];
         let greedy = SamplingParams {
             temperature: 0.0,
@@ -301,7 +308,8 @@ mod tests {
 
     #[test]
     fn log_probs_less_what_was_kept_are_those_of_the_frequencies() {
-        // Of 0.5, 0.25, 0.15, 0.1: top-p 0.8 keeps three, so that their probabilities are 50/90, 25/90 and 15/90.
+        // For 0.5, 0.25, 0.15, 0.1, top-p 0.8 keeps three, with probabilities 50/90, 25/90 and
+        // 15/90.
         let probs = [0.15f32, 0.5, 0.1, 0.25];
         let params = SamplingParams { top_p: 0.8, ..SAMPLE };
         let n = 30_000u32;
@@ -362,7 +370,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(200))]
         #[test]
         fn the_likely_tokens_are_the_first_of_all_sorted(
-            // Few distinct values: many are equal.
+            // Few distinct values, so that many are equal.
             weights in prop::collection::vec((0u8..6).prop_map(f32::from), 1..60), count in 0usize..30,
         ) {
             prop_assume!(weights.iter().any(|w| *w > 0.0));

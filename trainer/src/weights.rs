@@ -83,7 +83,7 @@ impl Published {
     pub fn weights(&self) -> Result<&Weights, ModelError> {
         self.weights
             .as_ref()
-            .ok_or_else(|| ModelError::shape("weights were given back"))
+            .ok_or_else(|| ModelError::shape("the weights were returned already"))
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_do_not_fall_and_a_gone_engine_is_told() {
+    fn versions_never_fall_and_a_gone_engine_is_reported() {
         let (mut sink, receive) = sink();
         let weights = Weights::zeros(&tiny(), Device::Cpu, Kind::Float).unwrap();
         sink.publish(&weights, version(2)).unwrap();

@@ -1,15 +1,15 @@
-//! Attention of one token of each row over its own keys, however unlike their numbers.
+//! Attention of one token per row over its own keys, for rows of any lengths.
 
 use half::bf16;
 use pulp::{Arch, Simd, WithSimd};
 
 use crate::exp::exp;
 
-/// Heads of a model.
+/// The heads of a model.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape {
     pub kv_heads: usize,
-    /// Query heads of each key head.
+    /// Query heads per key head.
     pub group: usize,
     pub head_dim: usize,
 }
@@ -22,12 +22,12 @@ pub struct Cache<'a, E> {
     pub room: usize,
 }
 
-/// What keys and values are kept in. Sums are f32 whatever it is.
+/// The type of stored keys and values. Sums are always f32.
 pub trait Element: Copy {
-    /// Keys that are worked on by all queries of a group before the next ones are.
+    /// The number of keys that all queries of a group process before the next keys.
     fn near(head_dim: usize) -> usize;
 
-    /// These numbers in f32: as they lie, or written to `wide`, which gets as long as they are.
+    /// The numbers in f32: unchanged, or written to `wide`, which is resized to their length.
     fn widened<'a>(numbers: &'a [Self], wide: &'a mut Vec<f32>) -> &'a [f32];
 }
 
@@ -44,7 +44,7 @@ impl Element for f32 {
 }
 
 impl Element for bf16 {
-    /// In f32 they stay in the nearest cache: 16 KiB, in whole numbers of [`ABREAST`].
+    /// In f32 they stay in the nearest cache: 16 KiB, a multiple of [`ABREAST`].
     fn near(head_dim: usize) -> usize {
         (4096 / head_dim.max(1)).next_multiple_of(ABREAST).max(ABREAST)
     }
@@ -59,12 +59,13 @@ impl Element for bf16 {
     }
 }
 
-/// `softmax(q K^T / sqrt(head_dim)) V`: row `i` over the first `lengths[i]` of its keys. `q` and `out` are `[rows, kv_heads, group,
-/// head_dim]`, `lse` is `[rows, kv_heads, group]` and gets the log-sum-exp of each query's logits; both are written whole. A row's numbers do
-/// not depend on the others.
+/// Computes `softmax(q K^T / sqrt(head_dim)) V`: row `i` over the first `lengths[i]` of its keys.
+/// `q` and `out` are `[rows, kv_heads, group, head_dim]`. `lse` is `[rows, kv_heads, group]` and
+/// receives the log-sum-exp of each query's logits. Both outputs are written whole. A row's numbers
+/// do not depend on the other rows.
 ///
 /// # Panics
-/// Where a slice is too short, or a length is 0 or more than there is room for.
+/// If a slice is too short, or a length is 0 or exceeds the room.
 pub fn attend<E: Element>(
     shape: Shape,
     q: &[f32],
@@ -164,10 +165,10 @@ impl<E: Element> WithSimd for Attend<'_, E> {
     }
 }
 
-/// Keys that are worked on together, so that their sums do not wait for each other.
+/// The number of keys that are processed together, so that their sums do not wait for each other.
 const ABREAST: usize = 4;
 
-/// `scores[j] = scale * q . keys[j]`.
+/// Computes `scores[j] = scale * q . keys[j]`.
 #[inline(always)]
 fn score<S: Simd>(simd: S, q: &[f32], keys: &[f32], scores: &mut [f32], scale: f32) {
     match (q.len() / S::F32_LANES, q.len() % S::F32_LANES) {
@@ -188,7 +189,7 @@ fn score<S: Simd>(simd: S, q: &[f32], keys: &[f32], scores: &mut [f32], scale: f
     }
 }
 
-/// As [`score`], for `W` whole vectors.
+/// The same as [`score`], for `W` whole vectors.
 #[inline(always)]
 fn score_of<S: Simd, const W: usize>(simd: S, q: &[f32], keys: &[f32], scores: &mut [f32], scale: f32) {
     let ((q, _), (keys, _)) = (S::as_simd_f32s(q), S::as_simd_f32s(keys));
@@ -230,7 +231,7 @@ fn dot<S: Simd>(simd: S, a: &[f32], b: &[f32]) -> f32 {
     simd.reduce_sum_f32s(sum)
 }
 
-/// Turns scores into `exp(score - largest)`; the largest and the sum.
+/// Turns scores into `exp(score - largest)`. Returns the largest score and the sum.
 #[inline(always)]
 fn weigh<S: Simd>(simd: S, scores: &mut [f32]) -> (f32, f32) {
     let (vectors, rest) = S::as_simd_f32s(scores);
@@ -257,7 +258,7 @@ fn weigh<S: Simd>(simd: S, scores: &mut [f32]) -> (f32, f32) {
     (largest, sum)
 }
 
-/// `out += sum_j weights[j] values[j]`.
+/// Computes `out += sum_j weights[j] values[j]`.
 #[inline(always)]
 fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     let dim = out.len();
@@ -275,7 +276,8 @@ fn mix<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32]) {
     }
 }
 
-/// As [`mix`], for the `W` vectors from element `at` on; how many elements that are.
+/// The same as [`mix`], for the `W` vectors from element `at` on. Returns the number of elements
+/// done.
 #[inline(always)]
 fn mix_some<S: Simd, const W: usize>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32], at: usize) -> usize {
     let (dim, count) = (out.len(), W * S::F32_LANES);
@@ -297,7 +299,7 @@ fn mix_some<S: Simd, const W: usize>(simd: S, weights: &[f32], values: &[f32], o
     count
 }
 
-/// As [`mix`], for the elements from `at` on, which are fewer than a vector has.
+/// The same as [`mix`], for the elements from `at` on, fewer than a vector has.
 #[inline(always)]
 fn mix_last<S: Simd>(simd: S, weights: &[f32], values: &[f32], out: &mut [f32], at: usize) {
     let mut sum = simd.partial_load_f32s(&out[at..]);
@@ -370,7 +372,8 @@ mod tests {
                 }
             }
             let (per_q, per_kv) = (kv_heads * group * head_dim, kv_heads * room * head_dim);
-            // The same numbers in half the bytes have the same bits: they are rounded beforehand.
+            // The same numbers in half the bytes have the same bits, because they are rounded
+            // first.
             let (mut narrow, mut narrow_lse) = (vec![f32::NAN; q.len()], vec![f32::NAN; lse.len()]);
             let cache = Cache { keys: &half_keys, values: &half_kept, room };
             Attend { shape, q: &q, cache, lengths: &lengths, out: &mut narrow, lse: &mut narrow_lse }.on(arch);

@@ -47,7 +47,7 @@ impl AdaptedBase {
         self.set_otherwise(&ours.settings).or_else(|| {
             (self.digest != ours.digest).then(|| {
                 format!(
-                    "it is an adapter of a base whose weights have the digest {}, those of the base here have {}",
+                    "it is an adapter of a base with the weight digest {}, the base here has {}",
                     self.digest, ours.digest
                 )
             })
@@ -57,8 +57,8 @@ impl AdaptedBase {
     /// The first differing setting, as a sentence. A key in only one of the two comes from another
     /// build or another `model_type`; both have `model_type`.
     pub(super) fn set_otherwise(&self, ours: &BTreeMap<String, String>) -> Option<String> {
-        let mut told = self.settings.iter();
-        let other = told.find_map(|(key, value)| Some((key, value, ours.get(key).filter(|own| *own != value)?)));
+        let mut pairs = self.settings.iter();
+        let other = pairs.find_map(|(key, value)| Some((key, value, ours.get(key).filter(|own| *own != value)?)));
         let (key, value, own) = other?;
         Some(format!(
             "it is an adapter of a base with {key} = {value}, the base here has {own}"

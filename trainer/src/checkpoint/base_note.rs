@@ -47,8 +47,8 @@ impl BaseNote {
             if has(BASE) {
                 let path = root.join(BASE);
                 let text = fs::read_to_string(&path).map_err(CheckpointError::io("reading", &path))?;
-                let told = serde_json::from_str(&text).map(Some);
-                return told.map_err(|error| CheckpointError::content(&path, error.to_string()));
+                let note = serde_json::from_str(&text).map(Some);
+                return note.map_err(|error| CheckpointError::content(&path, error.to_string()));
             }
         }
         Ok(None)
@@ -58,12 +58,12 @@ impl BaseNote {
 /// Writes the base of the checkpoint in `folder` into `target`. Returns `None` if the checkpoint
 /// has no base.
 pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry>, CheckpointError> {
-    let Some(told) = TrainerState::read(folder).ok().and_then(BaseNote::of) else {
+    let Some(note) = TrainerState::read(folder).ok().and_then(BaseNote::of) else {
         return Ok(None);
     };
     let path = target.join(BASE);
     let text =
-        serde_json::to_string_pretty(&told).map_err(|error| CheckpointError::content(&path, error.to_string()))?;
+        serde_json::to_string_pretty(&note).map_err(|error| CheckpointError::content(&path, error.to_string()))?;
     write_synced(&path, text.as_bytes())?;
     FileEntry::of(&path).map(Some)
 }
@@ -77,14 +77,14 @@ pub(super) fn keep_base(folder: &Path, target: &Path) -> Result<Option<FileEntry
 /// # Errors
 /// The record in the folder cannot be read, or libtorch fails.
 pub fn other_base(folder: &Path, shape: &ModelShape, base: &Weights) -> Result<Option<String>, CheckpointError> {
-    let Some(told) = BaseNote::read(folder)? else {
+    let Some(note) = BaseNote::read(folder)? else {
         return Ok(None);
     };
     let settings = AdaptedBase::settings_of(shape);
-    if let Some(other) = told.base.set_otherwise(&settings) {
+    if let Some(other) = note.base.set_otherwise(&settings) {
         return Ok(Some(other));
     }
-    let was = [Dtype::F32, Dtype::Bf16].map(|dtype| told.dtype == dtype_name(dtype));
+    let was = [Dtype::F32, Dtype::Bf16].map(|dtype| note.dtype == dtype_name(dtype));
     let digest = match (was, base.kind()) {
         ([_, true], Kind::Float) => base.digest_as(Kind::BFloat16),
         ([true, _], Kind::BFloat16) => return Ok(None),
@@ -92,5 +92,5 @@ pub fn other_base(folder: &Path, shape: &ModelShape, base: &Weights) -> Result<O
     };
     let failed = |error: ModelError| CheckpointError::content(folder, format!("comparing its base: {error}"));
     let digest = digest.map_err(failed)?.to_hex().to_string();
-    Ok(told.base.unlike(&AdaptedBase { digest, settings }))
+    Ok(note.base.unlike(&AdaptedBase { digest, settings }))
 }

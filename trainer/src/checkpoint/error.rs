@@ -13,9 +13,9 @@ pub enum CheckpointError {
     },
     #[error("there is no checkpoint in {}", .0.display())]
     None(PathBuf),
-    #[error("{} is no checkpoint: it has no manifest, so its writing was never finished", .0.display())]
+    #[error("{} is not a checkpoint: it has no manifest, so its writing never finished", .0.display())]
     Unfinished(PathBuf),
-    #[error("{} lacks {file}", folder.display())]
+    #[error("{} has no {file}", folder.display())]
     Missing { folder: PathBuf, file: String },
     #[error("{} has {found} bytes, its manifest says {expected}: it is truncated or was changed", path.display())]
     Length { path: PathBuf, found: u64, expected: u64 },
@@ -23,7 +23,7 @@ pub enum CheckpointError {
     Digest { path: PathBuf },
     #[error("{}: {reason}", path.display())]
     Content { path: PathBuf, reason: String },
-    #[error("the checkpoint in {} is of another model: {reason}", path.display())]
+    #[error("the checkpoint in {} belongs to another model: {reason}", path.display())]
     OtherModel { path: PathBuf, reason: String },
     #[error("writing the tensors of {}: {reason}", path.display())]
     Tensors { path: PathBuf, reason: String },

@@ -60,7 +60,7 @@ pub enum ExportError {
     Model(#[from] ModelError),
     #[error(transparent)]
     Files(#[from] CheckpointError),
-    #[error("{} has no name to write a folder under: name a folder that may be made", .0.display())]
+    #[error("{} names no folder to create: name one", .0.display())]
     NoName(PathBuf),
 }
 
@@ -71,7 +71,7 @@ pub enum ExportError {
 /// # Errors
 /// [`ExportError`]. `out` is as it was, or has the name that the error reports.
 pub fn export(what: &Export<'_>, out: &Path, replace: bool) -> Result<Exported, ExportError> {
-    let hidden = beside(out, "new")?;
+    let hidden = hidden_next_to(out, "new")?;
     let above = parent(out);
     fs::create_dir_all(above).map_err(CheckpointError::io("making", above))?;
     make(&hidden)?;
@@ -84,7 +84,7 @@ pub fn export(what: &Export<'_>, out: &Path, replace: bool) -> Result<Exported, 
 }
 
 /// Returns an unused hidden name next to `out`.
-fn beside(out: &Path, suffix: &str) -> Result<PathBuf, ExportError> {
+fn hidden_next_to(out: &Path, suffix: &str) -> Result<PathBuf, ExportError> {
     let name = out.file_name().ok_or_else(|| ExportError::NoName(out.to_owned()))?;
     let mut hidden = OsString::from(".");
     hidden.push(name);
@@ -182,7 +182,7 @@ fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
 /// removed last.
 fn put(hidden: &Path, out: &Path, replace: bool) -> Result<(), ExportError> {
     let old = if replace && out.is_dir() {
-        let old = beside(out, "old")?;
+        let old = hidden_next_to(out, "old")?;
         fs::rename(out, &old).map_err(CheckpointError::io("moving aside", out))?;
         Some(old)
     } else {
@@ -197,12 +197,12 @@ fn put(hidden: &Path, out: &Path, replace: bool) -> Result<(), ExportError> {
     }
     // From here on the export exists, whatever fails.
     if let Err(error) = sync_folder(parent(out)) {
-        tracing::warn!(%error, "the export is whole, and its name may not outlive a crash of the machine");
+        tracing::warn!(%error, "the export is complete, but its name may be lost if the machine crashes now");
     }
     if let Some(old) = &old
         && let Err(error) = fs::remove_dir_all(old)
     {
-        tracing::warn!(%error, path = %old.display(), "what was there before could not be removed: remove it yourself");
+        tracing::warn!(%error, path = %old.display(), "the earlier folder could not be removed: remove it by hand");
     }
     Ok(())
 }

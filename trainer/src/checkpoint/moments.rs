@@ -67,7 +67,7 @@ pub(crate) fn read(path: &Path, params: &[ParamSpec], moments: [&Tensor; 2]) -> 
     file.read_exact(&mut length).map_err(io)?;
     let length = u64::from_le_bytes(length);
     if length > MAX_HEADER {
-        return Err(content("it is no safetensors file".into()));
+        return Err(content("it is not a safetensors file".into()));
     }
     let mut header = vec![0u8; length as usize];
     file.read_exact(&mut header).map_err(io)?;

@@ -192,7 +192,7 @@ fn name_of(path: &Path) -> &str {
 }
 
 /// Returns the checkpoint at `path` after verifying all its files. `path` is a checkpoint's folder,
-/// or a root whose `LATEST` is used. With `fall_back`, a damaged checkpoint is replaced by the
+/// or a root with a `LATEST` file. With `fall_back`, a damaged checkpoint is replaced by the
 /// latest undamaged save of the same root.
 ///
 /// # Errors
@@ -217,7 +217,7 @@ pub fn find(path: &Path, fall_back: bool) -> Result<Checkpoint, CheckpointError>
     if fall_back {
         for other in store.list()? {
             if let Ok(good) = self::verified(other) {
-                tracing::warn!(%error, taken = %good.folder.display(), "a checkpoint is damaged, an earlier one is taken");
+                tracing::warn!(%error, taken = %good.folder.display(), "a checkpoint is damaged; using an earlier one");
                 return Ok(good);
             }
         }
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_and_falls_back_only_when_told() {
+    fn damage_is_named_and_falls_back_only_when_allowed() {
         let root = tempfile::tempdir().unwrap();
         let mut store = CheckpointStore::new(root.path(), 3);
         save(&mut store, 1).unwrap();

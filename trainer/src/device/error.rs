@@ -3,7 +3,7 @@
 /// The environment variable that names libtorch_cuda.so.
 pub const LIBRARY_VARIABLE: &str = "DYAD_LIBTORCH_CUDA";
 
-/// Why a device cannot be had.
+/// Why a device cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     #[error(
@@ -15,6 +15,6 @@ pub enum DeviceError {
     Open { path: String, reason: String },
     #[error("GPU {index} was asked for; libtorch sees {count}: is there a driver, is the GPU visible to this process?")]
     NoGpu { index: usize, count: usize },
-    #[error("this process was set up without a GPU and cannot change its mind: ask for the GPU at the start")]
+    #[error("this process was set up without a GPU and cannot add one: request the GPU at the start")]
     TooLate,
 }

@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(
             admit(&mut waiting, 0, 100).members.len(),
             0,
-            "nobody overtakes one that waits for a slot"
+            "no request overtakes one that waits for a slot"
         );
         assert_eq!(
             admit(&mut waiting, 1, 1).members.len(),

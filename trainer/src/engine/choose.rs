@@ -49,7 +49,7 @@ pub(super) struct Chosen {
     pub(super) top: Vec<TopLogprob>,
 }
 
-/// Tokens in the order of their draws, or the requests whose logits are not finite.
+/// Tokens in the order of their draws, or the requests with logits that are not finite.
 pub(super) type Choices = std::result::Result<Vec<Chosen>, Vec<RequestId>>;
 
 /// Chooses a token for each draw, from logits `[rows, vocab]` in f32.

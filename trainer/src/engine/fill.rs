@@ -212,7 +212,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Assigns slots to rows with the same prompt, whose keys and values are `kv`.
+    /// Assigns slots to rows with the same prompt; `kv` holds its keys and values.
     fn seat_rows(&mut self, mut rows: Vec<Generation>, length: usize, kv: RowKv) -> Result<(), EngineError> {
         if rows.is_empty() {
             return Ok(());
@@ -246,7 +246,7 @@ impl Engine {
         match self.cache.copy(index, row.in_slot(), row.shared) {
             Ok(kv) => self.prefix_cache.put(ids, kv, row.oldest_kv),
             Err(error) => {
-                tracing::warn!(%error, "an ended turn cannot be kept: the prefix cache is emptied");
+                tracing::warn!(%error, "no memory to keep an ended turn; cleared the prefix cache");
                 self.prefix_cache.clear();
             }
         }

@@ -70,7 +70,7 @@ impl Generation {
         self.output.last().copied().map_or(0, i64::from)
     }
 
-    /// The ids whose keys and values are in the cache.
+    /// The ids with keys and values in the cache.
     pub(super) fn cached_ids(&self) -> Vec<u32> {
         let made = self.output.len().saturating_sub(1);
         [&self.request.prompt_ids[..], &self.output[..made]].concat()

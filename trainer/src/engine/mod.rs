@@ -345,12 +345,12 @@ impl Engine {
 fn can_be_deterministic(decoder: &Decoder) -> Result<(), EngineError> {
     if decoder.device() != tch::Device::Cpu {
         return Err(EngineError::NotDeterministic(
-            "a GPU's kernels add in an order of their own",
+            "a GPU's kernels choose the order of their sums",
         ));
     }
     if !decoder.try_fixed()? {
         return Err(EngineError::NotDeterministic(
-            "on this processor a row of a product depends on the rows beside it in this dtype",
+            "on this processor a row of a product depends on the other rows in this dtype",
         ));
     }
     Ok(())

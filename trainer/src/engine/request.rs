@@ -32,8 +32,8 @@ pub struct GenRequest {
     /// Seed of the request's random numbers: one number for each output position, whatever the
     /// batch.
     pub seed: u64,
-    /// Set if a later request is likely to begin with this prompt and output, such as the next turn
-    /// of the conversation.
+    /// Set if a later request is likely to begin with this prompt and output:
+    /// the next turn of the conversation.
     pub keep: bool,
     /// The number of most likely tokens to report for each place; 0 costs nothing.
     pub top: u8,
@@ -102,7 +102,7 @@ pub struct Finished {
     pub spans: Vec<VersionSpan>,
     /// The oldest weights that computed any part of the cache that this output was sampled from.
     pub oldest_kv: WeightVersion,
-    /// The number of prompt tokens whose keys and values came from an earlier turn.
+    /// The number of prompt tokens with keys and values from an earlier turn.
     pub reused: usize,
     /// Log-probs of the prompt's own tokens, if asked for. Requests with the same prompt and the
     /// same question share one copy.
@@ -142,7 +142,7 @@ pub enum EngineError {
         version: WeightVersion,
         requests: Vec<RequestId>,
     },
-    #[error("engine.deterministic cannot be had here: {0}. Leave it out, or use f32 on a CPU")]
+    #[error("engine.deterministic is not available here: {0}. Leave it out, or use f32 on a CPU")]
     NotDeterministic(&'static str),
     #[error("computing: {0}")]
     Model(#[from] ModelError),

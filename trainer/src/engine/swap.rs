@@ -165,7 +165,7 @@ mod tests {
     };
 
     #[test]
-    fn a_base_stays_in_order_while_adapters_come_and_a_whole_model_is_put_in_order_anew() {
+    fn a_swap_keeps_the_order_of_a_base_and_renews_a_whole_models() {
         let shape = test_shape();
         let init = Init {
             embedding_std: 1.0,

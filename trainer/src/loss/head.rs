@@ -27,7 +27,7 @@ pub fn chunk_elements(device: Device) -> i64 {
     }
 }
 
-/// The tokens whose losses are computed.
+/// The tokens of the loss.
 #[derive(Debug)]
 pub struct HeadInput<'a> {
     /// `[N, hidden]`, the states that predict the tokens. No gradient is recorded through them.
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_equal_autograd_with_clip_kl_entropy_and_temperatures() {
+    fn gradients_equal_autograd_with_every_term_and_temperature() {
         let case = case(40, 23);
         let input = HeadInput {
             hidden: &case.hidden,

@@ -85,7 +85,7 @@ pub fn shares(loss: &Loss, members: &[Member]) -> (Vec<Share>, Moment) {
     }
 }
 
-/// The shares of tokens whose loss depends on no other token.
+/// The shares of tokens with a loss that depends on no other token.
 fn alone(loss: &Loss, members: &[Member]) -> Vec<Share> {
     let share = |member: &Member| weighted(member.weight, &token_term(loss, &member.token).unwrap_or_default());
     members.iter().map(share).collect()

@@ -17,7 +17,7 @@ pub fn token_loss(loss: &Loss, token: &Token) -> Term {
     token_term(loss, token).unwrap_or_else(|| alone(loss, token))
 }
 
-/// The share of a token whose loss depends on no other token.
+/// The share of a token with a loss that depends on no other token.
 #[must_use]
 pub fn share(loss: &Loss, member: &Member) -> Share {
     joint::weighted(member.weight, &token_loss(loss, &member.token))

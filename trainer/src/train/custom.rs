@@ -19,7 +19,9 @@ impl Trainer {
     /// time. `OptimStep` then uses the gradient as any other.
     ///
     /// ```no_run
-    /// # fn of(trainer: &mut trainer::train::Trainer, batch: &broker::protocol::train::TrainBatch) -> Result<(), trainer::train::TrainError> {
+    /// # use broker::protocol::train::TrainBatch;
+    /// # use trainer::train::{TrainError, Trainer};
+    /// # fn of(trainer: &mut Trainer, batch: &TrainBatch) -> Result<(), TrainError> {
     /// use trainer::loss::{head::Slope, joint::Share};
     ///
     /// // REINFORCE: -w A lp

@@ -19,7 +19,7 @@ use crate::loss::share;
 use crate::model::{Decoder, Layout, Leaf, ModelError, ModelShape, Module, Parts, Weights, is_head, part_of};
 use crate::pulse::Pulse;
 
-/// A model whose backward pass accumulates in one flat buffer.
+/// A model with one flat buffer that its backward pass accumulates in.
 #[derive(Debug)]
 pub(crate) struct Trainable {
     decoder: Decoder,

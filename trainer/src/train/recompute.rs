@@ -4,7 +4,7 @@
 //!
 //! The forward pass takes the same code path as with a graph, so both give the same bits. The only
 //! difference is that a layer's graph is dropped when the layer is done. The gradient enters a
-//! layer through the sum of `out * upstream`, whose derivative is exactly `upstream`.
+//! layer through the sum of `out * upstream`; its derivative is exactly `upstream`.
 
 use tch::{Kind, Tensor};
 

@@ -1,7 +1,7 @@
 //! Turns the forest of a batch into rows for the model. Every trained token is predicted once.
 //!
-//! A row is a root-to-leaf path, cut after its last prediction. A row whose input is the beginning
-//! of another row's input joins that row: n one-word answers to one prompt are one row with n
+//! A row is a root-to-leaf path, cut after its last prediction. A row joins another
+//! row if its input is the beginning of the other input: n one-word answers to one prompt are one row with n
 //! trained tokens. Longer completions repeat their prompt here; the model computes it once
 //! (`crate::model::RowBatch::sharing`).
 
@@ -26,7 +26,7 @@ pub struct Row {
 /// One trained token of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trained {
-    /// The place in the input whose state predicts the token.
+    /// The place in the input with the state that predicts the token.
     pub predictor: usize,
     /// The token's span, and its offset in the span.
     pub span: usize,
@@ -99,7 +99,7 @@ pub fn flatten(batch: &TrainBatch, limits: Limits) -> Result<Vec<Row>, BatchErro
     Ok(share_inputs(rows))
 }
 
-/// Moves the trained tokens of each row whose input begins another row into that other row.
+/// Moves the trained tokens of each row into the row that begins with the same input, if any.
 fn share_inputs(mut rows: Vec<Row>) -> Vec<Row> {
     // In this order, all inputs that begin with a given input follow it directly. The sort is
     // stable: ties keep the order of the leaves.

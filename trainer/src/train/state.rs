@@ -162,11 +162,11 @@ impl Trainer {
 
     /// Compares the bases, because an adapter's files fit every base of equal widths.
     fn check_base(&self, folder: &Path, state: &TrainerState) -> Result<(), Stop> {
-        let Some(told) = &state.base else {
+        let Some(recorded) = &state.base else {
             return Ok(());
         };
         let ours = self.adapted().map_err(|e| Stop::Failed(e.to_string()))?;
-        match ours.and_then(|ours| told.unlike(&ours)) {
+        match ours.and_then(|ours| recorded.unlike(&ours)) {
             Some(reason) => {
                 let path = folder.to_path_buf();
                 Err(CheckpointError::OtherModel { path, reason }.into())

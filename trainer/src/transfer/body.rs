@@ -54,7 +54,7 @@ pub(super) fn add(form: &Form, changed: u64, body: &[u8], bytes: &mut [u8]) -> R
         let gap =
             usize::try_from(get(&mut gaps).ok_or("its index is cut off")?).map_err(|_| "an index is too large")?;
         let index = next.checked_add(gap).filter(|index| *index < form.elements);
-        let index = index.ok_or("it names an element that there is not")?;
+        let index = index.ok_or("it names an element that does not exist")?;
         let value = get(&mut values).ok_or("its values are cut off")?;
         let value = u32::try_from(value).map_err(|_| "a value is too large")?;
         let element = &mut bytes[index * width..(index + 1) * width];
@@ -65,7 +65,7 @@ pub(super) fn add(form: &Form, changed: u64, body: &[u8], bytes: &mut [u8]) -> R
     if gaps.is_empty() && values.is_empty() {
         Ok(())
     } else {
-        Err("something is left over")
+        Err("bytes are left over")
     }
 }
 

@@ -7,10 +7,10 @@ use broker::ids::WeightVersion;
 pub enum TransferError {
     #[error("the weights end after {found} bytes: they were cut off on the way; fetch them again")]
     Short { found: usize },
-    #[error("these bytes are no weights of this release ({0}): run the same release everywhere")]
+    #[error("these bytes are not weights of this release ({0}): run the same release everywhere")]
     Foreign(&'static str),
     #[error(
-        "weights {version} are of another model (other parameters, type of numbers or base): give both processes the same configuration \
+        "weights {version} belong to another model (other parameters, type of numbers or base): give both processes the same configuration \
          and model"
     )]
     Form { version: WeightVersion },

@@ -67,7 +67,7 @@ impl Header {
     fn read(head: &[u8]) -> Result<Self, TransferError> {
         let mut at = Reader(head);
         if &at.take::<4>() != MAGIC {
-            return Err(TransferError::Foreign("they do not begin as weights do"));
+            return Err(TransferError::Foreign("they do not begin with the mark of weights"));
         }
         let [format, kind, dtype, packed] = at.take();
         if format != FORMAT || kind > 1 || packed > 1 {

@@ -133,6 +133,6 @@ fn unpack<'a>(form: &Form, header: &Header, body: &'a [u8]) -> Result<Cow<'a, [u
     if unpacked.len() == plain {
         Ok(unpacked)
     } else {
-        Err("it has another length than it says")
+        Err("its length differs from its header")
     }
 }

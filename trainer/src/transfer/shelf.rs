@@ -10,7 +10,7 @@ use broker::protocol::engine::StateId;
 use super::message::MESSAGES;
 use super::{State, delta, full};
 
-/// The number of states whose digests are remembered. No receiver still serves older weights.
+/// The number of remembered digests of states. No receiver still serves older weights.
 const KNOWN: usize = 1024;
 
 /// The states and deltas to fetch. A state is never changed, so a later step never alters data that

@@ -116,10 +116,10 @@ fn what_does_not_fit_is_refused_by_its_reason() {
         apply(&other, Some(&old), &message),
         Err(TransferError::Form { .. })
     ));
-    let lie = State::new(*old.form(), version(1), new.bytes().to_vec()).unwrap();
+    let forged = State::new(*old.form(), version(1), new.bytes().to_vec()).unwrap();
     assert!(
         matches!(
-            apply(new.form(), Some(&lie), &message),
+            apply(new.form(), Some(&forged), &message),
             Err(TransferError::Digest { .. })
         ),
         "another base under the same version"
@@ -160,7 +160,7 @@ fn fetched(shelf: &Shelf, held: Option<&State>) -> (State, bool) {
 }
 
 #[test]
-fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
+fn recent_receivers_get_deltas_and_older_ones_the_whole() {
     let (shelf, states) = (Shelf::default(), history(20));
     assert_eq!(shelf.offer(None), Offer::Nothing);
     for state in &states {
@@ -184,7 +184,7 @@ fn whoever_is_not_far_behind_gets_deltas_and_the_others_the_whole() {
 
 /// A repaired ledger gives a version a second time.
 #[test]
-fn whoever_holds_other_weights_of_the_same_version_gets_the_whole() {
+fn other_weights_of_the_same_version_get_the_whole() {
     let (shelf, states) = (Shelf::default(), history(3));
     states.iter().for_each(|state| assert!(shelf.put(state.clone())));
     let newest = &states[2];
@@ -220,14 +220,14 @@ fn weights() -> Weights {
 fn a_sink_copies_before_it_returns_and_announces_in_order() {
     let (weights, shelf) = (weights(), Arc::new(Shelf::default()));
     let form = Form::of(weights.layout(), Dtype::Bf16, None);
-    let (tell, told) = channel();
+    let (tell, announced) = channel();
     let announce = Box::new(move |id: StateId| tell.send(id.version).unwrap());
     let mut sink = ShelfSink::start("test", form, shelf.clone(), announce).unwrap();
     let expected = weights.to_bytes(Dtype::Bf16).unwrap();
     sink.publish(&weights, version(1)).unwrap();
     // The next step begins at once.
     let _ = weights.flat().shallow_clone().fill_(0.5);
-    assert_eq!(told.recv().unwrap(), version(1));
+    assert_eq!(announced.recv().unwrap(), version(1));
     let Offer::Messages { messages, .. } = shelf.offer(None) else {
         panic!("it is there")
     };
@@ -235,7 +235,7 @@ fn a_sink_copies_before_it_returns_and_announces_in_order() {
     assert_eq!(first.bytes(), expected);
     for step in [2, 2] {
         sink.publish(&weights, version(step)).unwrap();
-        assert_eq!(told.recv().unwrap(), version(2), "again if it is published again");
+        assert_eq!(announced.recv().unwrap(), version(2), "again if it is published again");
     }
     assert!(matches!(
         sink.publish(&weights, version(1)),

@@ -195,13 +195,13 @@ mod tests {
         Weights::random(&tiny(), init, seed).unwrap()
     }
 
-    struct Told {
+    struct Bench {
         sink: DiskSink,
         written: Arc<Mutex<Vec<Written>>>,
         oldest: Arc<Mutex<Option<WeightVersion>>>,
     }
 
-    fn sink(root: &Path, dtype: Dtype) -> Told {
+    fn sink(root: &Path, dtype: Dtype) -> Bench {
         let (written, oldest) = (Arc::<Mutex<Vec<Written>>>::default(), Arc::<Mutex<_>>::default());
         let (tell, ask) = (written.clone(), oldest.clone());
         let announce = Box::new(move |one| {
@@ -209,7 +209,7 @@ mod tests {
         });
         let oldest_of = Box::new(move || *ask.lock().unwrap());
         let sink = DiskSink::new(root, tiny(), dtype, "base".into(), announce, oldest_of).unwrap();
-        Told { sink, written, oldest }
+        Bench { sink, written, oldest }
     }
 
     fn names(root: &Path) -> Vec<String> {
@@ -224,12 +224,12 @@ mod tests {
     #[test]
     fn what_is_announced_can_be_loaded_and_the_trainer_may_go_on() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::F32);
+        let mut bench = sink(root.path(), Dtype::F32);
         let weights = random();
         let digest = weights.digest().unwrap();
-        told.sink.publish(&weights, version(1, 0)).unwrap();
+        bench.sink.publish(&weights, version(1, 0)).unwrap();
         let _ = weights.flat().shallow_clone().fill_(0.0);
-        let written = told.written.lock().unwrap()[0].clone();
+        let written = bench.written.lock().unwrap()[0].clone();
         assert!(written.folder.is_absolute() && !written.adapter);
         let shape = ModelShape::load(&written.folder).unwrap();
         assert_eq!(
@@ -241,15 +241,15 @@ mod tests {
     #[test]
     fn adapters_are_written_as_adapters() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::Bf16);
+        let mut bench = sink(root.path(), Dtype::Bf16);
         let lora = LoraShape {
             rank: 2,
             alpha: 4.0,
             targets: [Module::Query].into_iter().collect(),
         };
         let adapter = Weights::adapter(&tiny(), &lora, 3).unwrap();
-        told.sink.publish(&adapter, version(1, 0)).unwrap();
-        let written = told.written.lock().unwrap()[0].clone();
+        bench.sink.publish(&adapter, version(1, 0)).unwrap();
+        let written = bench.written.lock().unwrap()[0].clone();
         assert!(written.adapter);
         let (_, loaded) = peft::load(&written.folder, &tiny()).unwrap();
         assert_eq!(loaded.digest().unwrap(), adapter.digest().unwrap());
@@ -258,34 +258,34 @@ mod tests {
     #[test]
     fn folders_stay_while_an_engine_may_read_them() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::F32);
+        let mut bench = sink(root.path(), Dtype::F32);
         let weights = random();
         for step in 0..3 {
-            told.sink.publish(&weights, version(1, step)).unwrap();
+            bench.sink.publish(&weights, version(1, step)).unwrap();
         }
         assert_eq!(
             names(root.path()),
             ["1-0", "1-1", "1-2"],
-            "no engine has told what it serves"
+            "no engine has bench what it serves"
         );
-        *told.oldest.lock().unwrap() = Some(version(1, 1));
+        *bench.oldest.lock().unwrap() = Some(version(1, 1));
         fs::create_dir(root.path().join("1-0.part")).unwrap();
-        told.sink.publish(&weights, version(1, 2)).unwrap();
+        bench.sink.publish(&weights, version(1, 2)).unwrap();
         assert_eq!(names(root.path()), ["1-0", "1-1", "1-2"], "one more, and nothing half");
-        *told.oldest.lock().unwrap() = Some(version(1, 2));
-        told.sink.publish(&weights, version(1, 2)).unwrap();
+        *bench.oldest.lock().unwrap() = Some(version(1, 2));
+        bench.sink.publish(&weights, version(1, 2)).unwrap();
         assert_eq!(names(root.path()), ["1-1", "1-2"]);
         // A lineage that begins at a lower step is still newer.
-        *told.oldest.lock().unwrap() = Some(version(2, 0));
-        told.sink.publish(&weights, version(2, 0)).unwrap();
+        *bench.oldest.lock().unwrap() = Some(version(2, 0));
+        bench.sink.publish(&weights, version(2, 0)).unwrap();
         assert_eq!(names(root.path()), ["1-2", "2-0"]);
-        let stale = told.sink.publish(&weights, version(1, 9));
+        let stale = bench.sink.publish(&weights, version(1, 9));
         assert!(matches!(stale, Err(SinkError::Stale { .. })));
     }
 
     /// This happens after the ledger was repaired or an older ledger restored.
     #[test]
-    fn a_version_that_comes_a_second_time_lies_there_as_it_was_published_last() {
+    fn a_repeated_version_holds_the_last_published_weights() {
         let root = tempfile::tempdir().unwrap();
         let held = |written: &Written| {
             let shape = ModelShape::load(&written.folder).unwrap();
@@ -316,16 +316,16 @@ mod tests {
     #[test]
     fn a_folder_that_cannot_be_written_is_named() {
         let root = tempfile::tempdir().unwrap();
-        let mut told = sink(root.path(), Dtype::F32);
+        let mut bench = sink(root.path(), Dtype::F32);
         let path = fs::canonicalize(root.path()).unwrap();
         fs::remove_dir_all(&path).unwrap();
         fs::write(&path, b"in the way").unwrap();
-        let error = told.sink.publish(&random(), version(1, 0)).unwrap_err().to_string();
+        let error = bench.sink.publish(&random(), version(1, 0)).unwrap_err().to_string();
         assert!(
             error.contains(path.to_str().unwrap()) && error.contains("1.0"),
             "{error}"
         );
-        assert!(told.written.lock().unwrap().is_empty());
+        assert!(bench.written.lock().unwrap().is_empty());
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
     }

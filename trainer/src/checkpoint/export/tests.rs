@@ -1,4 +1,4 @@
-//! What is exported loads again as the same policy, and nothing half-written is left.
+//! An exported policy loads again as the same policy, and no half-written file remains.
 
 use tch::{Kind, Tensor};
 
@@ -10,7 +10,7 @@ const INIT: Init = Init {
     matrix_std: 0.2,
 };
 
-/// A model's folder with a tokenizer and what only training needs.
+/// A model's folder with a tokenizer and with files that only training needs.
 fn model(root: &Path, tied: bool) -> (PathBuf, ModelShape, Weights) {
     let folder = root.join("model");
     let shape = ModelShape { tied, ..test_shape() };
@@ -83,8 +83,8 @@ fn a_whole_model_has_equal_logits_and_nothing_of_its_training() {
     ];
     assert_eq!(exported.files, files);
     assert_eq!((exported.adapter, exported.untied), (false, false));
-    let told: serde_json::Value = serde_json::from_str(&fs::read_to_string(out.join(EXPORT)).unwrap()).unwrap();
-    assert_eq!(told, json!({"run": "r-1"}));
+    let origin: serde_json::Value = serde_json::from_str(&fs::read_to_string(out.join(EXPORT)).unwrap()).unwrap();
+    assert_eq!(origin, json!({"run": "r-1"}));
     assert_eq!(exported.parameters, weights.layout().numel());
     let again = ModelShape::load(&out).unwrap();
     assert_eq!(again, shape);
@@ -136,7 +136,7 @@ fn an_adapter_is_exported_alone_or_merged_into_an_untied_model() {
 }
 
 #[test]
-fn a_merged_model_is_written_in_shards_and_has_the_bits_of_the_sum() {
+fn a_merged_model_in_shards_has_the_bits_of_the_sum() {
     let root = tempfile::tempdir().unwrap();
     let (folder, shape, base) = model(root.path(), false);
     let adapter = adapter(&shape);
@@ -172,10 +172,7 @@ fn a_failure_leaves_what_was_there_and_a_success_replaces_it() {
     assert_eq!(names(&out).unwrap(), ["model-00001-of-00002.safetensors"]);
     assert_eq!(left(root.path()), ["broken", "model", "out"], "nothing half-written");
     let error = export(&whole(&folder), &out, false).unwrap_err();
-    assert!(
-        matches!(error, ExportError::Files(_)),
-        "nobody said to replace it: {error}"
-    );
+    assert!(matches!(error, ExportError::Files(_)), "replace was not set: {error}");
     assert_eq!(names(&out).unwrap(), ["model-00001-of-00002.safetensors"]);
     export(&whole(&folder), &out, true).unwrap();
     assert!(!out.join("model-00001-of-00002.safetensors").exists());
@@ -192,7 +189,7 @@ fn what_a_killed_export_left_is_no_part_of_the_next() {
     let (folder, _, _) = model(root.path(), false);
     let out = root.path().join("out");
     fs::create_dir(&out).unwrap();
-    let stray = beside(&out, "new").unwrap();
+    let stray = hidden_next_to(&out, "new").unwrap();
     make(&stray).unwrap();
     let shard = stray.join("model-00001-of-00002.safetensors");
     fs::write(&shard, "of another model").unwrap();
@@ -204,6 +201,6 @@ fn what_a_killed_export_left_is_no_part_of_the_next() {
     assert!(!exported.files.contains(&"model-00001-of-00002.safetensors".to_owned()));
     assert!(!out.join("model-00001-of-00002.safetensors").exists());
     assert_eq!(fs::read_to_string(&shard).unwrap(), "of another model");
-    let hidden = |name: &str| beside(&out, name).unwrap();
+    let hidden = |name: &str| hidden_next_to(&out, name).unwrap();
     assert_ne!(hidden("new"), hidden("new"), "two at once are not in each other's way");
 }

@@ -1,4 +1,4 @@
-//! `deterministic`: the bits of a request are its own.
+//! `deterministic`: the bits of a request do not depend on other requests.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -50,7 +50,8 @@ pub(super) fn prompt(salt: u64, length: u64) -> Vec<u32> {
     (0..length).map(|i| ((i * 7 + salt * 13 + i * i) % 40) as u32).collect()
 }
 
-/// Request `n` of a mixed lot: prompts of 1 to 200 tokens, some the same, some that begin alike, at several temperatures.
+/// Request `n` of a mixed set: prompts of 1 to 200 tokens, some equal, some with equal beginnings,
+/// at several temperatures.
 fn any(n: u64) -> GenRequest {
     let length = [1, 3, 60, 64, 65, 130, 200, 90][n as usize % 8];
     let mut request = request(n, &prompt(n % 3, length), 1 + (n * 5 % 14) as u32);
@@ -81,7 +82,7 @@ fn bits(finished: &Finished) -> Said {
     )
 }
 
-/// What requests say alone, by number: each is computed once.
+/// Answers to requests computed alone, by number; each is computed once.
 type Known = Mutex<BTreeMap<u64, Said>>;
 
 fn check(
@@ -200,9 +201,9 @@ fn so_it_does_over_an_adapter() {
     }
 }
 
-/// What a conversation kept, computed token by token, is what a prompt computes.
+/// Cache entries computed token by token equal those of a prompt.
 #[test]
-fn a_turn_behind_what_was_kept_has_the_bits_of_one_that_is_computed_whole() {
+fn a_turn_from_the_prefix_cache_has_the_bits_of_a_whole_one() {
     let mut engine = engine_of(&shape(), Dtype::F32, OPTIONS);
     let mut history = prompt(4, 70);
     for turn in 0..4 {
@@ -221,7 +222,7 @@ fn a_turn_behind_what_was_kept_has_the_bits_of_one_that_is_computed_whole() {
 }
 
 #[test]
-fn new_weights_that_compute_the_cache_anew_leave_no_trace_of_the_company() {
+fn a_recomputed_cache_has_bits_independent_of_other_requests() {
     let run = |company: u64| {
         let mut engine = engine_of(&shape(), Dtype::F32, OPTIONS);
         let asked = request(1000, &prompt(9, 80), 12);
@@ -238,7 +239,7 @@ fn new_weights_that_compute_the_cache_anew_leave_no_trace_of_the_company() {
 }
 
 #[test]
-fn what_earlier_weights_kept_serves_nobody() {
+fn the_cache_of_earlier_weights_serves_no_request() {
     let in_place = EngineOptions {
         swap: Swap::InPlace,
         ..OPTIONS
@@ -257,14 +258,14 @@ fn what_earlier_weights_kept_serves_nobody() {
 }
 
 #[test]
-fn what_was_under_way_when_new_weights_came_serves_nobody_else() {
+fn a_prompt_under_way_at_a_swap_serves_no_later_request() {
     let options = EngineOptions {
         swap: Swap::InPlace,
         prefill_tokens: 64,
         ..OPTIONS
     };
     let next = || Published::new(weights(&shape(), 2), version(2));
-    // It ends with the new weights and its cache is of both.
+    // The request ends with the new weights, and its cache comes from both versions.
     let mut engine = engine_of(&shape(), Dtype::F32, options);
     let first = GenRequest {
         keep: true,
@@ -277,7 +278,7 @@ fn what_was_under_way_when_new_weights_came_serves_nobody_else() {
     engine.submit(request(2, &prompt(4, 90), 5)).unwrap();
     let said = drain(&mut engine).remove(0);
     assert_eq!((said.reused, said.oldest_kv), (0, version(2)));
-    // Its prompt is half computed, and somebody asks for the same.
+    // Its prompt is half computed when a second request asks for the same one.
     let mut engine = engine_of(&shape(), Dtype::F32, options);
     engine.submit(request(3, &prompt(5, 200), 4)).unwrap();
     drop(engine.step().unwrap());

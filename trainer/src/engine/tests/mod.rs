@@ -1,4 +1,4 @@
-//! What an engine promises, on a seeded tiny model.
+//! The guarantees of an engine, on a seeded tiny model.
 
 mod fixed;
 mod prompt_scores;
@@ -76,7 +76,7 @@ pub(super) fn drain(engine: &mut Engine) -> Vec<Finished> {
     all
 }
 
-/// Log-probs of an output under weights, by one full forward.
+/// Log-probs of an output under weights, by one full forward pass.
 pub(super) fn full(weights: &Weights, request: &GenRequest, output: &[u32]) -> Vec<f32> {
     let _guard = tch::no_grad_guard();
     let shape = test_shape();
@@ -109,7 +109,7 @@ fn ragged(count: u64) -> Vec<GenRequest> {
 }
 
 #[test]
-fn log_probs_are_those_of_the_full_forward_and_batching_changes_no_token() {
+fn log_probs_are_those_of_the_full_forward_in_every_batch() {
     let requests = ragged(30);
     let mut together = engine(OPTIONS);
     for request in &requests {
@@ -152,7 +152,8 @@ fn a_wave_is_a_function_of_its_content() {
 #[test]
 fn long_shared_prompts_are_attended_once_and_change_nothing() {
     let prompt = |p: u32| (0..60 + p).map(|i| (i * 7 + p * 13 + i * i) % 40).collect::<Vec<u32>>();
-    // Three groups of eight and four requests alone, of lengths that end at different steps, in slots that are reused.
+    // Three groups of eight and four single requests, of lengths that end at different steps, in
+    // slots that are reused.
     let wave: Vec<_> = (0..28)
         .map(|n| {
             let prompt = if n < 24 {
@@ -271,7 +272,7 @@ fn greedy_takes_the_likeliest() {
     ));
 }
 
-/// Three requests, new weights after four steps.
+/// Three requests, with new weights after four steps.
 fn swapped(swap: Swap) -> (Vec<GenRequest>, Vec<Finished>) {
     let mut engine = engine(EngineOptions { swap, ..OPTIONS });
     let requests: Vec<_> = [(1, 2), (2, 10), (3, 10)]
@@ -314,7 +315,7 @@ fn in_place_goes_on_with_the_old_cache_and_says_so() {
 }
 
 #[test]
-fn retract_computes_the_cache_anew() {
+fn retract_recomputes_the_cache() {
     let (requests, all) = swapped(Swap::Retract);
     assert_eq!(spans(&all[1]), [(1, 0, 5), (2, 5, 10)]);
     assert_eq!(all[1].oldest_kv, version(2));
@@ -412,9 +413,9 @@ fn broken_weights_fail_loudly_and_the_engine_recovers() {
     );
 }
 
-/// Every value of the weights is a number, and what they compute is none.
+/// Every value of the weights is finite, and their logits are not.
 #[test]
-fn finite_weights_whose_logits_overflow_fail_loudly_too() {
+fn finite_weights_with_overflowing_logits_fail_loudly_too() {
     let large = weights(1);
     let _ = large.view("model.norm.weight").unwrap().fill_(3e38);
     assert_eq!(large.first_not_finite().unwrap(), None);
@@ -425,18 +426,19 @@ fn finite_weights_whose_logits_overflow_fail_loudly_too() {
     let mut engine = self::engine(OPTIONS);
     let mut cold = request(1, &[1, 2, 3], 4);
     cold.sampling.temperature = 1e-44;
-    for beside in [request(2, &[1, 2], 4), cold, request(3, &[1], 4)] {
-        engine.submit(beside).unwrap();
+    for other in [request(2, &[1, 2], 4), cold, request(3, &[1], 4)] {
+        engine.submit(other).unwrap();
     }
     let Err(EngineError::NotFinite { requests, .. }) = engine.step() else {
         panic!("it cannot be sampled")
     };
-    assert_eq!(requests, [id(1)], "those beside it are not to blame");
+    assert_eq!(requests, [id(1)], "the other requests are not to blame");
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Whatever is submitted, aborted and swapped, in whatever order: each request ends once, whole and in its own tokens.
+    /// Whatever is submitted, aborted and swapped, in any order, each request ends once, complete
+    /// and with its own tokens.
     #[test]
     fn any_history_ends_every_request_once(ops in prop::collection::vec((0u8..10, 0u64..40), 1..60), slots in 1usize..6) {
         let mut engine = engine(EngineOptions { slots, prefill_tokens: 12, swap: Swap::Retract, ..OPTIONS });
@@ -474,7 +476,7 @@ proptest! {
                 next = span.end;
             }
             prop_assert_eq!(next as usize, finished.output_ids.len());
-            // The same weights under every version: nothing that happened may show in the log-probs.
+            // Every version has the same weights, so the history must not change the log-probs.
             prop_assert!(close(&finished.logprobs, &full(&weights(1), request, &finished.output_ids)));
         }
     }

@@ -1,4 +1,4 @@
-//! Log-probs of prompts, beside those that the trainer computes of the same tokens.
+//! Log-probs of prompts, compared with the trainer's for the same tokens.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn run(engine: &mut Engine, requests: &[GenRequest]) -> Vec<Finished> {
     drain(engine)
 }
 
-/// As the trainer has them: the whole row, and its own head.
+/// The trainer's log-probs: the whole row, and its own head.
 fn trained(shape: &ModelShape, parts: Parts<'_>, prompt: &[u32]) -> Vec<f32> {
     let _guard = tch::no_grad_guard();
     let decoder = Decoder::new(shape, parts).unwrap();
@@ -66,7 +66,7 @@ fn trained(shape: &ModelShape, parts: Parts<'_>, prompt: &[u32]) -> Vec<f32> {
     values(&input).unwrap().logprobs
 }
 
-/// In f32 a log-prob of -10 is known to 10 times the rounding of one near 1.
+/// In f32 the rounding of a log-prob of -10 is 10 times that of one near 1.
 fn near(a: &[f32], b: &[f32]) -> bool {
     let pair = |(a, b): (&f32, &f32)| (a - b).abs() < 1e-5 * b.abs().max(1.0);
     a.len() == b.len() && a.iter().zip(b).all(pair)
@@ -77,7 +77,8 @@ fn spans(scores: &PromptScores) -> Vec<(u64, u32, u32)> {
     scores.spans.iter().map(span).collect()
 }
 
-/// `top` of the most likely tokens stand in each place, in their order, and no token that is left out is likelier.
+/// Checks that each place has its `top` most likely tokens in order, and that no missing token is
+/// more likely.
 fn check_top(prompt: &[u32], scores: &PromptScores, top: usize) {
     let _guard = tch::no_grad_guard();
     let (shape, weights) = (test_shape(), weights(1));
@@ -102,7 +103,8 @@ fn check_top(prompt: &[u32], scores: &PromptScores, top: usize) {
     }
 }
 
-/// Short prompts and long ones, of one token too, three times the same; with many new tokens, one and none.
+/// Short and long prompts, also of one token, three of them equal, with many new tokens, one and
+/// none.
 fn mixed() -> Vec<GenRequest> {
     let long = prompt(1, 90);
     vec![
@@ -119,7 +121,7 @@ fn mixed() -> Vec<GenRequest> {
 }
 
 #[test]
-fn the_log_probs_of_a_prompt_are_the_trainers_alone_and_beside_others() {
+fn prompt_log_probs_are_the_trainers_alone_and_with_others() {
     let (shape, weights) = (test_shape(), weights(1));
     let requests = mixed();
     let together = run(&mut engine(OPTIONS), &requests);
@@ -141,7 +143,7 @@ fn the_log_probs_of_a_prompt_are_the_trainers_alone_and_beside_others() {
         let whole = if length > 1 { vec![(1, 1, length)] } else { Vec::new() };
         assert_eq!(spans(scores), whole);
     }
-    // What is asked for changes nothing that is said.
+    // The question does not change the answer.
     let plain = mixed().into_iter().map(|request| GenRequest {
         max_new_tokens: request.max_new_tokens.max(1),
         prompt_top: None,
@@ -175,11 +177,11 @@ fn a_prompt_that_several_ask_about_is_computed_once() {
         .for_each(|request| engine.submit(request.clone()).unwrap());
     engine.step().unwrap();
     assert_eq!(engine.filling.len(), 1);
-    // Who asks for no more than is noted joins, from the first token on.
+    // A request that asks for no more than is recorded joins, from the first token on.
     engine.submit(scored(6, &long, 0, 2)).unwrap();
     engine.step().unwrap();
     assert_eq!((engine.filling.len(), engine.pending()), (1, 7));
-    // Who asks for more has the prompt computed anew, when there is room.
+    // For a request that asks for more, the prompt is computed again when there is room.
     engine.submit(scored(7, &long, 0, 5)).unwrap();
     engine.step().unwrap();
     assert_eq!((engine.filling.len(), engine.waiting.len()), (0, 1));
@@ -200,7 +202,7 @@ fn a_prompt_that_several_ask_about_is_computed_once() {
 #[test]
 fn without_new_tokens_a_request_ends_with_its_prompt() {
     let mut engine = engine(OPTIONS);
-    // As long as the model's context, which leaves no room for a token.
+    // The length of the model's context, which leaves no room for a token.
     let brim = prompt(3, test_shape().max_context as u32);
     let finished = run(&mut engine, &[scored(1, &brim, 0, 1), scored(2, &[5], 0, 1)]);
     for one in &finished {
@@ -250,7 +252,7 @@ fn nothing_that_was_kept_is_begun_with() {
 }
 
 #[test]
-fn weights_that_come_within_a_prompt_are_told() {
+fn weights_that_arrive_within_a_prompt_are_reported() {
     let (shape, long) = (test_shape(), prompt(2, 40));
     for (swap, wanted) in [
         (Swap::InPlace, vec![(1, 1, 11), (2, 11, 40)]),
@@ -301,8 +303,8 @@ fn who_is_taken_out_keeps_the_log_probs_of_its_prompt() {
         engine.submit(request).unwrap();
     }
     engine.step().unwrap();
-    let told: Vec<_> = engine.under_way().map(|one| (one.id, one.prompt.is_some())).collect();
-    assert_eq!(told, [(id(1), true)]);
+    let reported: Vec<_> = engine.under_way().map(|one| (one.id, one.prompt.is_some())).collect();
+    assert_eq!(reported, [(id(1), true)]);
     let mut aside = VecDeque::from([engine.take_out(id(1)).unwrap().unwrap()]);
     assert!(engine.take_out(id(2)).unwrap().is_none(), "it has made nothing yet");
     engine.run_wave(vec![request(3, &[7], 3)]).unwrap();
@@ -314,7 +316,7 @@ fn who_is_taken_out_keeps_the_log_probs_of_its_prompt() {
     }
 }
 
-/// Bits of log-probs, the prompt's and those of what was said.
+/// The bits of log-probs, of the prompt and of the output.
 fn bits(finished: &Finished) -> (Vec<u32>, Vec<u32>) {
     let of = |list: &[f32]| list.iter().map(|logprob| logprob.to_bits()).collect();
     let prompt = finished
@@ -325,7 +327,7 @@ fn bits(finished: &Finished) -> (Vec<u32>, Vec<u32>) {
 }
 
 #[test]
-fn deterministic_log_probs_of_a_prompt_are_its_own_and_change_nothing_else() {
+fn deterministic_prompt_log_probs_depend_on_no_other_request() {
     let shape = fixed::shape();
     let engine = |prefill_tokens| {
         let options = EngineOptions {

@@ -1,4 +1,4 @@
-//! Prompts in pieces, and turns that go on from what an earlier turn computed.
+//! Prompts in pieces, and turns that continue from an earlier turn's cache.
 
 use super::{close, drain, full, id, request, version, weights};
 use crate::engine::*;
@@ -30,7 +30,7 @@ fn turn(n: u64, prompt: &[u32], new: u32) -> GenRequest {
     }
 }
 
-/// The next turn of a conversation: what was said, and three tokens of somebody else.
+/// The next turn of a conversation: the history, and three tokens of another speaker.
 fn next(n: u64, before: &GenRequest, said: &Finished, new: u32) -> GenRequest {
     turn(
         n,
@@ -110,14 +110,14 @@ fn a_part_of_what_was_said_serves_too() {
     let mut engine = engine(OPTIONS);
     let first = turn(1, &prompt(1, 40), 20);
     one(&mut engine, &first);
-    // As when reasoning was cut out: the same beginning, then something else.
+    // Like after reasoning was cut out: the same beginning, then a different continuation.
     let second = turn(2, &[&first.prompt_ids[..], &prompt(9, 12)].concat(), 8);
     let said = one(&mut engine, &second);
     assert!((40..52).contains(&said.reused), "{}", said.reused);
     assert!(close(&said.logprobs, &full(&weights(1), &second, &said.output_ids)));
 }
 
-/// A turn under weights 1, the next one after weights 2 have come.
+/// A turn under weights 1, and the next one after weights 2 have arrived.
 fn across(swap: Swap) -> (GenRequest, Finished) {
     let mut engine = engine(EngineOptions { swap, ..OPTIONS });
     let first = turn(1, &prompt(1, 40), 6);
@@ -138,7 +138,7 @@ fn in_place_goes_on_from_old_weights_and_says_so() {
 }
 
 #[test]
-fn the_other_modes_compute_anew_with_the_new_weights() {
+fn the_other_swap_modes_recompute_with_the_new_weights() {
     for swap in [Swap::Retract, Swap::Drain] {
         let (second, said) = across(swap);
         assert_eq!((said.oldest_kv, said.reused), (version(2), 0));
@@ -146,7 +146,8 @@ fn the_other_modes_compute_anew_with_the_new_weights() {
     }
 }
 
-/// Pinned before or after the new weights came, and what was under way meanwhile leaves nothing behind.
+/// Pinned before or after the new weights arrived; generations active meanwhile leave nothing in
+/// the cache.
 #[test]
 fn pinned_nothing_begins_with_what_earlier_weights_computed() {
     for pinned_first in [true, false] {
@@ -230,14 +231,14 @@ fn a_long_prompt_does_not_hold_up_the_others() {
 }
 
 #[test]
-fn who_asks_for_a_long_prompt_that_is_under_way_waits_with_the_others() {
+fn a_request_joins_the_computation_of_its_long_prompt() {
     let mut engine = engine(EngineOptions {
         prefill_tokens: 10,
         ..OPTIONS
     });
     engine.submit(request(1, &prompt(5, 60), 3)).unwrap();
     engine.step().unwrap();
-    // Neither the same prompt again nor, once that has joined, a short one is held up by what is left.
+    // The remaining tokens delay neither an equal prompt nor, after that has joined, a short one.
     engine.submit(request(2, &prompt(5, 60), 3)).unwrap();
     engine.step().unwrap();
     assert_eq!((engine.filling.len(), engine.filling[0].pending()), (1, 2));
@@ -248,14 +249,14 @@ fn who_asks_for_a_long_prompt_that_is_under_way_waits_with_the_others() {
 }
 
 #[test]
-fn after_a_failed_step_nothing_is_left_that_a_wave_would_wait_for() {
+fn after_a_failed_step_a_wave_has_nothing_to_wait_for() {
     let mut engine = engine(OPTIONS);
     engine.submit(request(1, &[3, 4], 30)).unwrap();
     engine.step().unwrap();
     let broken = weights(1);
     let mut numbers = broken.flat().shallow_clone();
     let _ = numbers.fill_(f64::NAN);
-    // A result that the failed step had already: of a request for one token.
+    // The failed step already had a result: that of a request for one token.
     engine.done.push(Finished {
         id: id(2),
         output_ids: vec![1],
@@ -336,7 +337,8 @@ fn what_is_aborted_while_its_prompt_is_computed_is_gone() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Conversations that go on, abort and are kept or not, with little room: nothing that is reused shows in the log-probs.
+    /// Conversations that continue, abort and are kept or not, with little room. Reuse must not
+    /// change the log-probs.
     #[test]
     fn any_conversations_say_what_the_full_forward_says(
         ops in prop::collection::vec((0u8..8, 0usize..6), 1..60),

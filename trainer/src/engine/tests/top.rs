@@ -1,4 +1,4 @@
-//! The most likely tokens that an engine keeps, beside a full log-softmax.
+//! The most likely tokens that an engine reports, compared with a full log-softmax.
 
 use std::collections::VecDeque;
 
@@ -22,7 +22,8 @@ fn engine() -> Engine {
     Engine::new(&test_shape(), Published::new(weights(1), version(1)), OPTIONS).unwrap()
 }
 
-/// log-softmax(logits / temperature) in each place of an output, by one full forward: `[output, vocab]`.
+/// log-softmax(logits / temperature) in each place of an output, by one full forward pass:
+/// `[output, vocab]`.
 fn full(request: &GenRequest, output: &[u32]) -> Tensor {
     let _guard = tch::no_grad_guard();
     let shape = test_shape();
@@ -37,7 +38,8 @@ fn full(request: &GenRequest, output: &[u32]) -> Tensor {
         .narrow(0, first, output.len() as i64)
 }
 
-/// `k` of the most likely tokens of each place stand in their order, and no token that is left out is likelier.
+/// Checks that each place has its `k` most likely tokens in order, and that no missing token is
+/// more likely.
 fn check(request: &GenRequest, finished: &Finished) {
     let k = usize::from(request.top);
     let all = full(request, &finished.output_ids);
@@ -51,14 +53,14 @@ fn check(request: &GenRequest, finished: &Finished) {
         let mut sorted = row;
         sorted.sort_by(|a, b| b.total_cmp(a));
         assert!(close(&said, &sorted[..k.min(sorted.len())]), "{said:?} and {sorted:?}");
-        // What was chosen has the same number there, to the bit.
+        // The chosen token has the same number there, to the bit.
         if let Some(one) = top.iter().find(|one| one.id == finished.output_ids[place]) {
             assert_eq!(one.logprob.to_bits(), finished.logprobs[place].to_bits());
         }
     }
 }
 
-/// Prompts of their own and shared ones, in pieces and whole; greedy, tempered and truncated.
+/// Separate and shared prompts, in pieces and whole; greedy, tempered and truncated.
 fn requests() -> Vec<GenRequest> {
     let long: Vec<u32> = (0..80).map(|i| i * 7 % 40).collect();
     (0..8)
@@ -89,7 +91,7 @@ fn the_most_likely_tokens_are_those_of_the_full_log_softmax() {
         .iter()
         .zip(&kept)
         .for_each(|(request, one)| check(request, one));
-    // They change nothing else, in a wave either.
+    // They change nothing else, also in a wave.
     let plain = requests.iter().map(|request| GenRequest {
         top: 0,
         ..request.clone()
@@ -109,7 +111,7 @@ fn the_most_likely_tokens_are_those_of_the_full_log_softmax() {
 }
 
 #[test]
-fn of_each_token_the_probability_of_all_that_truncation_kept_is_told() {
+fn each_token_reports_the_probability_that_truncation_kept() {
     let (mut engine, requests) = (engine(), requests());
     requests
         .iter()
@@ -136,7 +138,7 @@ fn of_each_token_the_probability_of_all_that_truncation_kept_is_told() {
 }
 
 #[test]
-fn who_is_taken_out_keeps_the_most_likely_tokens_of_what_it_said() {
+fn a_taken_out_request_keeps_its_most_likely_tokens() {
     let (mut engine, wanted) = (
         engine(),
         GenRequest {

@@ -1,4 +1,4 @@
-//! Taking generations out and putting them back, on a seeded tiny model.
+//! Takes generations out and puts them back, on a seeded tiny model.
 
 use std::collections::VecDeque;
 
@@ -35,7 +35,7 @@ fn weights(step: u64) -> Published {
     Published::new(Weights::random(&test_shape(), init, step).unwrap(), version)
 }
 
-/// Eight prompts, four of them equal and long enough to be shared, with much to say.
+/// Eight prompts with long outputs, four of them equal and long enough to be shared.
 fn requests() -> Vec<GenRequest> {
     let long: Vec<u32> = (0..50).map(|i| i * 7 % 40).collect();
     (0..8)
@@ -88,7 +88,7 @@ fn what_is_taken_out_and_put_back_says_what_it_would_have_said() {
         let waiting = engine.pending();
         assert_eq!(waiting + aside.len() + ended.len(), 8);
         if waiting == 0 {
-            // Others compute alone in between.
+            // Other requests compute alone in between.
             let wave: Vec<GenRequest> = (10..14).map(|n| request(n, &[1, 2], 9)).collect();
             assert_eq!(engine.run_wave(wave).unwrap().len(), 4);
         }
@@ -126,7 +126,7 @@ fn only_as_many_come_back_as_have_a_slot_and_in_pieces() {
         engine.step().unwrap();
         assert_eq!(engine.under_way().count(), 0);
     }
-    // One that is on its way back can be taken out again, with all that it has made.
+    // A returning generation can be taken out again with all its tokens.
     let first = requests()[0].id;
     let again = engine.take_out(first).unwrap().unwrap();
     assert_eq!((again.id(), engine.pending()), (first, 1));
@@ -139,7 +139,7 @@ fn only_as_many_come_back_as_have_a_slot_and_in_pieces() {
 }
 
 #[test]
-fn nothing_comes_back_while_weights_wait_and_then_both_versions_are_told() {
+fn put_back_waits_for_weights_then_reports_both_versions() {
     let mut engine = engine(8, Swap::Drain);
     let mut all = requests();
     let (visitor, own) = (all.pop().unwrap(), all.pop().unwrap());

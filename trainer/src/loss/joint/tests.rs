@@ -4,7 +4,7 @@ use broker::protocol::train::Kl;
 const A: [f64; 8] = [1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0];
 const L: [f64; 8] = [0.02, 0.30, -0.40, 0.10, -0.05, -0.25, 0.50, -0.15];
 
-/// Tokens with these log-ratios and advantages, weights unlike one another.
+/// Tokens with these log-ratios and advantages, each with another weight.
 fn members(log_ratios: &[f64], advantages: &[f64], answers: &[u32]) -> Vec<Member> {
     let all = log_ratios.iter().zip(advantages).zip(answers).enumerate();
     all.map(|(i, ((l, a), answer))| {
@@ -49,7 +49,7 @@ fn total(loss: &Loss, members: &[Member]) -> f64 {
     shares(loss, members).0.iter().map(|share| share.value).sum()
 }
 
-/// How the whole loss moves with one token, by finite differences: log-prob, entropy.
+/// The derivatives of the whole loss by one token's log-prob and entropy, by finite differences.
 fn slope(loss: &Loss, members: &[Member], at: usize) -> (f64, f64) {
     let moved = |by: f64, entropy: f64| {
         let mut moved = members.to_vec();
@@ -78,7 +78,7 @@ fn assert_slopes(loss: &Loss, members: &[Member], leave: &[usize]) {
 #[test]
 fn slopes_of_answers_equal_finite_differences() {
     let loss = policy(Surrogate::Gspo { low: 0.1, high: 0.1 });
-    // Answers of three tokens (clipped), one (clipped), two and two; they need not stand together.
+    // Answers of three tokens (clipped), one (clipped), two and two; they need not be adjacent.
     let advantages = [1.0, -2.0, 1.0, 0.5, -1.0, 1.0, 0.5, -1.0];
     let log_ratios = [0.5, -0.3, 0.2, 0.01, -0.02, 0.3, -0.05, 0.05];
     let members = members(&log_ratios, &advantages, &[0, 1, 0, 2, 3, 0, 2, 3]);
@@ -122,8 +122,9 @@ fn with_sequence_weights_the_loss_is_the_mean_over_answers() {
 }
 
 #[test]
-fn slopes_of_m2po_equal_finite_differences_with_its_statistics_held() {
-    // The bound moves with the token that makes it: token 7 (clip), 3 (cap); statistics have no gradient.
+fn m2po_slopes_equal_finite_differences_with_fixed_statistics() {
+    // The bound moves with the token that sets it: token 7 (clip), 3 (cap). Statistics have no
+    // gradient.
     for (mode, leave) in [(M2poMode::Clip, 7), (M2poMode::Cap, 3), (M2poMode::Mask, 99)] {
         let members = members(&L, &A, &[0; 8]);
         assert_slopes(&policy(m2po(mode, 0.01)), &members, &[leave]);
@@ -158,7 +159,8 @@ fn what_a_mask_leaves_weighs_as_much_as_all_did() {
     let kept = [0, 3, 4, 7];
     let expected = kept.iter().map(|i: &usize| -A[*i] * L[*i].exp()).sum::<f64>() / 4.0;
     assert!((total(&loss, &members) - expected).abs() < 1e-12);
-    // Decoupled, the distance is that of the batch's start to the sampler: 0.05 i, so the last ones leave.
+    // Decoupled: the distance is that of the batch's start to the sampler, 0.05 i, so the last ones
+    // leave.
     let decoupled = Loss::Policy(Policy {
         surrogate: m2po(M2poMode::Mask, 0.01),
         behaviour_cap: Some(5.0),

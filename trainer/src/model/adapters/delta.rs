@@ -1,10 +1,11 @@
-//! What an adapter adds to a linear layer, bound to its tensors.
+//! The change that an adapter adds to a linear layer, bound to its tensors.
 
 use tch::{Kind, Tensor};
 
 use crate::model::error::Result;
 
-/// `x -> scale (x A^T) B^T` for neighbouring stretches of a linear layer's output, each with its own A and B.
+/// `x -> scale (x A^T) B^T` for neighbouring ranges of a linear layer's output, each with its own A
+/// and B.
 #[derive(Debug)]
 pub(crate) struct Delta {
     pub(in crate::model) parts: Vec<Part>,
@@ -19,13 +20,13 @@ pub(crate) struct Part {
     pub(in crate::model) a: Tensor,
     /// `[count, rank]`
     pub(in crate::model) b: Tensor,
-    /// Its stretch of the output.
+    /// The first output column of its range.
     pub(in crate::model) start: i64,
     pub(in crate::model) count: i64,
 }
 
 impl Delta {
-    /// `y` plus the change; `x` is `[n, in]`, `y` `[n, width]`.
+    /// Returns `y` plus the change; `x` is `[n, in]`, `y` `[n, width]`.
     pub(in crate::model) fn add_to(&self, y: &Tensor, x: &Tensor) -> Result<Tensor> {
         if let [part] = self.parts.as_slice()
             && part.count == self.width
@@ -64,7 +65,8 @@ impl Delta {
         })
     }
 
-    /// The same products of other numbers: a fresh adapter adds 0, whatever its products are computed with.
+    /// The same products with other numbers: a fresh adapter adds 0, which would hide how its
+    /// products are computed.
     pub(in crate::model) fn for_trial(&self) -> Result<Self> {
         let filled = |part: &Part| -> Result<Part> {
             let places = Tensor::f_arange(part.b.numel() as i64, (Kind::Float, part.b.device()))?;
@@ -88,8 +90,8 @@ impl Delta {
         Ok(x.f_matmul(&part.a.f_tr()?)?.f_mul_scalar(self.scale)?)
     }
 
-    /// The same change as one part with a block-diagonal B: two multiplications instead of two for each part. A copy, so
-    /// for inference only.
+    /// The same change as one part with a block-diagonal B: two multiplications instead of two for
+    /// each part. It is a copy, so it serves inference only.
     pub(in crate::model) fn fused(self) -> Result<Self> {
         if self.parts.len() == 1 && self.parts.iter().all(|part| part.count == self.width) {
             return Ok(self);

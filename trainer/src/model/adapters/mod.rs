@@ -1,4 +1,4 @@
-//! Low-rank adapters: their files and what they add to a product.
+//! Low-rank adapters: their files and the change that they add to a product.
 
 mod delta;
 pub mod peft;

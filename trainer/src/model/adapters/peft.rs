@@ -1,4 +1,4 @@
-//! Adapters as PEFT's folders: `adapter_config.json` and `adapter_model.safetensors`.
+//! Adapters in PEFT's folders: `adapter_config.json` and `adapter_model.safetensors`.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::model::weights::Weights;
 
 pub const CONFIG: &str = "adapter_config.json";
 pub const TENSORS: &str = "adapter_model.safetensors";
-/// What PEFT puts before a parameter's name.
+/// PEFT's prefix of a parameter's name.
 const PREFIX: &str = "base_model.model.";
 
 #[derive(Deserialize)]
@@ -29,12 +29,13 @@ struct AdapterConfig {
     rest: serde_json::Map<String, Value>,
 }
 
-/// Settings that change the arithmetic when they are anything but these.
+/// Returns true if a setting that would change the arithmetic has its neutral value.
 fn is_off(name: &str, value: &Value) -> bool {
     match name {
         "bias" => value == "none",
         "use_dora" | "lora_bias" | "fan_in_fan_out" | "use_qalora" | "use_bdlora" => value != &Value::Bool(true),
-        // Others begin with a part of the base's own matrices, and PEFT takes it from the base when it loads them.
+        // Other initialisations begin with a part of the base's matrices, which PEFT subtracts from
+        // the base when it loads them.
         "init_lora_weights" => match value {
             Value::String(kind) => ["gaussian", "eva", "orthogonal"].contains(&kind.as_str()),
             _ => true,
@@ -63,8 +64,9 @@ fn is_off(name: &str, value: &Value) -> bool {
 /// Reads an adapter of a model of `shape`, in f32 on the CPU.
 ///
 /// # Errors
-/// [`ModelError::Io`], [`ModelError::Format`] when it does not fit the model, [`ModelError::NotFinite`], [`ModelError::Unsupported`] by
-/// name for what is not plain LoRA.
+/// [`ModelError::Io`], [`ModelError::Format`] when it does not fit the model,
+/// [`ModelError::NotFinite`], and [`ModelError::Unsupported`] with the name of a setting that plain
+/// LoRA does not have.
 pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
     let path = folder.join(CONFIG);
     let config: AdapterConfig = json_file::read(&path)?;
@@ -100,7 +102,7 @@ pub fn load(folder: &Path, shape: &ModelShape) -> Result<(LoraShape, Weights)> {
             )));
         }
     }
-    // Before any memory is taken: adapter_config.json may say any rank.
+    // Checked before memory is allocated: adapter_config.json may contain any rank.
     for spec in layout.params() {
         if !file.has(&stored(spec), &spec.shape)? {
             return Err(wrong(format!(
@@ -142,7 +144,8 @@ fn targets(file: &TensorFile, path: &Path) -> Result<Targets> {
     Ok(targets)
 }
 
-/// Writes an adapter, each file aside, synced and renamed. `base` is what PEFT loads the model from.
+/// Writes an adapter. Each file is written under another name, synced and renamed. `base` is the
+/// model that PEFT loads the base from.
 ///
 /// # Errors
 /// [`ModelError::Io`], [`ModelError::Shape`] when the weights are a whole model.
@@ -150,7 +153,7 @@ pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
     let lora = adapter
         .layout()
         .lora()
-        .ok_or_else(|| ModelError::shape("these weights are a whole model, no adapter"))?;
+        .ok_or_else(|| ModelError::shape("these weights are a whole model, not an adapter"))?;
     fs::create_dir_all(folder).map_err(io("making", folder))?;
     let alpha = if lora.alpha.fract() == 0.0 {
         json!(lora.alpha as i64)
@@ -180,17 +183,17 @@ pub fn save(folder: &Path, adapter: &Weights, base: &str) -> Result<()> {
     })
 }
 
-/// The whole model that a base with an adapter is, in f32 on the CPU: `W + alpha/rank B A`. A tied model whose head is
-/// changed is no longer tied.
+/// Merges a base and an adapter into a whole model in f32 on the CPU: `W + alpha/rank B A`. A tied
+/// model with a changed head is no longer tied.
 ///
 /// # Errors
-/// [`ModelError::Shape`] when the two do not belong together.
+/// [`ModelError::Shape`] when the two do not fit each other.
 pub fn merged(shape: &ModelShape, base: &Weights, adapter: &Weights) -> Result<(ModelShape, Weights)> {
     let _guard = tch::no_grad_guard();
     let lora = *adapter
         .layout()
         .lora()
-        .ok_or_else(|| ModelError::shape("these weights are a whole model, no adapter"))?;
+        .ok_or_else(|| ModelError::shape("these weights are a whole model, not an adapter"))?;
     let untied = shape.tied && lora.targets.has(Module::Head);
     let shape = ModelShape {
         tied: shape.tied && !untied,
@@ -209,16 +212,17 @@ pub fn merged(shape: &ModelShape, base: &Weights, adapter: &Weights) -> Result<(
     Ok((shape, whole))
 }
 
-/// As [`merged`], in the storage of `base` (f32, on the CPU) unless a tied model is untied.
+/// The same as [`merged`], in the storage of `base` (f32, on the CPU) unless a tied model is
+/// untied.
 ///
 /// # Errors
-/// As [`merged`].
+/// The same as for [`merged`].
 pub fn merged_into(shape: &ModelShape, base: Weights, adapter: &Weights) -> Result<(ModelShape, Weights)> {
     let _guard = tch::no_grad_guard();
     let lora = *adapter
         .layout()
         .lora()
-        .ok_or_else(|| ModelError::shape("these weights are a whole model, no adapter"))?;
+        .ok_or_else(|| ModelError::shape("these weights are a whole model, not an adapter"))?;
     if shape.tied && lora.targets.has(Module::Head) {
         return merged(shape, &base, adapter);
     }
@@ -226,7 +230,7 @@ pub fn merged_into(shape: &ModelShape, base: Weights, adapter: &Weights) -> Resu
     Ok((shape.clone(), base))
 }
 
-/// Adds what the adapter changes to `whole`.
+/// Adds the adapter's change to `whole`.
 fn merge_all(shape: &ModelShape, whole: &Weights, adapter: &Weights, lora: LoraShape) -> Result<()> {
     for layer in 0..shape.layers {
         for module in lora.targets.iter().filter(|module| *module != Module::Head) {
@@ -259,21 +263,21 @@ mod tests {
     fn adapters_of_a_changed_base_are_refused_by_name() {
         let shape = crate::model::test_shape();
         let folder = tempfile::tempdir().unwrap();
-        let told = |key: &str, value: Value| {
+        let load_with = |key: &str, value: Value| {
             let mut config = json!({"peft_type": "LORA", "r": 2, "lora_alpha": 4.0, "loftq_config": {}});
             config[key] = value;
             fs::write(folder.path().join(CONFIG), config.to_string()).unwrap();
             load(folder.path(), &shape).err().unwrap().to_string()
         };
         for kind in ["pissa", "pissa_niter_4", "olora", "corda", "loftq", "lora_ga"] {
-            let said = told("init_lora_weights", json!(kind));
+            let said = load_with("init_lora_weights", json!(kind));
             assert!(said.contains(&format!("init_lora_weights = \"{kind}\"")), "{said}");
         }
-        let said = told("loftq_config", json!({"loftq_bits": 4}));
+        let said = load_with("loftq_config", json!({"loftq_bits": 4}));
         assert!(said.contains("loftq_config"), "{said}");
         for usual in [json!(true), json!(false), json!(null), json!("gaussian"), json!("eva")] {
-            // It has no tensors, which are looked for next.
-            let said = told("init_lora_weights", usual);
+            // The folder has no tensors; the reader looks for them next.
+            let said = load_with("init_lora_weights", usual);
             assert!(said.contains(TENSORS), "{said}");
         }
     }

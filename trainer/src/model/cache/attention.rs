@@ -1,16 +1,17 @@
-//! Attention with the log-sum-exp of its logits, by which attention over other keys can be merged with it.
+//! Attention with the log-sum-exp of its logits, which allows a merge with attention over other
+//! keys.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::Result;
 
-/// How it is computed.
+/// The implementation of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::model) enum Way {
-    /// By kernels of a CPU.
+    /// A CPU's fused kernels.
     Kernels,
-    /// By products and sums that every device has: libtorch's fused attention says its log-sum-exp on a CPU alone, or for some types and sizes. The
-    /// logits stand in memory for as long as it takes.
+    /// Products and sums, on every device. libtorch's fused attention returns its log-sum-exp only
+    /// on a CPU, or only for some types and sizes. The logits stay in memory during the call.
     Plain,
 }
 
@@ -23,8 +24,10 @@ impl Way {
         }
     }
 
-    /// `q` is `[n, heads, queries, head_dim]`, keys and values `[n, heads, length, head_dim]`; what is masked has minus infinity in `mask`, and no
-    /// query all of its keys. The attention is of the shape and type of `q`, the log-sum-exp `[n, heads, queries]` in f32.
+    /// Attends with `q` (`[n, heads, queries, head_dim]`) over keys and values (`[n, heads, length,
+    /// head_dim]`). A masked key has minus infinity in `mask`; each query must see at least one
+    /// key. Returns the attention in the shape and type of `q`, and the log-sum-exp `[n, heads,
+    /// queries]` in f32.
     pub(in crate::model) fn attend(
         self,
         q: &Tensor,
@@ -50,7 +53,8 @@ pub(in crate::model) fn flash(
     Ok(attend(q, keys, values, 0.0, false, mask, None)?)
 }
 
-/// [`Way::attend`] anywhere. Logits are f32: in bf16 one of 20 would be known to 0.06, and its key's weight to 6%.
+/// [`Way::attend`] on any device. Logits are f32: in bf16, a logit of 20 would be known only to
+/// 0.06, and its key's weight to 6%.
 fn plain(q: &Tensor, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
     let (_, _, _, dim) = q.size4()?;
     let wide = q.f_to_kind(Kind::Float)?.f_mul_scalar((dim as f64).sqrt().recip())?;

@@ -1,32 +1,36 @@
-//! Which rows of a decode step are attended together where libtorch attends: one call reads as many keys for each of its rows as the longest of
-//! them has. So rows of like lengths are brought together, and each bucket of them has a call of its own where the keys that are then not read
-//! are more than the call costs. All rows grow alike, so a layout that is the cheapest stays it until rows come or go.
+//! Groups the rows of a decode step where libtorch computes attention.
+//!
+//! One call reads as many keys for each of its rows as the longest row has. Rows of similar length
+//! are therefore brought together in buckets. A bucket gets a separate call if the keys that it
+//! saves are more than the call costs. All rows grow by one token a step, so the cheapest layout
+//! stays the cheapest until rows come or go.
 
 use tch::{Device, Kind};
 
 /// How a decode step reads the keys of its rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reading {
-    /// Each row its own, by the crate `kernels`.
+    /// Each row reads its own keys, through the crate `kernels`.
     Own,
-    /// Each row as many as the longest of its bucket has, by libtorch. One more bucket costs as much as reading `call` bytes of keys and
-    /// values of one layer.
+    /// Each row reads as many keys as the longest row of its bucket has, through libtorch. One more
+    /// bucket costs as much as reading `call` bytes of keys and values of one layer.
     Buckets { call: usize },
 }
 
-/// Of 64 KiB, 256 KiB and 1 MiB the one with which rows of unlike lengths decoded fastest in f32 and bf16, by a few percent.
+/// The best of 64 KiB, 256 KiB and 1 MiB for rows of different lengths in f32 and bf16, by a few
+/// percent.
 const CPU_CALL: usize = 256 << 10;
-/// Reckoned: some launches of 5 microseconds each, at 2 to 3 TB a second. No GPU has measured it.
+/// An estimate, not measured on a GPU: some launches of 5 microseconds each, at 2 to 3 TB a second.
 const GPU_CALL: usize = 64 << 20;
 
 impl Reading {
-    /// Where libtorch attends on a CPU.
+    /// For libtorch's attention on a CPU.
     pub const BUCKETS: Self = Self::Buckets { call: CPU_CALL };
 
     /// All rows in one call.
     pub const LONGEST: Self = Self::Buckets { call: usize::MAX };
 
-    /// What an engine begins with.
+    /// The default of an engine.
     #[must_use]
     pub fn of(device: Device, kind: Kind) -> Self {
         match (device, kind) {
@@ -37,23 +41,24 @@ impl Reading {
     }
 }
 
-/// How rows are brought together.
+/// An order of rows, and their buckets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BucketLayout {
-    /// Slots whose rows are exchanged, one pair after the other.
+    /// Pairs of slots that exchange their rows, one pair after the other.
     pub(crate) exchanges: Vec<[usize; 2]>,
-    /// How many neighbouring rows each bucket then has.
+    /// The number of neighbouring rows in each bucket, after the exchanges.
     pub(crate) buckets: Vec<usize>,
 }
 
-/// Steps that a layout is expected to last, before rows come or go.
+/// The number of steps that a layout is expected to last before rows come or go.
 const LASTS: usize = 32;
 
-/// Calls as dear as they are, and dearer ones: fewer buckets need fewer exchanges.
+/// Factors on the cost of a call. A higher cost gives fewer buckets, which need fewer exchanges.
 const DEARER: [usize; 3] = [1, 4, 16];
 
-/// The cheapest found for rows of these lengths: as they stand, or the longest first, where the exchanges cost less than is spared in the steps that it
-/// is expected to last. A bucket costs `call` keys.
+/// Finds the cheapest layout for rows of these lengths. Rows keep their order, or are sorted
+/// longest first if the exchanges cost less than the layout is expected to save. A bucket costs
+/// `call` keys.
 pub(crate) fn lay_out(lengths: &[usize], call: usize) -> BucketLayout {
     let as_they_stand = cut(lengths, call);
     let now = cost(&as_they_stand, call);
@@ -126,21 +131,23 @@ fn cost(buckets: &[Bucket], call: usize) -> usize {
     costs.fold(0, usize::saturating_add)
 }
 
-/// Rows, or runs of as many neighbours as are needed for it, between which rows may be cut: the time that cutting takes grows with its square.
+/// The largest number of units that are cut into buckets. A unit is a row, or a run of neighbours
+/// if there are more rows. The time for cutting grows with the square of this number.
 const MOST_UNITS: usize = 256;
 
-/// Cuts rows as they stand into the buckets that cost least together; of more than [`MOST_UNITS`] some stay together.
+/// Cuts rows in their order into the buckets with the least total cost. With more than
+/// [`MOST_UNITS`] rows, some neighbours stay together.
 fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     let whole = Bucket::of(lengths);
     let wasted = whole.rows * whole.longest - lengths.iter().sum::<usize>();
     if lengths.is_empty() || wasted <= call {
         return vec![whole];
     }
-    // Rows of one length stay together.
+    // Rows of equal length stay together.
     let alike: Vec<Bucket> = lengths.chunk_by(|a, b| a == b).map(Bucket::of).collect();
     let runs = alike.chunks(alike.len().div_ceil(MOST_UNITS));
     let units: Vec<Bucket> = runs.map(all_of).collect();
-    // Of the first `end` units: what they cost at least, and where the last bucket of that begins.
+    // For the first `end` units: the least cost, and the start of their last bucket.
     let mut least = vec![(0, 0)];
     for end in 1..=units.len() {
         let (mut last, mut best) = (Bucket::default(), (usize::MAX, 0));
@@ -163,8 +170,8 @@ fn cut(lengths: &[usize], call: usize) -> Vec<Bucket> {
     buckets
 }
 
-/// Pairs of places to exchange, one after the other, so that each row stands in its bucket: `order` says which rows the buckets have, in turn. A row
-/// that stands there already stays.
+/// Pairs of places to exchange, one after the other, so that each row is in its bucket. `order`
+/// lists the rows of the buckets in turn. A row that is already in its bucket stays.
 fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
     let of_place: Vec<usize> = (0..)
         .zip(buckets)
@@ -175,7 +182,7 @@ fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
         .iter()
         .zip(&of_place)
         .for_each(|(&row, &bucket)| of_row[row] = bucket);
-    // Of each bucket, the places whose rows belong elsewhere.
+    // For each bucket, the places with rows of other buckets.
     let mut strange: Vec<Vec<usize>> = vec![Vec::new(); buckets.len()];
     for (place, (&row, &own)) in of_row.iter().zip(&of_place).enumerate() {
         if row != own {
@@ -187,7 +194,7 @@ fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
         while of_row[place] != of_place[place] {
             let there = &mut strange[of_row[place]];
             there.retain(|&other| of_row[other] != of_place[other]);
-            // Rather with a row that belongs here.
+            // Prefers a row that belongs here.
             let fits = there.iter().find(|&&other| of_row[other] == of_place[place]);
             let Some(&other) = fits.or(there.first()) else { break };
             of_row.swap(place, other);
@@ -197,7 +204,8 @@ fn exchanges(order: &[usize], buckets: &[Bucket]) -> Vec<[usize; 2]> {
     found
 }
 
-/// What exchanges cost, in keys: three copies of two tensors each, read and written, and calls of their own.
+/// The cost of exchanges in keys: three copies of two tensors each, read and written, and their
+/// calls.
 fn price(exchanges: &[[usize; 2]], lengths: &[usize], call: usize) -> usize {
     let mut lengths = lengths.to_vec();
     let of_one = |[a, b]: &[usize; 2]| {
@@ -216,7 +224,7 @@ mod tests {
         buckets.iter().map(|bucket| (bucket.rows, bucket.longest)).collect()
     }
 
-    /// The lengths as they stand after the exchanges.
+    /// The lengths in their order after the exchanges.
     fn laid_out(lengths: &[usize], call: usize) -> (Vec<usize>, BucketLayout) {
         let (mut after, layout) = (lengths.to_vec(), lay_out(lengths, call));
         layout.exchanges.iter().for_each(|&[a, b]| after.swap(a, b));
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn rows_are_not_moved_for_less_than_the_moving_costs() {
-        // A call fewer in each of 32 steps.
+        // One call fewer in each of 32 steps.
         let rows = |length: usize| [length, 2 * length, length];
         assert_eq!(lay_out(&rows(64), 40).exchanges, [[0, 1]]);
         assert_eq!(lay_out(&rows(640), 40).exchanges, [[0; 2]; 0]);
@@ -283,7 +291,8 @@ mod tests {
         assert_eq!((found[0].longest, found[204].longest), (3000, 1980));
     }
 
-    /// Sorted into as many buckets as would be the cheapest they cost more moves than they spare; in fewer buckets they do not.
+    /// Sorted into the best number of buckets, the moves cost more than they save; with fewer
+    /// buckets they do not.
     #[test]
     fn where_many_buckets_do_not_pay_fewer_may() {
         let rows: Vec<usize> = (0..1024).map(|row| row * 389 % 1024 * 2).collect();
@@ -307,7 +316,7 @@ mod tests {
         assert!(cost_of(&after, &layout.buckets, call) < cost(&cut(&rows, call), call));
     }
 
-    /// What the rows cost at least, in whatever buckets, each of neighbours.
+    /// The least cost of the rows over all cuts into neighbours.
     fn least(lengths: &[usize], call: usize) -> usize {
         let places = lengths.len() - 1;
         (0..1u32 << places)
@@ -349,7 +358,7 @@ mod tests {
             }
         }
 
-        /// So a layout holds until rows come or go.
+        /// A layout therefore holds until rows come or go.
         #[test]
         fn steps_that_all_rows_take_change_no_bucket(lengths in prop::collection::vec(1usize..300, 1..30), call in 0usize..500, steps in 1usize..200) {
             let later: Vec<usize> = lengths.iter().map(|length| length + steps).collect();

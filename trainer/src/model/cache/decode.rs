@@ -1,4 +1,4 @@
-//! Generation: prompts computed once, then one token per row against the cache.
+//! Generation: computes prompts once, then one token per row with the cache.
 
 use tch::Tensor;
 
@@ -11,8 +11,8 @@ use crate::model::error::Result;
 use crate::model::forward::{Decoder, RowBatch, to_device};
 
 impl Decoder {
-    /// Computes prompts: the logits after each one's last token, `[rows, vocab]` in f32, and, if `keep`, the keys and
-    /// values to fill slots from.
+    /// Computes prompts. Returns the logits after the last token of each, `[rows, vocab]` in f32.
+    /// With `keep`, also returns the keys and values to fill slots from.
     pub(crate) fn prefill(&self, prompts: &RowBatch, keep: bool) -> Result<(Tensor, Prefilled)> {
         let mut kept = Prefilled::new();
         let states = self.run(prompts, |k, v| {
@@ -25,8 +25,9 @@ impl Decoder {
         Ok((self.next_logits(&last)?, kept))
     }
 
-    /// Appends `ids[i]` to row `i`, which has `lengths[i]` tokens: those of `shared[i]`, and the others in its slot of the
-    /// cache, which must have room. The logits after it, `[rows, vocab]` in f32.
+    /// Appends `ids[i]` to row `i` and returns the logits after it, `[rows, vocab]` in f32. Row `i`
+    /// has `lengths[i]` tokens: first those of `shared[i]`, then those in its slot. The cache must
+    /// have room for one more.
     pub(crate) fn decode(
         &self,
         ids: &[i64],
@@ -78,7 +79,8 @@ mod tests {
         Weights::random(shape, init, 11).unwrap()
     }
 
-    /// Largest distance of log-probs, token by token with the cache against the whole row at once, over the last `steps`.
+    /// The largest distance of log-probs over the last `steps`, between decoding with the cache and
+    /// the whole row at once.
     fn gap(shape: &ModelShape, rows: &[Vec<u32>], steps: usize, reading: Reading, buckets: usize) -> f64 {
         let weights = weights(shape);
         let decoder = Decoder::new(shape, &weights).unwrap();
@@ -105,7 +107,7 @@ mod tests {
             let batch = RowBatch::new(shape, &so_far, Device::Cpu).unwrap();
             let hidden = decoder.hidden(&batch).unwrap().index_select(0, &batch.last().unwrap());
             let wanted = decoder.logits(&hidden).unwrap().log_softmax(-1, Kind::Float);
-            // In f32, a log-prob of -30 is known to 30 times the rounding of one near 1.
+            // In f32, the rounding of a log-prob of -30 is 30 times that of one near 1.
             let gap = (logits.log_softmax(-1, Kind::Float) - &wanted).abs() / wanted.abs().clamp_min(1.0);
             worst = worst.max(gap.max().double_value(&[]));
             let ids: Vec<i64> = rows
@@ -148,11 +150,11 @@ mod tests {
             let equal: Vec<_> = (0..3).map(|i| row(30, i)).collect();
             let worst = gap(&shape, &equal, 20, reading, buckets);
             assert!(worst < 1e-5, "{reading:?} {buckets}, rows of one length: {worst}");
-            // Grows over the first 64 places too.
+            // Grows beyond the first 64 places too.
             let ragged: Vec<_> = [90, 40, 62, 75].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
             let worst = gap(&shape, &ragged, 30, reading, buckets);
             assert!(worst < 1e-5, "{reading:?} {buckets}, ragged rows: {worst}");
-            // Each row sees its own tokens, however many the others have.
+            // Each row sees its own tokens only, whatever the lengths of others.
             let apart: Vec<_> = [700, 40, 62, 44].iter().enumerate().map(|(i, &n)| row(n, i)).collect();
             let worst = gap(&shape, &apart, 30, reading, buckets);
             assert!(
@@ -194,9 +196,9 @@ mod tests {
             cache.reserve(2, 100, 0).unwrap();
             cache.admit(0, &kept, &Tensor::from_slice(&[0i64, 1])).unwrap();
             let wanted = decoder.decode(&[3, 4], &[5, 90], &[None; 2], &cache).unwrap();
-            // Of rows whose prompts are shared, the slots are empty.
+            // The slots of rows with shared prompts are empty.
             cache.exchange(0, 1, 0).unwrap();
-            // Of all the room that there is.
+            // All of the room.
             cache.exchange(0, 1, 128).unwrap();
             let got = decoder.decode(&[4, 3], &[90, 5], &[None; 2], &cache).unwrap();
             let gap = (wanted.flip([0]) - got).abs().max().double_value(&[]);
@@ -216,7 +218,8 @@ mod tests {
         assert!(decoder.decode(&[3, 4, 5], &[5, 9, 2], &[None; 3], &cache).is_err());
     }
 
-    /// Log-probs in bf16 against those of the same, rounded weights in f32: which keys are read makes more of a difference than rounding.
+    /// Log-probs in bf16 against those of the same, rounded weights in f32. A wrong key must differ
+    /// by more than rounding.
     #[test]
     fn in_bf16_rows_read_their_own_keys_and_shared_ones() {
         let _guard = tch::no_grad_guard();
@@ -256,7 +259,8 @@ mod tests {
         }
     }
 
-    /// What a GPU does, here on a CPU: a group's prompt once for all of its rows, beside a copy of it in each of their slots.
+    /// A GPU's way, here on a CPU: a group's prompt is attended once for all its rows, and compared
+    /// with a copy of it in each slot.
     #[test]
     fn a_shared_prompt_is_a_copied_one_by_plain_products_too() {
         let _guard = tch::no_grad_guard();
@@ -266,7 +270,7 @@ mod tests {
         let prompts = [row(60, 0), row(83, 1), row(9, 2)];
         let batch = RowBatch::new(&shape, &prompts, Device::Cpu).unwrap();
         let (_, kept) = decoder.prefill(&batch, true).unwrap();
-        // Of the second prompt there is one row, which shares it with nobody.
+        // The second prompt has one row, which shares it with no other row.
         let of = [0usize, 0, 1, 0, 2, 2, 0];
         let cache = || {
             let mut cache = KvCache::new(&shape, Device::Cpu, Kind::Float).unwrap();

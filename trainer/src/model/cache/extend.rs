@@ -1,7 +1,8 @@
-//! Rows that go on: new tokens computed behind keys and values that are there already.
+//! Extends rows: computes new tokens after keys and values that exist already.
 //!
-//! The linear layers take the new tokens of all rows together; attention is one row at a time, in blocks of queries, so that a mask
-//! is never larger than a block. The queries that share a key head stand where several queries of one row would, as in decoding.
+//! The linear layers take the new tokens of all rows together. Attention handles one row at a time,
+//! in blocks of queries, so that a mask is never larger than a block. Queries that share a key head
+//! are placed like several queries of one row, as in decoding.
 
 use tch::{Device, Kind, Tensor};
 
@@ -9,24 +10,25 @@ use super::row_kv::RowKv;
 use crate::model::error::Result;
 use crate::model::forward::{Decoder, to_device};
 
-/// A row and the tokens to be computed next.
+/// A row and its next tokens to compute.
 #[derive(Debug)]
 pub(crate) struct Piece<'a> {
     pub(crate) kv: &'a mut RowKv,
-    /// At least one, for which `kv` has room.
+    /// At least one token; `kv` must have room for all.
     pub(crate) ids: &'a [u32],
 }
 
-/// What was computed of some rows' next tokens.
+/// The result of computing some rows' next tokens.
 #[derive(Debug)]
 pub(crate) struct Extended {
     /// After the last token of each row: `[rows, vocab]` in f32.
     pub(crate) logits: Tensor,
-    /// Of the new tokens, row after row, before the final norm: `[tokens, hidden]`. What is behind them, if anything, fills up a block.
+    /// States of the new tokens before the final norm, row after row: `[tokens, hidden]`. Padding
+    /// of a block may follow.
     pub(crate) states: Tensor,
 }
 
-/// Queries that are attended in one call.
+/// The number of queries in one attention call.
 const BLOCK: usize = 256;
 
 impl Decoder {
@@ -64,8 +66,8 @@ impl Decoder {
         Ok(Extended { logits, states: x })
     }
 
-    /// Attention of one row's queries (`[tokens, heads, head_dim]`) behind `past` tokens; pushes `[tokens, heads * head_dim]`, block
-    /// by block.
+    /// Attention of one row's queries (`[tokens, heads, head_dim]`) after `past` tokens. Pushes
+    /// `[tokens, heads * head_dim]` to `out`, block by block.
     fn attend_blocks(
         &self,
         q: &Tensor,
@@ -106,8 +108,8 @@ impl Decoder {
     }
 }
 
-/// Which tokens the queries of a block see: all before the block, and of the block those up to themselves. One tensor whose
-/// windows are the masks of all blocks.
+/// The mask of a block's queries: each sees all tokens before the block, and the block's tokens up
+/// to itself. The masks of all blocks are windows of one tensor.
 #[derive(Debug)]
 struct BlockMask {
     /// `[block * group, before + block]`: 0 where a query sees a token, else minus infinity.
@@ -144,7 +146,8 @@ impl BlockMask {
         })
     }
 
-    /// For `count` queries behind `past` tokens, `[1, 1, count * group, past + count]`. `None`: they see everything.
+    /// The mask of `count` queries after `past` tokens, `[1, 1, count * group, past + count]`.
+    /// `None` if they see everything.
     fn of(&self, past: usize, count: usize) -> Result<Option<Tensor>> {
         let Some(all) = self.all.as_ref().filter(|_| count > 1) else {
             return Ok(None);
@@ -166,7 +169,8 @@ mod tests {
         (0..len).map(|i| ((i * 7 + salt * 13 + i * i) % 40) as u32).collect()
     }
 
-    /// Rows computed in pieces of the given lengths, all rows together, equal rows computed at once: the logits after each piece.
+    /// Computes rows in pieces of the given lengths, all rows together, and compares the logits
+    /// after each piece with those of the whole.
     fn check(shape: &ModelShape, rows: &[(Vec<u32>, Vec<usize>)]) {
         let init = Init {
             embedding_std: 1.0,

@@ -1,14 +1,18 @@
-//! Computation whose bits depend on a token and what is before it in its row, and on nothing that is computed with it.
+//! Deterministic computation: the bits of a token depend only on the token and on the earlier
+//! tokens of its row.
 //!
-//! A product's library chooses how to add by the sizes it is given, so every product here has [`BLOCK`] rows: tokens are computed
-//! in blocks, the last filled up. Attention is one token at a time over its own row, as many keys as fill its bucket, those behind
-//! it masked; tokens of one bucket go in one call, where each is worked on by itself. A prompt, a piece of it and a generated
-//! token take this same way, so it does not matter which of them a token was. After He et al., "Defeating nondeterminism in LLM
+//! A matrix library chooses its order of summation by the sizes. Every product here therefore has
+//! 64 rows (`BLOCK`): tokens are computed in blocks, and the last block is
+//! padded. Attention handles each token by itself over its own row. It reads as many keys as fill
+//! the token's bucket, and masks the keys after the token. Tokens with equal buckets go into one
+//! call, which treats each of them separately. Prompts, pieces of prompts and generated tokens all
+//! take this path, so their bits agree. After He et al., "Defeating nondeterminism in LLM
 //! inference" (Thinking Machines Lab, 2025).
 //!
-//! That a row of a block does not depend on its place and its neighbours is a property of the library and the processor:
-//! [`Decoder::try_fixed`] tries it. Products with weights that are in order ([`crate::ordered`]) have it by their making, whatever the number of rows: without an adapter
-//! they are not filled up.
+//! Independence of a row in a block from its place and its neighbours is a property of the library
+//! and the processor. [`Decoder::try_fixed`] tests it. Products with ordered weights
+//! ([`crate::ordered`]) have this property by construction for any number of rows. Without an
+//! adapter they are not padded.
 
 use tch::{Device, Kind, Tensor};
 
@@ -30,7 +34,7 @@ struct Call {
 }
 
 impl Call {
-    /// Calls for tokens at these positions of their rows, which stand one after the other.
+    /// Plans the calls for consecutive tokens at these positions of their rows.
     fn plan(positions: &[i64], device: Device, kind: Kind) -> Result<Vec<Self>> {
         let bucket = |position: &i64| (*position as usize + 1).next_multiple_of(BUCKET) as i64;
         let mut calls: Vec<Self> = Vec::new();
@@ -51,8 +55,9 @@ impl Call {
         Ok(calls)
     }
 
-    /// `q` is of all the step's tokens, `[tokens, heads, head_dim]`; `keys` and `values` are `[count or 1, kv_heads, places,
-    /// head_dim]`. `[count, heads * head_dim]`.
+    /// Attends with `q`, which holds all tokens of the step: `[tokens, heads, head_dim]`. `keys`
+    /// and `values` are `[count or 1, kv_heads, places, head_dim]`. Returns `[count, heads *
+    /// head_dim]`.
     fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
         let (_, heads, _, dim) = keys.size4()?;
         let q = q.f_narrow(0, self.start, self.count)?.f_contiguous()?;
@@ -67,7 +72,7 @@ impl Call {
 }
 
 impl Decoder {
-    /// As [`Self::extend`]; rows are of [`crate::model::RowKv::in_buckets`].
+    /// The same as [`Self::extend`]; the rows must come from [`crate::model::RowKv::in_buckets`].
     pub(crate) fn extend_fixed(&self, pieces: &mut [Piece<'_>]) -> Result<Extended> {
         let (mut ids, mut positions, mut last, mut plans) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for piece in pieces.iter() {
@@ -99,7 +104,7 @@ impl Decoder {
         Ok(extended)
     }
 
-    /// As [`Self::decode`], where no row shares a prompt.
+    /// The same as [`Self::decode`], for rows without shared prompts.
     pub(crate) fn decode_fixed(&self, ids: &[i64], lengths: &[i64], cache: &KvCache) -> Result<Tensor> {
         let (device, rows) = (self.device(), lengths.len() as i64);
         let plan = Call::plan(lengths, device, self.kind())?;
@@ -120,7 +125,8 @@ impl Decoder {
         Ok(extended.logits)
     }
 
-    /// The states of these tokens, and the logits after those of them that are `last`; `attend` is given a layer's heads of all of them.
+    /// Computes the states of these tokens, and the logits after the tokens listed in `last`.
+    /// `attend` receives the heads of all tokens in a layer.
     fn fixed(
         &self,
         ids: &[i64],
@@ -150,7 +156,7 @@ impl Decoder {
     }
 }
 
-/// Heads of the first `count` tokens of some blocks.
+/// The heads of the first `count` tokens of the blocks.
 fn together(blocks: &[Heads], count: i64) -> Result<Heads> {
     let of = |part: fn(&Heads) -> &Tensor| -> Result<Tensor> {
         let parts: Vec<&Tensor> = blocks.iter().map(part).collect();

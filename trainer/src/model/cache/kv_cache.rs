@@ -1,9 +1,10 @@
-//! Keys and values of rows that are being generated: one slot per row (without a prompt that it shares, [`super::prefixes`]), `[rows, kv_heads, length, head_dim]` per layer.
+//! Keys and values of active rows: one slot per row, `[rows, kv_heads, length, head_dim]` per
+//! layer. A shared prompt is stored elsewhere ([`super::prefixes`]).
 //!
-//! Live rows are packed at the front, so attention reads a narrowed view and gathers nothing. Both rows and length grow by
-//! doubling. Views of the storage are made from rows and length alone, so that after [`KvCache::clear`] the strides, and
-//! with them the arithmetic, are a function of what is computed next and not of what was computed before. What lies behind
-//! a row's end is masked; it is zero or an old, finite number.
+//! Live rows are packed at the front, so attention reads a narrowed view without a gather. Rows and
+//! length grow by doubling. Views depend only on rows and length. So after [`KvCache::clear`], the
+//! strides and therefore the arithmetic are a function of the next computation, not of earlier
+//! ones. Places after a row's end are masked; they hold zero or an old, finite number.
 
 use tch::{Device, Kind, Tensor};
 
@@ -22,11 +23,11 @@ pub(crate) struct KvCache {
     rows: usize,
     length: usize,
     dims: Dims,
-    /// How a step's attention reads it.
+    /// How a step's attention reads the cache.
     pub(crate) reading: Reading,
-    /// How many neighbouring rows each bucket has; without any, all are in one.
+    /// The number of neighbouring rows in each bucket. Empty means all rows in one bucket.
     pub(crate) buckets: Vec<usize>,
-    /// Keys that each row read when the buckets were chosen.
+    /// The number of keys that each row read when the buckets were chosen.
     pub(crate) laid_out: Vec<usize>,
     pub(crate) prefixes: Prefixes,
 }
@@ -82,7 +83,8 @@ impl KvCache {
         self.dims.numel(1, 1) * self.kind().elt_size_in_bytes()
     }
 
-    /// What one more bucket of rows costs, in keys of a layer; `None` where each row reads its own.
+    /// The cost of one more bucket of rows, in keys of a layer. `None` if each row reads its own
+    /// keys.
     pub(crate) fn call(&self) -> Option<usize> {
         let per_key = self.bytes_per_token() / self.dims.layers.max(1);
         match self.reading {
@@ -91,7 +93,7 @@ impl KvCache {
         }
     }
 
-    /// Forgets everything but the memory.
+    /// Forgets everything but keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.layers.clear();
         self.buckets.clear();
@@ -100,7 +102,7 @@ impl KvCache {
         (self.rows, self.length) = (0, 0);
     }
 
-    /// Zeroes the memory too: after numbers that were not finite.
+    /// Zeroes the memory too. Needed after numbers that were not finite.
     pub(crate) fn wipe(&mut self) -> Result<()> {
         self.clear();
         let _ = self.storage.f_zero_()?;
@@ -134,7 +136,8 @@ impl KvCache {
         Ok(())
     }
 
-    /// Fills slots `first..` from a prefill: slot `first + i` with the first `length` tokens of prompt `prompts[i]`.
+    /// Fills slots `first..` from a prefill: slot `first + i` receives the first `length` tokens of
+    /// prompt `prompts[i]`.
     pub(crate) fn admit(&mut self, first: usize, from: &Prefilled, prompts: &Tensor) -> Result<()> {
         let count = prompts.size1()?;
         for (slot, source) in self.layers.iter().flatten().zip(from.iter().flatten()) {
@@ -145,7 +148,7 @@ impl KvCache {
         Ok(())
     }
 
-    /// Fills a slot from a row of its own.
+    /// Fills a slot from a single row.
     pub(crate) fn fill(&mut self, slot: usize, from: &RowKv) -> Result<()> {
         let length = from.filled() as i64;
         for (slots, source) in self.layers.iter().flatten().zip(from.layers()?.iter().flatten()) {
@@ -155,7 +158,8 @@ impl KvCache {
         Ok(())
     }
 
-    /// A row's keys and values as a row of its own: those that it shares, then the first `length` of its slot.
+    /// Copies a row's keys and values: those of its shared prompt, then the first `length` of its
+    /// slot.
     pub(crate) fn copy(&self, slot: usize, length: usize, shared: Option<Shared>) -> Result<RowKv> {
         let part = |all: &Tensor| all.f_narrow(0, slot as i64, 1)?.f_narrow(2, 0, length as i64);
         let mut layers = Vec::with_capacity(self.layers.len());
@@ -174,7 +178,7 @@ impl KvCache {
         Ok(RowKv::whole(layers))
     }
 
-    /// Copies the first `length` tokens of one slot over another.
+    /// Copies the first `length` tokens of one slot to another.
     pub(crate) fn move_row(&mut self, from: usize, to: usize, length: usize) -> Result<()> {
         for tensor in self.layers.iter().flatten() {
             let part = |row: usize| tensor.f_narrow(0, row as i64, 1)?.f_narrow(2, 0, length as i64);

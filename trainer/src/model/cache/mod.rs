@@ -1,4 +1,4 @@
-//! Computation against cached keys and values.
+//! Computation with cached keys and values.
 
 mod attention;
 mod buckets;

@@ -1,9 +1,11 @@
-//! A prompt that several rows share: its keys and values once, attended by all of them together.
+//! Prompts that several rows share. Their keys and values are stored once, and all rows attend over
+//! them together.
 //!
-//! Attention over a prompt and over a row's own tokens are two softmaxes that merge exactly: with outputs `o1, o2` and
-//! log-sum-exps `l1, l2`, the whole is `w o1 + (1 - w) o2`, `w = sigmoid(l1 - l2)` (the merge of FlashAttention, Dao et al.,
-//! arXiv:2205.14135; for shared prefixes Juravsky et al., "Hydragen", arXiv:2402.05099). The queries of all rows of a group stand
-//! where several queries of one row would, so that the prompt is read once per step and not once per row.
+//! Attention over a prompt and over a row's own tokens are two softmaxes that merge exactly. With
+//! outputs `o1, o2` and log-sum-exps `l1, l2`, the whole is `w o1 + (1 - w) o2`, `w = sigmoid(l1 -
+//! l2)` (the merge of FlashAttention, Dao et al., arXiv:2205.14135; for shared prefixes Juravsky et
+//! al., "Hydragen", arXiv:2402.05099). The queries of all rows of a group are placed like several
+//! queries of one row, so that a step reads the prompt once instead of once per row.
 
 use tch::{Device, Tensor};
 
@@ -12,11 +14,11 @@ use super::row_kv::{Prefilled, RowKv};
 use crate::model::error::{ModelError, Result};
 use crate::model::forward::to_device;
 
-/// Tokens that are not kept a second time, for which a GPU makes the calls of a group: with 4 KiB a token and layer 64 MiB that are neither kept nor
-/// read in each step of each layer.
+/// The number of saved tokens from which a GPU shares a prompt. At 4 KiB per token and layer, this
+/// saves 64 MiB of memory, and of reads in each step, in each layer.
 const SPARED: usize = 16 << 10;
 
-/// Keys and values of prompts, each as long as a row needs it.
+/// Keys and values of shared prompts, each as long as its rows need it.
 #[derive(Debug, Default)]
 pub(crate) struct Prefixes {
     slots: Vec<Option<Prefix>>,
@@ -29,7 +31,7 @@ struct Prefix {
     users: usize,
 }
 
-/// A row's place in the prompts that are shared.
+/// The slot and length of a row's shared prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Shared {
     slot: usize,
@@ -50,7 +52,7 @@ impl Prefixes {
         Ok(self.place(layers, length, users))
     }
 
-    /// Keeps a prompt that was computed on its own, for `users` rows.
+    /// Keeps a separately computed prompt for `users` rows.
     pub(crate) fn adopt(&mut self, from: &RowKv, users: usize) -> Result<Shared> {
         let whole = |all: &Tensor| -> Result<Tensor> { Ok(all.f_contiguous()?) };
         let layers = from
@@ -70,7 +72,7 @@ impl Prefixes {
         Shared { slot, length }
     }
 
-    /// One row no longer needs it.
+    /// Records that one row no longer needs the prompt.
     pub(crate) fn release(&mut self, shared: Shared) {
         let slot = &mut self.slots[shared.slot];
         if let Some(prefix) = slot {
@@ -94,11 +96,12 @@ impl Prefixes {
         let prefix = self.slots.get(slot).and_then(Option::as_ref);
         prefix
             .and_then(|prefix| prefix.layers.get(layer))
-            .ok_or_else(|| ModelError::shape("a shared prompt is no longer there"))
+            .ok_or_else(|| ModelError::shape("a shared prompt was released already"))
     }
 
-    /// Sharing is worth its extra calls from here on. Each group has some of its own in every layer, which a CPU hardly notices; a GPU reads
-    /// many copies of a short prompt in that time, and shares where the copies would take much of its memory.
+    /// Returns true if sharing is worth its extra calls in every layer. A CPU hardly notices these
+    /// calls. A GPU reads many copies of a short prompt in the same time, so it shares only if the
+    /// copies would take much of its memory.
     pub(crate) fn pay(members: usize, length: usize, device: Device) -> bool {
         let spared = members.saturating_sub(1).saturating_mul(length);
         let enough = match device {
@@ -109,12 +112,12 @@ impl Prefixes {
     }
 }
 
-/// Which rows of a step share which prompts.
+/// The prompts that the rows of a step share.
 #[derive(Debug)]
 pub(in crate::model) struct SharedPlan {
     way: Way,
     groups: Vec<Group>,
-    /// The rows that share, group by group; `None` where that is all rows in their order.
+    /// The sharing rows, group by group. `None` if these are all rows in their order.
     order: Option<Tensor>,
 }
 
@@ -125,7 +128,7 @@ struct Group {
 }
 
 impl SharedPlan {
-    /// `None` where no row shares.
+    /// Plans a step. Returns `None` if no row shares a prompt.
     pub(in crate::model) fn new(rows: &[Option<Shared>], device: Device, way: Way) -> Result<Option<Self>> {
         let slot = |row: &i64| rows[*row as usize].map(|shared| shared.slot);
         let mut order: Vec<i64> = (0..rows.len() as i64).filter(|row| slot(row).is_some()).collect();
@@ -152,8 +155,8 @@ impl SharedPlan {
         }))
     }
 
-    /// Adds the prompts to attention over the rows' own tokens: `q` and `own` are `[rows, kv_heads, group, head_dim]`,
-    /// `own_lse` is `[rows, kv_heads, group]`.
+    /// Adds the prompts to attention over the rows' own tokens. `q` and `own` are `[rows, kv_heads,
+    /// group, head_dim]`, `own_lse` is `[rows, kv_heads, group]`.
     pub(in crate::model) fn merge(
         &self,
         prefixes: &Prefixes,
@@ -202,7 +205,8 @@ mod tests {
 
     #[test]
     fn merged_attention_is_attention_over_both() {
-        // Rows 1, 2, 4 share one prompt, row 0 another, row 3 none; and all rows one prompt, in order.
+        // Rows 1, 2, 4 share one prompt, row 0 has another, row 3 none. Then all rows share one
+        // prompt, in order.
         let mut kept = Prefixes::default();
         let mut prompt = |length: i64, salt: f64| {
             let layer = [values(&[1, 2, length, 4], salt), values(&[1, 2, length, 4], salt + 0.5)];

@@ -1,11 +1,12 @@
-//! Keys and values of one row, on their own: of a prompt that is computed in pieces, or kept for a later one that begins with it.
+//! Keys and values of a single row: a prompt that is computed in pieces, or an ended turn kept for
+//! later prompts.
 
 use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
 
-/// Keys are attended in multiples of this.
+/// Deterministic attention reads keys in multiples of this number.
 pub(in crate::model) const BUCKET: usize = 64;
 
 /// Keys and values of a prefill, one pair per layer, `[prompts, kv_heads, width, head_dim]`.
@@ -32,7 +33,8 @@ impl RowKv {
         })
     }
 
-    /// An empty row whose places are zero until they are written, in whole buckets: for attention that reads beyond its end, masked.
+    /// An empty row in whole buckets. Its places are zero until they are written, for attention
+    /// that reads beyond its end with a mask.
     pub(crate) fn in_buckets(shape: &ModelShape, room: usize, device: Device, kind: Kind) -> Result<Self> {
         let row = Self::new(shape, room.next_multiple_of(BUCKET), device, kind)?;
         for place in row.layers.iter().flatten() {
@@ -41,23 +43,24 @@ impl RowKv {
         Ok(row)
     }
 
-    /// A row that is whole: `layers` are `[1, kv_heads, tokens, head_dim]`.
+    /// A complete row: `layers` are `[1, kv_heads, tokens, head_dim]`.
     pub(in crate::model) fn whole(layers: Vec<[Tensor; 2]>) -> Self {
         let filled = layers.first().map_or(0, |[keys, _]| keys.size()[2] as usize);
         Self { layers, filled }
     }
 
-    /// Tokens whose keys and values are here.
+    /// The number of tokens with keys and values.
     pub(crate) fn filled(&self) -> usize {
         self.filled
     }
 
-    /// Computes all of it anew.
+    /// Discards all tokens.
     pub(crate) fn rewind(&mut self) {
         self.filled = 0;
     }
 
-    /// The first `length` tokens of this row (of another, [`Self::filled`] of which are at least so many) as its own.
+    /// Copies the first `length` tokens of another row, which must have at least as many
+    /// [filled](Self::filled).
     pub(crate) fn begin_with(&mut self, other: &Self, length: usize) -> Result<()> {
         for (mine, theirs) in self.layers.iter().flatten().zip(other.layers.iter().flatten()) {
             first(mine, length)?.f_copy_(&first(theirs, length)?)?;
@@ -66,8 +69,8 @@ impl RowKv {
         Ok(())
     }
 
-    /// Writes the keys and values of the next tokens, `[tokens, kv_heads, head_dim]`, and returns those of all tokens up to
-    /// them. They count when [`Self::advance`] says so.
+    /// Writes the keys and values of the next tokens, `[tokens, kv_heads, head_dim]`, and returns
+    /// those of all tokens up to them. They count after [`Self::advance`].
     pub(in crate::model) fn write(&self, layer: usize, new: [&Tensor; 2]) -> Result<[Tensor; 2]> {
         let layer = self.places(layer)?;
         let mut all = Vec::with_capacity(2);
@@ -86,7 +89,7 @@ impl RowKv {
         self.layers.get(layer).ok_or_else(none)
     }
 
-    /// So many more tokens are in every layer.
+    /// Counts `tokens` more tokens as written in every layer.
     pub(in crate::model) fn advance(&mut self, tokens: usize) {
         self.filled += tokens;
     }

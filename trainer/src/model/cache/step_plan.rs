@@ -1,4 +1,5 @@
-//! One decode step over the slots of a [`KvCache`]: where each row's new token is written, and which keys are read.
+//! Plans one decode step over the slots of a [`KvCache`]: where new tokens are written, and which
+//! keys are read.
 
 use half::bf16;
 use kernels::Element;
@@ -12,11 +13,11 @@ use crate::model::error::{ModelError, Result};
 use crate::model::forward::{Heads, to_device};
 use crate::shim::floats::{self, Number};
 
-/// Where one decode step writes and what it reads; the same for every layer.
+/// The places that one decode step writes and reads, equal for every layer.
 #[derive(Debug)]
 pub(in crate::model) struct StepPlan {
     rows: i64,
-    /// Where all rows write; `None` where each does at a place of its own.
+    /// The common place of all rows' new tokens; `None` if the rows have different places.
     place: Option<i64>,
     places: [Option<Tensor>; 3],
     seen: Seen,
@@ -27,9 +28,9 @@ pub(in crate::model) struct StepPlan {
 /// The keys that a step attends over.
 #[derive(Debug)]
 enum Seen {
-    /// Each row its own, so many, the new one included.
+    /// Each row reads this many of its own keys, including the new one.
     Each(Vec<usize>),
-    /// As many as the longest row of a bucket has, bucket by bucket.
+    /// Each row reads as many keys as the longest row of its bucket, bucket by bucket.
     Buckets(Vec<Read>),
 }
 
@@ -39,13 +40,14 @@ struct Read {
     first: i64,
     rows: i64,
     longest: i64,
-    /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity; `None` where all have as many.
+    /// `[rows, 1, 1, longest]`: 0 where a row has a token, else minus infinity. `None` if all rows
+    /// have the same length.
     mask: Option<Tensor>,
 }
 
 impl StepPlan {
-    /// Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot of `cache`, and has `shared[i]` before them. [`Way::of`] says
-    /// which `way` the device takes.
+    /// Plans a step. Row `i` writes its new token at `lengths[i]`, the number of tokens in its slot
+    /// of `cache`, and has the prompt `shared[i]` before them. Use [`Way::of`] for `way`.
     pub(in crate::model) fn new(lengths: &[i64], shared: &[Option<Shared>], cache: &KvCache, way: Way) -> Result<Self> {
         let (device, kind) = (cache.device(), cache.kind());
         let first = lengths.first().copied().unwrap_or(0);
@@ -68,14 +70,16 @@ impl StepPlan {
         })
     }
 
-    /// Appends each row's key and value of a layer (`[rows, kv_heads, head_dim]`) and attends with its queries
-    /// (`[rows, heads, head_dim]`) over all it has; `[rows, heads * head_dim]`.
+    /// Appends each row's key and value of a layer (`[rows, kv_heads, head_dim]`) and attends with
+    /// its queries (`[rows, heads, head_dim]`) over all its keys. Returns `[rows, heads *
+    /// head_dim]`.
     pub(in crate::model) fn attend(&self, cache: &KvCache, layer: usize, heads: &Heads) -> Result<Tensor> {
         let [keys, values] = cache.layer(layer)?;
         let (keys, values) = (keys.f_narrow(0, 0, self.rows)?, values.f_narrow(0, 0, self.rows)?);
         self.write(&keys, &heads.k)?;
         self.write(&values, &heads.v)?;
-        // The queries that share a key head stand where several queries of one row would: no key is copied.
+        // Queries that share a key head are placed like several queries of one row, so no key is
+        // copied.
         let (_, kv_heads, _, dim) = keys.size4()?;
         let q = heads.q.f_reshape([self.rows, kv_heads, -1, dim])?;
         let (own, lse) = match &self.seen {
@@ -86,7 +90,7 @@ impl StepPlan {
             (Some(shared), Some(lse)) => shared.merge(&cache.prefixes, layer, &q, own, &lse)?,
             (Some(_), None) => {
                 return Err(ModelError::shape(
-                    "rows share a prompt, and their log-sum-exps are not known",
+                    "rows share a prompt, but their log-sum-exps are missing",
                 ));
             }
             (None, _) => own,
@@ -127,12 +131,13 @@ impl StepPlan {
     }
 }
 
-/// What each bucket reads, of `lengths`, the new tokens included; `positions` are those of the new tokens.
+/// The reads of each bucket. `lengths` include the new tokens; `positions` are those of the new
+/// tokens.
 fn reads(buckets: &[usize], lengths: &[usize], positions: &Tensor, kind: Kind) -> Result<Vec<Read>> {
     let whole = [lengths.len()];
     let buckets = if buckets.is_empty() { &whole } else { buckets };
     if buckets.iter().sum::<usize>() != lengths.len() {
-        return Err(ModelError::shape("buckets of other rows than there are"));
+        return Err(ModelError::shape("the buckets do not cover the rows"));
     }
     let (mut first, mut reads) = (0, Vec::with_capacity(buckets.len()));
     for &rows in buckets {
@@ -155,7 +160,7 @@ fn reads(buckets: &[usize], lengths: &[usize], positions: &Tensor, kind: Kind) -
     Ok(reads)
 }
 
-/// `[rows, 1, 1, longest]`: minus infinity behind each row's new token.
+/// `[rows, 1, 1, longest]`: minus infinity after each row's new token.
 fn masked(positions: &Tensor, longest: i64, kind: Kind) -> Result<Tensor> {
     let (rows, device) = (positions.size1()?, positions.device());
     let beyond = Tensor::f_arange(longest, (Kind::Int64, device))?.f_gt_tensor(&positions.f_unsqueeze(1)?)?;
@@ -163,11 +168,12 @@ fn masked(positions: &Tensor, longest: i64, kind: Kind) -> Result<Tensor> {
     Ok(mask.f_view([rows, 1, 1, longest])?)
 }
 
-/// Attention, `[rows, kv_heads, group, head_dim]`, and the log-sum-exp of its logits, `[rows, kv_heads, group]` in f32, where somebody asks for it.
+/// Attention, `[rows, kv_heads, group, head_dim]`, and if needed the log-sum-exp of its logits,
+/// `[rows, kv_heads, group]` in f32.
 type Attended = (Tensor, Option<Tensor>);
 
-/// Each row's attention over its own keys: `q` is `[rows, kv_heads, group, head_dim]`, keys and values `[rows, kv_heads, room, head_dim]`, in f32 or
-/// bf16 on a CPU.
+/// Each row's attention over its own keys. `q` is `[rows, kv_heads, group, head_dim]`, keys and
+/// values are `[rows, kv_heads, room, head_dim]`, in f32 or bf16 on a CPU.
 fn own_keys(q: &Tensor, keys: &Tensor, values: &Tensor, lengths: &[usize]) -> Result<Attended> {
     match keys.kind() {
         Kind::BFloat16 => own_keys_of::<bf16>(q, keys, values, lengths),

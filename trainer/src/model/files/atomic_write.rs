@@ -1,4 +1,5 @@
-//! Files that a crash leaves old or new, never half: written aside, synced, renamed.
+//! Writes files so that a crash leaves the old or the new content, never a half: another name
+//! first, synced, then renamed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::model::error::{ModelError, Result};
 
-/// What may go wrong while a file's content is produced.
+/// A failure while a file's content is produced.
 #[derive(Debug)]
 pub(in crate::model) enum WriteError {
     Io(std::io::Error),
@@ -25,7 +26,7 @@ impl From<ModelError> for WriteError {
     }
 }
 
-/// Writes beside `path`, syncs, renames over it and syncs the folder.
+/// Writes next to `path`, syncs, renames to `path` and syncs the folder.
 pub(in crate::model) fn write_atomically(
     path: &Path,
     content: impl FnOnce(&mut dyn Write) -> std::result::Result<(), WriteError>,

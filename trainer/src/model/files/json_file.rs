@@ -1,4 +1,4 @@
-//! JSON of a model's folder. What does not fit is named by its field, beside the line and column at which it stands.
+//! JSON files of a model's folder. An error names the field, the line and the column.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use super::atomic_write::io;
 use crate::model::error::{ModelError, Result};
 
-/// A whole file.
+/// Reads a whole file.
 ///
 /// # Errors
 /// [`ModelError::Io`].
@@ -16,10 +16,10 @@ pub(in crate::model) fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(io("reading", path))
 }
 
-/// What a file says.
+/// Reads and parses a file.
 ///
 /// # Errors
-/// [`ModelError::Io`]; [`ModelError::Format`] with what is wrong where.
+/// [`ModelError::Io`]; [`ModelError::Format`] with the fault and its place.
 pub(in crate::model) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     parse(&read_text(path)?).map_err(|reason| ModelError::Format {
         path: path.to_owned(),
@@ -27,13 +27,14 @@ pub(in crate::model) fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     })
 }
 
-/// What a text says, or what is wrong where.
+/// Parses a text, or returns the fault and its place.
 pub(in crate::model) fn parse<T: DeserializeOwned>(text: &str) -> std::result::Result<T, String> {
     let mut json = serde_json::Deserializer::from_str(text);
     let read = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let field = error.path().to_string();
         let why = error.into_inner();
-        // The root has no name: what is wrong there is the text as a whole, such as one that is cut off.
+        // The root has no name. The fault there is the text as a whole, for example a truncated
+        // one.
         if field == "." {
             why.to_string()
         } else {

@@ -1,4 +1,5 @@
-//! Models read from Hugging Face folders: `config.json` and safetensors, in one file or in shards. Written they are in [`super::save`].
+//! Reads models from Hugging Face folders: `config.json` and safetensors, in one file or in shards.
+//! [`super::save`] writes them.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -18,22 +19,23 @@ use crate::model::weights::{Weights, kind_of};
 
 pub(in crate::model) const CONFIG: &str = "config.json";
 pub(in crate::model) const WEIGHTS: &str = "model.safetensors";
-/// Which file has which parameter.
+/// The index that maps each parameter to its file.
 pub(in crate::model) const SHARDS: &str = "model.safetensors.index.json";
 
-/// Whether a whole model's weights lie in `folder`, in one file or in shards, whose index is written last. One file counts before an index, as
-/// in transformers.
+/// Returns true if `folder` holds a whole model's weights, in one file or in shards. The index of
+/// shards is written last. As in transformers, one file has precedence over an index.
 #[must_use]
 pub fn has_weights(folder: &Path) -> bool {
     folder.join(WEIGHTS).exists() || folder.join(SHARDS).exists()
 }
 
 impl ModelShape {
-    /// Reads `config.json` of a folder; end-of-turn ids of a `generation_config.json` are added to its own.
+    /// Reads `config.json` of a folder. The end-of-turn ids of a `generation_config.json` are
+    /// added.
     ///
     /// # Errors
-    /// [`ModelError::Io`], [`ModelError::Format`], [`ModelError::Shape`], and [`ModelError::Unsupported`] for what is not
-    /// implemented.
+    /// [`ModelError::Io`], [`ModelError::Format`], [`ModelError::Shape`], and
+    /// [`ModelError::Unsupported`] for settings that are not implemented.
     pub fn load(folder: &Path) -> Result<Self> {
         let path = folder.join(CONFIG);
         let mut shape = config::parse(&json_file::read_text(&path)?).map_err(|error| match error {
@@ -54,7 +56,7 @@ impl ModelShape {
     }
 }
 
-/// Says in which file the settings are that make no model.
+/// Adds the path of the faulty file to an error.
 fn in_file(path: PathBuf, error: ModelError) -> ModelError {
     let reason = match error {
         ModelError::Shape { reason } => reason,
@@ -81,22 +83,23 @@ impl Weights {
     /// [`Self::load_as`] f32 on the CPU.
     ///
     /// # Errors
-    /// As there.
+    /// The same as for [`Self::load_as`].
     pub fn load(shape: &ModelShape, folder: &Path) -> Result<Self> {
         Self::load_as(shape, folder, Device::Cpu, Dtype::F32)
     }
 
-    /// Reads the weights of a folder as `dtype` on `device`; files may hold f32, bf16 or f16. Files are mapped, each value is copied
-    /// once, to where it is kept and as what it is kept, and pages that were read are given back: at no time there is more in memory
-    /// than what is kept and one tensor.
+    /// Reads the weights of a folder as `dtype` on `device`. Files may hold f32, bf16 or f16. Files
+    /// are mapped, and each value is copied once, to its final place and type. Pages that were read
+    /// are released: memory never holds more than the result and one tensor.
     ///
     /// # Errors
-    /// [`ModelError::Io`], [`ModelError::Format`] when a parameter is missing, is of another shape, or is not a float, or a tied model's file has
-    /// another head, and [`ModelError::NotFinite`].
+    /// [`ModelError::Io`]. [`ModelError::Format`] when a parameter is missing, has another shape,
+    /// or is not a float, or when the file of a tied model has a different head.
+    /// [`ModelError::NotFinite`].
     pub fn load_as(shape: &ModelShape, folder: &Path, device: Device, dtype: Dtype) -> Result<Self> {
         let layout = Arc::new(Layout::of(shape));
         let mut files = files_of(folder)?;
-        // Before any memory is taken: config.json may say any size.
+        // Checked before memory is allocated: config.json may contain any size.
         agree(&layout, &files, folder)?;
         if shape.tied {
             tied_head::agree(shape, &mut files, folder)?;
@@ -111,7 +114,7 @@ impl Weights {
     }
 }
 
-/// The files of a folder's weights, opened.
+/// Opens the files of a folder's weights.
 fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
     let index = folder.join(SHARDS);
     let names = if index.is_file() && !folder.join(WEIGHTS).is_file() {
@@ -124,7 +127,7 @@ fn files_of(folder: &Path) -> Result<Vec<TensorFile>> {
     names.into_iter().map(open).collect()
 }
 
-/// Checks that the files have every parameter of the model in its shape, and nothing else.
+/// Checks that the files have every parameter of the model in its shape, and no others.
 fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
     let mut missing: BTreeSet<&str> = layout.params().iter().map(|spec| spec.name.as_str()).collect();
     for file in files {
@@ -144,7 +147,7 @@ fn agree(layout: &Layout, files: &[TensorFile], folder: &Path) -> Result<()> {
     }
 }
 
-/// A parameter that this model would not use means that its configuration and its weights do not belong together.
+/// An unknown parameter means that configuration and weights do not belong together.
 fn refuse_unknown(layout: &Layout, file: &TensorFile, folder: &Path) -> Result<()> {
     // Tied models may store the head again, and old files the rotary frequencies.
     let known =
@@ -259,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_of_turn_that_is_no_id_is_named_with_its_file_its_entry_and_its_value() {
+    fn an_invalid_eos_id_is_named_with_its_file_entry_and_value() {
         let folder = tempfile::tempdir().unwrap();
         Weights::random(&tiny(), INIT, 2)
             .unwrap()
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_not_finite_is_refused_with_its_tensor_and_file() {
+    fn a_value_not_finite_is_rejected_with_its_tensor_and_file() {
         let folder = tempfile::tempdir().unwrap();
         for kind in [Kind::Float, Kind::BFloat16] {
             for bad in [f64::NAN, f64::INFINITY] {
@@ -332,7 +335,7 @@ mod tests {
             .unwrap();
         let wider = ModelShape { vocab: 41, ..tiny() };
         assert!(at(Weights::load(&wider, folder.path()).unwrap_err()).contains("embed_tokens"));
-        // More than any machine has: nothing is taken before names and shapes agree.
+        // More than any machine has: nothing is allocated before names and shapes agree.
         let absurd = ModelShape {
             vocab: 1 << 31,
             intermediate: 1 << 31,
@@ -362,6 +365,6 @@ mod tests {
         fs::write(&path, &bytes[..bytes.len() - 4]).unwrap();
         assert!(at(Weights::load(&tiny(), folder.path()).unwrap_err()).contains("cut off"));
         fs::write(&path, b"\xff\xff\xff\xff\xff\xff\xff\xff").unwrap();
-        assert!(at(Weights::load(&tiny(), folder.path()).unwrap_err()).contains("no safetensors"));
+        assert!(at(Weights::load(&tiny(), folder.path()).unwrap_err()).contains("not a safetensors file"));
     }
 }

@@ -1,4 +1,4 @@
-//! Folders of Hugging Face files, read and written.
+//! Reads and writes Hugging Face folders.
 
 mod atomic_write;
 mod config;

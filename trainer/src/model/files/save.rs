@@ -1,4 +1,5 @@
-//! Models written as Hugging Face folders: `config.json` and safetensors, in one file or in shards with an index.
+//! Writes models as Hugging Face folders: `config.json` and safetensors, in one file or in shards
+//! with an index.
 
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -15,27 +16,33 @@ use crate::model::error::Result;
 use crate::model::shape::{ModelShape, ParamSpec};
 use crate::model::weights::Weights;
 
-/// Bytes of weights in one file at most, but for a tensor that is larger by itself: the `max_shard_size` of transformers' releases
-/// before 5, `"5GB"`.
+/// The largest size in bytes of one file of weights, unless a single tensor is larger. The
+/// `max_shard_size` of transformers' releases before 5, `"5GB"`.
 pub const SHARD_BYTES: u64 = 5_000_000_000;
 
 impl Weights {
-    /// [`Self::save_as`] in the type that they have, in shards of [`SHARD_BYTES`].
+    /// [`Self::save_as`] in the weights' own type, in shards of [`SHARD_BYTES`].
     ///
     /// # Errors
-    /// As there.
+    /// The same as for [`Self::save_as`].
     pub fn save(&self, shape: &ModelShape, folder: &Path) -> Result<Vec<String>> {
         self.save_as(shape, folder, self.kind(), SHARD_BYTES)
     }
 
-    /// Writes `config.json` and the weights as `kind` into `folder` (made if it is not there), which transformers'
-    /// `AutoModelForCausalLM` loads: `model.safetensors` where they have at most `shard_bytes`, else
-    /// `model-0000i-of-0000n.safetensors` of at most so many (a larger tensor has a file of its own) and `model.safetensors.index.json`. Each
-    /// file is written aside, synced and renamed, the index last, before which one file that an earlier save left there is removed; then its other
-    /// files of weights are. Values are converted tensor by tensor, without a copy of the whole. Answers with the names, `config.json` first.
+    /// Writes `config.json` and the weights as `kind` into `folder`, which is created if missing.
+    /// transformers' `AutoModelForCausalLM` loads the result. Returns the names of the files,
+    /// `config.json` first.
+    ///
+    /// Weights of at most `shard_bytes` go into `model.safetensors`. Larger ones go into
+    /// `model-0000i-of-0000n.safetensors` of at most that size (a larger tensor gets its own file)
+    /// and `model.safetensors.index.json`. Each file is written under another name, synced and
+    /// renamed; the index comes last. Before the index, the single file of an earlier save is
+    /// removed, and after it the other files of weights. Values are converted tensor by tensor,
+    /// without a copy of the whole.
     ///
     /// # Errors
-    /// [`crate::model::ModelError::Io`], and [`crate::model::ModelError::Torch`] when values cannot be read from their device.
+    /// [`crate::model::ModelError::Io`], and [`crate::model::ModelError::Torch`] when values cannot
+    /// be read from their device.
     pub fn save_as(&self, shape: &ModelShape, folder: &Path, kind: Kind, shard_bytes: u64) -> Result<Vec<String>> {
         fs::create_dir_all(folder).map_err(io("making", folder))?;
         let dtype = match kind {
@@ -51,7 +58,7 @@ impl Weights {
         Ok(names)
     }
 
-    /// The files of weights; answers with their names.
+    /// Writes the files of weights and returns their names.
     fn save_tensors(&self, folder: &Path, kind: Kind, shard_bytes: u64) -> Result<Vec<String>> {
         let params = self.params();
         let bytes = |spec: &ParamSpec| (spec.numel * kind.elt_size_in_bytes()) as u64;
@@ -73,7 +80,7 @@ impl Weights {
             map.extend(part.iter().map(|spec| (spec.name.clone(), json!(name))));
             names.push(name);
         }
-        // Who reads takes one file before an index.
+        // Readers prefer one file to an index.
         remove(&folder.join(WEIGHTS))?;
         let index = json!({"metadata": {"total_size": sizes.iter().sum::<u64>()}, "weight_map": map});
         let text = format!("{index:#}\n");
@@ -82,8 +89,8 @@ impl Weights {
         Ok(names)
     }
 
-    /// One file of some parameters in the safetensors format: length of the header, header, data. `name` says what a parameter is
-    /// called there.
+    /// Writes one file of some parameters in the safetensors format: length of the header, header,
+    /// data. `name` maps a parameter to its name there.
     pub(in crate::model) fn write_tensors(
         &self,
         params: &[ParamSpec],
@@ -118,7 +125,8 @@ impl Weights {
     }
 }
 
-/// Which tensors, of these sizes in bytes, go into which file: in their order, as many as have at most `most` bytes, and at least one.
+/// Distributes tensors of these sizes over files: in order, at most `most` bytes per file, and at
+/// least one tensor.
 fn plan(sizes: &[u64], most: u64) -> Vec<Range<usize>> {
     let mut shards: Vec<Range<usize>> = Vec::new();
     let mut held = 0u64;
@@ -137,7 +145,8 @@ fn plan(sizes: &[u64], most: u64) -> Vec<Range<usize>> {
     shards
 }
 
-/// Removes files of weights that are not `written`, the index first: it leads to the others.
+/// Removes files of weights that are not `written`. The index goes first, because it leads to the
+/// others.
 fn clear(folder: &Path, written: &[String]) -> Result<()> {
     let of_weights = |name: &str| {
         name == WEIGHTS || name == SHARDS || (name.starts_with("model-") && name.ends_with(".safetensors"))
@@ -154,7 +163,7 @@ fn clear(folder: &Path, written: &[String]) -> Result<()> {
     stale.iter().try_for_each(|name| remove(&folder.join(name)))
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(io("removing", path)(error)),

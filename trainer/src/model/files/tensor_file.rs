@@ -1,4 +1,4 @@
-//! Reading one safetensors file tensor by tensor: mapped, and copied once to where it is used.
+//! Reads one safetensors file tensor by tensor: mapped, and copied once to its final place.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(in crate::model) struct TensorFile {
     path: PathBuf,
     file: MappedFile,
     tensors: HashMap<String, TensorInfo>,
-    /// Where the data begins.
+    /// The offset of the data.
     data: usize,
 }
 
@@ -33,8 +33,9 @@ impl TensorFile {
         let data = length.and_then(|length| usize::try_from(length).ok()?.checked_add(8));
         let header = data.and_then(|data| Some((data, bytes.get(8..data)?)));
         let (data, header) =
-            header.ok_or_else(|| format("its header is longer than the file: it is no safetensors file".into()))?;
-        // The crate checks that the tensors lie without gaps and overlaps; that the data is all there is ours to check.
+            header.ok_or_else(|| format("its header is longer than the file: it is not a safetensors file".into()))?;
+        // The crate checks that the tensors have no gaps and overlaps. This code checks that they
+        // cover the data.
         let metadata: Metadata = serde_json::from_slice(header).map_err(|error| format(error.to_string()))?;
         if bytes.len() < data + metadata.data_len() {
             return Err(format(format!(
@@ -55,15 +56,16 @@ impl TensorFile {
         })
     }
 
-    /// Whether the file has the tensor `name`.
+    /// Returns true if the file has the tensor `name`.
     ///
     /// # Errors
-    /// [`ModelError::Format`] when it has one of another shape than `wanted`, or of a kind that is not read.
+    /// [`ModelError::Format`] when its shape is not `wanted`, or its kind is not supported.
     pub(in crate::model) fn has(&self, name: &str, wanted: &[i64]) -> Result<bool> {
         Ok(self.find(name, wanted)?.is_some())
     }
 
-    /// Copies the tensor `name` over `target`, converting its kind; `false` if the file does not have it.
+    /// Copies the tensor `name` to `target`, converting its kind. Returns `false` if the file does
+    /// not have it.
     ///
     /// # Errors
     /// [`ModelError::Format`] for another shape or kind, and [`ModelError::NotFinite`].
@@ -83,11 +85,11 @@ impl TensorFile {
         Ok(true)
     }
 
-    /// Whether `name` has the values of `other` in `file`, both of these dimensions, in whatever kinds they are stored; `None` where one
-    /// of them is not there.
+    /// Returns true if `name` has the values of `other` in `file`, whatever kinds they are stored
+    /// in. Both must have the shape `dims`. Returns `None` if one of them is missing.
     ///
     /// # Errors
-    /// As [`Self::has`].
+    /// The same as for [`Self::has`].
     pub(in crate::model) fn same(&self, name: &str, file: &Self, other: &str, dims: &[i64]) -> Result<Option<bool>> {
         let (Some(here), Some(there)) = (self.find(name, dims)?, file.find(other, dims)?) else {
             return Ok(None);
@@ -103,7 +105,7 @@ impl TensorFile {
         Ok(Some(wide(self, here)?.f_equal(&wide(file, there)?)?))
     }
 
-    /// Gives back the memory that holds what was read of `name`.
+    /// Releases the memory of the pages of `name`.
     pub(in crate::model) fn release(&mut self, name: &str) {
         if let Some(info) = self.tensors.get(name) {
             let (start, end) = info.data_offsets;
@@ -115,7 +117,7 @@ impl TensorFile {
         &self.file.bytes()[self.data + start..self.data + end]
     }
 
-    /// The kind of the tensor `name`, and where it lies in the data.
+    /// The kind of the tensor `name`, and its range in the data.
     fn find(&self, name: &str, wanted: &[i64]) -> Result<Option<(Kind, (usize, usize))>> {
         let Some(info) = self.tensors.get(name) else {
             return Ok(None);

@@ -1,7 +1,7 @@
-//! A head that a file stores though the configuration ties it to the embedding.
+//! Handles a stored head although the configuration ties it to the embedding.
 //!
-//! Many files do, and it is the embedding once more. Where it is not, transformers computes with the head of the file; what is tied here has
-//! none of its own.
+//! Many files store it, as a copy of the embedding. If it differs, transformers computes with the
+//! stored head. A tied model here has no separate head, so such a file is rejected.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::model::shape::ModelShape;
 pub(in crate::model) const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
-/// Checks that a head in the files of a tied model is its embedding.
+/// Checks that a head in the files of a tied model equals its embedding.
 pub(in crate::model) fn agree(shape: &ModelShape, files: &mut [TensorFile], folder: &Path) -> Result<()> {
     let dims = [shape.vocab as i64, shape.hidden as i64];
     for head in &*files {
@@ -73,7 +73,7 @@ mod tests {
         serialize_to_file([(HEAD, view)], None, path).unwrap();
     }
 
-    /// Shards: the model as it is saved, and its head in a file of its own.
+    /// Shards: the saved model, and its head in a separate file.
     fn folder(weights: &Weights, shape: &ModelShape, head: &Tensor, dtype: Dtype) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         weights.save(shape, folder.path()).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn untied_a_model_has_the_head_of_its_file_and_another_shape_is_refused() {
+    fn an_untied_model_takes_the_files_head_in_the_right_shape() {
         let shape = ModelShape { tied: true, ..tiny() };
         let weights = Weights::random(&shape, INIT, 3).unwrap();
         let head = weights.view(EMBEDDING).unwrap() * 1.5;

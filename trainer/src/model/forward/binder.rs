@@ -1,4 +1,4 @@
-//! Binding a model's tensors to buffers: as plain views, or as leaves of autograd.
+//! Binds a model's tensors to buffers: as plain views, or as leaves of autograd.
 
 use tch::Tensor;
 
@@ -10,10 +10,11 @@ use crate::model::error::{ModelError, Result};
 use crate::model::shape::{ModelShape, Module};
 use crate::model::weights::Weights;
 
-/// A stretch of the flat buffer that takes part in autograd as one tensor. All leaves together cover the buffer once.
+/// A range of the flat buffer that is one tensor in autograd. All leaves together cover the buffer
+/// once.
 #[derive(Debug)]
 pub struct Leaf {
-    /// Shares the buffer's storage; its `.grad` is where backward adds up.
+    /// Shares the buffer's storage. Backward accumulates in its `.grad`.
     pub tensor: Tensor,
     /// In elements, from the beginning of the buffer.
     pub offset: usize,
@@ -28,11 +29,11 @@ pub(in crate::model) struct Bound {
     pub(super) head: Head,
 }
 
-/// Makes the model's tensors, as plain views or as leaves of autograd.
+/// Creates the model's tensors, as plain views or as leaves of autograd.
 pub(in crate::model) struct Binder<'a> {
     parts: Parts<'a>,
     leaves: Option<Vec<Leaf>>,
-    /// Of the same model, bound before.
+    /// The head of an earlier binding of the same model.
     head: Option<&'a Head>,
 }
 
@@ -45,7 +46,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    /// For inference, after a binding whose head was `head`.
+    /// For inference, after a binding with the head `head`.
     pub(in crate::model) fn again(parts: Parts<'a>, head: &'a Head) -> Self {
         Self {
             head: Some(head),
@@ -97,7 +98,7 @@ impl<'a> Binder<'a> {
         Ok(tensor)
     }
 
-    /// What the adapter adds to neighbouring modules of a layer.
+    /// The adapter's change to neighbouring modules of a layer.
     fn delta(&mut self, shape: &ModelShape, layer: usize, modules: &[Module]) -> Result<Option<Delta>> {
         let Some((adapter, lora)) = self
             .parts
@@ -131,7 +132,8 @@ impl<'a> Binder<'a> {
         Ok(Some(if self.leaves.is_some() { delta } else { delta.fused()? }))
     }
 
-    /// The linear layer of neighbouring modules, in the order of the buffer: matrices, then biases if it has them.
+    /// The linear layer of neighbouring modules, in the order of the buffer: matrices, then biases
+    /// if it has them.
     fn linear(&mut self, shape: &ModelShape, layer: usize, modules: &[Module], biased: bool) -> Result<Linear> {
         let ends = modules.first().zip(modules.last());
         let (first, last) = ends.ok_or_else(|| ModelError::shape("a linear layer without modules"))?;

@@ -1,5 +1,5 @@
-//! The decoder: embedding, layers, final norm, head. Full rows for training and prefill; single tokens against a cache in
-//! `model::cache`.
+//! The decoder: embedding, layers, final norm, head. It computes whole rows for training and
+//! prefill. `model::cache` computes single tokens with a cache.
 
 use tch::{Device, Kind, Tensor};
 
@@ -15,7 +15,8 @@ use crate::model::error::Result;
 use crate::model::shape::ModelShape;
 use crate::ordered::Ordered;
 
-/// A model bound to a buffer of weights: its tensors are views, so a change of the buffer changes the model.
+/// A model bound to a buffer of weights. Its tensors are views, so changing the buffer changes the
+/// model.
 #[derive(Debug)]
 pub struct Decoder {
     pub(in crate::model) shape: ModelShape,
@@ -27,22 +28,24 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// Binds a model to weights, for inference. Call its methods without gradients (`tch::no_grad_guard`).
+    /// Binds a model to weights, for inference. Call its methods without gradients
+    /// (`tch::no_grad_guard`).
     ///
     /// # Errors
-    /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
+    /// [`crate::model::ModelError::Shape`] when the weights do not have this shape.
     pub fn new<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<Self> {
         let parts = weights.into();
         let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
         Ok(Self::of(shape, rope, Binder::inference(parts).bind_all(shape)?))
     }
 
-    /// Binds a model to weights, for training: results carry gradients to the returned leaves, which share the storage of
-    /// the buffer and come in its order: of the adapter's buffer where there is one, the base being frozen. After a step
-    /// that changes the buffer in place (under no_grad), the same decoder goes on after [`Self::follow`].
+    /// Binds a model to weights, for training. Results carry gradients to the returned leaves,
+    /// which share the storage of the buffer and are in its order. With an adapter, the leaves
+    /// belong to the adapter's buffer, and the base is frozen. After a step that changes the buffer
+    /// in place (under no_grad), call [`Self::follow`] and continue with the same decoder.
     ///
     /// # Errors
-    /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
+    /// [`crate::model::ModelError::Shape`] when the weights do not have this shape.
     pub fn trainable<'a>(shape: &ModelShape, weights: impl Into<Parts<'a>>) -> Result<(Self, Vec<Leaf>)> {
         let parts = weights.into();
         let rope = RopeTable::new(shape, parts.base.device(), parts.base.kind())?;
@@ -51,11 +54,11 @@ impl Decoder {
         Ok((decoder, binder.into_leaves()))
     }
 
-    /// The same model bound to other weights of the same shape, device and kind; cheap. Over the same frozen base both have one f32
-    /// copy of its head between them.
+    /// Binds the same model to other weights of the same shape, device and kind; cheap. Two
+    /// decoders over one frozen base share one f32 copy of its head.
     ///
     /// # Errors
-    /// [`crate::model::ModelError::Shape`] when the weights are not of this shape.
+    /// [`crate::model::ModelError::Shape`] when the weights do not have this shape.
     pub fn rebound<'a>(&self, weights: impl Into<Parts<'a>>) -> Result<Self> {
         let bound = Binder::again(weights.into(), &self.head).bind_all(&self.shape)?;
         Ok(Self::of(&self.shape, self.rope.shallow_clone(), bound))
@@ -72,8 +75,8 @@ impl Decoder {
         }
     }
 
-    /// Puts the matrices in the order in which an engine's products want them, where there is one for this processor, device and kind. They
-    /// must not change any more, and no gradient goes through what is computed with them.
+    /// Reorders the matrices for the engine's own products, if they exist for this processor,
+    /// device and kind. Afterwards the weights must not change, and results carry no gradient.
     pub(crate) fn put_in_order(&mut self) {
         let frozen = self.head.is_frozen();
         for layer in &mut self.layers {
@@ -84,7 +87,7 @@ impl Decoder {
         self.head.put_in_order();
     }
 
-    /// The order of the first product's matrix.
+    /// The ordered matrix of the first product.
     #[cfg(test)]
     pub(crate) fn first_ordered(&self) -> Option<Ordered> {
         self.layers.first()?.qkv.ordered.clone()
@@ -100,18 +103,19 @@ impl Decoder {
         self.embedding.device()
     }
 
-    /// What the layers are computed in.
+    /// The kind that the layers compute in.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.embedding.kind()
     }
 
-    /// The head's matrix, `[vocab, hidden]` in f32: the embedding when tied. Without what an adapter adds.
+    /// The head's matrix, `[vocab, hidden]` in f32, without an adapter's change. It is the
+    /// embedding when tied.
     pub fn head_weight(&self) -> &Tensor {
         self.head.matrix()
     }
 
-    /// What an adapter adds to the head, in f32.
+    /// The adapter's change to the head, in f32.
     pub(crate) fn head_adapter(&self) -> Option<HeadAdapter<'_>> {
         let delta = self.head.delta()?;
         let part = delta.parts.first()?;
@@ -122,7 +126,7 @@ impl Decoder {
         })
     }
 
-    /// To be called after a change of the weights: what is computed from them and kept follows.
+    /// Updates copies that are derived from the weights. Call it after the weights change.
     ///
     /// # Errors
     /// [`crate::model::ModelError::Torch`].
@@ -139,8 +143,8 @@ impl Decoder {
         Ok(rms_norm(&states, &self.norm, self.shape.rms_eps)?.f_to_kind(Kind::Float)?)
     }
 
-    /// Hidden states before the final norm, packed; gives `keep` the padded keys and values of each layer's families,
-    /// `[rows, kv_heads, width, head_dim]`.
+    /// Hidden states before the final norm, packed. `keep` receives the padded keys and values of
+    /// each layer's families, `[rows, kv_heads, width, head_dim]`.
     pub(in crate::model) fn run(
         &self,
         batch: &RowBatch,
@@ -154,7 +158,7 @@ impl Decoder {
         Ok(x)
     }
 
-    /// A layer over a batch, of which each token sees its row up to itself.
+    /// Computes a layer over a batch in which each token sees its row up to itself.
     pub(in crate::model) fn layer(
         &self,
         layer: &Layer,
@@ -176,7 +180,7 @@ impl Decoder {
         })
     }
 
-    /// Causal attention of a family's tokens within each of its rows and to the beginning they share.
+    /// Causal attention of a family's tokens within their rows, and over the shared beginning.
     fn causal(
         &self,
         heads: &FamilyHeads,
@@ -203,8 +207,8 @@ impl Decoder {
             }
             Some(behind) => {
                 let (k, v) = (behind.before(&heads.k, &k)?, behind.before(&heads.v, &v)?);
-                // Queries of one key head as if they were queries of one row: on CUDA no kernel that is sparing with memory takes
-                // both a mask and groups.
+                // Queries of one key head are placed like queries of one row: on CUDA, no
+                // memory-efficient kernel takes both a mask and groups.
                 let folded = q.f_reshape([rows, self.shape.kv_heads as i64, -1, dim])?;
                 let mask = behind.mask.as_ref();
                 Tensor::f_scaled_dot_product_attention(&folded, &k, &v, mask, 0.0, false, None, false)?
@@ -218,7 +222,7 @@ impl Decoder {
         })
     }
 
-    /// Logits, `[n, vocab]` in f32, of hidden states `[n, hidden]` as [`Self::hidden`] gives them.
+    /// Logits, `[n, vocab]` in f32, of hidden states `[n, hidden]` from [`Self::hidden`].
     ///
     /// # Errors
     /// [`crate::model::ModelError::Torch`].
@@ -226,7 +230,7 @@ impl Decoder {
         self.head.forward(hidden)
     }
 
-    /// Returns the logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
+    /// Logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
     pub(in crate::model) fn next_logits(&self, states: &Tensor) -> Result<Tensor> {
         let normed = if self.head.is_in_order() && states.kind() == Kind::Float {
             norm_by_kernels(states, &self.norm, self.shape.rms_eps)?
@@ -330,9 +334,10 @@ mod tests {
         assert!((slope / norm - 1.0).abs() < 1e-2, "slope {slope}, norm {norm}");
     }
 
-    /// Turns of two conversations about one prompt, and a row of its own: states and gradients are those of rows apart.
+    /// Turns of two conversations about one prompt, and an unrelated row. States and gradients
+    /// equal those of separate rows.
     #[test]
-    fn what_rows_share_is_computed_once_to_the_same_states_and_gradients() {
+    fn shared_beginnings_give_the_same_states_and_gradients() {
         let shape = tiny();
         let (weights, _) = model(&shape);
         let (decoder, leaves) = Decoder::trainable(&shape, &weights).unwrap();
@@ -362,7 +367,7 @@ mod tests {
                 .hidden(batch)
                 .unwrap()
                 .index_select(0, &Tensor::from_slice(&places));
-            // Every state counts, each with a weight of its own.
+            // Every state counts, each with its own weight.
             let weights = Tensor::arange(states.numel() as i64, (Kind::Float, Device::Cpu))
                 .sin()
                 .view_as(&states);

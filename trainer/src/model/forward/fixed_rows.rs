@@ -6,7 +6,7 @@ use super::decoder::Decoder;
 use super::layer::{Layer, Linear};
 use crate::model::error::Result;
 
-/// Rows of every product.
+/// The number of rows in every product.
 pub(super) const BLOCK: usize = 64;
 impl Decoder {
     /// Logits, `[n, vocab]` in f32, of states `[n, hidden]` before the final norm.
@@ -19,7 +19,8 @@ impl Decoder {
         Ok(Tensor::f_cat(&logits, 0)?.f_narrow(0, 0, states.size2()?.0)?)
     }
 
-    /// Rows of every product, of `count` tokens: [`BLOCK`], or all of them where each product has rows that stand by themselves.
+    /// The number of rows in every product of `count` tokens: [`BLOCK`], or all of them if the rows
+    /// of each product are independent.
     pub(in crate::model) fn block(&self, count: usize) -> usize {
         let apart = |linear: &Linear| linear.ordered.is_some() && linear.delta.is_none();
         let layer = |layer: &Layer| {
@@ -35,8 +36,9 @@ impl Decoder {
         }
     }
 
-    /// Whether each row of a block is computed to the same bits at every place and beside any others, by every matrix of this model, and of
-    /// its adapter, on this machine. Computes each of them several times.
+    /// Tests on this machine that a row of a block has the same bits at every place and with any
+    /// neighbours, in every matrix of this model and its adapter. Computes each product several
+    /// times.
     pub(crate) fn try_fixed(&self) -> Result<bool> {
         for tried in self.trials()? {
             let (width, kind) = (tried.weight.size2()?.1, tried.weight.kind());
@@ -47,7 +49,7 @@ impl Decoder {
         Ok(true)
     }
 
-    /// A layer's products and the head's, with an adapter that adds something.
+    /// The products of a layer and of the head, with an adapter that adds something.
     fn trials(&self) -> Result<Vec<Linear>> {
         let layer = self.layers.first();
         let linears = layer.map(|layer| [&layer.qkv, &layer.output, &layer.gate_up, &layer.down]);
@@ -61,7 +63,8 @@ impl Decoder {
     }
 }
 
-/// Whether `compute` gives a row the same bits in a block of itself and at some places of a block of others.
+/// Returns true if `compute` gives a row the same bits in a block of copies of it and at several
+/// places in a block of other rows.
 fn indifferent(width: i64, kind: Kind, device: Device, compute: impl Fn(&Tensor) -> Result<Tensor>) -> Result<bool> {
     let rows = BLOCK as i64;
     let values = Tensor::f_arange(rows * width, (Kind::Float, device))?
@@ -88,7 +91,7 @@ pub(in crate::model) fn filled_up(values: &[i64], block: usize) -> Vec<i64> {
     values
 }
 
-/// `[n, width]` in blocks, the last filled up with zeros.
+/// Splits `[n, width]` into blocks, the last padded with zeros.
 pub(in crate::model) fn blocks(all: &Tensor, block: usize) -> Result<Vec<Tensor>> {
     let (count, width) = all.size2()?;
     let missing = (count as usize).next_multiple_of(block) as i64 - count;
@@ -108,9 +111,9 @@ mod tests {
     use crate::model::shape::{LoraShape, Module, tiny as test_shape};
     use crate::model::weights::{Init, Weights};
 
-    /// What a fresh adapter adds is 0: only other numbers show what its products are computed with.
+    /// A fresh adapter adds 0: only other numbers reveal how its products are computed.
     #[test]
-    fn each_target_of_a_fresh_adapter_is_tried_with_numbers_that_change_it() {
+    fn trials_of_a_fresh_adapter_change_each_target() {
         let _no_grad = tch::no_grad_guard();
         let shape = test_shape();
         let init = Init {
@@ -118,7 +121,7 @@ mod tests {
             matrix_std: 0.1,
         };
         let base = Weights::random(&shape, init, 1).unwrap();
-        // Products in their order: queries, keys and values are one, and so are gate and up.
+        // The products in order: queries, keys and values are one, and so are gate and up.
         let products = [0, 0, 0, 1, 2, 2, 3, 4];
         for (module, product) in Module::ALL.into_iter().zip(products) {
             let lora = LoraShape {

@@ -1,19 +1,21 @@
-//! Which tokens of rows are computed once: rows that begin alike share that beginning.
+//! Finds the tokens that are computed once for several rows: rows with a common beginning share it.
 //!
-//! The rows of a batch become a forest of stretches. A stretch is computed behind those above it, so a group's prompt is computed
-//! once for all its completions, and a conversation's earlier turns once for all later ones. Pure: no tensor here.
+//! The rows of a batch become a forest of stretches. A stretch is computed after its ancestors. So
+//! a group's prompt is computed once for all its completions, and a conversation's earlier turns
+//! once for all later turns. This module uses no tensors.
 
 use std::ops::Range;
 
-/// A beginning is shared from so many tokens on: each shared stretch costs one more call of attention in each layer.
+/// The shortest beginning that is shared. Each shared stretch costs one more attention call in each
+/// layer.
 pub(crate) const LEAST_SHARED: usize = 16;
 
 /// Neighbouring tokens that are computed once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stretch {
-    /// What it goes on from; stands earlier in the forest.
+    /// The stretch before it, which is earlier in the forest.
     pub(crate) parent: Option<usize>,
-    /// A row that goes through it, and the tokens of that row.
+    /// A row that contains it, and the tokens of that row.
     pub(crate) row: usize,
     pub(crate) tokens: Range<usize>,
 }
@@ -26,14 +28,14 @@ pub(crate) struct Forest {
     pub(crate) paths: Vec<Vec<usize>>,
 }
 
-/// Stretches behind the same one, of like lengths: their attention is one call.
+/// Stretches with the same parent and similar lengths: their attention is one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Family {
     pub(crate) parent: Option<usize>,
     pub(crate) members: Vec<usize>,
 }
 
-/// Tokens with which both rows begin.
+/// The number of tokens with which both rows begin.
 pub(crate) fn common(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
@@ -52,12 +54,14 @@ impl Forest {
         }
     }
 
-    /// Rows with what they share: an inner stretch wherever [`LEAST_SHARED`] tokens or more are common to several.
+    /// Shares the common beginnings of rows: an inner stretch for every [`LEAST_SHARED`] or more
+    /// tokens that several rows have in common.
     pub(crate) fn sharing<R: AsRef<[u32]>>(rows: &[R]) -> Self {
         let ids = |row: usize| rows[row].as_ref();
         let mut order: Vec<usize> = (0..rows.len()).collect();
         order.sort_by(|a, b| ids(*a).cmp(ids(*b)));
-        // In this order, what several neighbours share is the least that two neighbours among them share.
+        // In this order, the beginning shared by several neighbours is the shortest one shared by
+        // two of them.
         let shared: Vec<usize> = order
             .windows(2)
             .map(|pair| common(ids(pair[0]), ids(pair[1])))
@@ -91,12 +95,12 @@ impl Forest {
         forest
     }
 
-    /// Stretches that may be attended together, parents before their children. None is longer than twice a sister of its
-    /// family, so that less than half of what is padded is padding.
+    /// Stretches that may be attended together, parents before their children. No stretch is longer
+    /// than twice another of its family, so less than half of a padded family is padding.
     pub(crate) fn families(&self) -> Vec<Family> {
         let mut order: Vec<usize> = (0..self.stretches.len()).collect();
         let length = |stretch: usize| self.stretches[stretch].tokens.len();
-        // `None` sorts first; a parent stands before its children and so does its own parent.
+        // `None` sorts first; a parent comes before its children, and so does its own parent.
         order.sort_by_key(|stretch| (self.stretches[*stretch].parent, std::cmp::Reverse(length(*stretch))));
         let mut families: Vec<Family> = Vec::new();
         for stretch in order {
@@ -114,7 +118,7 @@ impl Forest {
         families
     }
 
-    /// The stretches above one, from the root down.
+    /// The stretches above `stretch`, from the root down.
     pub(crate) fn above(&self, stretch: usize) -> Vec<usize> {
         let mut path: Vec<usize> =
             std::iter::successors(self.stretches[stretch].parent, |up| self.stretches[*up].parent).collect();
@@ -151,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_groups_prompt_stands_once_and_short_beginnings_stand_in_each_row() {
+    fn a_groups_prompt_is_stored_once_and_short_beginnings_per_row() {
         let rows = [
             row(&[(1, 40), (2, 5)]),
             row(&[(9, LEAST_SHARED - 1), (7, 3)]),
@@ -200,7 +204,8 @@ mod tests {
     }
 
     proptest! {
-        /// A row is its path's stretches, one after the other; nothing that is worth sharing is computed twice.
+        /// A row equals the stretches of its path. No beginning of sufficient length is computed
+        /// twice.
         #[test]
         fn paths_spell_rows(shapes in prop::collection::vec(prop::collection::vec(0u32..3, 1..6), 1..12)) {
             let rows: Vec<Vec<u32>> = shapes.iter().map(|ids| row(&ids.iter().map(|id| (*id, 9)).collect::<Vec<_>>())).collect();

@@ -1,4 +1,4 @@
-//! The output matrix and what an adapter adds to it, in f32 whatever the model is in.
+//! The output matrix with an adapter's change, always in f32.
 
 use tch::{Kind, Tensor};
 
@@ -8,16 +8,17 @@ use crate::model::adapters::Delta;
 use crate::model::error::Result;
 use crate::ordered::Ordered;
 
-/// The output matrix, and what an adapter adds to it.
+/// The output matrix, and an adapter's change to it.
 #[derive(Debug)]
 pub(in crate::model) struct Head {
     pub(in crate::model) matrix: Tensor,
     pub(in crate::model) delta: Option<Delta>,
-    /// The matrix is a base's, which nobody changes.
+    /// True if the matrix belongs to a frozen base.
     frozen: bool,
-    /// The head in f32, where the model is not: logits and what follows them are computed in f32 always.
+    /// The f32 copy of the head, if the model has another kind. Logits and losses are always
+    /// computed in f32.
     pub(in crate::model) wide: Option<WideHead>,
-    /// In an engine.
+    /// Set in an engine.
     ordered: Option<Ordered>,
 }
 
@@ -28,7 +29,7 @@ pub(in crate::model) struct WideHead {
 }
 
 impl Head {
-    /// `before`: a head whose f32 copy is taken over, if it is of this very matrix and that is frozen.
+    /// Builds a head. Takes over the f32 copy of `before` if that head has the same frozen matrix.
     pub(in crate::model) fn new(
         matrix: Tensor,
         delta: Option<Delta>,
@@ -49,14 +50,14 @@ impl Head {
         Ok(head)
     }
 
-    /// The f32 copy, if it is that of another head's matrix too; both share its memory.
+    /// The f32 copy, if `other` has the same matrix; both then share its memory.
     fn wide_of(&self, other: &Self) -> Option<Tensor> {
         let same = self.matrix.data_ptr() == other.matrix.data_ptr() && self.matrix.size() == other.matrix.size();
         let wide = self.wide.as_ref().filter(|_| same && self.frozen && other.frozen)?;
         Some(wide.matrix.shallow_clone())
     }
 
-    /// Copies in f32 of what is of another kind.
+    /// Updates the f32 copies of tensors of another kind.
     pub(in crate::model) fn follow(&mut self) -> Result<()> {
         if !self.frozen {
             self.ordered = None;
@@ -71,7 +72,7 @@ impl Head {
             .map(|delta| delta.to_kind(Kind::Float))
             .transpose()?;
         if let Some(wide) = &mut self.wide {
-            // It is large, and goes on where it lies.
+            // The copy is large, so it is updated in place.
             if !self.frozen {
                 wide.matrix.f_copy_(&matrix)?;
             }
@@ -83,7 +84,7 @@ impl Head {
         Ok(())
     }
 
-    /// The matrix is a base's, as all matrices of the model then are.
+    /// Returns true if the matrix belongs to a frozen base; then all matrices of the model do.
     pub(in crate::model) fn is_frozen(&self) -> bool {
         self.frozen
     }
@@ -108,7 +109,7 @@ impl Head {
         }
     }
 
-    /// As [`Linear::for_trial`].
+    /// The same as [`Linear::for_trial`].
     pub(in crate::model) fn for_trial(&self) -> Result<Linear> {
         Ok(Linear {
             weight: self.matrix().shallow_clone(),
@@ -178,16 +179,16 @@ mod tests {
         let batch = RowBatch::sharing(&shape, &[vec![3u32, 9, 22]], Device::Cpu, Kind::BFloat16).unwrap();
         let _guard = tch::no_grad_guard();
         let logits = |decoder: &Decoder| decoder.logits(&decoder.hidden(&batch).unwrap()).unwrap();
-        let anew = Decoder::new(&shape, over(&base, &second)).unwrap();
+        let rebuilt = Decoder::new(&shape, over(&base, &second)).unwrap();
         assert_eq!(
-            distance(&logits(&next), &logits(&anew)),
+            distance(&logits(&next), &logits(&rebuilt)),
             0.0,
             "with an adapter of its own"
         );
         assert_ne!(distance(&logits(&next), &logits(&decoder)), 0.0);
         let other = narrow(&weights);
         assert_ne!(place(&decoder.rebound(over(&other, &second)).unwrap()), place(&decoder));
-        // A whole model moves: its copy is its own and follows.
+        // A whole model changes, so its copy is separate and follows.
         let mut whole = Decoder::new(&shape, &base).unwrap();
         assert_ne!(place(&whole.rebound(&base).unwrap()), place(&whole));
         let _ = base.view("lm_head.weight").unwrap().f_add_scalar_(1.0).unwrap();

@@ -1,5 +1,6 @@
-//! A layer of an engine whose weights are in order ([`crate::ordered`]): what stands between its products by the kernels, on slices of numbers and in
-//! one pass each. The same formulas as in [`super::layer`], where libtorch computes them in many.
+//! A layer of an engine with ordered weights ([`crate::ordered`]). The kernels compute everything
+//! between the products on slices of numbers, in one pass each. The formulas are those of
+//! [`super::layer`], where libtorch needs several passes.
 
 use tch::Tensor;
 
@@ -10,7 +11,7 @@ use crate::model::shape::ModelShape;
 use crate::shim::floats;
 
 impl Layer {
-    /// As [`Layer::heads`].
+    /// The same as [`Layer::heads`].
     pub(in crate::model) fn heads_by_kernels(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
         let all = self
             .qkv
@@ -40,7 +41,7 @@ impl Layer {
         Ok(Heads { q, k, v })
     }
 
-    /// As [`Layer::rest`].
+    /// The same as [`Layer::rest`].
     pub(in crate::model) fn rest_by_kernels(
         &self,
         shape: &ModelShape,
@@ -60,7 +61,7 @@ impl Layer {
     }
 }
 
-/// As [`super::layer::rms_norm`].
+/// The same as [`super::layer::rms_norm`].
 pub(in crate::model) fn norm_by_kernels(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     let x = x.f_contiguous()?;
     let (numbers, weight) = (numbers(&x)?, numbers(weight)?);

@@ -1,4 +1,4 @@
-//! One decoder layer: everything but which keys a query may see, which the caller supplies.
+//! One decoder layer, except for the attention over keys, which the caller supplies.
 
 use tch::Tensor;
 
@@ -14,7 +14,7 @@ use crate::ordered::Ordered;
 pub(crate) struct Layer {
     pub(in crate::model) input_norm: Tensor,
     pub(in crate::model) qkv: Linear,
-    /// Of queries and keys, where heads are normed.
+    /// The norms of queries and keys, in models with head norms.
     pub(in crate::model) head_norms: Option<[Tensor; 2]>,
     pub(in crate::model) output: Linear,
     pub(in crate::model) mlp_norm: Tensor,
@@ -22,12 +22,12 @@ pub(crate) struct Layer {
     pub(in crate::model) down: Linear,
 }
 
-/// `x W^T + b`, and what an adapter adds.
+/// `x W^T + b`, and an adapter's change.
 #[derive(Debug)]
 pub(crate) struct Linear {
     pub(in crate::model) weight: Tensor,
     pub(in crate::model) bias: Option<Tensor>,
-    /// In an engine.
+    /// Set in an engine.
     pub(in crate::model) ordered: Option<Ordered>,
     pub(in crate::model) delta: Option<Delta>,
 }
@@ -45,7 +45,7 @@ impl Linear {
         }
     }
 
-    /// The same layer, whose adapter adds numbers that are not 0 ([`Delta::for_trial`]).
+    /// The same layer with an adapter that adds numbers other than 0 ([`Delta::for_trial`]).
     pub(in crate::model) fn for_trial(&self) -> Result<Self> {
         Ok(Self {
             weight: self.weight.shallow_clone(),
@@ -56,7 +56,8 @@ impl Linear {
     }
 }
 
-/// Queries, keys and values of some tokens, `[tokens, heads or kv_heads, head_dim]`, normed and turned.
+/// Queries, keys and values of some tokens, `[tokens, heads or kv_heads, head_dim]`, normed and
+/// rotated.
 #[derive(Debug)]
 pub(crate) struct Heads {
     pub(crate) q: Tensor,
@@ -65,7 +66,8 @@ pub(crate) struct Heads {
 }
 
 impl Layer {
-    /// `x` and the result are `[tokens, hidden]`; `attend` maps heads to `[tokens, heads * head_dim]`.
+    /// Computes the layer. `x` and the result are `[tokens, hidden]`; `attend` maps heads to
+    /// `[tokens, heads * head_dim]`.
     pub(crate) fn forward(
         &self,
         shape: &ModelShape,
@@ -77,7 +79,8 @@ impl Layer {
         self.rest(shape, x, &attended)
     }
 
-    /// What comes after attention: `x` is what the layer was given, `attended` is `[tokens, heads * head_dim]`.
+    /// The part after attention. `x` is the layer's input, `attended` is `[tokens, heads *
+    /// head_dim]`.
     pub(in crate::model) fn rest(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
         if self.qkv.ordered.is_some() {
             return self.rest_by_kernels(shape, x, attended);
@@ -94,7 +97,8 @@ impl Layer {
         let [heads, kv, dim] = [shape.heads, shape.kv_heads, shape.head_dim].map(|n| n as i64);
         let normed = rms_norm(x, &self.input_norm, shape.rms_eps)?;
         let all = self.qkv.forward(&normed)?.f_view([-1, heads + 2 * kv, dim])?;
-        // Queries and keys are normed and turned together: half the calls, which is what small models pay for.
+        // Queries and keys are normed and rotated together: small models pay for the number of
+        // calls, and this halves it.
         let turning = all.f_narrow(1, 0, heads + kv)?;
         let turned = match &self.head_norms {
             Some([q_norm, k_norm]) => {

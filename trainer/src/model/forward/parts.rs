@@ -2,7 +2,7 @@
 
 use crate::model::weights::Weights;
 
-/// What a model is bound to: whole weights, or a frozen base and an adapter of it.
+/// The weights of a model: a whole model, or a frozen base and an adapter of it.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
     pub base: &'a Weights,
@@ -10,7 +10,7 @@ pub struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    /// `weights` are an adapter of `base` where there is a base, and the whole model where there is none.
+    /// With a base, `weights` are an adapter of it; without one, they are the whole model.
     #[must_use]
     pub fn over(base: Option<&'a Weights>, weights: &'a Weights) -> Self {
         match base {

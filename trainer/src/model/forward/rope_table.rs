@@ -1,4 +1,5 @@
-//! Rotary position embedding, rotate-half form: pairs are (i, i + d/2), as in Hugging Face's Qwen and Llama.
+//! Rotary position embedding, rotate-half form: pairs are (i, i + d/2), as in Hugging Face's Qwen
+//! and Llama.
 
 use std::cell::RefCell;
 
@@ -7,8 +8,8 @@ use tch::{Device, Kind, Tensor};
 use crate::model::error::Result;
 use crate::model::shape::ModelShape;
 
-/// Cosines and signed sines of positions, made as far as they are needed: a context of 128k would cost more than a small
-/// model.
+/// Cosines and signed sines of positions, computed as far as needed: a table for a context of 128k
+/// would be larger than a small model.
 #[derive(Debug)]
 pub(crate) struct RopeTable {
     /// `[head_dim / 2]` in f32 on the CPU.
@@ -30,7 +31,7 @@ struct Made {
 /// Positions of the first table.
 const FIRST: usize = 512;
 
-/// The rows of some tokens' positions, `[tokens, 1, head_dim]`.
+/// The table rows of some tokens' positions, `[tokens, 1, head_dim]`.
 #[derive(Debug)]
 pub(crate) struct RopeRows {
     cos: Tensor,
@@ -52,7 +53,7 @@ impl RopeTable {
         })
     }
 
-    /// The rows of `positions` (`[tokens]` of i64, each below `end`).
+    /// The table rows of `positions` (`[tokens]` of i64, each below `end`).
     pub(crate) fn rows(&self, positions: &Tensor, end: usize) -> Result<RopeRows> {
         let have = self.made.borrow().cos.size()[0] as usize;
         if end > have {
@@ -84,7 +85,7 @@ impl RopeTable {
     }
 }
 
-/// Angles in f32, in the order of operations of Hugging Face, then cast to the model's kind.
+/// Angles in f32, in Hugging Face's order of operations, then cast to the model's kind.
 fn make(frequencies: &Tensor, amplitude: f64, count: usize, device: Device, kind: Kind) -> Result<Made> {
     let _no_grad = tch::no_grad_guard();
     let angles = Tensor::f_arange(count as i64, (Kind::Float, Device::Cpu))?.f_outer(frequencies)?;
@@ -107,7 +108,7 @@ impl RopeRows {
         [&self.cos, &self.sin]
     }
 
-    /// Turns heads `x`, `[tokens, heads, head_dim]`, to their positions.
+    /// Rotates heads `x`, `[tokens, heads, head_dim]`, to their positions.
     pub(crate) fn turn(&self, x: &Tensor) -> Result<Tensor> {
         let rolled = x.f_roll(self.half, -1)?;
         Ok(x.f_mul(&self.cos)?.f_addcmul(&rolled, &self.sin)?)

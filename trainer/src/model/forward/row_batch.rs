@@ -1,9 +1,11 @@
-//! Rows of tokens that are computed together, packed: callers speak in packed places ([`RowBatch::place`]).
+//! Rows of tokens that are computed together, packed. Callers address tokens by packed places
+//! ([`RowBatch::place`]).
 //!
-//! Linear layers see packed tokens only. Attention sees families: stretches of tokens behind the same beginning, padded on the right
-//! to the longest, where the causal mask keeps the padding from every real token. Stretches of equal length need no gather. A batch
-//! whose rows stand apart ([`RowBatch::new`]) is one family without a beginning; in [`RowBatch::sharing`] beginnings that rows share
-//! are computed once.
+//! Linear layers see packed tokens only. Attention sees families: stretches of tokens after the
+//! same beginning, padded on the right to the longest. The causal mask hides the padding from every
+//! real token. Stretches of equal length need no gather. A batch of separate rows
+//! ([`RowBatch::new`]) is one family without a beginning. [`RowBatch::sharing`] computes common
+//! beginnings of rows once.
 
 use tch::{Device, Kind, Tensor};
 
@@ -17,11 +19,11 @@ use crate::model::shape::ModelShape;
 pub struct RowBatch {
     pub(in crate::model) ids: Tensor,
     pub(in crate::model) positions: Tensor,
-    /// Longest row.
+    /// The length of the longest row.
     pub(in crate::model) longest: usize,
     /// In the order of their packed tokens.
     pub(in crate::model) families: Vec<Stretches>,
-    /// Of each row, the stretches it is made of: its own first token there, and where that is packed.
+    /// For each row, its stretches: the stretch's first token in the row, and its packed place.
     paths: Vec<Vec<(usize, usize)>>,
     lengths: Vec<usize>,
 }
@@ -29,7 +31,7 @@ pub struct RowBatch {
 /// A family on a device.
 #[derive(Debug)]
 pub(in crate::model) struct Stretches {
-    /// Its packed tokens.
+    /// Its first packed token.
     pub(in crate::model) start: usize,
     pub(in crate::model) tokens: usize,
     /// Padded, it is `rows * width`.
@@ -39,14 +41,14 @@ pub(in crate::model) struct Stretches {
     pub(in crate::model) behind: Option<Behind>,
 }
 
-/// The beginning that a family goes on from.
+/// The shared beginning of a family.
 #[derive(Debug)]
 pub(in crate::model) struct Behind {
-    /// The stretches of it, from its first token on.
+    /// The stretches of the beginning, from its first token on.
     pub(in crate::model) stretches: Vec<SharedPart>,
     pub(in crate::model) length: usize,
-    /// `[group * width, length + width]`, the queries that share a key head one after the other: 0 where a token sees another, else
-    /// minus infinity. `None`: it is one token and sees all.
+    /// `[group * width, length + width]`, with the queries of a key head one after the other: 0
+    /// where a token sees another, else minus infinity. `None` for a single token, which sees all.
     pub(in crate::model) mask: Option<Tensor>,
 }
 
@@ -75,17 +77,19 @@ impl FamilyHeads {
 /// Index tensors between packed and padded tokens of a family, counted from its first.
 #[derive(Debug)]
 pub(in crate::model) struct Padding {
-    /// `[rows * width]`: the packed token of each padded place; places past a row's end repeat its last token.
+    /// `[rows * width]`: the packed token of each padded place; places after a row's end repeat its
+    /// last token.
     pub(in crate::model) to_padded: Tensor,
     /// `[tokens]`: the padded place of each packed token.
     pub(in crate::model) to_packed: Tensor,
 }
 
 impl RowBatch {
-    /// Packs rows, each by itself, in their order. Ids and lengths are checked here, on the host.
+    /// Packs separate rows in their order. Checks ids and lengths on the host.
     ///
     /// # Errors
-    /// [`ModelError::EmptyBatch`], [`ModelError::RowLength`] (1 to `max_context` tokens), [`ModelError::BadId`].
+    /// [`ModelError::EmptyBatch`], [`ModelError::RowLength`] (1 to `max_context` tokens),
+    /// [`ModelError::BadId`].
     pub fn new<R: AsRef<[u32]>>(shape: &ModelShape, rows: &[R], device: Device) -> Result<Self> {
         let forest = Forest::apart(rows);
         let together = Family {
@@ -95,10 +99,11 @@ impl RowBatch {
         Self::of(shape, rows, &forest, &[together], device, Kind::Float)
     }
 
-    /// Packs rows and computes once what several begin with. `kind` is what the model computes in.
+    /// Packs rows and computes common beginnings once. `kind` is the kind that the model computes
+    /// in.
     ///
     /// # Errors
-    /// As [`RowBatch::new`].
+    /// The same as for [`RowBatch::new`].
     pub fn sharing<R: AsRef<[u32]>>(shape: &ModelShape, rows: &[R], device: Device, kind: Kind) -> Result<Self> {
         let forest = Forest::sharing(rows);
         Self::of(shape, rows, &forest, &forest.families(), device, kind)
@@ -159,7 +164,7 @@ impl RowBatch {
         })
     }
 
-    /// Each family's own heads, for which the backward pass is one concatenation.
+    /// Splits heads by family. Its backward pass is one concatenation.
     pub(in crate::model) fn split(&self, heads: &Heads) -> Result<FamilyHeads> {
         let tokens: Vec<i64> = self.families.iter().map(|family| family.tokens as i64).collect();
         let parts = |all: &Tensor| match tokens.as_slice() {
@@ -173,19 +178,19 @@ impl RowBatch {
         })
     }
 
-    /// Rows of the batch.
+    /// The number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.lengths.len()
     }
 
-    /// Tokens that are computed: the first dimension of every packed result.
+    /// The number of computed tokens: the first dimension of every packed result.
     #[must_use]
     pub fn tokens(&self) -> usize {
         self.families.last().map_or(0, |family| family.start + family.tokens)
     }
 
-    /// Where token `index` of a row is packed.
+    /// The packed place of token `index` of a row.
     #[must_use]
     pub fn place(&self, row: usize, index: usize) -> usize {
         let path = &self.paths[row];
@@ -193,7 +198,7 @@ impl RowBatch {
         path.get(stretch).map_or(0, |(first, packed)| packed + index - first)
     }
 
-    /// Tokens of a row.
+    /// The number of tokens in a row.
     #[must_use]
     pub fn len_of(&self, row: usize) -> usize {
         self.lengths[row]
@@ -204,7 +209,7 @@ impl RowBatch {
         &self.ids
     }
 
-    /// Where each row's last token is packed, `[rows]` of i64.
+    /// The packed place of each row's last token, `[rows]` of i64.
     ///
     /// # Errors
     /// [`ModelError::Torch`].
@@ -266,7 +271,8 @@ impl Behind {
         })
     }
 
-    /// Keys or values of the beginning, which stand in those of `families`, before a family's own of `[rows, heads, width, head_dim]`.
+    /// Puts the keys or values of the beginning, taken from `families`, before a family's own
+    /// `[rows, heads, width, head_dim]`.
     pub(in crate::model) fn before(&self, families: &[Tensor], own: &Tensor) -> Result<Tensor> {
         let part = |piece: &SharedPart| families[piece.family].f_narrow(0, piece.start as i64, piece.length as i64);
         let parts: std::result::Result<Vec<Tensor>, _> = self.stretches.iter().map(part).collect();
@@ -277,7 +283,8 @@ impl Behind {
     }
 }
 
-/// What `width` tokens see that stand behind `before`: all of those, and of their own up to themselves.
+/// The mask of `width` tokens after `before` others: each sees all of those, and its own stretch up
+/// to itself.
 fn seen(before: usize, width: usize, device: Device, kind: Kind) -> Result<Tensor> {
     let (rows, columns) = (width as i64, (before + width) as i64);
     let hidden = Tensor::f_full([rows, columns], f64::NEG_INFINITY, (kind, device))?;
@@ -300,7 +307,7 @@ impl Padding {
     }
 }
 
-/// Indices as a tensor on a device.
+/// Copies indices to a device as a tensor.
 pub(crate) fn to_device(values: &[i64], device: Device) -> Result<Tensor> {
     let tensor = Tensor::f_from_slice(values)?;
     Ok(if device == Device::Cpu {
@@ -344,7 +351,7 @@ mod tests {
                 assert_eq!((ids[place], positions[place]), (i64::from(*id), i as i64));
             }
         }
-        // Three and two tokens behind the prompt, and one that sees everything.
+        // Three and two tokens after the prompt, and one that sees everything.
         let behind: Vec<_> = batch.families[1..]
             .iter()
             .map(|family| family.behind.as_ref().unwrap())

@@ -1,5 +1,6 @@
-//! Log-probs of tokens that are known, behind the states that predict them: a chunk of logits at a time, as in training
-//! ([`crate::loss::head`]), so that those of a long prompt are never all in memory.
+//! Log-probs of given tokens, from the states that predict them. It computes a chunk of logits at a
+//! time, as in training ([`crate::loss::head`]), so the logits of a long prompt are never all in
+//! memory.
 
 use broker::protocol::engine::TopLogprob;
 use tch::Tensor;
@@ -10,18 +11,20 @@ use super::row_batch::to_device;
 use crate::loss::head::chunk_elements;
 use crate::model::error::Result;
 
-/// What a model says of tokens.
+/// Log-probs of given tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Scored {
     /// One per token.
     pub(crate) logprobs: Vec<f32>,
-    /// The most likely tokens in the place of each, likeliest first, the lower id first among equals; empty if none were asked for.
+    /// The most likely tokens in the place of each, most likely first, the lower id first among
+    /// equals. Empty if none were asked for.
     pub(crate) top: Vec<Vec<TopLogprob>>,
 }
 
 impl Decoder {
-    /// The f32 log-softmax over the whole vocabulary of each of `targets`, and of `top` of the most likely tokens in its place. `states`
-    /// are `[targets, hidden]`, before the final norm. With `fixed`, the bits of a row are its own.
+    /// Returns the f32 log-softmax over the whole vocabulary of each of `targets`, and the `top`
+    /// most likely tokens in its place. `states` are `[targets, hidden]`, before the final norm.
+    /// With `fixed`, the bits of a row do not depend on the other rows.
     pub(crate) fn score(&self, states: &Tensor, targets: &[u32], top: usize, fixed: bool) -> Result<Scored> {
         let most = chunk_elements(self.device()) as usize / self.shape.vocab.max(1);
         let rows = if fixed { BLOCK } else { most.max(1) };
@@ -55,9 +58,11 @@ impl Scored {
     }
 }
 
-/// The `count` most likely tokens of each row of `[rows, vocab]`; all there are, where there are fewer.
+/// The `count` most likely tokens of each row of `[rows, vocab]`, or all tokens of a smaller
+/// vocabulary.
 fn likeliest(logprobs: &Tensor, count: usize) -> Result<Vec<Vec<TopLogprob>>> {
-    // One more: where it equals the last that is wanted, ids decide, and the whole row is looked at.
+    // One more than needed: if it equals the last needed one, ids decide, and the whole row is
+    // examined.
     let most = (count as i64 + 1).min(logprobs.size2()?.1);
     let (values, ids) = logprobs.f_topk(most, -1, true, true)?;
     let values = Vec::<Vec<f32>>::try_from(values.f_contiguous()?)?;
@@ -77,7 +82,7 @@ fn likeliest(logprobs: &Tensor, count: usize) -> Result<Vec<Vec<TopLogprob>>> {
     Ok(places)
 }
 
-/// The first `count`, likeliest first, the lower id first among equals.
+/// The first `count`, most likely first, the lower id first among equals.
 fn ranked(all: impl Iterator<Item = (f32, u32)>, count: usize) -> Vec<TopLogprob> {
     let mut all: Vec<(f32, u32)> = all.collect();
     all.sort_unstable_by(|(one, a), (other, b)| other.total_cmp(one).then(a.cmp(b)));
@@ -99,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn among_equals_the_lower_id_comes_first_also_where_not_all_are_told() {
+    fn among_equals_the_lower_id_comes_first_even_when_cut() {
         let rows = Tensor::from_slice(&[-1f32, -3.0, -1.0, -2.0, -1.0, -3.0, -2.0, -2.0, -1.0, -2.0]).view([2, 5]);
         let of = |count| -> Vec<Vec<u32>> {
             likeliest(&rows, count)
@@ -114,7 +119,7 @@ mod tests {
         assert_eq!(of(9), [[0, 2, 4, 3, 1], [3, 1, 2, 4, 0]], "all there are");
     }
 
-    /// Of more tokens than fill a block, so that chunks add up.
+    /// More tokens than a block holds, so that several chunks are joined.
     #[test]
     fn scores_are_the_log_softmax_of_the_logits_in_both_ways() {
         let _guard = tch::no_grad_guard();
@@ -143,7 +148,8 @@ mod tests {
                 assert!(top.len() == 3 && top.is_sorted_by(|a, b| a.logprob >= b.logprob));
                 let most = all.get(place as i64).max().double_value(&[]);
                 assert!((f64::from(top[0].logprob) - most).abs() < 1e-5);
-                // To the bit: who compares the two finds out whether a token was the likeliest.
+                // Equal to the bit, so that a caller can find out whether a token was the most
+                // likely one.
                 let own = top.iter().find(|one| one.id == *target);
                 assert!(own.is_none_or(|own| own.logprob.to_bits() == logprob.to_bits()));
             }

@@ -1,4 +1,5 @@
-//! The trunk part by part: the embedding, each layer, the final norm. For a backward pass that computes each part anew.
+//! The trunk in parts: the embedding, each layer, the final norm. Serves a backward pass that
+//! computes each part again.
 
 use tch::{Kind, Tensor};
 
@@ -10,7 +11,7 @@ use crate::model::error::Result;
 use crate::model::shape::Layout;
 
 impl Decoder {
-    /// Parts of the trunk, each computed from what the one before gave.
+    /// The number of parts of the trunk. Each is computed from the result of the one before.
     pub(crate) fn parts(&self) -> usize {
         self.layers.len() + 2
     }
@@ -19,7 +20,8 @@ impl Decoder {
         self.rope.rows(&batch.positions, batch.longest)
     }
 
-    /// A part of the trunk, from `x`, which the first one does without. The last gives what [`Self::hidden`] does.
+    /// Computes a part of the trunk from `x`, which the first part does not need. The last part
+    /// returns the same as [`Self::hidden`].
     pub(crate) fn part(&self, index: usize, batch: &RowBatch, turns: &RopeRows, x: Option<&Tensor>) -> Result<Tensor> {
         let Some(x) = x else {
             return Ok(Tensor::f_embedding(&self.embedding, &batch.ids, -1, false, false)?);
@@ -31,13 +33,14 @@ impl Decoder {
     }
 }
 
-/// Whether the trained parameter at `offset` is of the head.
+/// Returns true if the trained parameter at `offset` belongs to the head.
 pub(crate) fn is_head(layout: &Layout, offset: usize) -> bool {
     let mut params = layout.params().iter();
     params.any(|spec| spec.offset == offset && spec.name.starts_with("lm_head."))
 }
 
-/// The part of the trunk that the parameter at an offset of the buffer belongs to; `None`: the head.
+/// The part of the trunk that the parameter at an offset of the buffer belongs to; `None` for the
+/// head.
 pub(crate) fn part_of(layout: &Layout, offset: usize, layers: usize) -> Option<usize> {
     let spec = layout.params().iter().find(|spec| spec.offset == offset)?;
     let name = spec.name.as_str();

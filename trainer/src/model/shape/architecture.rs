@@ -1,21 +1,23 @@
-//! The families of checkpoints that are computed here, and what sets them apart.
+//! The supported model families and their differences.
 
-/// A family of decoders. All share pre-norm, RMSNorm, grouped-query attention, rotate-half RoPE and SwiGLU.
+/// A family of decoders. All have pre-norm, RMSNorm, grouped-query attention, rotate-half RoPE and
+/// SwiGLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Architecture {
-    /// Qwen3: a norm per query and key head before RoPE; biases in attention if `attention_bias` says so.
+    /// Qwen3: a norm per query and key head before RoPE; biases in attention if `attention_bias` is
+    /// set.
     #[default]
     Qwen3,
     /// Qwen2 and Qwen2.5: biases on queries, keys and values, never on the attention's output.
     Qwen2,
-    /// Llama 3.x: no norms of heads; biases in attention and MLP if the configuration says so.
+    /// Llama 3.x: no head norms; biases in attention and MLP as configured.
     Llama,
 }
 
 impl Architecture {
     pub(in crate::model) const ALL: [Self; 3] = [Self::Qwen3, Self::Qwen2, Self::Llama];
 
-    /// `model_type` of a `config.json`.
+    /// The `model_type` in `config.json`.
     #[must_use]
     pub fn model_type(self) -> &'static str {
         match self {
@@ -25,7 +27,7 @@ impl Architecture {
         }
     }
 
-    /// The class that transformers loads it as.
+    /// The name of the class in transformers.
     #[must_use]
     pub fn class(self) -> &'static str {
         match self {
@@ -35,7 +37,7 @@ impl Architecture {
         }
     }
 
-    /// Whether queries and keys are normed head by head.
+    /// Returns true if queries and keys are normed head by head.
     #[must_use]
     pub fn norms_heads(self) -> bool {
         self == Self::Qwen3
@@ -46,7 +48,7 @@ impl Architecture {
     }
 }
 
-/// Which linear layers have a bias.
+/// The linear layers that have a bias.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Biases {
     /// Queries, keys and values.

@@ -1,7 +1,8 @@
-//! Where each parameter lies in the one flat buffer, under its Hugging Face name.
+//! The place of each parameter in the one flat buffer, under its Hugging Face name.
 //!
-//! The order is chosen so that what is multiplied together lies together: q, k, v of a layer are one matrix without a
-//! copy, and so are gate and up, and their biases. There is no padding: the buffer holds the parameters and nothing else.
+//! Matrices that are multiplied together are neighbours: q, k, v of a layer are one matrix without
+//! a copy, and so are gate and up, and their biases. There is no padding: the buffer holds only the
+//! parameters.
 
 use std::collections::HashMap;
 
@@ -12,7 +13,7 @@ use crate::model::error::{ModelError, Result};
 /// One parameter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParamSpec {
-    /// As Hugging Face names it.
+    /// Hugging Face's name.
     pub name: String,
     pub shape: Vec<i64>,
     /// In elements, from the beginning of the flat buffer.
@@ -21,7 +22,7 @@ pub struct ParamSpec {
     pub kind: ParamKind,
 }
 
-/// What a parameter is: initialisation and weight decay differ by it.
+/// The kind of a parameter. It decides initialisation and weight decay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParamKind {
     Embedding,
@@ -92,7 +93,7 @@ impl Layout {
         layout
     }
 
-    /// Where the parameters of an adapter of a model of `shape` lie.
+    /// The layout of an adapter of a model of `shape`.
     #[must_use]
     pub fn of_adapter(shape: &ModelShape, lora: &LoraShape) -> Self {
         let mut layout = Self::empty(Some(*lora));
@@ -130,7 +131,7 @@ impl Layout {
         }
     }
 
-    /// The shape of the adapter whose parameters these are; `None` for those of a whole model.
+    /// The shape of the adapter with these parameters; `None` for a whole model.
     #[must_use]
     pub fn lora(&self) -> Option<&LoraShape> {
         self.lora.as_ref()
@@ -155,12 +156,14 @@ impl Layout {
         &self.params
     }
 
-    /// Elements of the buffer.
+    /// The number of elements in the buffer.
     #[must_use]
     pub fn numel(&self) -> usize {
         self.numel
     }
 
+    /// Returns the parameter `name`.
+    ///
     /// # Errors
     /// [`ModelError::Shape`] when the model has no parameter of this name.
     pub fn get(&self, name: &str) -> Result<&ParamSpec> {
@@ -206,7 +209,7 @@ mod tests {
 
     #[test]
     fn an_adapter_counts_its_widths_times_its_rank() {
-        // Qwen3-0.6B: what rank 1 trains, by group of modules.
+        // Qwen3-0.6B: the trained parameters at rank 1, by group of modules.
         let shape = ModelShape {
             vocab: 151_936,
             layers: 28,

@@ -1,8 +1,9 @@
-//! Low-rank adapters (Hu et al., "LoRA", arXiv:2106.09685): `y = x W^T + alpha/rank (x A^T) B^T` on chosen linear layers of a
-//! frozen base.
+//! Low-rank adapters (Hu et al., "LoRA", arXiv:2106.09685): `y = x W^T + alpha/rank (x A^T) B^T` on
+//! chosen linear layers of a frozen base.
 //!
-//! An adapter is a [`Weights`] of its own, with A (`[rank, in]`) and B (`[out, rank]`) of each module under the names that
-//! PEFT gives them. It is trained, published, saved and digested as a whole model is; the base is shared.
+//! An adapter is stored as separate [`Weights`](crate::model::Weights), with A (`[rank, in]`) and B
+//! (`[out, rank]`) of each module under PEFT's names. It is trained, published, saved and digested
+//! like a whole model; the base is shared.
 
 use std::fmt;
 
@@ -19,11 +20,11 @@ pub enum Module {
     Gate,
     Up,
     Down,
-    /// The head. Of a tied model it changes the logits only, never the embedding.
+    /// The head. In a tied model it changes the logits only, never the embedding.
     Head,
 }
 
-/// Above every hidden width there is, and low enough that an adapter's size can be counted.
+/// Larger than every hidden width in use, and small enough that an adapter's size can be counted.
 const LARGEST_RANK: usize = 1 << 13;
 
 impl Module {
@@ -39,7 +40,7 @@ impl Module {
         Self::Head,
     ];
 
-    /// As PEFT's `target_modules` name it.
+    /// The name in PEFT's `target_modules`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -54,7 +55,7 @@ impl Module {
         }
     }
 
-    /// Its path in the model; the layer is nothing to the head.
+    /// The path in the model. The head ignores the layer.
     pub(in crate::model) fn path(self, layer: usize) -> String {
         let part = match self {
             Self::Query | Self::Key | Self::Value | Self::Output => "self_attn",
@@ -64,7 +65,7 @@ impl Module {
         format!("model.layers.{layer}.{part}.{}", self.name())
     }
 
-    /// Width of its input and of its output.
+    /// The widths of its input and its output.
     #[must_use]
     pub fn widths(self, shape: &ModelShape) -> (usize, usize) {
         let (queries, keys) = (shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim);
@@ -79,7 +80,7 @@ impl Module {
     }
 }
 
-/// Which modules an adapter changes.
+/// The modules that an adapter changes.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Targets([bool; 8]);
 
@@ -118,7 +119,8 @@ impl fmt::Debug for Targets {
 pub struct LoraShape {
     /// Width of the bottleneck.
     pub rank: usize,
-    /// The change is scaled by `alpha / rank`, which keeps the best learning rate nearly the same at every rank.
+    /// The change is scaled by `alpha / rank`, which keeps the best learning rate nearly the same
+    /// at every rank.
     pub alpha: f64,
     pub targets: Targets,
 }
@@ -139,7 +141,7 @@ impl LoraShape {
         }
         if self.rank > LARGEST_RANK {
             let reason = format!(
-                "lora: the rank is {}, and at most {LARGEST_RANK} is computed",
+                "lora: the rank is {}, and at most {LARGEST_RANK} is supported",
                 self.rank
             );
             return Err(ModelError::shape(reason));

@@ -10,13 +10,14 @@ use crate::model::error::{ModelError, Result};
 const RANDOM_ROPE_THETA: f64 = 10_000.0;
 const RANDOM_RMS_EPS: f64 = 1e-6;
 
-/// Far above every model there is, and low enough that no size which is computed of these is too large for its type. A file
-/// that says more is damaged.
+/// Larger than in every known model, and small enough that sizes computed from these numbers do not
+/// overflow. A file with more is damaged.
 const LARGEST: usize = 1 << 31;
 const MOST_LAYERS: usize = 1 << 12;
 const MOST_PARAMETERS: u128 = 1 << 48;
 
-/// A decoder: pre-norm, RMSNorm in f32, grouped-query attention, rotate-half RoPE, SwiGLU; [`Architecture`] says the rest.
+/// A decoder: pre-norm, RMSNorm in f32, grouped-query attention, rotate-half RoPE, SwiGLU.
+/// [`Architecture`] adds the differences of the family.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ModelShape {
     pub arch: Architecture,
@@ -35,7 +36,7 @@ pub struct ModelShape {
     pub max_context: usize,
     pub rms_eps: f64,
     pub rope: Rope,
-    /// The head is the embedding.
+    /// True if the head is the embedding.
     pub tied: bool,
     pub bos: Option<u32>,
     /// Tokens that end a turn.
@@ -54,7 +55,7 @@ impl ModelShape {
         }
         if model.head_dim.is_none() && !model.hidden.is_multiple_of(model.heads) {
             let reason = format!(
-                "hidden {} is no multiple of heads {}; give head_dim",
+                "hidden {} is not a multiple of heads {}; give head_dim",
                 model.hidden, model.heads
             );
             return Err(ModelError::shape(reason));
@@ -84,7 +85,7 @@ impl ModelShape {
     /// Checks that the numbers fit each other.
     ///
     /// # Errors
-    /// [`ModelError::Shape`], naming the first that does not.
+    /// [`ModelError::Shape`], naming the first that does not fit.
     pub fn validate(&self) -> Result<()> {
         let positive = [
             ("vocab_size", self.vocab),
@@ -109,7 +110,7 @@ impl ModelShape {
         }
         if !self.head_dim.is_multiple_of(2) {
             return Err(ModelError::shape(format!(
-                "head_dim {} is odd: RoPE turns pairs",
+                "head_dim {} is odd: RoPE rotates pairs",
                 self.head_dim
             )));
         }
@@ -123,7 +124,7 @@ impl ModelShape {
         self.rope.validate()
     }
 
-    /// Checks that every size that follows from these can be counted.
+    /// Checks that every derived size can be counted.
     fn check_size(&self, sizes: &[(&str, usize)]) -> Result<()> {
         let most = |name: &str| {
             if name == "num_hidden_layers" {
@@ -201,7 +202,7 @@ pub(crate) mod tests {
                 eos: vec![40],
                 ..tiny()
             },
-            // What follows from them would overflow, or be more than there is memory for.
+            // Derived sizes would overflow, or exceed any memory.
             ModelShape {
                 vocab: usize::MAX,
                 ..tiny()

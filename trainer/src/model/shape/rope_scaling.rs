@@ -6,20 +6,20 @@ use tch::{Device, Kind, Tensor};
 
 use crate::model::error::{ModelError, Result};
 
-/// Rotary base and how its frequencies are stretched.
+/// The rotary base and the stretch of its frequencies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rope {
     pub theta: f64,
     pub scaling: RopeScaling,
 }
 
-/// How frequencies are stretched to contexts longer than those first trained on.
+/// The stretch of frequencies to contexts longer than in the first training.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all: `theta^(-2i/d)`.
+    /// No stretch: `theta^(-2i/d)`.
     Default,
-    /// Llama 3.1: frequencies whose wavelength exceeds `original / low_freq_factor` are divided by `factor`, those below
-    /// `original / high_freq_factor` are kept, and between the two they are mixed.
+    /// Llama 3.1: frequencies with a wavelength above `original / low_freq_factor` are divided by
+    /// `factor`. Those below `original / high_freq_factor` are kept, and those between are mixed.
     Llama3 {
         factor: f64,
         low_freq_factor: f64,
@@ -31,7 +31,7 @@ pub enum RopeScaling {
     Yarn(Yarn),
 }
 
-/// Settings of YaRN, under the names of Hugging Face.
+/// Settings of YaRN, under Hugging Face's names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Yarn {
     pub factor: f64,
@@ -41,13 +41,14 @@ pub struct Yarn {
     pub beta_slow: f64,
     /// Multiplies cosines and sines.
     pub attention_factor: f64,
-    /// Whether the borders of the ramp are rounded to whole dimensions.
+    /// If true, the borders of the ramp are rounded to whole dimensions.
     pub truncate: bool,
 }
 
 impl Rope {
-    /// The context before YaRN's stretch and the longest that the frequencies are stretched to, where the model's own limit, `max_context`, leaves all of the stretch
-    /// unused: model cards say to add YaRN to `config.json`, and few say to raise `max_position_embeddings` with it.
+    /// Returns the context before YaRN's stretch and the longest context after it, if the model's
+    /// limit `max_context` leaves the whole stretch unused. Model cards say to add YaRN to
+    /// `config.json`, but few say to raise `max_position_embeddings` with it.
     #[must_use]
     pub fn unused_reach(&self, max_context: usize) -> Option<(usize, usize)> {
         match &self.scaling {
@@ -60,8 +61,8 @@ impl Rope {
 }
 
 impl Yarn {
-    /// The attention factor where a file names none: `0.1 m ln(factor) + 1` with m = 1, or the quotient of that for
-    /// `mscale` and `mscale_all_dim` where both are given.
+    /// The attention factor if a file has none: `0.1 m ln(factor) + 1` with m = 1. If `mscale` and
+    /// `mscale_all_dim` are both given, the quotient of this formula for the two.
     pub(in crate::model) fn default_attention_factor(
         factor: f64,
         mscale: Option<f64>,
@@ -80,17 +81,18 @@ impl Yarn {
         }
     }
 
-    /// Positions that the stretch is made for.
+    /// The number of positions after the stretch.
     fn reach(&self) -> usize {
         (self.original as f64 * self.factor) as usize
     }
 
-    /// The dimension whose frequency makes `rotations` turns over the original context.
+    /// The dimension that makes `rotations` turns over the original context.
     fn dimension(&self, rotations: f64, dim: usize, theta: f64) -> f64 {
         dim as f64 * (self.original as f64 / (rotations * 2.0 * PI)).ln() / (2.0 * theta.ln())
     }
 
-    /// 0 where frequencies are kept, 1 where they are divided by `factor`, and a ramp between; one per pair.
+    /// 0 where frequencies are kept, 1 where they are divided by `factor`, and a ramp between; one
+    /// per pair.
     fn ramp(&self, dim: usize, theta: f64) -> Vec<f32> {
         let (mut low, mut high) = (
             self.dimension(self.beta_fast, dim, theta),
@@ -153,7 +155,7 @@ impl Rope {
         }
     }
 
-    /// What cosines and sines are multiplied by.
+    /// The factor on cosines and sines.
     pub(in crate::model) fn amplitude(&self) -> f64 {
         match &self.scaling {
             RopeScaling::Yarn(yarn) => yarn.attention_factor,
@@ -161,7 +163,8 @@ impl Rope {
         }
     }
 
-    /// Angle per position of each pair, `[dim / 2]` in f32 on the CPU, in the order of operations of Hugging Face.
+    /// Angle per position of each pair, `[dim / 2]` in f32 on the CPU, in Hugging Face's order of
+    /// operations.
     pub(in crate::model) fn frequencies(&self, dim: usize) -> Result<Tensor> {
         let options = (Kind::Float, Device::Cpu);
         let exponents = Tensor::f_arange_start_step(0, dim as i64, 2, options)?.f_div_scalar(dim as i64)?;

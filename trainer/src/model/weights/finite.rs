@@ -1,12 +1,12 @@
-//! Whether weights are numbers at all: one pass over them, without a copy.
+//! Checks that weights are finite: one pass over them, without a copy.
 
 use tch::{TchError, Tensor};
 
 use crate::model::error::Result;
 use crate::model::weights::Weights;
 
-/// Whether no value is NaN or infinite. The least and the greatest say so of all: both are NaN where any value is. A sum would not do: of
-/// finite values it may be infinite.
+/// Returns true if no value is NaN or infinite. The minimum and the maximum decide: both are NaN if
+/// any value is. A sum would not work: finite values may have an infinite sum.
 pub(in crate::model) fn is_finite(values: &Tensor) -> std::result::Result<bool, TchError> {
     if values.numel() == 0 {
         return Ok(true);
@@ -16,10 +16,11 @@ pub(in crate::model) fn is_finite(values: &Tensor) -> std::result::Result<bool, 
 }
 
 impl Weights {
-    /// The first parameter with a value that is not finite, if there is one. Logits of such weights are not finite either.
+    /// The first parameter with a value that is not finite, if any. Logits of such weights are not
+    /// finite either.
     ///
     /// # Errors
-    /// [`crate::model::ModelError::Torch`] when they cannot be read from the device.
+    /// [`crate::model::ModelError::Torch`] when the values cannot be read from the device.
     pub fn first_not_finite(&self) -> Result<Option<&str>> {
         for spec in self.params() {
             let values = self.flat().f_narrow(0, spec.offset as i64, spec.numel as i64)?;
@@ -39,7 +40,7 @@ mod tests {
     use crate::model::shape::tiny;
     use crate::model::weights::Init;
 
-    /// Longer than what is looked at together, and no multiple of it.
+    /// Longer than a block of the reduction, and not a multiple of it.
     const LONG: i64 = 100_003;
 
     #[test]
@@ -52,7 +53,7 @@ mod tests {
                     assert!(!is_finite(&values).unwrap(), "{bad} at {place} as {kind:?}");
                 }
             }
-            // Their sum is infinite, and the difference of the least and the greatest too.
+            // Their sum is infinite, and so is the difference of minimum and maximum.
             let large = Tensor::full([LONG], 3e38, (kind, tch::Device::Cpu));
             let _ = large.narrow(0, 0, 1).fill_(-3e38);
             assert!(is_finite(&large).unwrap(), "{kind:?}");

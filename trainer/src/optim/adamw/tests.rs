@@ -12,10 +12,10 @@ const PARAMS: OptimStep = OptimStep {
     clip_norm: 0.0,
 };
 
-/// Over a border of blocks, and no multiple of any register's width.
+/// Crosses a border of blocks, and is not a multiple of any register's width.
 const COUNT: usize = CPU_BLOCK as usize + 37;
 
-/// Ends that are no multiples of anything.
+/// Ends that are not multiples of any width.
 const DECAY: [Range<i64>; 3] = [10..1000, 1003..40_001, 50_000..COUNT as i64 - 5];
 
 /// The textbook loop in f64.
@@ -48,7 +48,8 @@ fn read(tensor: &Tensor) -> Vec<f32> {
     tensor.try_into().unwrap()
 }
 
-/// Four steps of owners that each have a part; weights and the parts' moments, one behind the other.
+/// Takes four steps with an owner for each part. Returns the weights and the parts' moments,
+/// joined.
 fn stepped(ranks: usize, fused: bool, scale: f64) -> [Vec<f32>; 3] {
     let weights = single(&values(0));
     let owner = |rank| {
@@ -86,7 +87,7 @@ fn both_ways_follow_the_textbook_over_block_borders() {
     }
 }
 
-/// libtorch of the one version that is linked has the kernel, and it is what is called.
+/// The linked version of libtorch has the kernel, and the optimizer calls it.
 #[test]
 fn the_fused_kernel_is_there_and_is_another_way() {
     assert!(fused_adamw::is_there());
@@ -102,7 +103,7 @@ fn parts_of_the_buffer_have_the_bits_of_the_whole() {
     }
 }
 
-/// Vectors of the fused kernel begin at each stretch, so parts may round the last digit apart.
+/// Vectors of the fused kernel begin at each stretch, so parts may differ in the last digit.
 #[test]
 fn parts_of_the_fused_kernel_are_those_of_the_whole() {
     let whole = stepped(1, true, 0.3);

@@ -1,4 +1,4 @@
-//! The fields of `config.json` that are read.
+//! The fields that are read from `config.json`.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -39,7 +39,7 @@ pub(super) struct HfConfig {
 #[derive(Debug, Default, PartialEq, Deserialize)]
 pub(super) struct RopeSettings {
     pub(super) rope_type: Option<String>,
-    /// What files before transformers 4.43 call `rope_type`.
+    /// The name of `rope_type` in files before transformers 4.43.
     #[serde(rename = "type")]
     pub(super) old_type: Option<String>,
     pub(super) rope_theta: Option<f64>,
@@ -54,6 +54,6 @@ pub(super) struct RopeSettings {
     pub(super) mscale_all_dim: Option<f64>,
     pub(super) truncate: Option<bool>,
     pub(super) partial_rotary_factor: Option<f64>,
-    /// Frequencies by kind of layer, which no model here has.
+    /// Frequencies by kind of layer, which no supported model has.
     pub(super) full_attention: Option<Value>,
 }

@@ -1,7 +1,8 @@
-//! Hugging Face's `config.json`: read into a [`ModelShape`], written for transformers 4 and 5 alike.
+//! Hugging Face's `config.json`: read into a [`ModelShape`], written for transformers 4 and 5.
 //!
-//! Old files have `rope_theta` and `rope_scaling`, new ones `rope_parameters`; both are read, both are written. A setting
-//! that changes the arithmetic and is not computed here is refused by its name.
+//! Old files have `rope_theta` and `rope_scaling`, new ones `rope_parameters`. Both are read, and
+//! both are written. A setting that would change the arithmetic and is not implemented is rejected
+//! by its name.
 
 mod hf_config;
 mod rope;
@@ -17,13 +18,14 @@ use crate::model::shape::{Architecture, Biases, ModelShape};
 use hf_config::HfConfig;
 pub(in crate::model) use write::write;
 
-/// Characters that are shown of a value that is no id.
+/// The number of characters to show of an invalid id.
 const SHOWN: usize = 40;
 
-/// End-of-turn ids of a vocabulary of `vocab`, as Hugging Face writes them under `eos_token_id`: one as a number, several as a list.
+/// Reads the end-of-turn ids of a vocabulary of `vocab` from Hugging Face's `eos_token_id`: a
+/// number, or a list of numbers.
 ///
 /// # Errors
-/// Names the entry that is no such id, and what it is.
+/// Names the entry that is not a valid id, and its value.
 pub(in crate::model) fn eos_ids(value: &Value, vocab: usize) -> std::result::Result<Vec<u32>, String> {
     let id = |place: &str, value: &Value| {
         let id = value.as_u64().and_then(|id| u32::try_from(id).ok());
@@ -47,12 +49,12 @@ pub(in crate::model) fn eos_ids(value: &Value, vocab: usize) -> std::result::Res
     }
 }
 
-/// Qwen3's, where a file names none.
+/// Qwen3's value, if a file has none.
 const QWEN3_HEAD_DIM: usize = 128;
-/// Where Qwen's sliding windows begin if a file does not say.
+/// The first layer of Qwen's sliding windows, if a file has none.
 const DEFAULT_WINDOW_LAYERS: usize = 28;
 
-/// Reads the text of a `config.json`.
+/// Parses a `config.json`.
 pub(in crate::model) fn parse(text: &str) -> std::result::Result<ModelShape, ConfigError> {
     let config: HfConfig = json_file::parse(text).map_err(ConfigError::Field)?;
     let arch = architecture(&config)?;
@@ -96,7 +98,7 @@ pub(in crate::model) fn parse(text: &str) -> std::result::Result<ModelShape, Con
     Ok(shape)
 }
 
-/// Why a `config.json` is no model of ours.
+/// Why a `config.json` is not a supported model.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::model) enum ConfigError {
     #[error("{0}")]
@@ -108,7 +110,7 @@ pub(in crate::model) enum ConfigError {
 fn architecture(config: &HfConfig) -> Result<Architecture> {
     Architecture::of_model_type(&config.model_type).ok_or_else(|| {
         let known = Architecture::ALL.map(Architecture::model_type).join(", ");
-        ModelError::unsupported(format!("model_type {:?} (computed are {known})", config.model_type))
+        ModelError::unsupported(format!("model_type {:?} (supported: {known})", config.model_type))
     })
 }
 
@@ -129,7 +131,8 @@ fn refuse_what_is_not_computed(config: &HfConfig) -> Result<()> {
     {
         return refuse(format!("layers of type {kind:?}"));
     }
-    // Layers from max_window_layers on slide; files often name a window that no layer uses.
+    // Layers from max_window_layers on have a sliding window. Files often name a window that no
+    // layer uses.
     let first = config.max_window_layers.unwrap_or(DEFAULT_WINDOW_LAYERS);
     let slides = config.use_sliding_window == Some(true) && config.sliding_window.is_some();
     if slides && config.layer_types.is_none() && first < config.num_hidden_layers {

@@ -1,4 +1,4 @@
-//! Rotary embeddings in `config.json`, under their old keys and their new ones.
+//! Rotary embeddings in `config.json`, under their old and new keys.
 
 use serde_json::{Value, json};
 
@@ -6,10 +6,11 @@ use super::hf_config::{HfConfig, RopeSettings};
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::{Rope, RopeScaling, Yarn};
 
-/// What transformers takes where a file names no rotary base.
+/// The default of transformers if a file names no rotary base.
 const DEFAULT_ROPE_THETA: f64 = 10_000.0;
 
-/// Where both are given, `rope_scaling` counts unless it says nothing, as in transformers 5.
+/// Reads the rotary settings. If both keys are given, a non-empty `rope_scaling` has precedence, as
+/// in transformers 5.
 pub(super) fn of(config: &HfConfig) -> Result<Rope> {
     let none = RopeSettings::default();
     let scaling = config.rope_scaling.as_ref().filter(|scaling| **scaling != none);
@@ -19,7 +20,7 @@ pub(super) fn of(config: &HfConfig) -> Result<Rope> {
         .or(settings.original_max_position_embeddings)
         .unwrap_or(config.max_position_embeddings);
     let needed = |name: &str, value: Option<f64>| {
-        value.ok_or_else(|| ModelError::shape(format!("rope_parameters lack {name}, which this rope_type needs")))
+        value.ok_or_else(|| ModelError::shape(format!("rope_parameters has no {name}, which this rope_type needs")))
     };
     let kind = settings.rope_type.as_deref().or(settings.old_type.as_deref());
     let scaling = match kind.unwrap_or("default") {
@@ -45,7 +46,7 @@ pub(super) fn of(config: &HfConfig) -> Result<Rope> {
             })
         }
         other => {
-            let what = format!("rope_type {other:?} (computed are default, llama3, yarn)");
+            let what = format!("rope_type {other:?} (supported: default, llama3, yarn)");
             return Err(ModelError::unsupported(what));
         }
     };
@@ -55,7 +56,7 @@ pub(super) fn of(config: &HfConfig) -> Result<Rope> {
     })
 }
 
-/// As `rope_parameters` has it.
+/// The value of `rope_parameters`.
 pub(super) fn parameters(rope: &Rope) -> Value {
     match &rope.scaling {
         RopeScaling::Default => json!({"rope_theta": rope.theta, "rope_type": "default"}),

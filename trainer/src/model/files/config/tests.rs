@@ -1,4 +1,4 @@
-//! Files of several ages and families, read and written.
+//! Reads and writes files of several ages and families.
 
 use serde_json::{Value, json};
 

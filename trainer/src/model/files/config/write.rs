@@ -1,4 +1,4 @@
-//! The `config.json` of a shape.
+//! Writes the `config.json` of a shape.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::rope;
 use crate::model::shape::{Architecture, ModelShape, RopeScaling};
 
-/// The `config.json` of a shape; loads as the architecture's class in transformers.
+/// The `config.json` of a shape. transformers loads it as the architecture's class.
 pub(in crate::model) fn write(shape: &ModelShape, dtype: &str) -> Value {
     let eos = match shape.eos.as_slice() {
         [] => Value::Null,
@@ -60,7 +60,8 @@ pub(in crate::model) fn write(shape: &ModelShape, dtype: &str) -> Value {
 }
 
 impl ModelShape {
-    /// What its `config.json` says, key by key, but for the type of the numbers and what follows from other keys.
+    /// The settings in its `config.json`, key by key, without the dtype and without settings that
+    /// follow from other keys.
     #[must_use]
     pub fn settings(&self) -> BTreeMap<String, String> {
         let Value::Object(config) = write(self, "") else {

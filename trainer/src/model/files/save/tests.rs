@@ -28,7 +28,7 @@ fn tensors_go_into_files_in_their_order_up_to_the_size() {
     assert_eq!(ends(&[], 10), []);
     assert_eq!(ends(&[4, 6], 10), [(0, 2)]);
     assert_eq!(ends(&[4, 7, 3, 1], 10), [(0, 1), (1, 3), (3, 4)]);
-    // One that is too large stands alone.
+    // A tensor that is too large gets its own file.
     assert_eq!(ends(&[1, 99, 1, 1], 10), [(0, 1), (1, 2), (2, 4)]);
     assert_eq!(ends(&[5, 5], 0), [(0, 1), (1, 2)]);
     assert_eq!(ends(&[u64::MAX, u64::MAX], u64::MAX), [(0, 1), (1, 2)]);
@@ -40,7 +40,7 @@ fn shards_are_read_back_and_name_every_parameter_once() {
     for tied in [false, true] {
         let shape = ModelShape { tied, ..tiny() };
         let weights = Weights::random(&shape, INIT, 9).unwrap();
-        // Of 40 x 32 values of the embedding, 5120 bytes, and smaller ones.
+        // The embedding has 40 x 32 values, 5120 bytes; other tensors are smaller.
         let most = 6000;
         let names = weights.save_as(&shape, folder.path(), Kind::Float, most).unwrap();
         let (shards, count) = (&names[1..names.len() - 1], names.len() - 2);
@@ -66,7 +66,7 @@ fn shards_are_read_back_and_name_every_parameter_once() {
         let loaded = Weights::load(&shape, folder.path()).unwrap();
         assert_eq!(loaded.digest().unwrap(), weights.digest().unwrap());
     }
-    // A shard that is gone is missed.
+    // A missing shard is an error.
     fs::remove_file(folder.path().join(&files(folder.path())[1])).unwrap();
     assert!(Weights::load(&ModelShape { tied: true, ..tiny() }, folder.path()).is_err());
 }
@@ -92,13 +92,13 @@ fn one_file_takes_the_place_of_shards_and_the_other_way_round() {
     assert!(!folder.path().join(WEIGHTS).exists());
 }
 
-/// Else who reads would take the old file with the new configuration.
+/// Otherwise a reader would combine the old file with the new configuration.
 #[test]
 fn no_file_of_an_earlier_save_is_there_when_the_index_appears() {
     let folder = tempfile::tempdir().unwrap();
     let weights = Weights::random(&tiny(), INIT, 1).unwrap();
     weights.save(&tiny(), folder.path()).unwrap();
-    // A folder in the place of the index: it cannot be written, and what comes before it has been.
+    // A folder in the place of the index makes its write fail, after the earlier writes.
     fs::create_dir_all(folder.path().join(SHARDS).join("x")).unwrap();
     assert!(weights.save_as(&tiny(), folder.path(), Kind::Float, 6000).is_err());
     assert!(files(folder.path()).iter().any(|name| name.starts_with("model-0")));
@@ -106,7 +106,7 @@ fn no_file_of_an_earlier_save_is_there_when_the_index_appears() {
 }
 
 #[test]
-fn values_are_converted_as_a_copy_of_the_whole_is_and_read_as_any_type() {
+fn values_are_converted_like_a_whole_copy_and_read_as_any_type() {
     let folder = tempfile::tempdir().unwrap();
     let weights = Weights::random(&tiny(), INIT, 3).unwrap();
     let rounded = weights.copied(Device::Cpu, Kind::BFloat16).unwrap();
@@ -118,7 +118,7 @@ fn values_are_converted_as_a_copy_of_the_whole_is_and_read_as_any_type() {
         assert_eq!(narrow.kind(), Kind::BFloat16);
         assert_eq!(narrow.digest().unwrap(), rounded.digest().unwrap());
     }
-    // From f32 on disk to bf16 in memory: rounded once, to the same.
+    // From f32 on disk to bf16 in memory: rounded once, to the same values.
     weights.save(&tiny(), folder.path()).unwrap();
     let narrow = Weights::load_as(&tiny(), folder.path(), Device::Cpu, configs::Dtype::Bf16).unwrap();
     assert_eq!(narrow.digest().unwrap(), rounded.digest().unwrap());
