@@ -192,8 +192,8 @@ fn name_of(path: &Path) -> &str {
 }
 
 /// Returns the checkpoint at `path` after verifying all its files. `path` is a checkpoint's folder,
-/// or a root with a `LATEST` file. With `fall_back`, a damaged checkpoint is replaced by the
-/// latest undamaged save of the same root.
+/// or a root with a `LATEST` file. With `fall_back`, a damaged checkpoint is replaced by the latest
+/// undamaged save of the same root.
 ///
 /// # Errors
 /// The fault of the requested checkpoint.

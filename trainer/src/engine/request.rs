@@ -32,8 +32,8 @@ pub struct GenRequest {
     /// Seed of the request's random numbers: one number for each output position, whatever the
     /// batch.
     pub seed: u64,
-    /// Set if a later request is likely to begin with this prompt and output:
-    /// the next turn of the conversation.
+    /// Set if a later request is likely to begin with this prompt and output: the next turn of the
+    /// conversation.
     pub keep: bool,
     /// The number of most likely tokens to report for each place; 0 costs nothing.
     pub top: u8,

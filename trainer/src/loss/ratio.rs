@@ -46,8 +46,8 @@ pub fn dro(p: f64, q: f64, advantage: f64, beta: f64) -> Term {
     }
 }
 
-/// The clipped policy gradient with a loss of at most `-cap A` for a negative advantage, with
-/// `cap > 1`. A token that is much more likely under the new policy than under the old one cannot
+/// The clipped policy gradient with a loss of at most `-cap A` for a negative advantage, with `cap
+/// > 1`. A token that is much more likely under the new policy than under the old one cannot
 /// dominate (dual clip; Ye et al., arXiv:1912.09729, equation 5).
 #[must_use]
 pub fn dual_clipped_policy(p: f64, old: f64, advantage: f64, low: f64, high: f64, cap: f64) -> Term {
@@ -73,8 +73,8 @@ pub fn decoupled_policy(p: f64, old: f64, q: f64, advantage: f64, low: f64, high
 }
 
 /// Weighs a loss by `min(exp(old - q), cap)`: truncated importance sampling, for an engine with
-/// log-probs `q` that differ from the trainer's `old` for the same weights (Yao et al., "Your efficient
-/// RL framework secretly brings you off-policy RL training", 2025).
+/// log-probs `q` that differ from the trainer's `old` for the same weights (Yao et al., "Your
+/// efficient RL framework secretly brings you off-policy RL training", 2025).
 #[must_use]
 pub fn truncated(term: Term, old: f64, q: f64, cap: f64) -> Term {
     let weight = ratio(old, q).min(cap);

@@ -1,7 +1,7 @@
 //! Turns the forest of a batch into rows for the model. Every trained token is predicted once.
 //!
-//! A row is a root-to-leaf path, cut after its last prediction. A row joins another
-//! row if its input is the beginning of the other input: n one-word answers to one prompt are one row with n
+//! A row is a root-to-leaf path, cut after its last prediction. A row joins another row if its
+//! input is the beginning of the other input: n one-word answers to one prompt are one row with n
 //! trained tokens. Longer completions repeat their prompt here; the model computes it once
 //! (`crate::model::RowBatch::sharing`).
 

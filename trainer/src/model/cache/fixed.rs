@@ -2,12 +2,12 @@
 //! tokens of its row.
 //!
 //! A matrix library chooses its order of summation by the sizes. Every product here therefore has
-//! 64 rows (`BLOCK`): tokens are computed in blocks, and the last block is
-//! padded. Attention handles each token by itself over its own row. It reads as many keys as fill
-//! the token's bucket, and masks the keys after the token. Tokens with equal buckets go into one
-//! call, which treats each of them separately. Prompts, pieces of prompts and generated tokens all
-//! take this path, so their bits agree. After He et al., "Defeating nondeterminism in LLM
-//! inference" (Thinking Machines Lab, 2025).
+//! 64 rows (`BLOCK`): tokens are computed in blocks, and the last block is padded. Attention
+//! handles each token by itself over its own row. It reads as many keys as fill the token's bucket,
+//! and masks the keys after the token. Tokens with equal buckets go into one call, which treats
+//! each of them separately. Prompts, pieces of prompts and generated tokens all take this path, so
+//! their bits agree. After He et al., "Defeating nondeterminism in LLM inference" (Thinking
+//! Machines Lab, 2025).
 //!
 //! Independence of a row in a block from its place and its neighbours is a property of the library
 //! and the processor. [`Decoder::try_fixed`] tests it. Products with ordered weights
