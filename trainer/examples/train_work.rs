@@ -1,10 +1,11 @@
 //! The engine and the trainer as a worker for `bench/train.py`: runs one GRPO step per line of
 //! stdin and writes its figures to a line of stdout.
 //!
-//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]`, then lines of `{"prompts": [[1, 2],
-//! ...], "samples": 16, "new": 64}`. Each step samples this many answers to each prompt at
-//! temperature 1. The reward of an answer is the share of its ids below half the vocabulary. The
-//! answers are trained in one optimizer step, and the weights go back to the engine.
+//! `train_work FOLDER MICRO_BATCH_TOKENS [DEVICE [DTYPE]]`, then lines of
+//! `{"prompts": [[1, 2], ...], "samples": 16, "new": 64}`. Each step samples this many answers to
+//! each prompt at temperature 1. The reward of an answer is the share of its ids below half the
+//! vocabulary. The answers are trained in one optimizer step, and the weights go back to the
+//! engine.
 //!
 //! Seconds are the process's processor time, or wall-clock time on a GPU; `sample_seconds` cover
 //! sampling alone. Memory is the peak above the process's memory with the model loaded once,

@@ -36,7 +36,7 @@ GPU = HOME / "gpu"
 DOWNLOAD = HOME / "download"
 LOCK = HERE / "wheels.lock"
 
-# Files of the link view, taken from the wheels. No libtorch_cuda.so: torch-sys would link CUDA if it saw one.
+# Files of the link view, taken from the wheels. No libtorch_cuda.so: torch-sys would link CUDA.
 VIEW_FILES = {
     "torch/lib/libc10.so": "lib/libc10.so",
     "torch/lib/libtorch_cpu.so": "lib/libtorch_cpu.so",

@@ -4,8 +4,8 @@ use pulp::{Arch, Simd, WithSimd};
 
 use crate::exp::exp;
 
-/// RMSNorm (Zhang and Sennrich, 2019) of rows as wide as `weight`: `x / sqrt(mean(x^2) + eps) *
-/// weight`.
+/// RMSNorm (Zhang and Sennrich, 2019) of rows as wide as `weight`:
+/// `x / sqrt(mean(x^2) + eps) * weight`.
 ///
 /// # Panics
 /// If `out` is not as long as `x`, or they are not whole rows.
@@ -55,8 +55,8 @@ fn inverse_rms<S: Simd>(simd: S, x: &[f32], eps: f32) -> f32 {
     1.0 / (sum / x.len() as f32 + eps).sqrt()
 }
 
-/// The gate of SwiGLU (Shazeer, arXiv:2002.05202): `silu(a) b`. Rows hold `a` and then `b`, `[rows,
-/// 2, width]`; `out` is `[rows, width]`.
+/// The gate of SwiGLU (Shazeer, arXiv:2002.05202): `silu(a) b`. Rows hold `a` and then `b`,
+/// `[rows, 2, width]`; `out` is `[rows, width]`.
 ///
 /// # Panics
 /// If `both` is not twice as long as `out`, or they are not whole rows.
@@ -102,15 +102,15 @@ pub struct Heads<'a> {
     pub head_dim: usize,
     /// Weights of the norms of a query and of a key, and their epsilon, in models with head norms.
     pub norms: Option<([&'a [f32]; 2], f32)>,
-    /// One row per token, `[tokens, head_dim]`. Sines are negated in the first half, as `x cos +
-    /// roll(x, head_dim / 2) sin` requires.
+    /// One row per token, `[tokens, head_dim]`. Sines are negated in the first half, as
+    /// `x cos + roll(x, head_dim / 2) sin` requires.
     pub cos: &'a [f32],
     pub sin: &'a [f32],
 }
 
-/// Norms and rotates heads (rotary embedding, Su et al., arXiv:2104.09864). `all` is `[tokens,
-/// heads + 2 kv_heads, head_dim]`: queries, keys, then values. `q` is `[tokens, heads, head_dim]`,
-/// `k` and `v` are `[tokens, kv_heads, head_dim]`.
+/// Norms and rotates heads (rotary embedding, Su et al., arXiv:2104.09864). `all` is
+/// `[tokens, heads + 2 kv_heads, head_dim]`: queries, keys, then values. `q` is
+/// `[tokens, heads, head_dim]`, `k` and `v` are `[tokens, kv_heads, head_dim]`.
 ///
 /// # Panics
 /// If a slice has another size, or `head_dim` is odd.

@@ -1,15 +1,16 @@
 //! The output matrix and the loss in one pass, in chunks, without a graph through the vocabulary.
 //!
-//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy `H = -sum p log
-//! p`:
+//! For a token with logits `z = W h / T`, `p = softmax(z)`, target `y` and entropy
+//! `H = -sum p log p`:
 //!
 //! ```text
 //! d log p_y / d z = onehot(y) - p          d H / d z = -p (log p + H)
 //! ```
 //!
-//! A loss with derivatives `g = dL/d log p_y` and `e = dL/dH` therefore has `dL/dz = g onehot(y) -
-//! p (g + e (log p + H))`. From it follow `dL/dh = W^T dL/dz / T` and `dL/dW = sum dL/dz h^T / T`.
-//! Only one chunk of logits exists at a time, which bounds the memory of a large vocabulary.
+//! A loss with derivatives `g = dL/d log p_y` and `e = dL/dH` therefore has
+//! `dL/dz = g onehot(y) - p (g + e (log p + H))`. From it follow `dL/dh = W^T dL/dz / T` and
+//! `dL/dW = sum dL/dz h^T / T`. Only one chunk of logits exists at a time, which bounds the memory
+//! of a large vocabulary.
 
 use tch::{Device, Kind, TchError, Tensor};
 
@@ -95,8 +96,8 @@ pub fn values(input: &HeadInput<'_>) -> Result<HeadValues, TchError> {
 /// Computes the gradients of a loss that `slope(n, logprob, entropy)` describes token by token. It
 /// is called once for each token, in order.
 ///
-/// Adds the head's gradient to `grad` and returns the gradient of the hidden states (`[N,
-/// hidden]`).
+/// Adds the head's gradient to `grad` and returns the gradient of the hidden states
+/// (`[N, hidden]`).
 pub fn gradients(
     input: &HeadInput<'_>,
     mut grad: HeadGrad<'_>,

@@ -5,8 +5,8 @@ use broker::protocol::train::Kl;
 /// Differences are clamped to this range, where `exp` stays harmless.
 const LIMIT: f64 = 20.0;
 
-/// Returns `k3 = exp(d) - d - 1` with `d = other - logprob`, and its derivative by `logprob`, `1 -
-/// exp(d)`.
+/// Returns `k3 = exp(d) - d - 1` with `d = other - logprob`, and its derivative by `logprob`,
+/// `1 - exp(d)`.
 ///
 /// An unbiased, never negative estimate of KL(policy || other) for tokens drawn from the policy
 /// (Schulman, "Approximating KL divergence", 2020). `d` is clamped to +-20; beyond, the derivative

@@ -2,9 +2,9 @@
 //! (Zheng et al., "Prosperity before Collapse: How Far Can Off-Policy RL Reach with Stale Data on
 //! LLMs?", arXiv:2510.01161).
 //!
-//! There are three published ways to keep `mean l^2` of the harmful tokens under a budget, with `l
-//! = p - q`. A token is harmful in the two quadrants where a clip acts: `A > 0` with `l > 0`, and
-//! `A < 0` with `l < 0`.
+//! There are three published ways to keep `mean l^2` of the harmful tokens under a budget, with
+//! `l = p - q`. A token is harmful in the two quadrants where a clip acts: `A > 0` with `l > 0`,
+//! and `A < 0` with `l < 0`.
 
 pub use broker::protocol::train::M2poMode as Mode;
 

@@ -46,8 +46,8 @@ pub fn dro(p: f64, q: f64, advantage: f64, beta: f64) -> Term {
     }
 }
 
-/// The clipped policy gradient with a loss of at most `-cap A` for a negative advantage, with `cap
-/// > 1`. A token that is much more likely under the new policy than under the old one cannot
+/// The clipped policy gradient with a loss of at most `-cap A` for a negative advantage, with
+/// `cap > 1`. A token that is much more likely under the new policy than under the old one cannot
 /// dominate (dual clip; Ye et al., arXiv:1912.09729, equation 5).
 #[must_use]
 pub fn dual_clipped_policy(p: f64, old: f64, advantage: f64, low: f64, high: f64, cap: f64) -> Term {

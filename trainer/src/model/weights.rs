@@ -244,7 +244,7 @@ impl Weights {
     }
 
     /// The bytes of one parameter as `kind`, little-endian.
-    pub(in crate::model) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
+    pub(super) fn bytes_as(&self, spec: &ParamSpec, kind: Kind) -> Result<Vec<u8>> {
         let values = self
             .flat
             .f_narrow(0, spec.offset as i64, spec.numel as i64)?

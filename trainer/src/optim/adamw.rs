@@ -78,10 +78,11 @@ impl AdamW {
         Ok(())
     }
 
-    /// Takes a step: `w <- w (1 - lr wd)` on the decaying stretches, then `w <- w - lr / (1 - b1^t)
-    /// m / (sqrt(v / (1 - b2^t)) + eps)`, where m and v are the running means of `scale g` and of
-    /// its square. Both buffers are whole, `[P]`; only the shard's elements are read and changed.
-    /// The fused kernel leaves the shard's gradient scaled, as PyTorch's clipping does.
+    /// Takes a step: `w <- w (1 - lr wd)` on the decaying stretches, then
+    /// `w <- w - lr / (1 - b1^t) m / (sqrt(v / (1 - b2^t)) + eps)`, where m and v are the running
+    /// means of `scale g` and of its square. Both buffers are whole, `[P]`; only the shard's
+    /// elements are read and changed. The fused kernel leaves the shard's gradient scaled, as
+    /// PyTorch's clipping does.
     pub fn step(&mut self, weights: &Tensor, grad: &Tensor, scale: f64, params: &OptimStep) -> Result<(), TchError> {
         let _no_grad = tch::no_grad_guard();
         if !(self.fused && self.step_fused(weights, grad, scale, params)?) {

@@ -7,7 +7,7 @@ use crate::model::error::Result;
 
 /// The implementation of attention.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::model) enum Way {
+pub(super) enum Way {
     /// A CPU's fused kernels.
     Kernels,
     /// Products and sums, on every device. libtorch's fused attention returns its log-sum-exp only
@@ -24,10 +24,10 @@ impl Way {
         }
     }
 
-    /// Attends with `q` (`[n, heads, queries, head_dim]`) over keys and values (`[n, heads, length,
-    /// head_dim]`). A masked key has minus infinity in `mask`; each query must see at least one
-    /// key. Returns the attention in the shape and type of `q`, and the log-sum-exp `[n, heads,
-    /// queries]` in f32.
+    /// Attends with `q` (`[n, heads, queries, head_dim]`) over keys and values
+    /// (`[n, heads, length, head_dim]`). A masked key has minus infinity in `mask`; each query must
+    /// see at least one key. Returns the attention in the shape and type of `q`, and the
+    /// log-sum-exp `[n, heads, queries]` in f32.
     pub(in crate::model) fn attend(
         self,
         q: &Tensor,
@@ -43,12 +43,7 @@ impl Way {
 }
 
 /// [`Way::attend`] on a CPU.
-pub(in crate::model) fn flash(
-    q: &Tensor,
-    keys: &Tensor,
-    values: &Tensor,
-    mask: Option<&Tensor>,
-) -> Result<(Tensor, Tensor)> {
+pub(super) fn flash(q: &Tensor, keys: &Tensor, values: &Tensor, mask: Option<&Tensor>) -> Result<(Tensor, Tensor)> {
     let attend = Tensor::f_internal_scaled_dot_product_flash_attention_for_cpu;
     Ok(attend(q, keys, values, 0.0, false, mask, None)?)
 }

@@ -56,8 +56,8 @@ impl Call {
     }
 
     /// Attends with `q`, which holds all tokens of the step: `[tokens, heads, head_dim]`. `keys`
-    /// and `values` are `[count or 1, kv_heads, places, head_dim]`. Returns `[count, heads *
-    /// head_dim]`.
+    /// and `values` are `[count or 1, kv_heads, places, head_dim]`. Returns
+    /// `[count, heads * head_dim]`.
     fn attend(&self, q: &Tensor, keys: &Tensor, values: &Tensor) -> Result<Tensor> {
         let (_, heads, _, dim) = keys.size4()?;
         let q = q.f_narrow(0, self.start, self.count)?.f_contiguous()?;

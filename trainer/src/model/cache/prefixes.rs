@@ -2,10 +2,11 @@
 //! them together.
 //!
 //! Attention over a prompt and over a row's own tokens are two softmaxes that merge exactly. With
-//! outputs `o1, o2` and log-sum-exps `l1, l2`, the whole is `w o1 + (1 - w) o2`, `w = sigmoid(l1 -
-//! l2)` (the merge of FlashAttention, Dao et al., arXiv:2205.14135; for shared prefixes Juravsky et
-//! al., "Hydragen", arXiv:2402.05099). The queries of all rows of a group are placed like several
-//! queries of one row, so that a step reads the prompt once instead of once per row.
+//! outputs `o1, o2` and log-sum-exps `l1, l2`, the whole is `w o1 + (1 - w) o2`,
+//! `w = sigmoid(l1 - l2)` (the merge of FlashAttention, Dao et al., arXiv:2205.14135; for shared
+//! prefixes Juravsky et al., "Hydragen", arXiv:2402.05099). The queries of all rows of a group are
+//! placed like several queries of one row, so that a step reads the prompt once instead of once per
+//! row.
 
 use tch::{Device, Tensor};
 
@@ -114,7 +115,7 @@ impl Prefixes {
 
 /// The prompts that the rows of a step share.
 #[derive(Debug)]
-pub(in crate::model) struct SharedPlan {
+pub(super) struct SharedPlan {
     way: Way,
     groups: Vec<Group>,
     /// The sharing rows, group by group. `None` if these are all rows in their order.
@@ -155,8 +156,8 @@ impl SharedPlan {
         }))
     }
 
-    /// Adds the prompts to attention over the rows' own tokens. `q` and `own` are `[rows, kv_heads,
-    /// group, head_dim]`, `own_lse` is `[rows, kv_heads, group]`.
+    /// Adds the prompts to attention over the rows' own tokens. `q` and `own` are
+    /// `[rows, kv_heads, group, head_dim]`, `own_lse` is `[rows, kv_heads, group]`.
     pub(in crate::model) fn merge(
         &self,
         prefixes: &Prefixes,

@@ -7,7 +7,7 @@ use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
 
 /// Deterministic attention reads keys in multiples of this number.
-pub(in crate::model) const BUCKET: usize = 64;
+pub(super) const BUCKET: usize = 64;
 
 /// Keys and values of a prefill, one pair per layer, `[prompts, kv_heads, width, head_dim]`.
 pub(crate) type Prefilled = Vec<[Tensor; 2]>;
@@ -90,7 +90,7 @@ impl RowKv {
     }
 
     /// Counts `tokens` more tokens as written in every layer.
-    pub(in crate::model) fn advance(&mut self, tokens: usize) {
+    pub(super) fn advance(&mut self, tokens: usize) {
         self.filled += tokens;
     }
 

@@ -15,7 +15,7 @@ use crate::shim::floats::{self, Number};
 
 /// The places that one decode step writes and reads, equal for every layer.
 #[derive(Debug)]
-pub(in crate::model) struct StepPlan {
+pub(super) struct StepPlan {
     rows: i64,
     /// The common place of all rows' new tokens; `None` if the rows have different places.
     place: Option<i64>,
@@ -71,8 +71,8 @@ impl StepPlan {
     }
 
     /// Appends each row's key and value of a layer (`[rows, kv_heads, head_dim]`) and attends with
-    /// its queries (`[rows, heads, head_dim]`) over all its keys. Returns `[rows, heads *
-    /// head_dim]`.
+    /// its queries (`[rows, heads, head_dim]`) over all its keys. Returns
+    /// `[rows, heads * head_dim]`.
     pub(in crate::model) fn attend(&self, cache: &KvCache, layer: usize, heads: &Heads) -> Result<Tensor> {
         let [keys, values] = cache.layer(layer)?;
         let (keys, values) = (keys.f_narrow(0, 0, self.rows)?, values.f_narrow(0, 0, self.rows)?);

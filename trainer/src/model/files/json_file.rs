@@ -12,7 +12,7 @@ use crate::model::error::{ModelError, Result};
 ///
 /// # Errors
 /// [`ModelError::Io`].
-pub(in crate::model) fn read_text(path: &Path) -> Result<String> {
+pub(super) fn read_text(path: &Path) -> Result<String> {
     fs::read_to_string(path).map_err(io("reading", path))
 }
 

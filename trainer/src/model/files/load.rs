@@ -18,9 +18,9 @@ use crate::model::shape::{Layout, ModelShape};
 use crate::model::weights::{Weights, kind_of};
 
 pub(in crate::model) const CONFIG: &str = "config.json";
-pub(in crate::model) const WEIGHTS: &str = "model.safetensors";
+pub(super) const WEIGHTS: &str = "model.safetensors";
 /// The index that maps each parameter to its file.
-pub(in crate::model) const SHARDS: &str = "model.safetensors.index.json";
+pub(super) const SHARDS: &str = "model.safetensors.index.json";
 
 /// Returns true if `folder` holds a whole model's weights, in one file or in shards. The index of
 /// shards is written last. As in transformers, one file has precedence over an index.

@@ -9,11 +9,11 @@ use super::tensor_file::TensorFile;
 use crate::model::error::{ModelError, Result};
 use crate::model::shape::ModelShape;
 
-pub(in crate::model) const HEAD: &str = "lm_head.weight";
+pub(super) const HEAD: &str = "lm_head.weight";
 const EMBEDDING: &str = "model.embed_tokens.weight";
 
 /// Checks that a head in the files of a tied model equals its embedding.
-pub(in crate::model) fn agree(shape: &ModelShape, files: &mut [TensorFile], folder: &Path) -> Result<()> {
+pub(super) fn agree(shape: &ModelShape, files: &mut [TensorFile], folder: &Path) -> Result<()> {
     let dims = [shape.vocab as i64, shape.hidden as i64];
     for head in &*files {
         for embedding in &*files {

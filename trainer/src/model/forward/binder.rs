@@ -22,7 +22,7 @@ pub struct Leaf {
 }
 
 /// The tensors of a model that a [`Binder`] has bound.
-pub(in crate::model) struct Bound {
+pub(super) struct Bound {
     pub(super) embedding: Tensor,
     pub(super) layers: Vec<Layer>,
     pub(super) norm: Tensor,
@@ -30,7 +30,7 @@ pub(in crate::model) struct Bound {
 }
 
 /// Creates the model's tensors, as plain views or as leaves of autograd.
-pub(in crate::model) struct Binder<'a> {
+pub(super) struct Binder<'a> {
     parts: Parts<'a>,
     leaves: Option<Vec<Leaf>>,
     /// The head of an earlier binding of the same model.
@@ -38,7 +38,7 @@ pub(in crate::model) struct Binder<'a> {
 }
 
 impl<'a> Binder<'a> {
-    pub(in crate::model) fn inference(parts: Parts<'a>) -> Self {
+    pub(super) fn inference(parts: Parts<'a>) -> Self {
         Self {
             parts,
             leaves: None,
@@ -62,7 +62,7 @@ impl<'a> Binder<'a> {
         }
     }
 
-    pub(in crate::model) fn into_leaves(self) -> Vec<Leaf> {
+    pub(super) fn into_leaves(self) -> Vec<Leaf> {
         self.leaves.unwrap_or_default()
     }
 
@@ -181,7 +181,7 @@ impl<'a> Binder<'a> {
         })
     }
 
-    pub(in crate::model) fn bind_all(&mut self, shape: &ModelShape) -> Result<Bound> {
+    pub(super) fn bind_all(&mut self, shape: &ModelShape) -> Result<Bound> {
         let embedding = self.one("model.embed_tokens.weight")?;
         let layers = (0..shape.layers)
             .map(|i| self.layer(shape, i))

@@ -11,19 +11,19 @@ use crate::ordered::Ordered;
 /// The output matrix, and an adapter's change to it.
 #[derive(Debug)]
 pub(in crate::model) struct Head {
-    pub(in crate::model) matrix: Tensor,
+    pub(super) matrix: Tensor,
     pub(in crate::model) delta: Option<Delta>,
     /// True if the matrix belongs to a frozen base.
     frozen: bool,
     /// The f32 copy of the head, if the model has another kind. Logits and losses are always
     /// computed in f32.
-    pub(in crate::model) wide: Option<WideHead>,
+    pub(super) wide: Option<WideHead>,
     /// Set in an engine.
     ordered: Option<Ordered>,
 }
 
 #[derive(Debug)]
-pub(in crate::model) struct WideHead {
+pub(super) struct WideHead {
     matrix: Tensor,
     delta: Option<Delta>,
 }
@@ -58,7 +58,7 @@ impl Head {
     }
 
     /// Updates the f32 copies of tensors of another kind.
-    pub(in crate::model) fn follow(&mut self) -> Result<()> {
+    pub(super) fn follow(&mut self) -> Result<()> {
         if !self.frozen {
             self.ordered = None;
         }
@@ -85,15 +85,15 @@ impl Head {
     }
 
     /// Returns true if the matrix belongs to a frozen base; then all matrices of the model do.
-    pub(in crate::model) fn is_frozen(&self) -> bool {
+    pub(super) fn is_frozen(&self) -> bool {
         self.frozen
     }
 
-    pub(in crate::model) fn is_in_order(&self) -> bool {
+    pub(super) fn is_in_order(&self) -> bool {
         self.ordered.is_some()
     }
 
-    pub(in crate::model) fn put_in_order(&mut self) {
+    pub(super) fn put_in_order(&mut self) {
         self.ordered = Ordered::of(self.matrix(), self.frozen);
     }
 
@@ -119,7 +119,7 @@ impl Head {
         })
     }
 
-    pub(in crate::model) fn matrix(&self) -> &Tensor {
+    pub(super) fn matrix(&self) -> &Tensor {
         self.wide.as_ref().map_or(&self.matrix, |wide| &wide.matrix)
     }
 

@@ -12,7 +12,7 @@ use crate::shim::floats;
 
 impl Layer {
     /// The same as [`Layer::heads`].
-    pub(in crate::model) fn heads_by_kernels(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
+    pub(super) fn heads_by_kernels(&self, shape: &ModelShape, x: &Tensor, rope: &RopeRows) -> Result<Heads> {
         let all = self
             .qkv
             .forward(&norm_by_kernels(x, &self.input_norm, shape.rms_eps)?)?;
@@ -42,12 +42,7 @@ impl Layer {
     }
 
     /// The same as [`Layer::rest`].
-    pub(in crate::model) fn rest_by_kernels(
-        &self,
-        shape: &ModelShape,
-        x: &Tensor,
-        attended: &Tensor,
-    ) -> Result<Tensor> {
+    pub(super) fn rest_by_kernels(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
         let x = self.output.forward(attended)?.f_add_(x)?;
         let both = self
             .gate_up
@@ -62,7 +57,7 @@ impl Layer {
 }
 
 /// The same as [`super::layer::rms_norm`].
-pub(in crate::model) fn norm_by_kernels(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
+pub(super) fn norm_by_kernels(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
     let x = x.f_contiguous()?;
     let (numbers, weight) = (numbers(&x)?, numbers(weight)?);
     Ok(floats::made(&x.size(), |out| {

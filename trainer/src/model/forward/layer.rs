@@ -12,14 +12,14 @@ use crate::ordered::Ordered;
 /// Parameters of one layer; q, k, v are one matrix, and so are gate and up.
 #[derive(Debug)]
 pub(crate) struct Layer {
-    pub(in crate::model) input_norm: Tensor,
+    pub(super) input_norm: Tensor,
     pub(in crate::model) qkv: Linear,
     /// The norms of queries and keys, in models with head norms.
-    pub(in crate::model) head_norms: Option<[Tensor; 2]>,
+    pub(super) head_norms: Option<[Tensor; 2]>,
     pub(in crate::model) output: Linear,
-    pub(in crate::model) mlp_norm: Tensor,
-    pub(in crate::model) gate_up: Linear,
-    pub(in crate::model) down: Linear,
+    pub(super) mlp_norm: Tensor,
+    pub(super) gate_up: Linear,
+    pub(super) down: Linear,
 }
 
 /// `x W^T + b`, and an adapter's change.
@@ -28,7 +28,7 @@ pub(crate) struct Linear {
     pub(in crate::model) weight: Tensor,
     pub(in crate::model) bias: Option<Tensor>,
     /// Set in an engine.
-    pub(in crate::model) ordered: Option<Ordered>,
+    pub(super) ordered: Option<Ordered>,
     pub(in crate::model) delta: Option<Delta>,
 }
 
@@ -79,8 +79,8 @@ impl Layer {
         self.rest(shape, x, &attended)
     }
 
-    /// The part after attention. `x` is the layer's input, `attended` is `[tokens, heads *
-    /// head_dim]`.
+    /// The part after attention. `x` is the layer's input, `attended` is
+    /// `[tokens, heads * head_dim]`.
     pub(in crate::model) fn rest(&self, shape: &ModelShape, x: &Tensor, attended: &Tensor) -> Result<Tensor> {
         if self.qkv.ordered.is_some() {
             return self.rest_by_kernels(shape, x, attended);

@@ -104,7 +104,7 @@ fn make(frequencies: &Tensor, amplitude: f64, count: usize, device: Device, kind
 
 impl RopeRows {
     /// Cosines and signed sines, `[tokens, 1, head_dim]`.
-    pub(in crate::model) fn tables(&self) -> [&Tensor; 2] {
+    pub(super) fn tables(&self) -> [&Tensor; 2] {
         [&self.cos, &self.sin]
     }
 

@@ -22,7 +22,7 @@ pub struct RowBatch {
     /// The length of the longest row.
     pub(in crate::model) longest: usize,
     /// In the order of their packed tokens.
-    pub(in crate::model) families: Vec<Stretches>,
+    pub(super) families: Vec<Stretches>,
     /// For each row, its stretches: the stretch's first token in the row, and its packed place.
     paths: Vec<Vec<(usize, usize)>>,
     lengths: Vec<usize>,
@@ -30,22 +30,22 @@ pub struct RowBatch {
 
 /// A family on a device.
 #[derive(Debug)]
-pub(in crate::model) struct Stretches {
+pub(super) struct Stretches {
     /// Its first packed token.
     pub(in crate::model) start: usize,
     pub(in crate::model) tokens: usize,
     /// Padded, it is `rows * width`.
     pub(in crate::model) rows: usize,
     pub(in crate::model) width: usize,
-    pub(in crate::model) padding: Option<Padding>,
+    pub(super) padding: Option<Padding>,
     pub(in crate::model) behind: Option<Behind>,
 }
 
 /// The shared beginning of a family.
 #[derive(Debug)]
-pub(in crate::model) struct Behind {
+pub(super) struct Behind {
     /// The stretches of the beginning, from its first token on.
-    pub(in crate::model) stretches: Vec<SharedPart>,
+    pub(super) stretches: Vec<SharedPart>,
     pub(in crate::model) length: usize,
     /// `[group * width, length + width]`, with the queries of a key head one after the other: 0
     /// where a token sees another, else minus infinity. `None` for a single token, which sees all.
@@ -54,34 +54,34 @@ pub(in crate::model) struct Behind {
 
 /// Neighbouring tokens of a family, counted from its first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(in crate::model) struct SharedPart {
-    pub(in crate::model) family: usize,
+pub(super) struct SharedPart {
+    pub(super) family: usize,
     pub(in crate::model) start: usize,
     pub(in crate::model) length: usize,
 }
 
 /// Queries, keys and values of each family, `[tokens, heads or kv_heads, head_dim]`.
 #[derive(Debug)]
-pub(in crate::model) struct FamilyHeads {
+pub(super) struct FamilyHeads {
     pub(in crate::model) q: Vec<Tensor>,
     pub(in crate::model) k: Vec<Tensor>,
     pub(in crate::model) v: Vec<Tensor>,
 }
 
 impl FamilyHeads {
-    pub(in crate::model) fn each(&self) -> std::ops::Range<usize> {
+    pub(super) fn each(&self) -> std::ops::Range<usize> {
         0..self.q.len()
     }
 }
 
 /// Index tensors between packed and padded tokens of a family, counted from its first.
 #[derive(Debug)]
-pub(in crate::model) struct Padding {
+pub(super) struct Padding {
     /// `[rows * width]`: the packed token of each padded place; places after a row's end repeat its
     /// last token.
-    pub(in crate::model) to_padded: Tensor,
+    pub(super) to_padded: Tensor,
     /// `[tokens]`: the padded place of each packed token.
-    pub(in crate::model) to_packed: Tensor,
+    pub(super) to_packed: Tensor,
 }
 
 impl RowBatch {
@@ -165,7 +165,7 @@ impl RowBatch {
     }
 
     /// Splits heads by family. Its backward pass is one concatenation.
-    pub(in crate::model) fn split(&self, heads: &Heads) -> Result<FamilyHeads> {
+    pub(super) fn split(&self, heads: &Heads) -> Result<FamilyHeads> {
         let tokens: Vec<i64> = self.families.iter().map(|family| family.tokens as i64).collect();
         let parts = |all: &Tensor| match tokens.as_slice() {
             [_] => Ok(vec![all.shallow_clone()]),
