@@ -3,9 +3,9 @@
 //!
 //! `engine_work FOLDER SLOTS [DEVICE [DTYPE]]`, then lines of
 //! `{"prompts": [[1, 2], ...], "new": [64, ...]}`. There is one request for each entry of `new`.
-//! The requests are dealt to the prompts in order, equally many to each, and sampled at temperature
-//! 1. They arrive together. Seconds are this thread's processor time, or wall-clock time on a GPU.
-//! With `"greedy": true` the most likely tokens are taken and reported as `"ids"`.
+//! The requests are dealt to the prompts in order, equally many to each. They arrive together and
+//! are sampled at temperature 1. Seconds are this thread's processor time, or wall-clock time on a
+//! GPU. With `"greedy": true` the most likely tokens are taken and reported as `"ids"`.
 
 #[path = "common/clock.rs"]
 mod clock;
