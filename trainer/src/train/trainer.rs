@@ -1,81 +1,22 @@
 //! The embedded trainer: one policy's weights, gradient, optimizer and reference, driven by
 //! commands.
 
-use std::path::PathBuf;
-
 use broker::ids::WeightVersion;
 use broker::protocol::train::{Loss, OptimStep, TrainBatch, TrainCommand, TrainReply, Whose};
-use configs::Dtype;
 use tch::{Device, Kind};
 
 use super::checks::{check_answers, check_loss, check_optim};
+use super::client::TrainerClient;
 use super::command_log::{CommandDecision, CommandLog, fingerprint, seq};
-use super::ema::{Ema, EmaOptions};
+use super::ema::Ema;
 use super::error::{Refusal, TrainError};
 use super::gradient::{Trainable, logprobs, rows_of};
+use super::options::TrainerOptions;
 use crate::checkpoint::Gate;
-use crate::model::{Decoder, ModelError, ModelShape, Parts, SHARD_BYTES, Weights, kind_of};
+use crate::model::{Decoder, ModelError, ModelShape, Parts, Weights, kind_of};
 use crate::optim::{self, AdamW};
 use crate::pulse::Pulse;
 use crate::weights::WeightSink;
-
-/// The options of a trainer. No option changes the result of training, except for M2PO over
-/// micro-batches.
-#[derive(Debug, Clone)]
-pub struct TrainerOptions {
-    /// The largest number of tokens computed at once, including padding. It changes memory, and the
-    /// result only by rounding. M2PO as published takes its budget over the tokens computed at
-    /// once, so there it changes the result.
-    pub micro_batch_tokens: usize,
-    /// Keeps a frozen copy of version 0 as the reference policy of the KL term.
-    pub keep_reference: bool,
-    /// The average of the weights to keep with them, if any.
-    pub ema: Option<EmaOptions>,
-    /// Keeps only the input of each layer for the backward pass, which computes the layer again.
-    /// Takes much less memory and more time, and gives the same bits.
-    pub checkpoint_activations: bool,
-    /// The number of checkpoints to keep, at least 1. The newest undamaged one is never removed.
-    pub keep_checkpoints: usize,
-    /// The folder with the tokenizer's files. Every checkpoint carries them, so that Hugging Face
-    /// tools load it whole.
-    pub tokenizer_folder: Option<PathBuf>,
-    /// The dtype of the computation. Trained weights, gradients, head and losses are always f32.
-    pub dtype: Dtype,
-    /// The base name in an adapter's files: the folder that the base was loaded from.
-    pub base_name: String,
-    /// The largest size in bytes of one file of weights in a checkpoint. A larger model is written
-    /// in shards.
-    pub shard_bytes: u64,
-    /// Lets `LoadState` take the newest undamaged checkpoint if the named one is damaged.
-    pub fall_back: bool,
-}
-
-impl Default for TrainerOptions {
-    fn default() -> Self {
-        Self {
-            micro_batch_tokens: 16384,
-            keep_reference: false,
-            ema: None,
-            checkpoint_activations: false,
-            keep_checkpoints: 2,
-            tokenizer_folder: None,
-            dtype: Dtype::F32,
-            base_name: String::new(),
-            shard_bytes: SHARD_BYTES,
-            fall_back: false,
-        }
-    }
-}
-
-/// Drives a trainer, in this process or another, by an ordered log of commands.
-pub trait TrainerClient: Send {
-    /// Runs the next command and waits for its reply. A repeated command (the same `seq`) has no
-    /// second effect and gets the same reply.
-    ///
-    /// # Errors
-    /// [`TrainError`], grouped by the caller's options.
-    fn execute(&mut self, command: TrainCommand) -> Result<TrainReply, TrainError>;
-}
 
 /// The embedded trainer: libtorch in this process, on the calling thread.
 pub struct Trainer {

@@ -2,8 +2,8 @@
 
 use broker::protocol::train::{Loss, LossStats, OptimStep, TrainBatch, TrainCommand, TrainReply};
 
+use super::client::TrainerClient;
 use super::error::TrainError;
-use super::trainer::TrainerClient;
 
 /// One optimizer step of a warm start.
 #[derive(Debug, Clone, PartialEq)]
