@@ -9,7 +9,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
         "configs",
         &[
             "units", "names", "past", "http", "loss", "alarms", "train", "agent", "problem", "tasks", "tools",
-            "shaping", "workflow", "kinds", "suites", "eval", "run", "check", "load", "own",
+            "shaping", "workflow", "kinds", "suites", "eval", "run", "check", "load", "reference",
         ],
     ),
     (

@@ -132,7 +132,7 @@ fn rates(cases: &[(Case, bool)]) -> Vec<String> {
     REFERENCES.map(row).to_vec()
 }
 
-/// Checks that `cases/agreement.txt` has these rows. The message shows the rows that it should have.
+/// Checks that `cases/agreement.txt` has these rows. The message shows the rows it should have.
 fn check_table(rows: &[String]) {
     println!("{}", rows.join("\n"));
     let table = include_str!("../cases/agreement.txt");
