@@ -11,7 +11,7 @@ use clap::Args;
 use configs::RunConfig;
 use serde::Serialize;
 
-use super::table::{Align, Table, difference};
+use super::render::table::{Align, Table, difference};
 use crate::base::fault::Usage;
 use crate::eval::play::Tasks;
 use crate::eval::suites::of_suite;

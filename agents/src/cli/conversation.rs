@@ -1,11 +1,10 @@
 //! `dyad conversation ID`: what was said and what it earned.
 
-mod earned;
-
 use std::fmt::Write;
 
 use clap::Args;
 
+use super::render::earned::earned;
 use super::select::RunArg;
 use crate::base::fault::Usage;
 use crate::participant::{PROGRAM, TOOL};
@@ -96,7 +95,7 @@ pub fn render(transcript: &Transcript) -> String {
     }
     let _ = writeln!(text, "\n  rewards");
     for (label, found) in &transcript.earned {
-        text.push_str(&earned::earned(label, found));
+        text.push_str(&earned(label, found));
     }
     // Of a run before weights were written down.
     let untold = transcript

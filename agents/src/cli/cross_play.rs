@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::Args;
 use configs::{Mode, RunConfig};
 
-use super::table::{Align, Table, difference, interval};
+use super::render::table::{Align, Table, difference, interval};
 use crate::base::fault::Usage;
 use crate::eval::cross::{self, Figures, OfRun};
 use crate::run_folder::RunFolder;

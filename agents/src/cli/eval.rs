@@ -10,7 +10,7 @@ use configs::{LEAST_TEMPERATURE, RunConfig, SuiteConfig};
 use rollout::group::Rules;
 use serde::Serialize;
 
-use super::table::{Align, Table, interval};
+use super::render::table::{Align, Table, interval};
 use crate::base::fault::Usage;
 use crate::coordinator::pool::Pool;
 use crate::eval::engines::{self, Scratch, Seat};

@@ -17,8 +17,8 @@ use futures_util::stream::{self, TryStreamExt};
 use indicatif::{ProgressBar, ProgressStyle};
 use rollout::tasks::{MARK, TaskSource};
 
-use super::judging::{Checked, Rules, validate};
 use super::select;
+use super::task_rules::{Checked, Rules, validate};
 use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::{FolderError, RunFolder};
 

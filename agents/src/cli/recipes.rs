@@ -13,7 +13,7 @@ use clap::Args;
 use configs::{ModelConfig, RunConfig};
 use serde::Serialize;
 
-use super::table::{Align, Table};
+use super::render::table::{Align, Table};
 use crate::report::data;
 use crate::run_folder::RunFolder;
 use crate::stats::summary;

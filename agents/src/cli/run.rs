@@ -40,7 +40,7 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
     let outcome =
         crate::cli::embedded::system().block_on(crate::cli::embedded::embedded(Arc::new(config), folder.clone()));
     // How the run went matters more than what can be told of it.
-    outcome.and(super::ending::tell(&folder))
+    outcome.and(super::run_summary::print(&folder))
 }
 
 /// The configuration with one client in the place of two, where this machine cannot hold two and `clients = "auto"`.

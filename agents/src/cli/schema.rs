@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::table::{Align, Table};
+use super::render::table::{Align, Table};
 use crate::base::fault::Usage;
 
 /// Print the JSON Schema of a task, a configuration or a program's questions and answers

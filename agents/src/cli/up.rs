@@ -42,5 +42,5 @@ pub fn run(args: &UpArgs) -> anyhow::Result<()> {
         .build()?;
     let outcome = runtime.block_on(crate::cli::supervise::supervise(&config, &folder));
     // How the run went matters more than what can be told of it.
-    outcome.and(super::ending::tell(&folder))
+    outcome.and(super::run_summary::print(&folder))
 }

@@ -1,10 +1,10 @@
 //! `dyad workflow test`: plays a workflow without brokers and stores, and prints what was said and earned.
 
-mod asked;
-mod kept;
-mod line;
+mod contract_check;
+mod engine_answers;
+mod prompts;
+mod remote;
 mod scripted;
-mod served;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use rollout::group::{GroupHead, MemberEnd, Rules, assemble, compare_lengths};
 use rollout::tasks::MARK;
 use rollout::workflow::Workflow;
 
-use kept::keeps_contract;
-use line::Remote;
+use contract_check::keeps_contract;
+use engine_answers::Table;
+use remote::Remote;
 use scripted::Says;
-use served::Table;
 
 use super::conversation::render;
 use crate::coordinator::transcripts::builder::{Comparisons, Teller};
@@ -145,7 +145,7 @@ impl Answers<'_> {
             Self::Scripted(workflow, host, says) => {
                 scripted::play(config, (workflow, host), task, members, config.run.seed, says).await
             }
-            Self::Served(player) => served::play(player, task, members).await,
+            Self::Served(player) => engine_answers::play(player, task, members).await,
         }
     }
 }
@@ -194,7 +194,7 @@ fn read(
     let mut told = told(config, host, task, ends.clone());
     for (member, (transcript, end)) in (0..).zip(told.iter_mut().zip(&ends)) {
         let seed = conversation_seed(config.run.seed, id, member);
-        asked::add(transcript, host.workflow(), (task, seed), turns(end), all);
+        prompts::add(transcript, host.workflow(), (task, seed), turns(end), all);
     }
     told
 }

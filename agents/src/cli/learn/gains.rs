@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 
 use super::runs::Played;
-use crate::cli::table::{Align, Table, difference};
+use crate::cli::render::table::{Align, Table, difference};
 use crate::stats;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::letters::Letter;
 use crate::base::fault::Usage;
-use crate::cli::judging::{Checked, Rules, check};
+use crate::cli::task_rules::{Checked, Rules, check};
 
 /// What is published in the place of one letter.
 pub struct Change {

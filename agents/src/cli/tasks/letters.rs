@@ -17,8 +17,8 @@ use broker::topology::Topology;
 use bytes::Bytes;
 
 use super::change::Change;
-use crate::cli::judging::Checked;
 use crate::cli::publish::Manifest;
+use crate::cli::task_rules::Checked;
 
 /// Nothing came for so long: the queue is read.
 const QUIET: Duration = Duration::from_millis(700);

@@ -1,21 +1,20 @@
 //! `dyad tasks dead`: what could not be handled, with the reason; requeued or dropped by a person.
 
 mod change;
-mod letters;
-mod show;
+pub(super) mod letters;
 
 use std::path::PathBuf;
 
 use broker::topology::Topology;
 use clap::{Args, Subcommand};
 
+use super::render::dead_letters::render;
 use super::select::{self, RunArg};
-use super::{judging, publish};
+use super::{publish, task_rules};
 use crate::base::fault::Usage;
 use crate::run_folder::RunFolder;
 use change::Change;
 pub use letters::{Letter, Order, handle};
-use show::render;
 
 /// Look after a run's tasks
 #[derive(Debug, Args)]
@@ -103,7 +102,7 @@ impl DeadArgs {
                 letter: letter.clone(),
                 edited: self.edit.as_deref().map(publish::read).transpose()?,
                 as_id: self.as_id.clone(),
-                rules: judging::Rules::of(&folder.config()?)?,
+                rules: task_rules::Rules::of(&folder.config()?)?,
                 published: folder.published(),
             }));
         }

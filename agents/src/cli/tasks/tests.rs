@@ -9,7 +9,7 @@ use broker::seal::HEADER_ORDER;
 
 use super::*;
 use crate::cli::exit_code::render as told;
-use crate::cli::judging::Rules;
+use crate::cli::task_rules::Rules;
 
 async fn bury(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
     die(bus, topology, id, kind, body, Stage::Intake).await;

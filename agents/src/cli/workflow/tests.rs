@@ -288,7 +288,7 @@ async fn engines_answer_as_in_training_and_the_seed_draws() {
         config.run.seed = seed;
         let host = Host::start(workflow.clone(), None);
         let player = table.player(&config, workflow.clone(), host);
-        let ends = served::play(&player, task.clone(), 8).await.unwrap();
+        let ends = engine_answers::play(&player, task.clone(), 8).await.unwrap();
         let told = told(&config, player.host(), &task, ends);
         assert!(
             told.iter()

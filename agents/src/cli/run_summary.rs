@@ -10,7 +10,7 @@ use crate::stats::summary;
 use crate::stats::summary::Change;
 
 /// Makes the report, and prints the figures and where everything is. The figures are kept in `metrics/summary.jsonl`.
-pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
+pub fn print(folder: &RunFolder) -> anyhow::Result<()> {
     let changes = summary::read(folder)?;
     if !changes.is_empty() {
         let step = folder.config()?.run.train_steps;
@@ -21,7 +21,7 @@ pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
     let last = last_metrics(folder)?;
     print!("{}", learned(&changes));
     print!("{}", figures(&report::improvements(folder)?, &changes, &last));
-    print!("{}", super::pair::lines(folder, &last)?);
+    print!("{}", super::render::sequential::lines(folder, &last)?);
     println!("report      {}", report::write(folder)?.display());
     println!("run folder  {}", folder.path().display());
     Ok(())

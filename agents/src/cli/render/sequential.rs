@@ -5,12 +5,12 @@ use std::fmt::Write;
 use configs::{AgentConfig, AgentName, LossKind, RoleName, RunConfig};
 use serde_json::Value;
 
-use super::status::LastMetrics;
+use crate::cli::status::LastMetrics;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::{Transcript, one_line, read_json_lines};
 
 /// Empty for other workflows.
-pub(super) fn lines(folder: &RunFolder, last: &LastMetrics) -> anyhow::Result<String> {
+pub fn lines(folder: &RunFolder, last: &LastMetrics) -> anyhow::Result<String> {
     let config = folder.config()?;
     if config.workflow.kind != "sequential" {
         return Ok(String::new());

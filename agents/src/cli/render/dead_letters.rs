@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-use super::letters::Letter;
+use crate::cli::tasks::letters::Letter;
 use crate::run_folder::logs::one_line;
 
 /// A block for each letter, and the sum.
 #[must_use]
-pub(super) fn render(letters: &[Letter], bodies: bool) -> String {
+pub fn render(letters: &[Letter], bodies: bool) -> String {
     if letters.is_empty() {
         return "no dead letters\n".into();
     }

@@ -10,7 +10,7 @@ use crate::run_folder::logs::{Compared, Credited, Earned};
 const INDENT: &str = "                 ";
 
 /// The reward as a sum, then what an operator did and how it compares, a line each.
-pub(super) fn earned(label: &str, earned: &Earned) -> String {
+pub fn earned(label: &str, earned: &Earned) -> String {
     let mut text = format!("    {label:12} {} = {:.3}\n", sum(earned), earned.total);
     if let Some(credit) = &earned.credit {
         let _ = writeln!(text, "{INDENT}{}", credited(credit));
