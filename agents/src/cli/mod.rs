@@ -2,27 +2,32 @@
 
 pub mod audit;
 pub mod check;
+pub mod checkpoint;
 pub mod clients;
 pub mod compare;
 pub mod conversation;
 pub mod cross_play;
 pub mod doctor;
+pub mod drain;
 pub mod embedded;
 pub mod engine;
 pub mod eval;
 pub mod exit_code;
 pub mod export;
 mod hub_check;
+pub mod last_metrics;
 pub mod learn;
 pub mod logs;
 pub mod orders;
 pub mod overrides;
+pub mod pause;
 pub mod process;
 pub mod progress;
 pub mod publish;
 pub mod recipes;
 pub mod render;
 pub mod report;
+pub mod resume;
 pub mod run;
 pub mod run_summary;
 pub mod schema;
@@ -108,10 +113,10 @@ enum Command {
     Publish(publish::PublishArgs),
     Tasks(tasks::TasksArgs),
     Topology(topology::TopologyArgs),
-    Pause(orders::PauseArgs),
-    Resume(orders::ResumeArgs),
-    Drain(orders::DrainArgs),
-    Checkpoint(orders::CheckpointArgs),
+    Pause(pause::PauseArgs),
+    Resume(resume::ResumeArgs),
+    Drain(drain::DrainArgs),
+    Checkpoint(checkpoint::CheckpointArgs),
     Eval(eval::EvalArgs),
     CrossPlay(cross_play::CrossPlayArgs),
     Compare(compare::CompareArgs),
@@ -150,10 +155,10 @@ pub fn main_with(own: Registry) -> ! {
         Command::Publish(args) => publish::run(&args),
         Command::Tasks(args) => tasks::run(&args),
         Command::Topology(args) => topology::run(&args),
-        Command::Pause(args) => orders::pause(&args),
-        Command::Resume(args) => orders::resume(&args),
-        Command::Drain(args) => orders::drain(&args),
-        Command::Checkpoint(args) => orders::checkpoint(&args),
+        Command::Pause(args) => pause::run(&args),
+        Command::Resume(args) => resume::run(&args),
+        Command::Drain(args) => drain::run(&args),
+        Command::Checkpoint(args) => checkpoint::run(&args),
         Command::Eval(args) => eval::run(&args),
         Command::CrossPlay(args) => cross_play::run(&args),
         Command::Compare(args) => compare::run(&args),

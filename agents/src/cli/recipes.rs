@@ -1,5 +1,6 @@
-//! `dyad recipes`: every recipe that needs no model folder, as processes over real servers, and one table of what they came to.
+//! `dyad recipes`: runs every recipe that needs no model folder, as processes over real servers, and prints one table.
 
+pub(super) mod outcome;
 mod partners;
 
 use std::fs::File;
@@ -11,12 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 use configs::{ModelConfig, RunConfig};
-use serde::Serialize;
 
-use super::render::table::{Align, Table};
-use crate::report::data;
+use super::render::recipes::render;
 use crate::run_folder::RunFolder;
-use crate::stats::summary;
+use outcome::{Row, failed, read};
 use partners::{Partner, Running};
 
 /// Between two looks at a run under way.
@@ -40,38 +39,6 @@ pub struct RecipesArgs {
     /// Write the table there, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// What a recipe came to.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Row {
-    recipe: String,
-    /// The run's folder; none if it did not begin.
-    run: Option<PathBuf>,
-    /// Generations of a conversation, in the mean.
-    turns: f64,
-    agents: Vec<Trained>,
-    /// Success in the first and the last evaluation.
-    success: Ends,
-    seconds: f64,
-    failed: Option<String>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-struct Trained {
-    agent: String,
-    /// Samples that were trained on.
-    samples: u64,
-    reward: Ends,
-}
-
-/// A figure before and after.
-#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
-struct Ends {
-    before: Option<f64>,
-    after: Option<f64>,
-    /// Of training's own conversations, as evaluations do not have it.
-    training: bool,
 }
 
 pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
@@ -163,18 +130,6 @@ fn name(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn failed(recipe: &str, reason: String) -> Row {
-    Row {
-        recipe: recipe.to_owned(),
-        run: None,
-        turns: 0.0,
-        agents: Vec::new(),
-        success: Ends::default(),
-        seconds: 0.0,
-        failed: Some(reason),
-    }
-}
-
 fn play(
     file: &Path,
     recipe: &str,
@@ -252,130 +207,6 @@ fn attend(partner: &Partner, beside: &mut Option<Running>, folder: &Path, log: &
         );
     }
     Ok(())
-}
-
-/// What a run came to, by its own metrics and evaluations.
-fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
-    let config = folder.config()?;
-    let data = data::read(folder)?;
-    let mut evaluations = summary::evaluations(folder)?.into_values();
-    let first = evaluations.next();
-    let last = evaluations.next_back();
-    let ends = |metric: &str| Ends {
-        before: first.as_ref().and_then(|first| first.mean(metric)),
-        after: last.as_ref().and_then(|last| last.mean(metric)),
-        training: false,
-    };
-    let of_agent = |agent: &str| {
-        let mut reward = ends(&format!("reward/{agent}"));
-        if reward.before.is_none() || reward.after.is_none() {
-            let (before, after) = data.first_and_last(agent, "reward/mean").unzip();
-            let training = true;
-            reward = Ends {
-                before,
-                after,
-                training,
-            };
-        }
-        Trained {
-            agent: agent.to_owned(),
-            samples: data.total(agent, "samples") as u64,
-            reward,
-        }
-    };
-    let agents: Vec<Trained> = crate::eval::cross::trained(&config)
-        .iter()
-        .map(|agent| of_agent(agent.as_str()))
-        .collect();
-    let idle: Vec<&str> = agents
-        .iter()
-        .filter(|one| one.samples == 0)
-        .map(|one| one.agent.as_str())
-        .collect();
-    ensure!(idle.is_empty(), "it ended, and trained nothing of {}", idle.join(", "));
-    Ok(Row {
-        recipe: recipe.to_owned(),
-        run: Some(folder.path().to_owned()),
-        turns: data.turns() as f64 / data.conversations().max(1) as f64,
-        agents,
-        success: ends("success"),
-        seconds: 0.0,
-        failed: None,
-    })
-}
-
-/// `left` are recipes that were not run, with why where it is not what most of them need.
-fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
-    let mut table = Table::new(&[
-        ("recipe", Align::Left),
-        ("turns", Align::Right),
-        ("agent", Align::Left),
-        ("samples", Align::Right),
-        ("reward", Align::Left),
-        ("success", Align::Left),
-        ("seconds", Align::Right),
-    ]);
-    let number = |value: Option<f64>| value.map_or_else(|| "-".into(), |value| format!("{value:.3}"));
-    let arrow = |ends: &Ends| {
-        let mark = if ends.training { " *" } else { "" };
-        format!("{} -> {}{mark}", number(ends.before), number(ends.after))
-    };
-    for row in rows {
-        if row.failed.is_some() || row.agents.is_empty() {
-            let empty = || "-".to_owned();
-            table.row(vec![
-                row.recipe.clone(),
-                empty(),
-                empty(),
-                empty(),
-                if row.failed.is_some() {
-                    "FAILED".into()
-                } else {
-                    "nobody trains".into()
-                },
-                empty(),
-                format!("{:.0}", row.seconds),
-            ]);
-        }
-        for (at, one) in row.agents.iter().enumerate() {
-            let first = |text: String| if at == 0 { text } else { String::new() };
-            table.row(vec![
-                first(row.recipe.clone()),
-                first(format!("{:.2}", row.turns)),
-                one.agent.clone(),
-                one.samples.to_string(),
-                arrow(&one.reward),
-                first(arrow(&row.success)),
-                first(format!("{:.0}", row.seconds)),
-            ]);
-        }
-    }
-    let mut text = table.to_string();
-    text += "\nturns: generations of a conversation, in the mean; samples: those trained on; reward and success: of the first and the last \
-             evaluation\n";
-    if rows.iter().flat_map(|row| &row.agents).any(|one| one.reward.training) {
-        text += "* of training's own conversations, means over the first and the last tenth of the steps\n";
-    }
-    for row in rows {
-        if let Some(reason) = &row.failed {
-            text += &format!("{} FAILED: {reason}\n", row.recipe);
-        }
-    }
-    for (recipe, why) in left.iter().filter_map(|(recipe, why)| Some((recipe, why.as_ref()?))) {
-        text += &format!("{recipe} not run: {why}\n");
-    }
-    let needy: Vec<&str> = left
-        .iter()
-        .filter(|(_, why)| why.is_none())
-        .map(|(recipe, _)| recipe.as_str())
-        .collect();
-    if !needy.is_empty() {
-        text += &format!(
-            "not run, as they need a model folder, or servers or programs that you start: {}\n",
-            needy.join(", ")
-        );
-    }
-    text
 }
 
 #[cfg(test)]

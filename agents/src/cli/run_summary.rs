@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::status::{LastMetrics, last_metrics};
+use super::last_metrics::{LastMetrics, last_metrics};
 use crate::report;
 use crate::run_folder::RunFolder;
 use crate::run_folder::metrics::MetricsWriter;

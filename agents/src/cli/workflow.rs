@@ -25,7 +25,7 @@ use engine_answers::Table;
 use remote::Remote;
 use scripted::Says;
 
-use super::conversation::render;
+use super::render::conversation::render;
 use crate::coordinator::transcripts::builder::{Comparisons, Teller};
 use crate::eval::play::{Player, task_id};
 use crate::participant::Host;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use configs::{AgentConfig, AgentName, LossKind, RoleName, RunConfig};
 use serde_json::Value;
 
-use crate::cli::status::LastMetrics;
+use crate::cli::last_metrics::LastMetrics;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::{Transcript, one_line, read_json_lines};
 

@@ -17,7 +17,7 @@ use broker::topology::Topology;
 use bytes::Bytes;
 
 use super::change::Change;
-use crate::cli::publish::Manifest;
+use crate::cli::publish::sender::Manifest;
 use crate::cli::task_rules::Checked;
 
 /// Nothing came for so long: the queue is read.

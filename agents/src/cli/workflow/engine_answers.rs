@@ -11,7 +11,7 @@ use rollout::workflow::Workflow;
 
 use super::TestArgs;
 use crate::base::fault::Usage;
-use crate::cli::eval::chosen;
+use crate::cli::eval::weights::chosen;
 use crate::eval::engines::{self, Scratch, Seat};
 use crate::eval::play::{Manner, Player};
 use crate::participant::Host;

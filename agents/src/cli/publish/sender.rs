@@ -1,0 +1,222 @@
+//! Sends tasks and notes each one that the broker has confirmed.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use broker::bus::{Bus, Outgoing, PublishError};
+use broker::protocol::Kind;
+use broker::topology::Topology;
+use futures_util::stream::{self, TryStreamExt};
+use indicatif::ProgressBar;
+
+use crate::base::fault::Unavailable;
+use crate::cli::task_rules::Checked;
+
+/// Tasks that wait for their confirm at once.
+const WINDOW: usize = 512;
+
+/// What became of the tasks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sent {
+    pub confirmed: usize,
+    /// How often a full queue refused one, which was sent again until it was taken.
+    pub refused: u64,
+}
+
+/// Sends all, in order of the file as far as the window goes.
+pub async fn send(
+    bus: Arc<dyn Bus>,
+    topology: &Topology,
+    tasks: Vec<Checked>,
+    manifest: Option<&Manifest>,
+    progress: impl FnOnce(usize) -> ProgressBar,
+) -> anyhow::Result<Sent> {
+    let to = topology.to(&topology.tasks());
+    let pressure = Pressure::default();
+    let bar = progress(tasks.len());
+    let run = topology.run().to_string();
+    let sent = stream::iter(tasks.into_iter().map(|task| {
+        let message = Outgoing {
+            to: to.clone(),
+            kind: Kind::Task,
+            message_id: task.id.clone(),
+            correlation_id: None,
+            headers: vec![("run".into(), run.clone())],
+            body: task.body,
+            durable: true,
+        };
+        let confirmed = confirm(bus.as_ref(), message, &pressure);
+        Ok::<_, anyhow::Error>(async move { confirmed.await.map(|()| task.id) })
+    }))
+    .try_buffered(WINDOW)
+    .try_fold(0usize, |sent, id| {
+        bar.inc(1);
+        let noted = manifest.map_or(Ok(()), |manifest| manifest.note(&id));
+        std::future::ready(noted.map(|()| sent + 1))
+    })
+    .await;
+    bar.finish_and_clear();
+    let sent = sent.map(|confirmed| Sent {
+        confirmed,
+        refused: pressure.0.load(Ordering::Relaxed),
+    });
+    sent.with_context(|| {
+        format!(
+            "{} tasks were confirmed; sending all again is safe, an id is done once",
+            bar.position()
+        )
+    })
+}
+
+/// What was confirmed, task by task, for `dyad audit`: appended to, never rewritten.
+pub struct Manifest {
+    file: std::fs::File,
+    path: PathBuf,
+}
+
+impl Manifest {
+    pub fn open(path: &std::path::Path) -> anyhow::Result<Self> {
+        let file = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("cannot open {}", path.display()))?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+        })
+    }
+
+    /// One line in one write, so that several publishers may append at once.
+    pub(in crate::cli) fn note(&self, id: &str) -> anyhow::Result<()> {
+        let line = format!("{}\n", serde_json::json!({ "id": id }));
+        (&self.file)
+            .write_all(line.as_bytes())
+            .with_context(|| format!("cannot write to {}", self.path.display()))
+    }
+}
+
+/// How often a full queue has refused a task. The first time is told.
+#[derive(Debug, Default)]
+struct Pressure(AtomicU64);
+
+impl Pressure {
+    fn refused(&self) {
+        if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
+            eprintln!(
+                "the queue of tasks is full: waiting until the run has taken some (`dyad status` shows how it does)"
+            );
+        }
+    }
+}
+
+/// Publishes until it is confirmed; a full queue is waited for.
+async fn confirm(bus: &dyn Bus, message: Outgoing, pressure: &Pressure) -> anyhow::Result<()> {
+    let mut pause = Duration::from_millis(50);
+    loop {
+        match bus.publish(message.clone()).await {
+            Ok(()) => return Ok(()),
+            Err(error @ (PublishError::Full(_) | PublishError::Unknown)) => {
+                if matches!(error, PublishError::Full(_)) {
+                    pressure.refused();
+                }
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(Duration::from_secs(5));
+            }
+            Err(error @ PublishError::Unroutable(_)) => {
+                return Err(anyhow::Error::new(error).context(Unavailable {
+                    message: "the run has no task queue on this broker, or this user may not publish to it".into(),
+                    hint: Some("is it up, and is this its id and its broker? `dyad status --run RUN` says".into()),
+                }));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use broker::bus::memory::MemoryBus;
+    use broker::ids::RunId;
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::cli::exit_code::{code, render};
+    use crate::cli::task_rules::{Rules, validate};
+
+    #[tokio::test]
+    async fn tasks_arrive_byte_exact_in_order_with_their_ids() {
+        let bus = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r-1").unwrap());
+        bus.declare(&topology, &[]).await.unwrap();
+        let lines: Vec<String> = (0..2000)
+            .map(|i| format!(r#"{{"prompt": "o{i}",  "id": "t{i}"}}"#))
+            .collect();
+        let tasks = validate(lines.join("\n").as_bytes(), &Rules::of_signal()).unwrap();
+        let sent = send(bus.clone(), &topology, tasks, None, |_| ProgressBar::hidden())
+            .await
+            .unwrap();
+        let all = Sent {
+            confirmed: 2000,
+            refused: 0,
+        };
+        assert_eq!(sent, all);
+        let mut consumer = bus.consume(&topology.tasks(), 2000).await.unwrap();
+        for (i, line) in lines.iter().enumerate() {
+            let delivery = consumer.next().await.unwrap();
+            assert_eq!(delivery.body, line.as_bytes());
+            assert_eq!(delivery.message_id.as_deref(), Some(format!("t{i}").as_str()));
+            assert!(delivery.ack().await);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_full_queue_is_waited_for_and_told() {
+        let bus = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r-1").unwrap());
+        bus.declare(&topology, &[]).await.unwrap();
+        let quarter = usize::try_from(topology.tasks().max_bytes / 4).unwrap();
+        // Never read: five views of zeros that the system has not even made.
+        let body = Bytes::from(vec![0; quarter]);
+        let task = |id: usize| Checked {
+            id: id.to_string(),
+            body: body.clone(),
+        };
+        let tasks = (0..5).map(task).collect();
+        let sending = send(bus.clone(), &topology, tasks, None, |_| ProgressBar::hidden());
+        let taking = async {
+            while bus.depth(&topology.tasks()).await != Some(4) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            // Long enough to be refused meanwhile, and asked again.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            let mut consumer = bus.consume(&topology.tasks(), 5).await.unwrap();
+            for _ in 0..5 {
+                assert!(consumer.next().await.unwrap().ack().await);
+            }
+        };
+        let (sent, ()) = tokio::join!(sending, taking);
+        let sent = sent.unwrap();
+        assert_eq!(sent.confirmed, 5);
+        assert!(
+            sent.refused > 0 && held_up(sent.refused).contains("was full"),
+            "{sent:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_not_up_is_said() {
+        let bus = MemoryBus::new();
+        let topology = Topology::new(RunId::new("r-1").unwrap());
+        let tasks = validate(br#"{"prompt": "o1"}"#, &Rules::of_signal()).unwrap();
+        let error = send(bus, &topology, tasks, None, |_| ProgressBar::hidden())
+            .await
+            .unwrap_err();
+        assert_eq!(code(&error), 75);
+        assert!(render(&error).contains("no task queue"), "{error:#}");
+    }
+}
