@@ -13,12 +13,12 @@ use crate::base::fault::Usage;
 use crate::ledger::snapshot;
 use crate::run_folder::RunFolder;
 
-/// Write a joint snapshot: one checkpoint of each agent, with nothing in flight
+/// Write one checkpoint of each agent with nothing in flight
 #[derive(Debug, Args)]
 pub struct CheckpointArgs {
     #[command(flatten)]
     pub to: To,
-    /// What open groups are given to finish; then they are voided, and begin anew afterwards
+    /// Time for open groups to finish; later ones are voided and start again
     #[arg(long, default_value = "60s", value_name = "TIME")]
     pub within: configs::HumanDuration,
 }
@@ -41,11 +41,11 @@ pub fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
             }
             line.must_be_heard()?;
             if line.newest().is_some_and(|run| run.phase == RunPhase::Closed) {
-                bail!(Usage::new("the run is closed: its last checkpoints are its snapshot"));
+                bail!(Usage::new("the run has closed: its last checkpoints are its snapshot"));
             }
             if Instant::now() > until {
                 bail!(
-                    "no snapshot after {:?}: `dyad logs coordinator` says why",
+                    "no snapshot after {:?}: `dyad logs coordinator` shows the reason",
                     args.within.0
                 );
             }
@@ -61,7 +61,7 @@ fn tell_snapshot(folder: &RunFolder, name: &str, voided: u64) -> anyhow::Result<
     let path = snapshot::path(folder, name);
     println!("{}", path.display());
     if voided > 0 {
-        println!("  {voided} groups were still played and begin anew");
+        println!("  {voided} groups were still open and start again");
     }
     if path.is_file() {
         for (agent, saved) in snapshot::Manifest::read(&path)?.agents {

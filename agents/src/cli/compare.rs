@@ -16,22 +16,24 @@ use crate::stats::summary;
 use comparison::{Side, compare, with_tokens};
 use task_content::by_content;
 
-/// Compare two runs, or two sets of runs, by their last evaluations: differences with 95% intervals
+/// Compare two runs or sets of runs by their last evaluations
+///
+/// Prints differences with 95% intervals.
 #[derive(Debug, Args)]
 pub struct CompareArgs {
-    /// Two runs: `latest`, ids, or folders
+    /// Two runs: `latest`, ids or folders
     #[arg(value_name = "RUN", num_args = 2, conflicts_with_all = ["a", "b"], required_unless_present_all = ["a", "b"])]
     pub which: Vec<String>,
-    /// Runs of one kind, such as the seeds of one recipe
+    /// Runs of the first kind, for example the seeds of one recipe
     #[arg(long, num_args = 1.., value_name = "RUN", requires = "b")]
     pub a: Vec<String>,
-    /// Runs of the other kind
+    /// Runs of the second kind
     #[arg(long, num_args = 1.., value_name = "RUN", requires = "a")]
     pub b: Vec<String>,
-    /// Write the comparison there, as JSON
+    /// Write the comparison to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
@@ -43,8 +45,8 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<()> {
     };
     if (a.len() == 1) != (b.len() == 1) {
         return Err(
-            Usage::new("one run cannot be compared with several: its spread over seeds is not known")
-                .hint("name one on each side, or two and more on each")
+            Usage::new("one run cannot be compared with several: its spread over seeds is unknown")
+                .hint("name one run on each side, or at least two on each")
                 .into(),
         );
     }
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn two_runs_are_paired_by_task_where_the_tasks_are_the_same() {
+    fn two_runs_with_equal_tasks_are_paired_by_task() {
         let a = side(vec![last(&[("t", 0.0), ("u", 1.0), ("v", 0.0)])]);
         let b = side(vec![last(&[("t", 1.0), ("u", 2.0), ("v", 1.0)])]);
         let found = compare(&a, &b);

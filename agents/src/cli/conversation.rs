@@ -7,15 +7,15 @@ use super::select::RunArg;
 use crate::base::fault::Usage;
 use crate::run_folder::logs::{find_conversation, printable};
 
-/// Conversations shown at most when the start of an id means many.
+/// Largest number of conversations shown when several ids match.
 const MOST: usize = 20;
 
-/// Show a conversation with its rewards
+/// Show a conversation and its rewards
 #[derive(Debug, Args)]
 pub struct ConversationArgs {
-    /// `<group>/<member>`, or the start of it
+    /// `<group>/<member>`, or the beginning of it
     pub id: String,
-    /// As stored, one JSON object a line
+    /// Print the stored JSON, one object per line
     #[arg(long)]
     pub json: bool,
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
     let found = find_conversation(&folder.path().join("transcripts"), &args.id)?;
     if found.is_empty() {
         return Err(Usage::new(format!("run {} has no transcript of {:?}", folder.run(), args.id))
-            .hint("ids stand in transcripts/*.jsonl; run.transcripts decides which are written; an open conversation has none yet")
+            .hint("the ids are in transcripts/*.jsonl; run.transcripts selects which conversations are written; an open one has no transcript yet")
             .into());
     }
     for transcript in found.iter().take(MOST) {
@@ -38,7 +38,7 @@ pub fn run(args: &ConversationArgs) -> anyhow::Result<()> {
         }
     }
     if found.len() > MOST {
-        eprintln!("... and {} more begin so", found.len() - MOST);
+        eprintln!("... and {} more match", found.len() - MOST);
     }
     Ok(())
 }

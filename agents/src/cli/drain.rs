@@ -7,12 +7,12 @@ use clap::Args;
 
 use super::orders::{PATIENCE, To, order};
 
-/// End a run in order: what was published and what is open is finished first
+/// Finish published tasks and open groups, then end the run
 #[derive(Debug, Args)]
 pub struct DrainArgs {
     #[command(flatten)]
     pub to: To,
-    /// Return when the run has closed, not when it has begun to drain
+    /// Return when the run has closed, instead of when draining begins
     #[arg(long)]
     pub wait: bool,
 }
@@ -29,7 +29,7 @@ pub fn run(args: &DrainArgs) -> anyhow::Result<()> {
         if args.wait {
             "closed"
         } else {
-            "draining: what is open is finished, then the run ends"
+            "draining: open groups are finished, then the run ends"
         }
     );
     Ok(())

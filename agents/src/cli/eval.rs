@@ -20,44 +20,47 @@ use measure::{Measured, measure, measure_pool, pool};
 use sets::sets;
 use weights::{checkpoints, chosen, home};
 
-/// Play evaluation tasks and suites with chosen weights, in one process, without training
+/// Play evaluation tasks and suites with chosen weights, without training
 ///
-/// Weights do not change while they are measured. Greedy conversations have the seeds of a run's first evaluation.
+/// The weights do not change during the measurement. Greedy conversations have the seeds of a run's
+/// first evaluation.
 #[derive(Debug, Args)]
 pub struct EvalArgs {
-    /// The configuration; without it, that of --run
+    /// The configuration; without it the configuration of --run
     #[arg(required_unless_present = "run")]
     pub config: Option<PathBuf>,
-    /// Weights of all agents: the newest checkpoints of this run (`latest`, id, folder), or RUN@N, RUN@initial
+    /// Weights of all agents: this run's newest checkpoints (`latest`, id, folder), RUN@N or
+    /// RUN@initial
     #[arg(long, value_name = "RUN")]
     pub run: Option<String>,
-    /// Weights of one agent: `initial`, a folder (checkpoint, model, adapter), RUN, RUN@N or RUN@initial
+    /// Weights of one agent: `initial`, a folder (checkpoint, model, adapter), RUN, RUN@N or
+    /// RUN@initial
     #[arg(long = "checkpoint", value_name = "AGENT=WHERE")]
     pub checkpoints: Vec<String>,
-    /// Sampled conversations of each task, beside the greedy one
+    /// Sampled conversations per task, in addition to the greedy one
     #[arg(long, value_name = "K")]
     pub samples: Option<u16>,
-    /// Of the samples (1.0, or the suite's)
+    /// Temperature of the samples (1.0, or the suite's own)
     #[arg(long, value_name = "T")]
     pub temperature: Option<f64>,
-    /// A suite of the configuration, or a preset with its file; without it the tasks of [eval] and every suite there is
+    /// A suite of the configuration, or a preset with its file; without it [eval] and all suites
     #[arg(long = "suite", value_name = "NAME[=FILE]")]
     pub suites: Vec<String>,
-    /// Play the run's own tasks, those of [tasks], each once, whatever the curriculum
+    /// Play the run's own tasks, those of [tasks], once each, without the curriculum
     #[arg(long)]
     pub own_tasks: bool,
-    /// Write how often each task was solved there, for tasks.curriculum
+    /// Write how often each task was solved to this file, for tasks.curriculum
     #[arg(long, value_name = "FILE")]
     pub pass_rates: Option<PathBuf>,
-    /// Write every conversation's figures there, as JSON
+    /// Write every conversation's figures to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
 }
 
-/// What was measured, for `--json`.
+/// The document that `--json` writes.
 #[derive(Serialize)]
 struct Document {
     config: String,
@@ -78,8 +81,8 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
         (None, None) => anyhow::bail!("name a configuration or --run RUN"),
     };
     let sets = sets(args, &config)?;
-    // Before hours of play: a place that cannot be written.
-    let partial = args.pass_rates.as_deref().map(beside);
+    // Creates the files before hours of play: a path that cannot be written fails now.
+    let partial = args.pass_rates.as_deref().map(partial_path);
     for path in [&args.json, &partial].into_iter().flatten() {
         std::fs::File::create(path).with_context(|| format!("writing {}", path.display()))?;
     }
@@ -113,7 +116,7 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
                 .iter()
                 .flat_map(|one| pass_rates::of(&one.conversations, &one.keys));
             let text = pass_rates::lines(&rates.collect::<Vec<_>>())?;
-            // A run may read the file of an earlier measurement: it is whole at any time.
+            // A run may read an earlier file at the same time, so the file is replaced as a whole.
             std::fs::write(partial, text)
                 .and_then(|()| std::fs::rename(partial, path))
                 .with_context(|| format!("writing {}", path.display()))?;
@@ -136,13 +139,14 @@ pub fn run(args: &EvalArgs) -> anyhow::Result<()> {
             std::fs::write(path, serde_json::to_vec_pretty(&document)?)
                 .with_context(|| format!("writing {}", path.display()))?;
         }
-        anyhow::ensure!(!all_failed, "every conversation failed: the log says why");
+        anyhow::ensure!(!all_failed, "every conversation failed: the reasons are in the log");
         Ok(())
     })
 }
 
-/// Where the file is written until it is whole; what is no file (a pipe, a terminal) is written to itself.
-fn beside(path: &Path) -> PathBuf {
+/// Returns the path to write to until the file is complete. A pipe or a terminal is written
+/// directly.
+fn partial_path(path: &Path) -> PathBuf {
     if path.exists() && !path.is_file() {
         return path.to_owned();
     }

@@ -15,7 +15,7 @@ pub struct LastMetrics {
     pub eval: Option<Map<String, Value>>,
 }
 
-/// The newest `train` line of each agent and the newest `eval` line.
+/// Reads the newest `train` line of each agent and the newest `eval` line.
 pub fn last_metrics(folder: &RunFolder) -> anyhow::Result<LastMetrics> {
     let mut last = LastMetrics::default();
     for path in folder.files("metrics")? {

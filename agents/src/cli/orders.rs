@@ -1,4 +1,4 @@
-//! `dyad pause`, `resume`, `drain`, `checkpoint`: orders to a live run, repeated until they are seen to be kept.
+//! Orders to a live run, sent again until the agents confirm them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,18 +19,18 @@ use super::select;
 use crate::base::fault::{Unavailable, Usage};
 use crate::run_folder::RunFolder;
 
-/// An order may get lost, as heartbeats may: it is given again.
+/// Time between two sends: an order may be lost, because heartbeats and orders are not durable.
 const AGAIN: Duration = Duration::from_secs(1);
-/// A live run is heard at least each second.
+/// Time to wait for confirmation. A live run sends heartbeats at least every second.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which run, and how to reach it.
+/// The run to reach, and its broker.
 #[derive(Debug, Args)]
 pub struct To {
-    /// The run: `latest`, its id or the start of it, or its folder
+    /// The run: `latest`, its id or the beginning of it, or its folder
     #[arg(default_value = "latest", env = "DYAD_RUN")]
     pub run: String,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
     /// Broker URL, instead of the run's own
@@ -38,7 +38,7 @@ pub struct To {
     pub broker: Option<String>,
 }
 
-/// Gives an order until every agent repeats a state in which it is kept, and has it on disk.
+/// Sends an order until every agent reports a state in which it is carried out and stored on disk.
 pub(super) fn order(
     to: &To,
     command: &Command,
@@ -59,20 +59,26 @@ pub(super) fn order(
             line.must_be_heard()?;
             if let Some(run) = line.newest().filter(|run| too_late.contains(&run.phase)) {
                 let phase = format!("{:?}", run.phase).to_lowercase();
-                bail!(Usage::new(format!("too late: the run is {phase}")));
+                bail!(Usage::new(format!("too late: the run is already {phase}")));
             }
             if begun.elapsed() > patience {
                 let silent: Vec<&str> = line.not_saying(&participants, &kept).map(AgentName::as_str).collect();
                 bail!(Unavailable {
-                    message: format!("given, and not repeated by {} within {patience:?}", silent.join(", ")),
-                    hint: Some("`dyad status` shows who is there; the order is kept when they come back".into()),
+                    message: format!(
+                        "the order was sent, but these agents did not confirm it within {patience:?}: {}",
+                        silent.join(", ")
+                    ),
+                    hint: Some(
+                        "`dyad status` shows which agents are up; the others carry out the order when they come back"
+                            .into()
+                    ),
                 });
             }
         }
     })
 }
 
-/// Orders out, heartbeats in.
+/// Sends orders and receives heartbeats.
 pub(super) struct OrderChannel {
     bus: Arc<dyn Bus>,
     topology: Topology,
@@ -103,7 +109,7 @@ impl OrderChannel {
         })
     }
 
-    /// Gives the order, then listens for a while.
+    /// Sends the order, then receives heartbeats for a while.
     pub(super) async fn exchange(&mut self, command: &Command) -> anyhow::Result<()> {
         self.given += 1;
         let message = Outgoing {
@@ -128,7 +134,7 @@ impl OrderChannel {
                     self.snapshots
                         .extend(beat.snapshot_done.map(|done| (done.snapshot.clone(), done)));
                 }
-                // Our own orders come back too.
+                // The bus also delivers our own orders.
                 Err(_) => {}
             }
         }
@@ -157,8 +163,8 @@ impl OrderChannel {
             return Ok(());
         }
         bail!(Unavailable {
-            message: "no coordinator of the run was heard".into(),
-            hint: Some("is it running? `dyad status` shows who is there".into()),
+            message: "no heartbeat from a coordinator of this run".into(),
+            hint: Some("check with `dyad status` that the run is up".into()),
         })
     }
 }

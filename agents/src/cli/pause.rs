@@ -5,7 +5,9 @@ use clap::Args;
 
 use super::orders::{PATIENCE, To, order};
 
-/// Begin no more groups; what is open is finished, what is ready is trained
+/// Start no new groups until `dyad resume`
+///
+/// Open groups are finished, and complete batches are trained.
 #[derive(Debug, Args)]
 pub struct PauseArgs {
     #[command(flatten)]
@@ -21,6 +23,6 @@ pub fn run(args: &PauseArgs) -> anyhow::Result<()> {
         &[RunPhase::Draining, RunPhase::Closed],
         PATIENCE,
     )?;
-    println!("paused: nothing new is begun until `dyad resume`");
+    println!("paused: no new groups until `dyad resume`");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `dyad publish FILE`: tasks to a run, validated before the first is sent, counted by the broker's confirms.
+//! `dyad publish FILE`: validates tasks, sends them to a run and counts the broker's confirms.
 
 pub(super) mod sender;
 
@@ -19,28 +19,30 @@ use crate::base::fault::Usage;
 use crate::run_folder::{FolderError, RunFolder};
 use sender::{Manifest, Sent, send};
 
-/// Publish tasks to a run: one JSON object per line
+/// Publish tasks to a run, one JSON object per line
 ///
-/// Every line is checked first; if one is wrong, none is sent. A task is {"prompt": "...", "label": ..., "id": "..."};
-/// prompt and label are what the workflow wants, id is optional (the same id is done once). A data set is named as tasks.source is,
-/// and read with the keys of the run's [tasks].
+/// Every line is checked first; if one is wrong, no task is sent. A task is {"prompt": "...",
+/// "label": ..., "id": "..."}. The workflow defines prompt and label. The id is optional; a run
+/// handles the same id once. A data set is named like tasks.source and read with the keys of the
+/// run's [tasks].
 #[derive(Debug, Args)]
 pub struct PublishArgs {
-    /// JSON lines, - for standard input, or a data set: jsonl:PATH, parquet:PATH, arrow:PATH, hf:FOLDER[:SPLIT]
+    /// JSON lines, - for standard input, or a data set: jsonl:PATH, parquet:PATH, arrow:PATH,
+    /// hf:FOLDER[:SPLIT]
     pub file: PathBuf,
-    /// The run: `latest`, its id or the start of it, or its folder
+    /// The run: `latest`, its id or the beginning of it, or its folder
     #[arg(long, env = "DYAD_RUN", default_value = "latest", value_name = "RUN")]
     pub run: String,
-    /// Where run folders are
+    /// Folder that holds the run folders
     #[arg(long, env = "DYAD_RUNS", default_value = "runs", value_name = "FOLDER")]
     pub runs: PathBuf,
-    /// The run's configuration, where its folder is not at hand: lines are checked against its workflow
+    /// The run's configuration, if its folder is not on this machine; its workflow checks the lines
     #[arg(long, env = "DYAD_CONFIG", value_name = "CONFIG")]
     pub config: Option<PathBuf>,
     /// Broker URL, instead of the run's own
     #[arg(long, env = "DYAD_BROKER", hide_env_values = true, value_name = "URL")]
     pub broker: Option<String>,
-    /// Only check the lines
+    /// Only check the lines, send nothing
     #[arg(long, visible_alias = "validate-only")]
     pub dry_run: bool,
 }
@@ -59,12 +61,12 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
     };
     let tasks = validate(&text, &rules)?;
     if args.dry_run {
-        println!("{} tasks are good; nothing was sent{}", tasks.len(), rules.unjudged());
+        println!("{} tasks are valid; nothing was sent{}", tasks.len(), rules.unjudged());
         return Ok(());
     }
     let run = match &folder {
         Some(folder) => folder.run().clone(),
-        None => RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is no run id", args.run)))?,
+        None => RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is not a run id", args.run)))?,
     };
     let url = select::broker_url(args.broker.as_deref(), folder.as_ref())?;
     select::block_on(async {
@@ -92,7 +94,7 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
     })
 }
 
-/// The run's folder; none where only a broker and a run id were given.
+/// Returns the run's folder, or `None` if only a broker and a run id were given.
 fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
     match RunFolder::find(&args.runs, &args.run) {
         Ok(folder) => Ok(Some(folder)),
@@ -102,7 +104,7 @@ fn find_folder(args: &PublishArgs) -> anyhow::Result<Option<RunFolder>> {
     }
 }
 
-/// The file if it is written as a source of tasks is, and there is no file of that name.
+/// Returns the name of a data set, if it has the form of tasks.source and no file has that name.
 fn data_set(file: &std::path::Path) -> Option<&str> {
     let text = file.to_str()?;
     let kinds = ["jsonl:", "parquet:", "arrow:", "hf:"];
@@ -110,8 +112,8 @@ fn data_set(file: &std::path::Path) -> Option<&str> {
     (known && !file.exists()).then_some(text)
 }
 
-/// The tasks of a data set, each once, as lines. Rows without ids get the ids that lines without ids get, so that they meet no id
-/// of the run's own tasks, nor of another data set.
+/// Returns the tasks of a data set as lines, each once. Rows without ids get content ids later, so
+/// that they match no id of the run's own tasks or of another data set.
 fn rows(source: &str, config: Option<&RunConfig>) -> anyhow::Result<Vec<u8>> {
     let tasks = match config {
         Some(config) => config.tasks.on(source.to_owned()),
@@ -146,7 +148,7 @@ pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
 fn held_up(refused: u64) -> String {
     match refused {
         0 => String::new(),
-        times => format!("; the queue of tasks was full {times} times, and was waited for"),
+        times => format!("; the task queue was full {times} times"),
     }
 }
 
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn data_sets_are_known_by_what_leads_their_names() {
+    fn data_set_is_recognised_by_its_prefix() {
         for source in ["jsonl:a", "parquet:a", "arrow:a", "hf:a"] {
             assert_eq!(data_set(std::path::Path::new(source)), Some(source));
         }
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_order_mark_is_no_part_of_what_is_published() {
+    fn byte_order_mark_is_not_published() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("tasks.jsonl");
         std::fs::write(&path, "\u{feff}{\"prompt\": \"o1\"}\n").unwrap();
@@ -186,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_ids_bring_none_and_are_read_whatever_the_generator_of_the_run() {
+    fn data_set_rows_need_no_ids_and_ignore_the_generator() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("more.jsonl");
         std::fs::write(

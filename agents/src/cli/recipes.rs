@@ -1,4 +1,5 @@
-//! `dyad recipes`: runs every recipe that needs no model folder, as processes over real servers, and prints one table.
+//! `dyad recipes`: runs every recipe that needs no model folder, as processes over real servers,
+//! and prints one table.
 
 pub(super) mod outcome;
 mod partners;
@@ -18,25 +19,28 @@ use crate::run_folder::RunFolder;
 use outcome::{Row, failed, read};
 use partners::{Partner, Running};
 
-/// Between two looks at a run under way.
+/// Time between two checks of a running recipe.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Run every recipe that needs no model folder with `dyad up`, one after the other, with the programs that two of them need, and print one table
+/// Run every recipe that needs no model folder; print one table
+///
+/// A development command. Each recipe runs with `dyad up`, one after the other, together with the
+/// partner programs that two of them need.
 #[derive(Debug, Args)]
 pub struct RecipesArgs {
-    /// Configurations; without any, all in --configs
+    /// Configurations; without any all in --configs
     #[arg(value_name = "CONFIG")]
     pub which: Vec<PathBuf>,
-    /// Where configurations are looked for
+    /// Folder with the configurations
     #[arg(long, default_value = "configs", value_name = "FOLDER")]
     pub configs: PathBuf,
-    /// At most so many steps of each
+    /// Largest number of steps of each recipe
     #[arg(long)]
     pub steps: Option<u64>,
-    /// Where run folders and what recipes print are kept
+    /// Folder for run folders and the recipes' output
     #[arg(long, default_value = "runs")]
     pub folder: PathBuf,
-    /// Write the table there, as JSON
+    /// Write the table to this file as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -48,11 +52,7 @@ pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
     } else {
         args.which.clone()
     };
-    ensure!(
-        !files.is_empty(),
-        "there are no configurations in {}",
-        args.configs.display()
-    );
+    ensure!(!files.is_empty(), "no configuration in {}", args.configs.display());
     let base = args.folder.join(format!("recipes-{}", crate::base::ids::incarnation()));
     std::fs::create_dir_all(&base).with_context(|| format!("making {}", base.display()))?;
     let (mut rows, mut left) = (Vec::new(), Vec::new());
@@ -92,16 +92,16 @@ pub fn run(args: &RecipesArgs) -> anyhow::Result<()> {
         .map(|row| row.recipe.as_str())
         .collect();
     ensure!(failed.is_empty(), "recipes failed: {}", failed.join(", "));
-    ensure!(!rows.is_empty(), "no recipe was run: all need a model folder");
+    ensure!(!rows.is_empty(), "no recipe was run: every one needs a model folder");
     Ok(())
 }
 
-/// The configurations of a folder, by name. What has no `[run]` is none.
+/// Returns the configurations of a folder, sorted by name. A file without `[run]` is skipped.
 fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = std::fs::read_dir(folder).with_context(|| format!("looking for recipes in {}", folder.display()))?;
     let is_run = |path: &PathBuf| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        // One that does not parse is a recipe that fails, and not none.
+        // A file that does not parse stays in the list and fails as a recipe.
         text.parse::<toml::Table>()
             .map_or(true, |table| table.contains_key("run"))
     };
@@ -114,7 +114,7 @@ fn list(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// Whether it needs no model that somebody else made, and no server or participant beside it.
+/// Returns true if the recipe needs no foreign model, server or participant.
 fn is_tiny(config: &RunConfig) -> bool {
     let made_here = |settings: &configs::AgentConfig| {
         let adapter = settings.lora.as_ref().is_none_or(|lora| lora.path.is_none());
@@ -149,22 +149,19 @@ fn play(
     let log = base.join(format!("{recipe}.log"));
     match up(file, &folder, &log, steps, partner).and_then(|()| read(recipe, &RunFolder::find(&folder, "latest")?)) {
         Ok(row) => seconds(row),
-        Err(error) => seconds(failed(
-            recipe,
-            format!("{error:#}; what it printed is in {}", log.display()),
-        )),
+        Err(error) => seconds(failed(recipe, format!("{error:#}; its output is in {}", log.display()))),
     }
 }
 
-/// `dyad up` to its end, with what it prints in a file, and its partner beside it, whose errors are there too.
+/// Runs `dyad up` to its end, with its partner. The output and the partner's errors go to a file.
 ///
 /// # Errors
-/// It failed, or its partner ended before it did.
+/// Returns an error if the run fails, or its partner ends before it.
 fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partner>) -> anyhow::Result<()> {
     let mut out = File::create(log).with_context(|| format!("making {}", log.display()))?;
     writeln!(out, "dyad up {} --steps {steps}", file.display())?;
-    let before = partner.map(|partner| partner.before(&out)).transpose()?;
-    let mut beside = before.flatten();
+    let server = partner.map(|partner| partner.start_server(&out)).transpose()?;
+    let mut running = server.flatten();
     let program = std::env::current_exe().context("finding this program")?;
     let mut run = Command::new(program)
         .arg("up")
@@ -181,9 +178,9 @@ fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partn
             break status;
         }
         if let Some(partner) = partner
-            && let Err(error) = attend(partner, &mut beside, folder, &out)
+            && let Err(error) = attend(partner, &mut running, folder, &out)
         {
-            // Its processes end with their supervisor.
+            // The run's processes end with their supervisor.
             let _ = run.kill();
             let _ = run.wait();
             return Err(error);
@@ -194,10 +191,10 @@ fn up(file: &Path, folder: &Path, log: &Path, steps: u64, partner: Option<&Partn
     Ok(())
 }
 
-/// Starts the partner of a run under way as soon as that can be, and looks whether it is still there.
-fn attend(partner: &Partner, beside: &mut Option<Running>, folder: &Path, log: &File) -> anyhow::Result<()> {
-    let Some(running) = beside else {
-        *beside = partner.beside(folder, log)?;
+/// Starts the partner as soon as possible, and checks that it is still running.
+fn attend(partner: &Partner, started: &mut Option<Running>, folder: &Path, log: &File) -> anyhow::Result<()> {
+    let Some(running) = started else {
+        *started = partner.start_with_run(folder, log)?;
         return Ok(());
     };
     if let Some(status) = running.ended()? {
@@ -214,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_shipped_configuration_is_run_or_named_as_one_that_is_not() {
+    fn every_shipped_configuration_is_run_or_listed() {
         let files = list(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs")).unwrap();
         let (tiny, large): (Vec<&PathBuf>, Vec<&PathBuf>) =
             files.iter().partition(|file| is_tiny(&RunConfig::load(file).unwrap()));
@@ -236,7 +233,9 @@ mod tests {
         );
         assert!(
             text.contains("broken FAILED: it ended with 1")
-                && text.contains("not run, as they need a model folder, or servers or programs that you start: large"),
+                && text.contains(
+                    "not run, because they need a model folder, or servers or programs that you start: large"
+                ),
             "{text}"
         );
         assert!(text.contains("remote not run: no Python"), "{text}");

@@ -5,7 +5,7 @@ use clap::Args;
 
 use super::orders::{PATIENCE, To, order};
 
-/// Go on after a pause
+/// Continue after a pause
 #[derive(Debug, Args)]
 pub struct ResumeArgs {
     #[command(flatten)]

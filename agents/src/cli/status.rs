@@ -15,10 +15,10 @@ use listener::{Listener, Status};
 /// Show agents, weights, rewards, rates and queues
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// Again every two seconds
+    /// Refresh every two seconds
     #[arg(long, short, conflicts_with = "json")]
     pub watch: bool,
-    /// As one JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub json: bool,
     /// Broker URL, instead of the run's own
@@ -55,7 +55,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
                 return Ok(());
             }
             if args.watch {
-                // Home, and clear from there: no flicker.
+                // Moves the cursor home and clears from there, which avoids flicker.
                 print!("\x1b[H\x1b[J");
             }
             print!(
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_live_run_is_heard() {
+    async fn live_run_is_shown() {
         let base = tempfile::tempdir().unwrap();
         let config = config_in(base.path());
         let folder = RunFolder::create(base.path(), &config, None).unwrap();

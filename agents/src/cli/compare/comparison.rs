@@ -7,14 +7,14 @@ use serde::Serialize;
 use crate::stats::summary::Evaluation;
 use crate::stats::{self, Interval};
 
-/// Tokens that all roles said per task.
+/// Metric: tokens of all roles per task.
 pub const SAID: &str = "tokens per problem";
 
-/// One side.
+/// One side of the comparison.
 pub struct Side {
     pub runs: Vec<String>,
     pub last: Vec<Evaluation>,
-    /// Of each run.
+    /// Trained tokens of each run.
     pub trained: Vec<f64>,
 }
 
@@ -25,7 +25,7 @@ pub struct Comparison {
     pub rows: Vec<Row>,
     /// Metrics that only one side has.
     pub apart: Vec<String>,
-    /// Tokens trained on by a run, in the mean.
+    /// Mean number of tokens that a run trained on.
     pub trained_tokens: (f64, f64),
 }
 
@@ -34,19 +34,19 @@ pub struct Row {
     pub metric: String,
     pub a: f64,
     pub b: f64,
-    /// b less a.
+    /// The value of b minus the value of a.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Interval>,
     pub how: How,
 }
 
-/// What an interval is over.
+/// The units that an interval is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
     /// The same tasks on both sides: a bootstrap of differences.
     PairedTasks,
-    /// Other tasks: each side resampled by itself.
+    /// Different tasks: each side is resampled by itself.
     OtherTasks,
     /// Runs: Welch's t.
     Runs,
@@ -56,7 +56,7 @@ impl How {
     pub fn label(self) -> &'static str {
         match self {
             Self::PairedTasks => "tasks, paired",
-            Self::OtherTasks => "tasks, not the same ones",
+            Self::OtherTasks => "different tasks",
             Self::Runs => "runs",
         }
     }
@@ -112,7 +112,8 @@ fn over_tasks(a: &BTreeMap<String, f64>, b: &BTreeMap<String, f64>) -> (Option<I
     (stats::unpaired(&values(a), &values(b)), How::OtherTasks)
 }
 
-/// With what all roles said of each task; votes are no part of the conversation.
+/// Adds the tokens of all roles for each task. Votes are not part of the conversation and are left
+/// out.
 pub fn with_tokens(mut found: Evaluation) -> Evaluation {
     let mut said: BTreeMap<String, f64> = BTreeMap::new();
     let of_roles = |name: &str| name.starts_with("tokens/") && name != "tokens/votes";

@@ -12,8 +12,9 @@ use crate::eval::suites::of_suite;
 use crate::run_folder::RunFolder;
 use crate::stats::summary::Evaluation;
 
-/// With tasks named by what they hold: places in a shuffled source, and names of files, say nothing about another run's. What is not
-/// known to be a task of [eval], or of the suite whose figure it is, is this run's own.
+/// Names tasks by their content, because positions in a shuffled source and file names differ
+/// between runs. A task that is in neither [eval] nor the figure's suite gets a name with the run's
+/// id.
 pub(super) fn by_content(mut found: Evaluation, folder: &RunFolder) -> Evaluation {
     let config = folder.config().ok();
     let own = config
@@ -33,28 +34,29 @@ pub(super) fn by_content(mut found: Evaluation, folder: &RunFolder) -> Evaluatio
     found
 }
 
-/// The digests of each suite that the run plays. One that cannot be read any more has none.
+/// Returns the digests of each suite that the run plays. A suite that can no longer be read has
+/// none.
 fn suites(config: &RunConfig) -> impl Iterator<Item = (&str, BTreeMap<String, String>)> {
     let played = config.eval.suites.iter();
     let played = played.filter(|(_, suite)| suite.every.is_some_and(|every| every > 0));
     played.map(|(name, suite)| {
         let tasks = of_suite(config, name, suite, None, None).map(|set| set.tasks);
         let tasks = tasks.unwrap_or_else(|error| {
-            tracing::warn!("the tasks of suite {name} cannot be read any more, so its figures are not compared task by task: {error:#}");
+            tracing::warn!("suite {name} can no longer be read; its figures are not compared task by task: {error:#}");
             Vec::new()
         });
         (name.as_str(), digests(&tasks))
     })
 }
 
-/// Those of the suite whose figure this is: its name leads it.
+/// Returns the entry of the figure's suite: the suite's name is the figure's prefix.
 fn of_figure<'a, T>(suites: &'a BTreeMap<&str, T>, figure: &str) -> Option<&'a T> {
     let leads = |name: &str| figure.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
     let named = suites.iter().filter(|(name, _)| leads(name));
     named.max_by_key(|(name, _)| name.len()).map(|(_, digests)| digests)
 }
 
-/// What each task holds, by its id; tasks that hold the same are counted.
+/// Returns the digest of each task's content by its id. Equal tasks get a counter.
 fn digests(tasks: &Tasks) -> BTreeMap<String, String> {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let digest = |(id, task): &(String, Arc<Task>)| {
@@ -71,7 +73,8 @@ fn digests(tasks: &Tasks) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    /// A run of that id: its evaluation tasks and those of suite `hard` in files of its own, in an order of its own.
+    /// Creates a run with its evaluation tasks and the tasks of suite `hard` in its own files and
+    /// its own order.
     fn run_on(base: &std::path::Path, run: &str, words: [&str; 2]) -> RunFolder {
         let file = |name: &str, lines: String| {
             let path = base.join(format!("{run}-{name}.jsonl"));
@@ -90,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_suites_are_known_by_what_they_hold_as_those_of_eval_are() {
+    fn tasks_of_suites_and_of_eval_are_matched_by_content() {
         let base = tempfile::tempdir().unwrap();
         let named = |run: &str, words: [&str; 2]| {
             let folder = run_on(base.path(), run, words);
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_suite_of_a_figure_leads_it() {
+    fn figure_name_begins_with_its_suite() {
         let suites = BTreeMap::from([("hard", 1), ("harder", 2), ("hard/er", 3)]);
         let of = |figure: &str| of_figure(&suites, figure).copied();
         assert_eq!(of("hard/success"), Some(1));

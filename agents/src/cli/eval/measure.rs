@@ -20,15 +20,15 @@ pub struct Measured {
     pub temperature: f64,
     pub score: Score,
     pub conversations: Vec<Conversation>,
-    /// What tasks are known by whatever their ids.
+    /// Each task's key, which stays the same when its id changes.
     #[serde(skip)]
     pub keys: BTreeMap<String, String>,
 }
 
-/// The set of the verifier's frozen pool.
+/// Name of the verifier's frozen pool as a set.
 const POOL: &str = "pool";
 
-/// The frozen pool that the run's own evaluations measure a verifier on, once it was chosen.
+/// Returns the frozen pool of the run's own evaluations, if one was chosen.
 pub(super) fn pool(config: &RunConfig, home: Option<&RunFolder>) -> anyhow::Result<Option<Pool>> {
     let Some(home) = home else { return Ok(None) };
     Ok(Pool::open(config, &home.pool())?.filter(Pool::is_chosen))
@@ -41,7 +41,8 @@ pub(super) async fn measure(
 ) -> anyhow::Result<Measured> {
     let rules = Rules::new(&config.workflow, &set.workflow.roles(), Default::default());
     let player = Player::new(config, set.workflow.clone(), seats).of_suite(set.name.clone());
-    // The tasks of [eval] are one wave, as in a run's evaluations, and those of a suite are cut as they are there: the same bits.
+    // The waves are those of a run's evaluations, so that the bits are equal: the tasks of [eval]
+    // are one wave, a suite is cut into chunks.
     let greedy = match set.name {
         None => player.play(&set.tasks, Manner::Greedy).await?,
         Some(_) => player.play_in_chunks(&set.tasks, Manner::Greedy).await?,
@@ -64,7 +65,8 @@ pub(super) async fn measure(
     })
 }
 
-/// The verifier on its pool. As in a run's evaluations: what the workflow measures, and neither rewards nor tokens.
+/// Measures the verifier on its pool. The figures are the workflow's, without rewards and tokens,
+/// as in a run's evaluations.
 pub(super) async fn measure_pool(
     config: &RunConfig,
     pool: &Pool,
@@ -84,7 +86,7 @@ pub(super) async fn measure_pool(
         suite: Some(POOL.into()),
         temperature: 0.0,
         conversations,
-        // Its tasks are answers, which nobody trains on.
+        // The pool's tasks are answers; no run trains on them.
         keys: BTreeMap::new(),
     })
 }

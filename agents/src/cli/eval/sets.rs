@@ -8,16 +8,16 @@ use super::EvalArgs;
 use crate::base::fault::Usage;
 use crate::eval::suites::{self, Set};
 
-/// Whether samples can be drawn at the temperature that was asked for.
+/// Returns an error if samples cannot be drawn at the temperature.
 fn sampled_at(temperature: Option<f64>) -> Result<(), Usage> {
     let wrong = match temperature {
-        Some(value) if !(value.is_finite() && value > 0.0) => "--temperature is not above 0".to_owned(),
+        Some(value) if !(value.is_finite() && value > 0.0) => "--temperature must be above 0".to_owned(),
         Some(value) if value < f64::from(LEAST_TEMPERATURE) => {
             format!("--temperature is {value:?}: logits are divided by it, and below {LEAST_TEMPERATURE} they overflow")
         }
         _ => return Ok(()),
     };
-    Err(Usage::new(wrong).hint("the greedy conversation is always played; samples need a temperature such as 0.6"))
+    Err(Usage::new(wrong).hint("the greedy conversation is always played; samples need a temperature, for example 0.6"))
 }
 
 pub(super) fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Set>> {
@@ -66,7 +66,7 @@ pub(super) fn sets(args: &EvalArgs, config: &RunConfig) -> anyhow::Result<Vec<Se
             (None, None) => {
                 let known: Vec<&str> = config.eval.suites.keys().map(String::as_str).collect();
                 let hint = format!(
-                    "configured are: {}; a suite of your own is --suite NAME=FILE, with presets for {}",
+                    "it has: {}; for your own suite write --suite NAME=FILE, with presets for {}",
                     if known.is_empty() {
                         "none".into()
                     } else {
@@ -92,14 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn samples_are_drawn_at_no_temperature_that_makes_logits_infinite() {
+    fn temperature_that_makes_logits_infinite_is_rejected() {
         for good in [None, Some(0.01), Some(0.6), Some(10.0)] {
             assert!(sampled_at(good).is_ok(), "{good:?}");
         }
         for (wrong, says) in [
-            (0.0, "not above 0"),
-            (f64::NAN, "not above 0"),
-            (f64::INFINITY, "not above 0"),
+            (0.0, "must be above 0"),
+            (f64::NAN, "must be above 0"),
+            (f64::INFINITY, "must be above 0"),
             (1e-38, "is 1e-38: logits are divided by it"),
             (0.009, "below 0.01"),
         ] {

@@ -10,7 +10,7 @@ use crate::base::fault::Usage;
 use crate::eval::weights::Chosen;
 use crate::run_folder::RunFolder;
 
-/// The run that `RUN`, `RUN@N` or `RUN@initial` is about.
+/// Returns the run that `RUN`, `RUN@N` or `RUN@initial` names.
 pub(super) fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
     let run = match text.rsplit_once('@') {
         Some((run, _)) if !Path::new(text).join("run.json").is_file() => run,
@@ -19,7 +19,8 @@ pub(super) fn home(runs: &Path, text: &str) -> anyhow::Result<RunFolder> {
     Ok(RunFolder::find(runs, run)?)
 }
 
-/// `initial`, where it is said of the configuration of a run, is how that run began: with the commits of models that it began with.
+/// Replaces `initial` by `RUN@initial` if the configuration comes from a run. The weights are then
+/// those of the model commits with which the run began.
 pub(super) fn checkpoints(given: &[String], run: Option<&RunFolder>) -> Vec<String> {
     let meant = |text: &String| match (text.strip_suffix("=initial"), run) {
         (Some(agent), Some(run)) => format!("{agent}={}@initial", run.path().display()),
@@ -28,7 +29,8 @@ pub(super) fn checkpoints(given: &[String], run: Option<&RunFolder>) -> Vec<Stri
     given.iter().map(meant).collect()
 }
 
-/// Each participant's weights: its own `--checkpoint`, else the run's, else as the configuration begins.
+/// Returns each participant's weights: its own `--checkpoint`, else the run's, else the initial
+/// ones.
 pub(in crate::cli) fn chosen(
     checkpoints: &[String],
     run: Option<&str>,
@@ -43,11 +45,11 @@ pub(in crate::cli) fn chosen(
         let known = config.participants().into_iter().find(|name| name.as_str() == agent);
         let names: Vec<String> = config.participants().iter().map(ToString::to_string).collect();
         let agent = known.ok_or_else(|| {
-            Usage::new(format!("--checkpoint {text}: no agent {agent} plays a role"))
-                .hint(format!("those that do: {}", names.join(", ")))
+            Usage::new(format!("--checkpoint {text}: agent {agent} plays no role"))
+                .hint(format!("agents with a role: {}", names.join(", ")))
         })?;
         if given.insert(agent, at).is_some() {
-            return Err(Usage::new(format!("--checkpoint {text}: the agent has weights already")).into());
+            return Err(Usage::new(format!("--checkpoint {text}: the agent is named twice")).into());
         }
     }
     let mut chosen = BTreeMap::new();
@@ -71,7 +73,7 @@ mod tests {
     use crate::run_folder::tests::config_in;
 
     #[test]
-    fn a_runs_weights_are_of_the_commit_of_the_model_that_it_pinned() {
+    fn initial_weights_of_a_run_use_its_pinned_commit() {
         let base = tempfile::tempdir().unwrap();
         let mut config = config_in(base.path());
         for agent in config.agents.values_mut() {

@@ -1,4 +1,4 @@
-//! Sends tasks and notes each one that the broker has confirmed.
+//! Sends tasks and notes each task that the broker has confirmed.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,18 +16,18 @@ use indicatif::ProgressBar;
 use crate::base::fault::Unavailable;
 use crate::cli::task_rules::Checked;
 
-/// Tasks that wait for their confirm at once.
+/// Largest number of tasks that wait for their confirm at once.
 const WINDOW: usize = 512;
 
-/// What became of the tasks.
+/// The result of sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     pub confirmed: usize,
-    /// How often a full queue refused one, which was sent again until it was taken.
+    /// How often a full queue rejected a task, which was then sent again.
     pub refused: u64,
 }
 
-/// Sends all, in order of the file as far as the window goes.
+/// Sends all tasks. They stay in the file's order except within the window.
 pub async fn send(
     bus: Arc<dyn Bus>,
     topology: &Topology,
@@ -66,13 +66,13 @@ pub async fn send(
     });
     sent.with_context(|| {
         format!(
-            "{} tasks were confirmed; sending all again is safe, an id is done once",
+            "{} tasks were confirmed; send all again: a run handles an id once",
             bar.position()
         )
     })
 }
 
-/// What was confirmed, task by task, for `dyad audit`: appended to, never rewritten.
+/// The list of confirmed tasks, for `dyad audit`. It is only appended to.
 pub struct Manifest {
     file: std::fs::File,
     path: PathBuf,
@@ -91,7 +91,7 @@ impl Manifest {
         })
     }
 
-    /// One line in one write, so that several publishers may append at once.
+    /// Appends one line in one write, so that several publishers may write at once.
     pub(in crate::cli) fn note(&self, id: &str) -> anyhow::Result<()> {
         let line = format!("{}\n", serde_json::json!({ "id": id }));
         (&self.file)
@@ -100,21 +100,19 @@ impl Manifest {
     }
 }
 
-/// How often a full queue has refused a task. The first time is told.
+/// Counts how often a full queue rejected a task, and reports the first time.
 #[derive(Debug, Default)]
 struct Pressure(AtomicU64);
 
 impl Pressure {
     fn refused(&self) {
         if self.0.fetch_add(1, Ordering::Relaxed) == 0 {
-            eprintln!(
-                "the queue of tasks is full: waiting until the run has taken some (`dyad status` shows how it does)"
-            );
+            eprintln!("the task queue is full: waiting for the run to take tasks (see `dyad status`)");
         }
     }
 }
 
-/// Publishes until it is confirmed; a full queue is waited for.
+/// Publishes until the broker confirms; waits while the queue is full.
 async fn confirm(bus: &dyn Bus, message: Outgoing, pressure: &Pressure) -> anyhow::Result<()> {
     let mut pause = Duration::from_millis(50);
     loop {
@@ -130,7 +128,9 @@ async fn confirm(bus: &dyn Bus, message: Outgoing, pressure: &Pressure) -> anyho
             Err(error @ PublishError::Unroutable(_)) => {
                 return Err(anyhow::Error::new(error).context(Unavailable {
                     message: "the run has no task queue on this broker, or this user may not publish to it".into(),
-                    hint: Some("is it up, and is this its id and its broker? `dyad status --run RUN` says".into()),
+                    hint: Some(
+                        "check with `dyad status --run RUN` that the run is up, and check its id and broker".into(),
+                    ),
                 }));
             }
             Err(error) => return Err(error.into()),
@@ -175,12 +175,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_full_queue_is_waited_for_and_told() {
+    async fn full_queue_is_retried_and_counted() {
         let bus = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
         bus.declare(&topology, &[]).await.unwrap();
         let quarter = usize::try_from(topology.tasks().max_bytes / 4).unwrap();
-        // Never read: five views of zeros that the system has not even made.
+        // The body is never read: five views of zeros that the system does not even allocate.
         let body = Bytes::from(vec![0; quarter]);
         let task = |id: usize| Checked {
             id: id.to_string(),
@@ -192,7 +192,7 @@ mod tests {
             while bus.depth(&topology.tasks()).await != Some(4) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
-            // Long enough to be refused meanwhile, and asked again.
+            // Long enough for a rejection and a retry.
             tokio::time::sleep(Duration::from_millis(100)).await;
             let mut consumer = bus.consume(&topology.tasks(), 5).await.unwrap();
             for _ in 0..5 {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_run_that_is_not_up_is_said() {
+    async fn run_without_a_queue_is_unavailable() {
         let bus = MemoryBus::new();
         let topology = Topology::new(RunId::new("r-1").unwrap());
         let tasks = validate(br#"{"prompt": "o1"}"#, &Rules::of_signal()).unwrap();

@@ -9,13 +9,13 @@ use crate::report::data;
 use crate::run_folder::RunFolder;
 use crate::stats::summary;
 
-/// What a recipe came to.
+/// The figures of one recipe.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Row {
     pub recipe: String,
-    /// The run's folder; none if it did not begin.
+    /// The run's folder, or `None` if the run did not begin.
     pub run: Option<PathBuf>,
-    /// Generations of a conversation, in the mean.
+    /// Mean number of generations in a conversation.
     pub turns: f64,
     pub agents: Vec<Trained>,
     /// Success in the first and the last evaluation.
@@ -27,7 +27,7 @@ pub struct Row {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Trained {
     pub agent: String,
-    /// Samples that were trained on.
+    /// Number of samples that were trained on.
     pub samples: u64,
     pub reward: Ends,
 }
@@ -37,7 +37,7 @@ pub struct Trained {
 pub struct Ends {
     pub before: Option<f64>,
     pub after: Option<f64>,
-    /// Of training's own conversations, as evaluations do not have it.
+    /// True if the figure comes from training conversations, because evaluations do not have it.
     pub training: bool,
 }
 
@@ -53,7 +53,7 @@ pub(super) fn failed(recipe: &str, reason: String) -> Row {
     }
 }
 
-/// What a run came to, by its own metrics and evaluations.
+/// Reads the figures from the run's metrics and evaluations.
 pub(super) fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
     let config = folder.config()?;
     let data = data::read(folder)?;
@@ -91,7 +91,7 @@ pub(super) fn read(recipe: &str, folder: &RunFolder) -> anyhow::Result<Row> {
         .filter(|one| one.samples == 0)
         .map(|one| one.agent.as_str())
         .collect();
-    ensure!(idle.is_empty(), "it ended, and trained nothing of {}", idle.join(", "));
+    ensure!(idle.is_empty(), "it ended without training {}", idle.join(", "));
     Ok(Row {
         recipe: recipe.to_owned(),
         run: Some(folder.path().to_owned()),

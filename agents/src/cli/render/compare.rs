@@ -34,11 +34,11 @@ pub fn render(found: &Comparison) -> String {
     text += if hows.contains(&How::Runs) {
         " over runs, Welch's t"
     } else {
-        " over tasks, bootstrap with 10000 resamples of a fixed seed: other seeds of training may differ more"
+        " over tasks, bootstrap with 10000 resamples of a fixed seed: training with other seeds may differ more"
     };
     text += "; * excludes 0\n";
     if !found.apart.is_empty() {
-        text += &format!("on one side alone: {}\n", found.apart.join(", "));
+        text += &format!("on one side only: {}\n", found.apart.join(", "));
     }
     text
 }

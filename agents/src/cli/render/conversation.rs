@@ -6,7 +6,7 @@ use super::earned::earned;
 use crate::participant::{PROGRAM, TOOL};
 use crate::run_folder::logs::{Transcript, printable, prompt_text};
 
-/// The conversation, turn by turn, then the rewards and the workflow's figures.
+/// Formats the turns of a conversation, then the rewards and the workflow's figures.
 #[must_use]
 pub fn render(transcript: &Transcript) -> String {
     let mut text = String::new();
@@ -56,12 +56,12 @@ pub fn render(transcript: &Transcript) -> String {
     for (label, found) in &transcript.earned {
         text.push_str(&earned(label, found));
     }
-    // Of a run before weights were written down.
-    let untold = transcript
+    // Runs from before reward weights were stored have only the values.
+    let unweighted = transcript
         .rewards
         .iter()
         .filter(|(role, _)| !transcript.earned.contains_key(*role));
-    for (role, parts) in untold {
+    for (role, parts) in unweighted {
         let parts: Vec<String> = parts.iter().map(|(name, value)| format!("{name} {value:.3}")).collect();
         let _ = writeln!(text, "    {role:12} {}", parts.join("  "));
     }
@@ -74,7 +74,7 @@ pub fn render(transcript: &Transcript) -> String {
     printable(&text).into_owned()
 }
 
-/// Behind a mean log-prob: what it is of, where that is not what was sampled from without truncation.
+/// Returns the source of a mean log-prob, if it is not plain sampling without truncation.
 fn logprobs_of(name: &str) -> String {
     match name {
         "" | "sampled" => String::new(),
@@ -95,7 +95,7 @@ mod tests {
     use crate::run_folder::logs::TranscriptTurn;
 
     #[test]
-    fn a_conversation_reads_as_one() {
+    fn conversation_is_formatted() {
         let transcript = Transcript {
             conversation: "ab01/3".into(),
             task: "t1".into(),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn log_probs_of_something_else_than_what_was_sampled_from_say_so() {
+    fn unusual_source_of_log_probs_is_shown() {
         let shown = |of: &str| {
             render(&Transcript {
                 turns: vec![TranscriptTurn {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_model_says_is_no_command_to_the_terminal() {
+    fn control_characters_of_a_model_are_escaped() {
         let hostile = "s7\u{1b}]0;owned\u{7}\u{9b}6n";
         let transcript = Transcript {
             task: hostile.into(),

@@ -14,7 +14,7 @@ pub fn render(one: &Measured) -> String {
         );
     }
     if score.failed > 0 {
-        text += &format!("; {} conversations FAILED and are in no figure", score.failed);
+        text += &format!("; {} conversations FAILED and are left out", score.failed);
     }
     text.push('\n');
     let mut table = Table::new(&[("figure", Align::Left), ("greedy", Align::Left)]);

@@ -1,4 +1,4 @@
-//! Text of the commands: tables, conversations, dead letters.
+//! Output of the commands as text: tables, conversations, dead letters.
 
 pub mod compare;
 pub mod conversation;

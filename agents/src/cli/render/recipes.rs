@@ -3,7 +3,7 @@
 use super::table::{Align, Table};
 use crate::cli::recipes::outcome::{Ends, Row};
 
-/// `left` are recipes that were not run, with why where it is not what most of them need.
+/// Formats the table. `left` has the recipes that were not run, with a reason if it is unusual.
 pub fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
     let mut table = Table::new(&[
         ("recipe", Align::Left),
@@ -30,7 +30,7 @@ pub fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
                 if row.failed.is_some() {
                     "FAILED".into()
                 } else {
-                    "nobody trains".into()
+                    "no agent trains".into()
                 },
                 empty(),
                 format!("{:.0}", row.seconds),
@@ -50,10 +50,10 @@ pub fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
         }
     }
     let mut text = table.to_string();
-    text += "\nturns: generations of a conversation, in the mean; samples: those trained on; reward and success: of the first and the last \
-             evaluation\n";
+    text += "\nturns: mean generations per conversation; samples: samples trained on; \
+             reward and success: first and last evaluation\n";
     if rows.iter().flat_map(|row| &row.agents).any(|one| one.reward.training) {
-        text += "* of training's own conversations, means over the first and the last tenth of the steps\n";
+        text += "* from training conversations: means over the first and the last tenth of the steps\n";
     }
     for row in rows {
         if let Some(reason) = &row.failed {
@@ -70,7 +70,7 @@ pub fn render(rows: &[Row], left: &[(String, Option<String>)]) -> String {
         .collect();
     if !needy.is_empty() {
         text += &format!(
-            "not run, as they need a model folder, or servers or programs that you start: {}\n",
+            "not run, because they need a model folder, or servers or programs that you start: {}\n",
             needy.join(", ")
         );
     }

@@ -1,4 +1,4 @@
-//! A run's state as text.
+//! The state of a run as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,14 +6,15 @@ use std::fmt::Write;
 use broker::protocol::control::Heartbeat;
 use serde_json::Value;
 
+use super::table::{Align, Table};
 use crate::cli::status::listener::{LiveState, Status};
 
-/// A page of text; `steps` is where the run ends.
+/// Formats the page; `steps` is the run's last step.
 #[must_use]
 pub fn render(status: &Status, steps: u64) -> String {
     let mut text = format!("{}\n", status.run);
     if let Some(reason) = &status.offline {
-        let _ = writeln!(text, "not heard: {reason}\nwhat follows is from its folder");
+        let _ = writeln!(text, "no live state: {reason}\nthe rest is from the run folder");
     }
     text.push_str(&agents(status, steps));
     if let Some(heard) = &status.live {
@@ -37,10 +38,18 @@ fn agents(status: &Status, steps: u64) -> String {
     let mut names: Vec<&String> = beats.keys().chain(status.metrics.train.keys()).collect();
     names.sort();
     names.dedup();
-    let mut text = format!(
-        "\n{:<14}{:<10}{:>12}{:>10}{:>9}{:>11}{:>7}{:>10}{:>10}\n",
-        "agent", "phase", "step", "weights", "reward", "staleness", "ready", "reserved", "capacity"
-    );
+    let mut table = Table::new(&[("agent", Align::Left), ("phase", Align::Left)]);
+    for name in [
+        "step",
+        "weights",
+        "reward",
+        "staleness",
+        "ready",
+        "reserved",
+        "capacity",
+    ] {
+        table.column(name, Align::Right);
+    }
     for name in names {
         let metric = |key: &str| {
             status
@@ -63,9 +72,9 @@ fn agents(status: &Status, steps: u64) -> String {
             None if status.live.is_some() => "silent".into(),
             None => "-".into(),
         };
-        let _ = writeln!(
-            text,
-            "{name:<14}{phase:<10}{:>12}{:>10}{:>9}{:>11}{:>7}{:>10}{:>10}",
+        table.row(vec![
+            name.clone(),
+            phase,
             format!("{step}/{steps}"),
             of_beat(|beat| beat.version.to_string()),
             shown(beat.and_then(|beat| beat.reward).or(metric("reward/mean"))),
@@ -73,10 +82,9 @@ fn agents(status: &Status, steps: u64) -> String {
             of_beat(|beat| beat.ready.to_string()),
             of_beat(|beat| beat.reserved.to_string()),
             of_beat(|beat| beat.capacity.to_string()),
-        );
+        ]);
     }
-    text.push('\n');
-    text
+    format!("\n{table}\n")
 }
 
 fn live(state: &LiveState) -> String {
@@ -94,7 +102,7 @@ fn live(state: &LiveState) -> String {
         );
     }
     if state.coordinators.is_empty() {
-        text.push_str("no coordinator was heard\n");
+        text.push_str("no heartbeat from a coordinator\n");
     }
     if let (Some(turns), Some(conversations)) = (state.turns_per_s, state.conversations_per_s) {
         let _ = writeln!(text, "{turns:.0} turns/s, {conversations:.0} conversations/s");

@@ -2,14 +2,10 @@
 
 use std::fmt::{Display, Formatter};
 
-use crate::stats::Interval;
+pub use comfy_table::CellAlignment as Align;
+use comfy_table::presets::NOTHING;
 
-/// To which side a column's cells are put.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
-    Left,
-    Right,
-}
+use crate::stats::Interval;
 
 /// Rows under headings, each column as wide as its widest cell.
 #[derive(Debug, Clone, Default)]
@@ -21,21 +17,19 @@ pub struct Table {
 impl Table {
     #[must_use]
     pub fn new(columns: &[(&str, Align)]) -> Self {
+        let columns = columns.iter().map(|(name, align)| ((*name).to_owned(), *align));
         Self {
-            columns: columns
-                .iter()
-                .map(|(name, align)| ((*name).to_owned(), *align))
-                .collect(),
+            columns: columns.collect(),
             rows: Vec::new(),
         }
     }
 
-    /// One more column on the right.
+    /// Adds a column on the right.
     pub fn column(&mut self, name: &str, align: Align) {
         self.columns.push((name.to_owned(), align));
     }
 
-    /// One more row; cells that are missing are empty.
+    /// Adds a row. Missing cells are empty.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
@@ -43,36 +37,18 @@ impl Table {
 
 impl Display for Table {
     fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
-        let cell = |row: &Vec<String>, at: usize| row.get(at).cloned().unwrap_or_default();
-        let width = |at: usize, name: &str| {
-            let cells = self.rows.iter().map(|row| cell(row, at).chars().count());
-            cells.max().unwrap_or(0).max(name.chars().count())
-        };
-        let widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(at, (name, _))| width(at, name))
-            .collect();
-        let headings = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        for row in std::iter::once(&headings).chain(&self.rows) {
-            let line: Vec<String> = self
-                .columns
-                .iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(at, ((_, align), width))| match align {
-                    Align::Left => format!("{:<width$}", cell(row, at)),
-                    Align::Right => format!("{:>width$}", cell(row, at)),
-                })
-                .collect();
-            writeln!(out, "{}", line.join("  ").trim_end())?;
+        let mut table = comfy_table::Table::new();
+        table.load_style(NOTHING);
+        table.set_header(self.columns.iter().map(|(name, _)| name));
+        table.add_rows(&self.rows);
+        for (column, (_, align)) in table.column_iter_mut().zip(&self.columns) {
+            column.set_padding((0, 2)).set_cell_alignment(*align);
         }
-        Ok(())
+        writeln!(out, "{}", table.trim_fmt())
     }
 }
 
-/// `0.500 (0.250 to 0.750)`; `-` for none.
+/// Formats an interval as `0.500 (0.250 to 0.750)`, or `-` for `None`.
 #[must_use]
 pub fn interval(found: Option<Interval>) -> String {
     found.map_or_else(
@@ -81,7 +57,7 @@ pub fn interval(found: Option<Interval>) -> String {
     )
 }
 
-/// `+0.500 (+0.250 to +0.750)`; `-` for none.
+/// Formats an interval with signs, as `+0.500 (+0.250 to +0.750)`, or `-` for `None`.
 #[must_use]
 pub fn difference(found: Option<Interval>) -> String {
     found.map_or_else(

@@ -13,33 +13,34 @@ use serde::Serialize;
 use crate::cli::last_metrics::LastMetrics;
 use crate::run_folder::RunFolder;
 
-/// Heartbeats come at least each second: after this, who was not heard is silent.
+/// Time to receive heartbeats. They arrive at least every second; an agent without one counts as
+/// silent.
 const LISTEN: Duration = Duration::from_millis(2200);
 
-/// What `dyad status` knows.
+/// The state that `dyad status` shows.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Status {
     pub run: String,
-    /// What was heard from the run itself; none if its broker cannot be reached.
+    /// The state received from the run, or `None` if its broker cannot be reached.
     pub live: Option<LiveState>,
-    /// Why nothing was heard.
+    /// The reason why there is no live state.
     pub offline: Option<String>,
     pub metrics: LastMetrics,
 }
 
-/// What the processes say of themselves.
+/// The newest heartbeats, rates and queues.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct LiveState {
     pub agents: BTreeMap<String, Heartbeat>,
     pub coordinators: BTreeMap<String, CoordinatorBeat>,
-    /// Turns and conversations of all coordinators in each second.
+    /// Turns and conversations per second, over all coordinators.
     pub turns_per_s: Option<f64>,
     pub conversations_per_s: Option<f64>,
     /// Messages ready, by queue.
     pub queues: BTreeMap<String, u64>,
 }
 
-/// What a coordinator had done when it was heard.
+/// A coordinator's counters at one heartbeat.
 #[derive(Debug, Clone, Copy)]
 struct Totals {
     at: Instant,
@@ -47,13 +48,13 @@ struct Totals {
     conversations: u64,
 }
 
-/// A listener to a run.
+/// Receives the heartbeats of a run.
 pub struct Listener {
     bus: Arc<dyn Bus>,
     topology: Topology,
     beats: Box<dyn Consumer>,
     heard: LiveState,
-    /// By coordinator: its totals when it was first heard since rates were shown last, and now.
+    /// For each coordinator its totals at the last display of rates, and its newest totals.
     totals: BTreeMap<String, (Totals, Totals)>,
 }
 
@@ -109,7 +110,8 @@ impl Listener {
         seen.1 = now;
     }
 
-    /// Rates between the first and the last beat of each coordinator; none while each was heard once.
+    /// Computes the rates between each coordinator's first and newest heartbeat. A single heartbeat
+    /// gives no rate.
     fn rates(&mut self) {
         let (mut turns, mut conversations) = (None, None);
         for (first, last) in self.totals.values_mut() {
