@@ -142,9 +142,9 @@ fn answer(schema: Value) -> Value {
         _ => vec![Value::Object(schema)],
     };
     let failed = json!({
-        "description": "It has no answer: it is asked again, and what is never answered is a missing reward and never a 0.",
+        "description": "The program has no answer. The question is asked again; without any answer the reward is missing, and never 0.",
         "type": "object",
-        "properties": { "error": { "description": "Why, for the log.", "not": { "type": "null" } } },
+        "properties": { "error": { "description": "The reason, for the log.", "not": { "type": "null" } } },
         "required": ["error"],
     });
     let branches = answers.into_iter().map(without_error).chain([failed]);
