@@ -118,7 +118,7 @@ fn unplayable(config: &RunConfig, workflow: &dyn rollout::workflow::Workflow) ->
         TasksError::Config { key, message } => Problem { path: key, message },
         other => Problem {
             path: key.to_owned(),
-            message: told(&other),
+            message: with_cause(&other),
         },
     })
 }

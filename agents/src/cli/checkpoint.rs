@@ -31,16 +31,16 @@ pub fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
         patience_ms: u64::try_from(args.within.0.as_millis()).unwrap_or(u64::MAX),
     };
     let done = select::block_on(async {
-        let mut line = OrderChannel::open(&args.to, &folder).await?;
+        let mut channel = OrderChannel::open(&args.to, &folder).await?;
         // Bundles arrive and checkpoints are written after the time for open groups.
         let until = Instant::now() + args.within.0 + Duration::from_secs(180);
         loop {
-            line.exchange(&command).await?;
-            if let Some(done) = line.snapshots.remove(&name) {
+            channel.exchange(&command).await?;
+            if let Some(done) = channel.snapshots.remove(&name) {
                 return Ok(done);
             }
-            line.must_be_heard()?;
-            if line.newest().is_some_and(|run| run.phase == RunPhase::Closed) {
+            channel.require_coordinator()?;
+            if channel.newest().is_some_and(|run| run.phase == RunPhase::Closed) {
                 bail!(Usage::new("the run has closed: its last checkpoints are its snapshot"));
             }
             if Instant::now() > until {
@@ -54,10 +54,10 @@ pub fn run(args: &CheckpointArgs) -> anyhow::Result<()> {
     if let Some(error) = done.error {
         bail!("no snapshot: {error}");
     }
-    tell_snapshot(&folder, &name, done.voided)
+    print_snapshot(&folder, &name, done.voided)
 }
 
-fn tell_snapshot(folder: &RunFolder, name: &str, voided: u64) -> anyhow::Result<()> {
+fn print_snapshot(folder: &RunFolder, name: &str, voided: u64) -> anyhow::Result<()> {
     let path = snapshot::path(folder, name);
     println!("{}", path.display());
     if voided > 0 {

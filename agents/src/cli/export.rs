@@ -141,7 +141,7 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
         }
         exported => exported.with_context(|| format!("exporting agent {agent} to {}", args.out.display()))?,
     };
-    Ok(told(agent, &chosen.told, &files.model, args, &exported))
+    Ok(summary(agent, &chosen.told, &files.model, args, &exported))
 }
 
 /// Finds the weights. The error for damaged weights has a hint.

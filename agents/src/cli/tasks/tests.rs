@@ -11,7 +11,7 @@ use super::*;
 use crate::cli::exit_code::render as error_text;
 use crate::cli::task_rules::Rules;
 
-async fn dead_letter(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
+async fn add_letter(bus: &Arc<dyn Bus>, topology: &Topology, id: &str, kind: Kind, body: &'static [u8]) {
     die(bus, topology, id, kind, body, Stage::Intake).await;
 }
 
@@ -40,9 +40,9 @@ async fn letters_are_listed_requeued_by_id_and_dropped() {
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
     bus.declare(&topology, &[]).await.unwrap();
-    dead_letter(&bus, &topology, "t1", Kind::Task, b"{").await;
-    dead_letter(&bus, &topology, "t2", Kind::Task, b"}").await;
-    dead_letter(&bus, &topology, "b1", Kind::Bundle, b"\x01").await;
+    add_letter(&bus, &topology, "t1", Kind::Task, b"{").await;
+    add_letter(&bus, &topology, "t2", Kind::Task, b"}").await;
+    add_letter(&bus, &topology, "b1", Kind::Bundle, b"\x01").await;
     let visit = |order: Order| {
         let (peer, topology) = (first.peer(), topology.clone());
         async move {
@@ -80,7 +80,7 @@ async fn a_task_that_dies_again_is_requeued_once() {
     let topology = Topology::new(RunId::new("r-1").unwrap());
     let bus: Arc<dyn Bus> = first.clone();
     bus.declare(&topology, &[]).await.unwrap();
-    dead_letter(&bus, &topology, "t1", Kind::Task, b"{").await;
+    add_letter(&bus, &topology, "t1", Kind::Task, b"{").await;
     let (dying, names) = (bus.clone(), topology.clone());
     let killer = tokio::spawn(async move {
         let mut tasks = dying.consume(&names.tasks(), 8).await.unwrap();
@@ -225,7 +225,7 @@ async fn different_letters_with_one_id_are_not_requeued() {
     let bus: Arc<dyn Bus> = first.clone();
     bus.declare(&topology, &[]).await.unwrap();
     for body in [b"{}".as_slice(), b"[]"] {
-        dead_letter(&bus, &topology, "t1", Kind::Task, body).await;
+        add_letter(&bus, &topology, "t1", Kind::Task, body).await;
     }
     let unsure = replace(None, Some("t2"));
     for order in [
