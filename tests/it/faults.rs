@@ -81,7 +81,7 @@ fn a_second_signal_ends_a_process_at_once() {
     world.wait_closed(1);
     world.store.set(Mode::Stall);
     world.fleet.signal("c1", "TERM");
-    said(&world, "c1", "told to stop; releasing what is open");
+    said(&world, "c1", "received a stop signal; releasing open groups");
     world.fleet.signal("c1", "TERM");
     // An end in order would be a good one, and nothing would be started again.
     wait_for("the coordinator to be started again", PATIENCE, || {

@@ -1,16 +1,16 @@
-//! The last lines of a run of two that answer one after the other, as MinT's recipe prints them.
+//! The last lines of a run with two agents that answer in turn, in the form of MinT's recipe.
 
 use std::fmt::Write;
 
 use configs::{AgentConfig, AgentName, LossKind, RoleName, RunConfig};
 use serde_json::Value;
 
-use super::status::LastMetrics;
+use crate::cli::last_metrics::LastMetrics;
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::{Transcript, one_line, read_json_lines};
 
-/// Empty for other workflows.
-pub(super) fn lines(folder: &RunFolder, last: &LastMetrics) -> anyhow::Result<String> {
+/// Returns the lines, or an empty text for other workflows.
+pub fn lines(folder: &RunFolder, last: &LastMetrics) -> anyhow::Result<String> {
     let config = folder.config()?;
     if config.workflow.kind != "sequential" {
         return Ok(String::new());
@@ -93,8 +93,8 @@ mod tests {
     use crate::run_folder::logs::TranscriptTurn;
 
     #[test]
-    fn the_lines_are_those_of_the_recipe() {
-        let text = include_str!("../../../configs/two-lora.toml");
+    fn lines_equal_the_recipes() {
+        let text = include_str!("../../../../configs/two-lora.toml");
         let config = RunConfig::parse(text, Path::new("two-lora.toml")).unwrap();
         let turn = |role: &str, text: &str| TranscriptTurn {
             role: role.into(),

@@ -1,4 +1,5 @@
-//! Whether a workflow keeps its contract, before it is played: a Rust type as it is, programs and participants by asking them.
+//! Checks that a workflow keeps its contract before it is played. Programs and participants are
+//! asked; a Rust type is played.
 
 use broker::protocol::task::Task;
 use broker::protocol::turn::TurnOutcome;
@@ -7,10 +8,10 @@ use rollout::workflow::{Ask, contract};
 
 use crate::participant::Host;
 
-/// Characters of a question or an answer that are shown.
+/// Largest number of characters shown of a question or an answer.
 const SHOWN: usize = 2000;
 
-/// A workflow of the user's own is tried with conversations that are made up, before any that is printed.
+/// Tries a user's own workflow with made-up conversations before any is printed.
 pub(super) async fn keeps_contract(config: &RunConfig, host: &Host, task: &Task) -> anyhow::Result<()> {
     let kind = &config.workflow.kind;
     let (kept, conversations) = if OwnKinds::installed().has_workflow(kind) {
@@ -42,15 +43,16 @@ async fn played(config: &RunConfig, host: &Host, task: &Task) -> Result<(), Stri
     Ok(())
 }
 
-/// What a program answers. Who goes on after a restart may ask it again, so the same question must have the same answer.
+/// Returns a program's answer. A coordinator may ask again after a restart, so the same question
+/// must have the same answer.
 async fn twice(host: &Host, ask: &Ask, tries: u32) -> Result<String, String> {
     let (first, second) = (said(host, ask, tries).await?, said(host, ask, tries).await?);
     if first == second {
         return Ok(first);
     }
     Err(format!(
-        "asked the same question twice it answers otherwise, and after a restart it may be asked again. Let the answer follow from the \
-         question alone: no state between lines, no clock, and what is random drawn from its `seed`\n\
+        "it gave two answers to the same question, and a restart may ask again. Derive the answer from the \
+         question alone: no state between lines, no clock, and random values only from its `seed`\n\
          the question: {}\nthe first answer: {}\nthe second answer: {}",
         question(ask),
         shown(&first),
@@ -58,7 +60,7 @@ async fn twice(host: &Host, ask: &Ask, tries: u32) -> Result<String, String> {
     ))
 }
 
-/// The answer of one of so many tries, as in a run.
+/// Returns the first answer within `tries` tries, as in a run.
 async fn said(host: &Host, ask: &Ask, tries: u32) -> Result<String, String> {
     let mut why = String::new();
     for _ in 0..tries.max(1) {
@@ -72,7 +74,7 @@ async fn said(host: &Host, ask: &Ask, tries: u32) -> Result<String, String> {
             }
         }
     }
-    Err(format!("it gives no answer: {why}\nthe question: {}", question(ask)))
+    Err(format!("it gave no answer: {why}\nthe question: {}", question(ask)))
 }
 
 fn question(ask: &Ask) -> String {

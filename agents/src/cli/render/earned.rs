@@ -1,4 +1,4 @@
-//! What a seat earned, in lines for a person.
+//! A seat's reward as text.
 
 use std::fmt::Write;
 
@@ -6,11 +6,11 @@ use configs::CreditConfig;
 
 use crate::run_folder::logs::{Compared, Credited, Earned};
 
-/// Where the lines under a role begin.
+/// Indentation of the lines under a role.
 const INDENT: &str = "                 ";
 
-/// The reward as a sum, then what an operator did and how it compares, a line each.
-pub(super) fn earned(label: &str, earned: &Earned) -> String {
+/// Formats the reward as a sum, then the operator's credit and the comparison, one line each.
+pub fn earned(label: &str, earned: &Earned) -> String {
     let mut text = format!("    {label:12} {} = {:.3}\n", sum(earned), earned.total);
     if let Some(credit) = &earned.credit {
         let _ = writeln!(text, "{INDENT}{}", credited(credit));
@@ -24,7 +24,7 @@ pub(super) fn earned(label: &str, earned: &Earned) -> String {
     text
 }
 
-/// `correct 1.000 x 1 + length -0.200 x 0.5`. A weight of -0 reads as 0.
+/// `correct 1.000 x 1 + length -0.200 x 0.5`. A weight of -0 is shown as 0.
 fn sum(earned: &Earned) -> String {
     let parts = earned.parts.iter();
     let parts: Vec<String> = parts
@@ -45,7 +45,7 @@ fn credited(credit: &Credited) -> String {
         CreditConfig::Difference(other) => format!("difference from {other}"),
     };
     format!(
-        "credit {:.3} by {operator}, in the place of its own {:.3}",
+        "credit {:.3} by {operator}, instead of its own {:.3}",
         credit.credit, credit.own
     )
 }
@@ -57,7 +57,7 @@ fn compared(found: &Compared, reward: f64) -> String {
     } else {
         format!("({reward:.3} - {:.3}) / {:.3}", found.baseline, found.scale)
     };
-    // Alone or among equals the formula does not hold.
+    // With one conversation, or equal rewards, the formula does not apply.
     let made = match found.advantage {
         0.0 if found.conversations < 2 => "nothing to compare with".to_owned(),
         _ => scaled,
@@ -89,8 +89,8 @@ mod tests {
     }
 
     #[test]
-    fn a_reward_is_told_with_its_weights_its_operator_and_its_group() {
-        let told = Earned {
+    fn reward_shows_weights_operator_and_group() {
+        let reward = Earned {
             parts: vec![
                 part("correct", 1.0, 0.0),
                 part("own", 1.0, 0.0),
@@ -118,11 +118,11 @@ mod tests {
                         credit 0.500 by difference from solver, in the place of its own 1.000\n                 \
                         advantage 0.500 = (0.500 - 0.250) / 0.500 (astraflow, 4 in the group: mean 0.250, std 0.500); \
                         then z-score over the batch's tokens\n";
-        assert_eq!(earned("retry", &told), expected);
+        assert_eq!(earned("retry", &reward), expected);
     }
 
     #[test]
-    fn who_is_alone_or_is_not_trained_is_told_so() {
+    fn single_or_untrained_seat_has_a_note() {
         let alone = Earned {
             parts: vec![part("success", 1.0, 2.0)],
             total: 2.0,

@@ -1,13 +1,13 @@
-//! Dead letters as a person reads them.
+//! Dead letters as text.
 
 use std::fmt::Write;
 
-use super::letters::Letter;
+use crate::cli::tasks::letters::Letter;
 use crate::run_folder::logs::one_line;
 
-/// A block for each letter, and the sum.
+/// Formats a block for each letter, and the total.
 #[must_use]
-pub(super) fn render(letters: &[Letter], bodies: bool) -> String {
+pub fn render(letters: &[Letter], bodies: bool) -> String {
     if letters.is_empty() {
         return "no dead letters\n".into();
     }

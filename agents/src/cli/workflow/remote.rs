@@ -1,4 +1,4 @@
-//! The way to a workflow's remote participants, for as long as a test takes.
+//! The connection to a workflow's remote participants during a test.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::TestArgs;
 use crate::base::fault::{Unavailable, Usage};
 use crate::participant::Line;
 
-/// Between two looks whether somebody listens.
+/// Time between two checks for listeners.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// The remote participants of a test.
@@ -26,17 +26,17 @@ pub(super) struct Remote {
     queues: Queues,
 }
 
-/// Queues of a test, which are gone when it is over.
+/// The queues of a test, which are deleted at its end.
 struct Queues {
     bus: Arc<dyn Bus>,
     topology: Topology,
     incarnation: String,
     names: BTreeSet<ParticipantName>,
-    /// Those that were not there before: the others are a run's.
+    /// Queues that the test created; the others belong to a run.
     own: Vec<Queue>,
 }
 
-/// The remote participants that the workflow asks.
+/// Returns the remote participants that the workflow asks.
 fn names(workflow: &dyn Workflow) -> BTreeSet<ParticipantName> {
     let places = workflow.programs().into_iter().map(|program| program.place);
     places
@@ -48,15 +48,15 @@ fn names(workflow: &dyn Workflow) -> BTreeSet<ParticipantName> {
 }
 
 impl Remote {
-    /// None if the workflow asks no remote participant.
+    /// Connects, or returns `None` if the workflow asks no remote participant.
     pub(super) async fn open(args: &TestArgs, workflow: &dyn Workflow) -> anyhow::Result<Option<Self>> {
         let names = names(workflow);
         let Some(name) = names.first() else { return Ok(None) };
         let Some(url) = &args.broker else {
-            let message = format!("the remote participant {name} is asked over RabbitMQ, and no broker is known");
+            let message = format!("remote participant {name} is asked over RabbitMQ, but no broker is known");
             return Err(Usage::new(message).hint("give --broker URL or set DYAD_BROKER").into());
         };
-        let run = RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is no run id", args.run)))?;
+        let run = RunId::new(&args.run).ok_or_else(|| Usage::new(format!("{:?} is not a run id", args.run)))?;
         let bus = crate::cli::select::connect(url, "workflow test").await?;
         let mut queues = Queues {
             bus,
@@ -90,7 +90,7 @@ impl Queues {
                 self.own.push(queue);
             }
         }
-        // Behind the others: what they give up goes there.
+        // Declared last: the other queues move their rejected messages to it.
         self.bus.declare_queue(&self.topology.dead()).await?;
         let Some(line) = Line::open(&self.bus, &self.topology, &self.incarnation, &[workflow]).await? else {
             return Ok(None);
@@ -107,16 +107,16 @@ impl Queues {
         let until = Instant::now() + args.wait.0;
         for name in &self.names {
             let queue = self.topology.questions(name);
-            // Where the broker does not say, there is none that is known.
+            // A broker without this figure counts as having no listener.
             while self.bus.listeners(&queue).await.is_none_or(|count| count == 0) {
                 if Instant::now() >= until {
                     let message = format!(
-                        "nobody listens as participant {name} of run {} within {}",
+                        "no program listens as participant {name} of run {} within {}",
                         args.run, args.wait
                     );
                     let hint = format!(
-                        "start it beside this command, with DYAD_RUN={} and the same DYAD_BROKER, for example \
-                         python3 configs/programs/remote_workflow.py {name}; --wait says for how long it is waited for",
+                        "start it next to this command, with DYAD_RUN={} and the same DYAD_BROKER, for example \
+                         python3 configs/programs/remote_workflow.py {name}; --wait sets how long this command waits",
                         args.run
                     );
                     let hint = Some(hint);
@@ -128,11 +128,12 @@ impl Queues {
         Ok(())
     }
 
-    /// Takes away what the test has made, whoever still listens; its dead letters only if nobody has put or reads any.
+    /// Deletes the test's queues even if a participant still listens. The dead-letter queue is
+    /// deleted only if it is empty and unused.
     async fn close(&self) {
         let dead = self.topology.dead();
         for queue in &self.own {
-            // Quorum queues are not deleted on such conditions by the broker itself.
+            // The broker cannot delete quorum queues under such conditions itself.
             if queue.name == dead.name
                 && (self.bus.depth(queue).await, self.bus.listeners(queue).await) != (Some(0), Some(0))
             {

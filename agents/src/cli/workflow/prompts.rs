@@ -1,4 +1,5 @@
-//! What is read before turns: a workflow is a function of its task and its events, so it says again what it asked for.
+//! The prompts that agents read. A workflow is a function of its task and events, so its requests
+//! can be computed again.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,7 @@ use crate::run_folder::logs::Transcript;
 /// A turn of a conversation: role, seat and number.
 type Place = (RoleName, u16, u16);
 
-/// What was asked for at each turn of a conversation, whose turns stand in the order in which they were taken.
+/// Returns the request of each turn of a conversation. The turns must be in their order of play.
 fn of(
     workflow: &dyn Workflow,
     task: &Task,
@@ -35,7 +36,8 @@ fn of(
     asked
 }
 
-/// Adds to the turns of agents what they read: all of it, or else what came of calls that no tool was asked.
+/// Adds to agents' turns what they read: everything, or only the errors of calls that reached no
+/// tool.
 pub(super) fn add(
     transcript: &mut Transcript,
     workflow: &dyn Workflow,

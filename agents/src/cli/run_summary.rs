@@ -1,16 +1,17 @@
-//! What a person is told at the end of a run.
+//! The summary at the end of a run.
 
 use std::fmt::Write;
 
-use super::status::{LastMetrics, last_metrics};
+use super::last_metrics::{LastMetrics, last_metrics};
 use crate::report;
 use crate::run_folder::RunFolder;
 use crate::run_folder::metrics::MetricsWriter;
 use crate::stats::summary;
 use crate::stats::summary::Change;
 
-/// Makes the report, and prints the figures and where everything is. The figures are kept in `metrics/summary.jsonl`.
-pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
+/// Writes the report, then prints the figures and all paths. The figures are kept in
+/// `metrics/summary.jsonl`.
+pub fn print(folder: &RunFolder) -> anyhow::Result<()> {
     let changes = summary::read(folder)?;
     if !changes.is_empty() {
         let step = folder.config()?.run.train_steps;
@@ -21,22 +22,22 @@ pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
     let last = last_metrics(folder)?;
     print!("{}", learned(&changes));
     print!("{}", figures(&report::improvements(folder)?, &changes, &last));
-    print!("{}", super::pair::lines(folder, &last)?);
+    print!("{}", super::render::sequential::lines(folder, &last)?);
     println!("report      {}", report::write(folder)?.display());
     println!("run folder  {}", folder.path().display());
     Ok(())
 }
 
-/// What the figures that matter to most people mean; they are told first and with their intervals.
+/// Names of the most important figures, which come first and with intervals.
 const MEANINGS: [(&str, &str); 5] = [
-    ("success", "conversations that end well"),
-    ("solver_first", "solver: first answers right"),
-    ("first", "first: answers right"),
-    ("second", "second: answers right"),
-    ("verifier_balanced", "verifier: verdicts right, on its frozen pool"),
+    ("success", "success"),
+    ("solver_first", "solver: right first answers"),
+    ("first", "first: right answers"),
+    ("second", "second: right answers"),
+    ("verifier_balanced", "verifier: right verdicts on its frozen pool"),
 ];
 
-/// Each agent before and after, on tasks it was never trained on.
+/// Formats each agent's figures before and after training, on tasks it was not trained on.
 #[must_use]
 pub fn learned(changes: &[Change]) -> String {
     let known = MEANINGS.iter().filter_map(|(metric, meaning)| {
@@ -72,19 +73,19 @@ pub fn learned(changes: &[Change]) -> String {
     text
 }
 
-/// A line for each other figure, before and after.
+/// Formats the other figures, one line each, before and after.
 #[must_use]
-pub fn figures(improvements: &[report::Improvement], told: &[Change], last: &LastMetrics) -> String {
+pub fn figures(improvements: &[report::Improvement], shown: &[Change], last: &LastMetrics) -> String {
     let mut text = String::new();
-    let is_told = |name: &str| {
-        MEANINGS.iter().any(|(metric, _)| *metric == name) && told.iter().any(|change| change.metric == name)
+    let is_shown = |name: &str| {
+        MEANINGS.iter().any(|(metric, _)| *metric == name) && shown.iter().any(|change| change.metric == name)
     };
-    for figure in improvements.iter().filter(|figure| !is_told(&figure.name)) {
+    for figure in improvements.iter().filter(|figure| !is_shown(&figure.name)) {
         let (first, last) = (figure.first, figure.last);
         let _ = writeln!(text, "{:<24} {first:.3} -> {last:.3}", figure.name);
     }
     if improvements.is_empty() && last.train.is_empty() {
-        text.push_str("no batch was trained\n");
+        text.push_str("no training batch\n");
     }
     text
 }
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_told_before_and_after() {
+    fn figures_show_before_and_after() {
         let figure = report::Improvement {
             name: "reward of a".into(),
             first: 0.0625,
@@ -102,15 +103,15 @@ mod tests {
         };
         let text = figures(&[figure], &[], &LastMetrics::default());
         assert_eq!(text, "reward of a              0.062 -> 1.000\n");
-        assert_eq!(figures(&[], &[], &LastMetrics::default()), "no batch was trained\n");
+        assert_eq!(figures(&[], &[], &LastMetrics::default()), "no training batch\n");
     }
 
     #[test]
-    fn what_matters_is_told_in_words_with_its_interval_and_only_once() {
+    fn main_figures_have_words_an_interval_and_one_line() {
         let change = Change::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
         let text = learned(std::slice::from_ref(&change));
         assert!(
-            text.contains("solver: first answers right                   0.250 -> 0.750  (+0.500, 95% interval -0.419 to +1.419, 4 tasks)"),
+            text.contains("solver: right first answers                   0.250 -> 0.750  (+0.500, 95% interval -0.419 to +1.419, 4 tasks)"),
             "{text}"
         );
         let figure = |name: &str| report::Improvement {

@@ -1,4 +1,4 @@
-//! Conversations of real engines, in this process and without training.
+//! Conversations of real engines in this process, without training.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use rollout::workflow::Workflow;
 
 use super::TestArgs;
 use crate::base::fault::Usage;
-use crate::cli::eval::chosen;
+use crate::cli::eval::weights::chosen;
 use crate::eval::engines::{self, Scratch, Seat};
 use crate::eval::play::{Manner, Player};
 use crate::participant::Host;
@@ -24,19 +24,23 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// None if answers are scripted. Says on stderr which weights each agent has.
+    /// Starts the engines and prints each agent's weights on stderr. Returns `None` if answers are
+    /// scripted.
     ///
     /// # Errors
-    /// Scripted answers beside engines, and as [`chosen`] and [`engines::start`].
+    /// Returns an error for scripted answers together with engines, and the errors of [`chosen`]
+    /// and [`engines::start`].
     pub(super) fn open(args: &TestArgs, config: &RunConfig) -> anyhow::Result<Option<Self>> {
         let named = !args.checkpoints.is_empty() || args.weights.is_some();
         if !args.engine && !named {
             return Ok(None);
         }
         if !args.says.is_empty() {
-            return Err(Usage::new("--say gives scripted answers, and engines make their own")
-                .hint("leave out --say, or --engine, --weights and --checkpoint")
-                .into());
+            return Err(
+                Usage::new("--say gives scripted answers, but engines generate their own")
+                    .hint("leave out either --say, or --engine, --weights and --checkpoint")
+                    .into(),
+            );
         }
         let chosen = chosen(&args.checkpoints, args.weights.as_deref(), &args.runs, config)?;
         let scratch = Scratch::new()?;
@@ -50,13 +54,13 @@ impl Table {
         }))
     }
 
-    /// Who plays all tasks of the test, with these programs.
+    /// Returns the player of all tasks of the test, with these programs.
     pub(super) fn player<'a>(&'a self, config: &'a RunConfig, workflow: Arc<dyn Workflow>, host: Host) -> Player<'a> {
         Player::with_host(config, workflow, &self.seats, host)
     }
 }
 
-/// Plays `members` conversations of the task, sampled as in training; the run's seed draws.
+/// Plays `members` conversations of the task, sampled as in training with the run's seed.
 pub(super) async fn play(player: &Player<'_>, task: Arc<Task>, members: u16) -> anyhow::Result<Vec<MemberEnd>> {
     let id = task.id.clone().unwrap_or_else(|| "test".into());
     let played = player

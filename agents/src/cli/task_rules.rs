@@ -1,4 +1,4 @@
-//! Whether lines are tasks of a run: judged before they are sent, and what is wrong named line by line.
+//! Checks that lines are tasks of a run before they are sent, and lists the problems by line.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use rollout::workflow::Workflow;
 
 use crate::base::fault::Usage;
 
-/// Problems printed at most.
+/// Largest number of problems printed.
 const SHOWN: usize = 20;
 
-/// What a task must be.
+/// The rules that a task must satisfy.
 pub struct Rules {
     pub limit: usize,
-    /// The run's workflow by name, if known.
+    /// Name of the run's workflow, if known.
     pub kind: Option<String>,
-    /// Says what it plays, and which tools its roles may call.
+    /// The workflow, which knows its tasks and the tools of its roles.
     pub workflow: Option<Arc<dyn Workflow>>,
-    /// The run's configuration, if known: who sees images.
+    /// The run's configuration, if known; it says which agents see images.
     pub config: Option<Box<RunConfig>>,
 }
 
-/// Of a run of which nothing is known.
+/// The rules for a run without a known configuration.
 impl Default for Rules {
     fn default() -> Self {
         Self {
@@ -37,10 +37,10 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Those of the run with this configuration, as its coordinator judges.
+    /// Returns the rules of the run with this configuration, which its coordinator applies too.
     ///
     /// # Errors
-    /// Its workflow cannot be built here: then nobody can say whether a task is one of its.
+    /// Returns an error if the workflow cannot be built here, because no task can be checked then.
     pub fn of(config: &RunConfig) -> anyhow::Result<Self> {
         let workflow = rollout::workflows::build(&config.workflow, &config.graders, &config.tools)
             .map_err(|problems| unbuilt(&problems))?;
@@ -52,20 +52,21 @@ impl Rules {
         })
     }
 
-    /// What is to be said where a task's form was all that could be judged.
+    /// Returns a note for the case that only the form of tasks could be checked.
     #[must_use]
     pub fn unjudged(&self) -> &'static str {
         match self.workflow {
             Some(_) => "",
             None => {
-                "\nonly their form was judged, for no configuration is known: --config FILE or the run's folder (--run, --runs) lets \
-                 its workflow judge prompts, labels and tools"
+                "\nonly their form was checked, because no configuration is known: give --config FILE or the run's folder \
+                 (--run, --runs), and the workflow checks prompts, labels and tools"
             }
         }
     }
 }
 
-/// The configuration is that of a run, so most likely it is only read in another folder than where the run was started.
+/// Explains that a workflow cannot be built. The configuration comes from a run, so the working
+/// directory is most likely not the one of the run.
 fn unbuilt(problems: &[Problem]) -> anyhow::Error {
     let lines: String = problems
         .iter()
@@ -74,23 +75,24 @@ fn unbuilt(problems: &[Problem]) -> anyhow::Error {
     let here = std::env::current_dir().unwrap_or_default();
     let here = here.display();
     Usage::new(format!(
-        "no task can be judged, for the run's workflow cannot be built in {here}:{lines}"
+        "no task can be checked, because the run's workflow cannot be built in {here}:{lines}"
     ))
     .hint(format!(
-        "relative paths of templates, programs and documents count from the working directory, {here}: start in the folder in which \
-         the run was started, or write whole paths into the configuration"
+        "relative paths of templates, programs and documents count from the working directory, {here}: start in \
+         the working directory of the run, or write absolute paths into the configuration"
     ))
     .into()
 }
 
-/// A line that is a task, with its id.
+/// A valid task with its id.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Checked {
     pub id: String,
     pub body: Bytes,
 }
 
-/// Every line as a task, or every line that is none, by number. Blank lines are passed over.
+/// Returns all lines as tasks, or an error that lists every wrong line by number. Blank lines are
+/// skipped.
 pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
     let mut problems = Vec::new();
     let mut tasks = Vec::new();
@@ -104,7 +106,7 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         let checked = check(line, rules, None).and_then(|task| match seen.insert(task.id.clone(), number) {
             None => Ok(task),
             Some(first) => Err(format!(
-                "it has the id {:?} of line {first}: an id is done once",
+                "it has the id {:?} of line {first}: a run handles an id once",
                 task.id
             )),
         });
@@ -117,8 +119,8 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         return Ok(tasks);
     }
     if problems.is_empty() {
-        return Err(Usage::new("there is no task in it")
-            .hint("one JSON object per line")
+        return Err(Usage::new("it has no task")
+            .hint("write one JSON object per line")
             .into());
     }
     let (wrong, all) = (problems.len(), problems.len() + tasks.len());
@@ -129,18 +131,18 @@ pub fn validate(text: &[u8], rules: &Rules) -> anyhow::Result<Vec<Checked>> {
         String::new()
     };
     let list = problems.join("\n  ");
-    Err(Usage::new(format!("{wrong} of {all} lines are no task for this run; nothing was sent\n  {list}{more}"))
+    Err(Usage::new(format!("{wrong} of {all} lines are not tasks for this run; nothing was sent\n  {list}{more}"))
         .hint("a task is {\"prompt\": \"...\", \"label\": ..., \"id\": \"...\"}; label and id may be left out if the workflow allows it")
         .into())
 }
 
-/// Judges a task; `message_id` names it if it does not name itself.
+/// Checks a task. `message_id` is its id if the task has none.
 pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Result<Checked, String> {
     let task = Task::parse(line, rules.limit).map_err(|e| e.to_string())?;
     if let (Some(asked), Some(plays)) = (&task.workflow, &rules.kind)
         && asked != plays
     {
-        return Err(format!("it asks for workflow {asked:?} and this run plays {plays:?}"));
+        return Err(format!("it asks for workflow {asked:?}, but this run plays {plays:?}"));
     }
     if let Some(workflow) = &rules.workflow {
         rollout::workflow::check_task(workflow.as_ref(), &task)?;
@@ -156,7 +158,7 @@ pub(super) fn check(line: &[u8], rules: &Rules, message_id: Option<&str>) -> Res
 
 #[cfg(test)]
 impl Rules {
-    /// Of a run of `signal` that takes small tasks.
+    /// Returns the rules of a `signal` run with small tasks.
     pub(super) fn of_signal() -> Self {
         Self {
             limit: 200,
@@ -196,9 +198,9 @@ mod tests {
         );
     }
 
-    /// What cannot be built must not switch its checks off.
+    /// A workflow that cannot be built must not switch the checks off.
     #[test]
-    fn a_workflow_that_cannot_be_built_here_is_an_error_and_judges_nothing() {
+    fn workflow_that_cannot_be_built_is_an_error() {
         let text = include_str!("../../../configs/doctor-patient-8b.toml");
         let config = |template: &str| {
             let text = text.replace("configs/programs/patient_judge.jinja", template);
@@ -206,41 +208,41 @@ mod tests {
         };
         let error = Rules::of(&config("nowhere/judge.jinja")).err().unwrap();
         assert_eq!(code(&error), 2);
-        let told = render(&error);
+        let text = render(&error);
         let here = std::env::current_dir().unwrap();
         for part in [
-            "no task can be judged",
+            "no task can be checked",
             "nowhere/judge.jinja",
             "count from the working directory",
             here.to_str().unwrap(),
         ] {
-            assert!(told.contains(part), "{part} is not in\n{told}");
+            assert!(text.contains(part), "{part} is not in\n{text}");
         }
         let whole = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/programs/patient_judge.jinja");
         let rules = Rules::of(&config(whole.to_str().unwrap())).unwrap();
         assert_eq!(rules.unjudged(), "");
-        let told = render(&validate(br#"{"prompt": "cough", "label": 5}"#, &rules).unwrap_err());
-        assert!(told.contains("line 1: the label is 5"), "{told}");
-        assert!(Rules::default().unjudged().contains("only their form was judged"));
+        let text = render(&validate(br#"{"prompt": "cough", "label": 5}"#, &rules).unwrap_err());
+        assert!(text.contains("line 1: the label is 5"), "{text}");
+        assert!(Rules::default().unjudged().contains("only their form was checked"));
     }
 
-    /// As the coordinator compares them: by the name that the workflow itself has.
+    /// The coordinator compares the workflow's own name.
     #[test]
-    fn a_task_may_name_the_kind_of_its_workflow() {
+    fn task_may_name_the_kind_of_its_workflow() {
         let text = include_str!("../../../configs/programs.toml");
         let program = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/programs/solve_verify.py");
         let text = text.replace("configs/programs/solve_verify.py", program.to_str().unwrap());
         let rules = Rules::of(&RunConfig::parse(&text, std::path::Path::new("x.toml")).unwrap()).unwrap();
         assert!(validate(br#"{"prompt": "1", "workflow": "process"}"#, &rules).is_ok());
-        let told = render(&validate(br#"{"prompt": "1", "workflow": "signal"}"#, &rules).unwrap_err());
-        assert!(told.contains("this run plays \"process\""), "{told}");
-        // Its agents may call nothing.
-        let told = render(&validate(br#"{"prompt": "1", "tools": ["fly"]}"#, &rules).unwrap_err());
-        assert!(told.contains("line 1: its tools name \"fly\""), "{told}");
+        let text = render(&validate(br#"{"prompt": "1", "workflow": "signal"}"#, &rules).unwrap_err());
+        assert!(text.contains("this run plays \"process\""), "{text}");
+        // The agents of this workflow have no tools.
+        let text = render(&validate(br#"{"prompt": "1", "tools": ["fly"]}"#, &rules).unwrap_err());
+        assert!(text.contains("line 1: its tools name \"fly\""), "{text}");
     }
 
     #[test]
-    fn every_wrong_line_is_named_and_none_is_sent() {
+    fn every_wrong_line_is_named_and_no_line_is_sent() {
         let text = [
             r#"{"prompt": "o1", "id": "x"}"#.to_owned(),
             r#"{"prompt": "o1""#.into(),
@@ -255,7 +257,7 @@ mod tests {
         let error = validate(text.as_bytes(), &Rules::of_signal()).unwrap_err();
         assert_eq!(code(&error), 2);
         let text = render(&error);
-        assert!(text.starts_with("error: 6 of 7 lines are no task"), "{text}");
+        assert!(text.starts_with("error: 6 of 7 lines are not tasks"), "{text}");
         for part in [
             "line 2: ",
             "line 4: ",
