@@ -55,7 +55,8 @@ pub fn no_such_agent(name: &AgentName, config: &RunConfig) -> anyhow::Error {
 
 /// Ends the process at once with `code`.
 ///
-/// Skips the C library's exit handlers: they would destroy libtorch while engine and trainer threads still compute with it.
+/// Skips the C library's exit handlers: they would destroy libtorch while engine and trainer
+/// threads still compute with it.
 pub fn leave(code: i32) -> ! {
     // A closed standard output loses nothing.
     let _ = std::io::stdout().flush();

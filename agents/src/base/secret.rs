@@ -112,7 +112,7 @@ pub fn is_own_name(host: &str) -> bool {
 /// The prefix of the environment variable with a tool's token; the tool's name follows in capitals.
 pub(crate) const TOOL_TOKEN: &str = "DYAD_TOOL_TOKEN";
 
-/// Returns true if the environment variable `name` may hold a secret, which no child program may inherit.
+/// Returns true if the environment variable `name` may hold a secret, which no child may inherit.
 pub(crate) fn is_secret(name: &std::ffi::OsStr) -> bool {
     let name = name.to_string_lossy();
     [

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 
-/// Collects fields in order; a later one of the same name stands.
+/// Collects fields in order; a later field replaces an earlier one of the same name.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Fields(pub(crate) Map<String, Value>);
 

@@ -1,4 +1,4 @@
-//! From an event and its open spans to one flat line.
+//! Turns an event and its open spans into one flat line.
 
 use std::io::Write;
 use std::time::SystemTime;
@@ -45,7 +45,7 @@ impl Lines {
             Output::People { color } => {
                 let mut text = render_line(&LogLine(line), *color);
                 text.push('\n');
-                // Nobody reads it: nothing to do about that.
+                // A closed standard error loses the line; there is no other place to report it.
                 let _ = std::io::stderr().lock().write_all(text.as_bytes());
             }
         }
@@ -56,7 +56,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Li
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         if let Some(span) = context.span(id) {
             let mut extensions = span.extensions_mut();
-            // Two layers see the span; the first has collected its fields.
+            // Two layers see the span; the first has already collected its fields.
             if extensions.get_mut::<Fields>().is_none() {
                 let mut fields = Fields::default();
                 attributes.record(&mut fields);
