@@ -1,7 +1,8 @@
-//! What a ledger's custody is to the outside, in a few lines: reservations, parts, the one closing.
+//! The external behaviour of a ledger's custody in a few lines: reservations, parts, one closing.
 //!
-//! [`super::model`] ties it to the ledger in SQLite under random histories; the exhaustive model of the group's state machine
-//! (`sim/model/`) then takes it for the ledger, because it can be copied and compared.
+//! [`super::model`] compares it with the ledger in SQLite under random histories. The exhaustive
+//! model of the group's state machine (`sim/model/`) then uses it as the ledger, because it can be
+//! copied and compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,21 +19,21 @@ pub(crate) struct Custody {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Row {
-    /// With the parts of each (attempt, digest) that have come.
+    /// Holds the parts of each (attempt, digest) received so far.
     Reserved(BTreeSet<(Attempt, Digest, u16)>),
     Closed(Winner),
 }
 
-/// What closed a group.
+/// The bundle that closed a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Winner {
     pub(crate) attempt: Attempt,
     pub(crate) digest: Digest,
-    /// Whether it brought samples.
+    /// True if it brought samples.
     pub(crate) samples: bool,
 }
 
-/// A bundle, or a part of one: all that custody looks at.
+/// A bundle, or a part of one: the fields that custody reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Part {
     pub(crate) attempt: Attempt,
@@ -54,7 +55,7 @@ impl Custody {
         }
     }
 
-    /// `full`: there is no room for a new row.
+    /// Reserves a group; `full` means no room for a new row.
     pub(crate) fn reserve(&mut self, group: u64, full: bool) -> ReserveVerdict {
         match self.rows.get(&group) {
             Some(Row::Closed(Winner { attempt, digest, .. })) => ReserveVerdict::Closed {

@@ -95,7 +95,7 @@ fn an_interrupted_download_is_reported() {
     let lacks = |what: &str| {
         let said = at(&cache, "Qwen/Qwen3-8B").unwrap_err();
         assert!(
-            said.contains(&format!("lacks {what} ")) && said.contains("`hf download Qwen/Qwen3-8B`"),
+            said.contains(&format!("without {what} ")) && said.contains("`hf download Qwen/Qwen3-8B`"),
             "{said}"
         );
     };

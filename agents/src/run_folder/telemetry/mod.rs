@@ -1,7 +1,9 @@
-//! Logs: lines for people on stderr, JSON lines in the run folder, and a panic hook that ends the process.
+//! Logs: lines for people on stderr, JSON lines in the run folder, and a panic hook that ends the
+//! process.
 //!
-//! Every JSON line is flat: `time`, `level`, `message`, `target`, then `agent`, `role` and `run` of the process, then the
-//! fields of the open spans and of the event. INFO is once per phase or every few steps; DEBUG is per message.
+//! Every JSON line is flat: `time`, `level`, `message`, `target`, then `agent`, `role` and `run` of
+//! the process, then the fields of the open spans and of the event. INFO is once per phase or every
+//! few steps; DEBUG is per message.
 
 mod fields;
 mod layer;
