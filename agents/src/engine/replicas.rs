@@ -8,7 +8,7 @@ use rollout::router::{EngineId, Limits, Router};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
-use super::process::lost;
+use super::process::crash_loop;
 use super::{EngineClient, Finished, Job, Refusal, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
@@ -201,8 +201,8 @@ async fn follow_presence(
                 };
                 asker.losses += u32::from(is_lost && from == id);
                 let (job, losses) = (asker.job.clone(), asker.losses);
-                if losses >= lost::LOSSES {
-                    lost::end(&format!("group {} at several engines", job.group), 1);
+                if losses >= crash_loop::LOSSES {
+                    crash_loop::end(&format!("group {} at several engines", job.group), 1);
                 }
                 let to = desk.router.assign(request, job.group, job.member);
                 parts.entry(to).or_default().push(job);

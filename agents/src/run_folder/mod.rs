@@ -10,7 +10,7 @@
 //!   snapshots/   strikes/   servers/
 //! ```
 
-mod begun;
+mod run_info;
 pub mod connect;
 mod connection;
 pub mod crash_marks;
@@ -29,9 +29,9 @@ use broker::AgentName;
 use broker::ids::RunId;
 use configs::{ConfigError, RunConfig};
 
-use begun::{git_commit, new_run_id, read_info};
+use run_info::{git_commit, new_run_id, read_info};
 
-pub use begun::RunInfo;
+pub use run_info::RunInfo;
 pub use connection::Connection;
 
 /// Reasons why a run folder cannot be used.

@@ -2,7 +2,7 @@
 
 pub mod client;
 pub mod link;
-pub mod lost;
+pub mod crash_loop;
 pub mod model_match;
 pub mod server;
-pub mod shelf;
+pub mod weight_server;

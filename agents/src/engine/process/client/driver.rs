@@ -10,10 +10,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use trainer::transfer::Shelf;
 
-use super::open::Open;
+use super::outstanding::Open;
 use super::session::{News, Target};
 use super::{away, wire};
-use crate::engine::process::lost;
+use crate::engine::process::crash_loop;
 use crate::engine::{EngineFailure, Finished, Job, Refusal, Visit};
 use crate::turn::failure;
 
@@ -206,7 +206,7 @@ impl Driver {
             let last = self.open.lose().len();
             if last > 0 {
                 let (agent, url) = (&self.target.agent, &self.target.url);
-                lost::end(&format!("agent {agent}, engine at {url}"), last);
+                crash_loop::end(&format!("agent {agent}, engine at {url}"), last);
             }
         }
         self.open.end_visits(&away());

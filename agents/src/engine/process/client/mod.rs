@@ -1,12 +1,12 @@
 //! The agent's side of engines that are processes of their own (`dyad engine`, [`super::serve`]).
 //!
-//! [`start`] puts the agent's weights where engines fetch them ([`super::shelf`]) and begins a driver for each URL ([`driver`]). A driver
+//! [`start`] puts the agent's weights where engines fetch them ([`super::weight_server`]) and begins a driver for each URL ([`driver`]). A driver
 //! keeps what was asked and not answered ([`open`]) and a session with its engine ([`session`]); when an engine comes back, it is brought
 //! to the newest weights first and then asked again. So an engine that dies costs time: no generation, and in a synchronous run no bit,
 //! since a wave is asked again whole.
 
 mod driver;
-mod open;
+mod outstanding;
 pub(crate) mod session;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ use trainer::weights::WeightSink;
 
 use super::link::{self, Secret};
 use super::model_match;
-use super::shelf;
+use super::weight_server;
 use crate::engine::replicas::Replicas;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Refusal, Visit, without_scores};
 use crate::policy::Prepared;
@@ -85,7 +85,7 @@ fn start_on(
         .map(|url| link::judged(url))
         .collect::<Result<_, _>>()?;
     let client = link::client(Some(SILENCE))?;
-    let weights = shelf::serve(agent, settings, &secret, shelf.clone())?;
+    let weights = weight_server::serve(agent, settings, &secret, shelf.clone())?;
     let (announce, announced) = watch::channel(None);
     let tell = Box::new(move |state| {
         announce.send_replace(Some(state));

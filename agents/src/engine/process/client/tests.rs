@@ -476,7 +476,7 @@ async fn who_has_no_token_gets_neither_weights_nor_work() {
     let address = "127.0.0.1:0".parse().unwrap();
     let serving = server::start_with(&scene.config, &scene.agent, address, secret.clone()).await;
     let serving = serving.unwrap();
-    let weights = shelf::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
+    let weights = weight_server::serve(&scene.agent, &scene.prepared.settings.engine, &secret, Arc::default()).unwrap();
     let (engine, client) = (
         format!("http://{}", serving.address),
         link::client(Some(SILENCE)).unwrap(),

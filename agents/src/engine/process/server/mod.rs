@@ -5,7 +5,7 @@
 //! way in. It serves one agent of one run, and one session at a time: a new one takes the place of the one before, and gets the answers
 //! to what that had asked.
 
-mod floor;
+mod host;
 mod model;
 mod pull;
 mod routes;
@@ -21,7 +21,7 @@ use configs::{EngineKind, RunConfig};
 
 use super::link::{KEEP, Secret};
 use crate::base::fault::no_such_agent;
-use floor::Floor;
+use host::Floor;
 
 /// An engine process at work.
 pub struct Serving {

@@ -11,11 +11,11 @@ use tokio::time::Instant;
 use trainer::transfer::{self, Form, State};
 use trainer::weights::WeightSink;
 
-use super::floor::Floor;
+use super::host::Floor;
 use super::model::Parts;
 use crate::engine::process::link;
 use crate::engine::process::link::LinkError;
-use crate::engine::process::shelf::written;
+use crate::engine::process::weight_server::written;
 use crate::engine::{EngineClient, Refusal};
 
 /// A trainer that packs a large model says nothing for long.

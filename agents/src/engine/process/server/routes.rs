@@ -11,10 +11,10 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::floor::{Floor, No};
+use super::host::{Floor, No};
 use crate::engine::process::client::session::framed;
 use crate::engine::process::link::{BINARY, JSON, SESSION};
-use crate::engine::process::shelf::refusal;
+use crate::engine::process::weight_server::refusal;
 
 /// So often it is said that the engine is there.
 const ALIVE: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use broker::protocol::engine::{EngineTold, JobFrame};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Answer};
-use crate::engine::process::lost::LOSSES;
+use crate::engine::process::crash_loop::LOSSES;
 use crate::engine::{EngineFailure, Finished, Job, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
