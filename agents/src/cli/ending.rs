@@ -7,7 +7,7 @@ use crate::report;
 use crate::run_folder::RunFolder;
 use crate::run_folder::metrics::MetricsWriter;
 use crate::stats::summary;
-use crate::stats::summary::Change;
+use crate::stats::summary::MetricChange;
 
 /// Makes the report, and prints the figures and where everything is. The figures are kept in `metrics/summary.jsonl`.
 pub fn tell(folder: &RunFolder) -> anyhow::Result<()> {
@@ -38,7 +38,7 @@ const MEANINGS: [(&str, &str); 5] = [
 
 /// Each agent before and after, on tasks it was never trained on.
 #[must_use]
-pub fn learned(changes: &[Change]) -> String {
+pub fn learned(changes: &[MetricChange]) -> String {
     let known = MEANINGS.iter().filter_map(|(metric, meaning)| {
         let change = changes.iter().find(|change| change.metric == *metric)?;
         Some(((*meaning).to_owned(), change))
@@ -52,7 +52,7 @@ pub fn learned(changes: &[Change]) -> String {
     });
     let mut text = String::new();
     for (meaning, change) in known.chain(rewards) {
-        let Change {
+        let MetricChange {
             before,
             after,
             gain,
@@ -74,7 +74,7 @@ pub fn learned(changes: &[Change]) -> String {
 
 /// A line for each other figure, before and after.
 #[must_use]
-pub fn figures(improvements: &[report::Improvement], told: &[Change], last: &LastMetrics) -> String {
+pub fn figures(improvements: &[report::Improvement], told: &[MetricChange], last: &LastMetrics) -> String {
     let mut text = String::new();
     let is_told = |name: &str| {
         MEANINGS.iter().any(|(metric, _)| *metric == name) && told.iter().any(|change| change.metric == name)
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn what_matters_is_told_in_words_with_its_interval_and_only_once() {
-        let change = Change::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
+        let change = MetricChange::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
         let text = learned(std::slice::from_ref(&change));
         assert!(
             text.contains("solver: first answers right                   0.250 -> 0.750  (+0.500, 95% interval -0.419 to +1.419, 4 tasks)"),

@@ -29,7 +29,7 @@ pub struct Audit {
     pub twice: u64,
     /// Groups of the surviving lineage with a verdict on some of their samples and not on others.
     pub partial: u64,
-    /// Closed groups with samples, without a verdict and without their payload. Must be 0: they are lost.
+    /// Closed groups with samples, but with neither verdict nor payload. Must be 0: they are lost.
     pub missing: u64,
     /// Parts of bundles with other parts still missing.
     pub staged_parts: u64,

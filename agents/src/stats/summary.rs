@@ -52,7 +52,7 @@ impl Evaluation {
 
 /// One metric before and after, over the same tasks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct MetricChange {
     pub metric: String,
     pub before: f64,
     pub after: f64,
@@ -63,7 +63,7 @@ pub struct Change {
     pub tasks: usize,
 }
 
-impl Change {
+impl MetricChange {
     /// Returns Student's t of the mean difference over paired values `(before, after)`. None for
     /// fewer than two pairs.
     #[must_use]
@@ -106,7 +106,7 @@ pub fn evaluations(folder: &RunFolder) -> Result<BTreeMap<u64, Evaluation>, Fold
 
 /// Returns the change of every metric that the first and the last evaluation have for the same
 /// tasks. Empty with fewer than two evaluations.
-pub fn read(folder: &RunFolder) -> Result<Vec<Change>, FolderError> {
+pub fn read(folder: &RunFolder) -> Result<Vec<MetricChange>, FolderError> {
     let mut evaluations = evaluations(folder)?;
     let ends = (evaluations.pop_first(), evaluations.pop_last());
     let (Some((_, first)), Some((_, last))) = ends else {
@@ -115,7 +115,7 @@ pub fn read(folder: &RunFolder) -> Result<Vec<Change>, FolderError> {
     Ok(changes(&first, &last))
 }
 
-fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
+fn changes(first: &Evaluation, last: &Evaluation) -> Vec<MetricChange> {
     let change = |(metric, before): (&String, &BTreeMap<String, f64>)| {
         let after = last.values.get(metric)?;
         // A metric that only some conversations have (for example a retry's success) covers other
@@ -124,7 +124,7 @@ fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
             return None;
         }
         let pairs: Vec<(f64, f64)> = before.values().copied().zip(after.values().copied()).collect();
-        Change::of(metric, &pairs)
+        MetricChange::of(metric, &pairs)
     };
     // Token counts are not a goal; of a suite only the success is.
     let reported = |metric: &str| !metric.contains('/') || metric.starts_with("reward/") || metric.ends_with("/success");
@@ -135,7 +135,7 @@ fn changes(first: &Evaluation, last: &Evaluation) -> Vec<Change> {
 /// Returns the changes as one line of metrics: `solver_first/before`, `/after`, `/gain`,
 /// `/gain_low`, `/gain_high`, `/tasks`.
 #[must_use]
-pub fn line(changes: &[Change], step: u64) -> Metrics {
+pub fn line(changes: &[MetricChange], step: u64) -> Metrics {
     let mut line = Metrics::new("summary", step);
     for change in changes {
         for (part, value) in [
@@ -184,7 +184,7 @@ mod tests {
     fn intervals_are_of_paired_differences() {
         // Differences 1, 0, 0, 1: mean 0.5, variance 1/3, margin t * sqrt(1/12), with t = 3.182 for
         // 3 degrees of freedom.
-        let change = Change::of("x", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
+        let change = MetricChange::of("x", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
         let margin = 3.182_446_3 * (1.0f64 / 12.0).sqrt();
         assert_eq!(
             (change.before, change.after, change.gain, change.tasks),
@@ -192,9 +192,9 @@ mod tests {
         );
         assert!((change.low - (0.5 - margin)).abs() < 1e-6 && (change.high - (0.5 + margin)).abs() < 1e-6);
         // Pairing matters: the same means with every task improved equally have no spread.
-        let same = Change::of("x", &[(0.0, 0.5), (0.5, 1.0)]).unwrap();
+        let same = MetricChange::of("x", &[(0.0, 0.5), (0.5, 1.0)]).unwrap();
         assert_eq!((same.low, same.high), (0.5, 0.5));
-        assert_eq!(Change::of("x", &[(0.0, 1.0)]), None);
+        assert_eq!(MetricChange::of("x", &[(0.0, 1.0)]), None);
     }
 
     #[test]

@@ -1,22 +1,23 @@
-//! Engine processes that are lost again and again with the same work: the agent ends, so that its groups have a strike
-//! (`strikes.rs`). A task that kills its engine goes to the dead letters in the end, as one that kills its agent does, and none of its
-//! neighbours with it.
+//! Ends the agent when its engine processes die repeatedly with the same work.
+//!
+//! Its groups then gain a strike ([`crate::run_folder::crash_marks`]). A task that kills its engine
+//! ends in the dead letters, like one that kills its agent, and its neighbours are spared.
 
 use crate::run_folder::telemetry;
 
-/// Engines that a job may be lost with.
+/// The number of engines that may be lost with a job.
 pub(crate) const LOSSES: u32 = 3;
 
-/// Ends the process, as [`super::stuck`] does.
-pub(crate) fn end(whose: &str, jobs: usize) -> ! {
+/// Ends the process, like [`crate::engine::stuck`].
+pub(crate) fn end(owner: &str, jobs: usize) -> ! {
     tracing::error!(
-        whose,
+        whose = owner,
         jobs,
-        "an engine process was lost {LOSSES} times with the same work: this process ends and is to be started again, and what it was \
-         working on is tried alone; the engine's log says what it died of"
+        "an engine process was lost {LOSSES} times with the same work: this process ends and should be restarted, and the groups it was \
+         working on are tried alone; see the engine's log for the cause"
     );
     eprintln!(
-        "error: {whose}: an engine process was lost {LOSSES} times with the same {jobs} requests: the process ends"
+        "error: {owner}: an engine process was lost {LOSSES} times with the same {jobs} requests: the process ends"
     );
     telemetry::end_for_a_bug();
 }

@@ -1,4 +1,4 @@
-//! An engine in a process of its own: its client, its server, and the shelf from which it fetches weights.
+//! An engine in a separate process: its client, its server, and the server of its weights.
 
 pub mod client;
 pub mod link;

@@ -7,7 +7,7 @@
 use broker::ids::WeightVersion;
 use proptest::prelude::*;
 
-use super::custody::{Custody, Part};
+use super::custody::{CustodyModel, Part};
 use super::*;
 
 const GROUPS: u64 = 5;
@@ -51,7 +51,7 @@ fn parts_of(content: u8) -> u16 {
 
 #[derive(Default)]
 struct Model {
-    custody: Custody,
+    custody: CustodyModel,
     lineage: u32,
     /// Groups consumed by step along the surviving lineage.
     steps: Vec<u64>,
