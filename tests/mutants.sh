@@ -19,8 +19,8 @@ checkpoint.order  trainer  checkpoint::store::tests::a_crash_at_any_act_leaves_a
 task.custody      tests    faults::a_task_outlives_the_coordinator_that_took_it
 task.seal         tests    users::a_run_passes_with_a_user_for_each_process
 visit.way         tests    http::a_synchronous_run_is_the_same_with_a_client_that_chats
-visit.leave       agents   engine::embedded::tests::who_leaves_is_forgotten_and_nothing_is_left_to_do
-engine.token      agents   engine::remote::tests::who_has_no_token_gets_neither_weights_nor_work
+visit.leave       agents   engine::embedded::tests::a_visitor_that_leaves_is_forgotten_and_leaves_no_work
+engine.token      agents   engine::remote::tests::a_client_without_a_token_gets_neither_weights_nor_work
 http.token        agents   http::routes::tests::with_a_token_nothing_is_told_without_it
 '
 

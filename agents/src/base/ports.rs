@@ -31,7 +31,10 @@ fn a_held_port_is_for_servers_that_come_and_go() {
         assert!(TcpStream::connect(held.address()).is_err(), "no server is there");
         let server = TcpListener::bind(held.address()).unwrap();
         assert!(TcpStream::connect(held.address()).is_ok());
-        assert!(TcpListener::bind(held.address()).is_err(), "a second listener is refused");
+        assert!(
+            TcpListener::bind(held.address()).is_err(),
+            "a second listener is refused"
+        );
         drop(server);
     }
 }

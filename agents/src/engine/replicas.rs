@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::watch;
 
 use super::process::crash_loop;
-use super::{EngineClient, Finished, Job, WeightRefusal, Visit};
+use super::{EngineClient, Finished, Job, Visit, WeightRefusal};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
@@ -130,7 +130,11 @@ fn least(engines: &[Arc<dyn EngineClient>], scope: VersionScope) -> WeightVersio
         let asked = engines.iter().filter(|engine| all || *engine.presence().borrow());
         asked.map(|engine| *engine.versions().borrow()).min()
     };
-    let present = if scope == VersionScope::Present { oldest(false) } else { None };
+    let present = if scope == VersionScope::Present {
+        oldest(false)
+    } else {
+        None
+    };
     present.or_else(|| oldest(true)).unwrap_or_default()
 }
 
@@ -165,7 +169,12 @@ async fn pass_on(routing: Arc<Mutex<Routing>>, mut answered: UnboundedReceiver<V
     }
 }
 
-async fn follow_versions(id: EngineId, engines: Vec<Arc<dyn EngineClient>>, routing: Arc<Mutex<Routing>>, scoped: Version) {
+async fn follow_versions(
+    id: EngineId,
+    engines: Vec<Arc<dyn EngineClient>>,
+    routing: Arc<Mutex<Routing>>,
+    scoped: Version,
+) {
     let mut versions = engines[id].versions();
     loop {
         let step = versions.borrow_and_update().step;
@@ -226,7 +235,10 @@ async fn follow_presence(
     }
 }
 
-async fn follow_refusals(mut source: watch::Receiver<Option<WeightRefusal>>, refused: watch::Sender<Option<WeightRefusal>>) {
+async fn follow_refusals(
+    mut source: watch::Receiver<Option<WeightRefusal>>,
+    refused: watch::Sender<Option<WeightRefusal>>,
+) {
     while source.changed().await.is_ok() {
         let refusal = source.borrow_and_update().clone();
         refused.send_replace(refusal);

@@ -12,7 +12,7 @@ use trainer::engine::PromptScores;
 use trainer::model::Weights;
 use trainer::weights::{SinkError, WeightSink};
 
-use super::{EngineClient, Finished, Job, Made, WeightRefusal, VisitUpdate, Visit};
+use super::{EngineClient, Finished, Job, Made, Visit, VisitUpdate, WeightRefusal};
 
 /// Answers at once with one id drawn from `choices` by the seed.
 pub struct ScriptedEngine {

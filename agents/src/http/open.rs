@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::ask::Ask;
 use super::gate::Place;
 use super::rates::Charge;
-use crate::engine::{EngineClient, Job, VisitUpdate, Visit};
+use crate::engine::{EngineClient, Job, Visit, VisitUpdate};
 
 /// What a request has until its generations have ended: its places, and what it was charged.
 pub type Taken = ([Place; 2], Charge);
@@ -99,7 +99,11 @@ impl Drop for Open {
 }
 
 /// Hands on what is told, and has the places until all has ended or was left.
-fn held((places, mut charge): Taken, mut from: UnboundedReceiver<VisitUpdate>, mut open: usize) -> UnboundedReceiver<VisitUpdate> {
+fn held(
+    (places, mut charge): Taken,
+    mut from: UnboundedReceiver<VisitUpdate>,
+    mut open: usize,
+) -> UnboundedReceiver<VisitUpdate> {
     let (tell, told) = unbounded_channel();
     tokio::spawn(async move {
         while open > 0

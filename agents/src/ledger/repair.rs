@@ -75,7 +75,7 @@ impl Ledger {
             let counts = &ledger.cache.counts;
             if counts.reserved + counts.closed + counts.dead > 0 {
                 return Err(LedgerError::Content {
-                    what: "groups of its own".into(),
+                    what: "existing groups".into(),
                     reason: "only an empty ledger can take over the rows of others".into(),
                 });
             }

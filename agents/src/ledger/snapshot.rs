@@ -153,9 +153,9 @@ fn fits_checkpoint(folder: &RunFolder, name: &AgentName, ledger: &Inspector) -> 
             found.folder.display()
         );
     };
-    let consumed = ledger
-        .consumed(WeightVersion { lineage, step })
-        .with_context(|| format!("agent {name}: its checkpoint at step {step} does not belong to its ledger; {advice}"))?;
+    let consumed = ledger.consumed(WeightVersion { lineage, step }).with_context(|| {
+        format!("agent {name}: its checkpoint at step {step} does not belong to its ledger; {advice}")
+    })?;
     let meta: serde_json::Value = serde_json::from_str(&state.meta).unwrap_or_default();
     let said = &meta["deterministic"]["consumed"];
     ensure!(

@@ -166,7 +166,9 @@ fn folder_in(
         ModelConfig::Path(path) => {
             models::locate(path, Reads::of(settings)).with_context(|| format!("finding the model of agent {name}"))
         }
-        ModelConfig::Served(model) => anyhow::bail!("the model {model:?} belongs to a server: there is no policy to open"),
+        ModelConfig::Served(model) => {
+            anyhow::bail!("the model {model:?} belongs to a server: there is no policy to open")
+        }
         ModelConfig::Random(random) => {
             let model = model_name(settings, name)?;
             let folder = place(&model);

@@ -10,7 +10,6 @@
 //!   snapshots/   strikes/   servers/
 //! ```
 
-mod run_info;
 pub mod connect;
 mod connection;
 pub mod crash_marks;
@@ -18,6 +17,7 @@ pub mod input_digests;
 pub mod logs;
 pub mod metrics;
 pub mod models;
+mod run_info;
 pub mod telemetry;
 
 use std::fs;
@@ -31,8 +31,8 @@ use configs::{ConfigError, RunConfig};
 
 use run_info::{git_commit, new_run_id, read_info};
 
-pub use run_info::RunInfo;
 pub use connection::Connection;
+pub use run_info::RunInfo;
 
 /// Reasons why a run folder cannot be used.
 #[derive(Debug, thiserror::Error)]

@@ -127,7 +127,8 @@ fn changes(first: &Evaluation, last: &Evaluation) -> Vec<MetricChange> {
         MetricChange::of(metric, &pairs)
     };
     // Token counts are not a goal; of a suite only the success is.
-    let reported = |metric: &str| !metric.contains('/') || metric.starts_with("reward/") || metric.ends_with("/success");
+    let reported =
+        |metric: &str| !metric.contains('/') || metric.starts_with("reward/") || metric.ends_with("/success");
     let figures = first.values.iter().filter(|(metric, _)| reported(metric));
     figures.filter_map(change).collect()
 }

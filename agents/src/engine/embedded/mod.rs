@@ -21,7 +21,7 @@ use trainer::sampling::SamplingParams;
 use trainer::weights::{MemorySink, Published, WeightSink};
 
 use self::visits::EngineVisits;
-use super::{EngineClient, EngineFailure, Finished, Job, Made, WeightRefusal, Visit};
+use super::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
 use crate::policy::Prepared;
 use crate::turn::failure;
 

@@ -318,17 +318,17 @@ async fn a_wave_is_the_same_with_visitors_who_then_resume() {
     let mut begun = Vec::new();
     for _ in 0..5 {
         begun.extend(updates.recv().await.unwrap().ids);
-        assert_eq!(
-            wave(&engine, jobs()).await,
-            undisturbed,
-            "no visitor delays a wave"
-        );
+        assert_eq!(wave(&engine, jobs()).await, undisturbed, "no visitor delays a wave");
     }
     assert!(begun.len() < 300, "the waves came in between");
     let (rest, _) = visited(&mut updates).await;
     assert_eq!([begun, rest].concat(), whole, "the same tokens as without waves");
     let (ids, pieces) = visited(&mut other_updates).await;
-    assert_eq!((ids.len(), pieces), (200, 1), "a visitor that does not watch receives one update");
+    assert_eq!(
+        (ids.len(), pieces),
+        (200, 1),
+        "a visitor that does not watch receives one update"
+    );
     idle(&engine).await;
 }
 

@@ -16,7 +16,7 @@ use trainer::engine::{Aside, Engine, EngineError, Finished, GenRequest, UnderWay
 use trainer::pulse::Pulse;
 
 use super::failure_of;
-use crate::engine::{EngineFailure, VisitUpdate, Visit};
+use crate::engine::{EngineFailure, Visit, VisitUpdate};
 
 /// The visits of an engine.
 pub(super) struct EngineVisits {

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, RwLock, Semaphore, SemaphorePermit, watch};
 use super::Pace;
 use super::probe::Meaning;
 use super::progress::{Next, Progress};
-use super::server::{ServerCall, CallEnd, Reply, Server};
+use super::server::{CallEnd, Reply, Server, ServerCall};
 use super::trouble::{Trouble, clipped};
 use crate::engine::{Job, WeightRefusal};
 
@@ -305,9 +305,7 @@ fn judge(reply: &Reply, ask: &ServerCall, vocab: usize) -> Result<(), Trouble> {
         )));
     }
     if reply.top.iter().any(Vec::is_empty) {
-        return Err(Trouble::Malformed(
-            "it reported no likely tokens for a position".into(),
-        ));
+        return Err(Trouble::Malformed("it reported no likely tokens for a position".into()));
     }
     if let Some(id) = reply
         .top

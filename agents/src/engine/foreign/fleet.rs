@@ -14,12 +14,12 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use trainer::weights::disk::Written;
 
-use super::driver::{ServerDriver, CallResult, Settings, Source, SourceKind};
+use super::driver::{CallResult, ServerDriver, Settings, Source, SourceKind};
 use super::progress::{Progress, Reading};
 use super::server::Server;
 use super::trouble::{Trouble, TroubleVerdict};
 use super::visits::ServerVisits;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, WeightRefusal, Visit, without_scores};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal, without_scores};
 use crate::turn::failure;
 
 /// Successive failures of a call after which its job fails.
@@ -121,7 +121,11 @@ impl Fleet {
     /// Returns the oldest weights that a server reads or that a call may still use.
     #[must_use]
     pub fn oldest(&self) -> Option<WeightVersion> {
-        self.dispatcher.drivers.iter().filter_map(|driver| driver.oldest()).min()
+        self.dispatcher
+            .drivers
+            .iter()
+            .filter_map(|driver| driver.oldest())
+            .min()
     }
 
     /// Returns the oldest weights that a server reads now.

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{RwLockWriteGuard, watch};
 
-use super::driver::{ServerDriver, Served, Source, SourceKind};
+use super::driver::{Served, ServerDriver, Source, SourceKind};
 use super::probe::{Meaning, probe};
 use super::trouble::Trouble;
 use crate::engine::WeightRefusal;

@@ -21,7 +21,7 @@ use super::Pace;
 use super::http::Http;
 use super::trouble::{Trouble, TroubleVerdict};
 use crate::engine::process::link::Secret;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, WeightRefusal, Visit};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made, Visit, WeightRefusal};
 use crate::turn::failure;
 
 /// The environment variable with the servers' key: outside servers receive no other.
@@ -62,10 +62,7 @@ impl Openai {
     }
 
     fn with_pace(engine: &EngineConfig, model: &str, version: WeightVersion, pace: Pace) -> anyhow::Result<Arc<Self>> {
-        ensure!(
-            !engine.urls.is_empty(),
-            "engine.urls is empty: add the URL of a server"
-        );
+        ensure!(!engine.urls.is_empty(), "engine.urls is empty: add the URL of a server");
         let key = Secret::of_variable(KEY)?;
         let servers = engine.urls.iter().map(|url| Http::new(url, key.clone()));
         let pool = ServerPool {

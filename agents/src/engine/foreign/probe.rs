@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use broker::protocol::turn::{LogProbs, Sampling};
 
-use super::server::{ServerCall, Server};
+use super::server::{Server, ServerCall};
 use super::trouble::Trouble;
 
 /// The meaning of log-probs.

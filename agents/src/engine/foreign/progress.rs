@@ -8,7 +8,7 @@ use broker::protocol::turn::{Finish, LogProbs, VersionSpan};
 use trainer::engine::UnderWay;
 use uuid::Uuid;
 
-use super::server::{ServerCall, CallEnd, Reply};
+use super::server::{CallEnd, Reply, ServerCall};
 use super::trouble::Trouble;
 use crate::engine::{Job, Made};
 

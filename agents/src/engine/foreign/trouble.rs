@@ -124,13 +124,18 @@ mod tests {
             };
             assert!(failure.reason.starts_with("context:") && !failure.retry, "{failure}");
         }
-        let TroubleVerdict::Never(failure) = Trouble::of_status(400, r#"{"detail": "top_p must be in (0, 1]"}"#).verdict()
+        let TroubleVerdict::Never(failure) =
+            Trouble::of_status(400, r#"{"detail": "top_p must be in (0, 1]"}"#).verdict()
         else {
             panic!("refused");
         };
         assert!(failure.reason.starts_with("request:") && failure.reason.contains("top_p"));
         for status in [401, 404, 429, 500, 503] {
-            assert_eq!(Trouble::of_status(status, "").verdict(), TroubleVerdict::Again, "{status}");
+            assert_eq!(
+                Trouble::of_status(status, "").verdict(),
+                TroubleVerdict::Again,
+                "{status}"
+            );
         }
         assert!(Trouble::of_status(503, "").may_pass() && !Trouble::of_status(400, "").may_pass());
     }

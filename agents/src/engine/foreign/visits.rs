@@ -14,7 +14,7 @@ use trainer::engine::UnderWay;
 
 use super::fleet::Dispatcher;
 use super::progress::Progress;
-use crate::engine::{EngineFailure, VisitUpdate, Visit};
+use crate::engine::{EngineFailure, Visit, VisitUpdate};
 use crate::turn::failure;
 
 /// Tokens of one call.

@@ -67,7 +67,10 @@ mod tests {
         assert_eq!(difference(&ours, &ours), None);
         let other = facts(&[("rms_norm_eps", "1e-6"), ("rope_theta", "500000.0")]);
         let reason = difference(&ours, &other).unwrap();
-        assert!(reason.contains("rope_theta is 10000.0 here and 500000.0 there"), "{reason}");
+        assert!(
+            reason.contains("rope_theta is 10000.0 here and 500000.0 there"),
+            "{reason}"
+        );
         let more = facts(&[
             ("mlp_bias", "true"),
             ("rms_norm_eps", "1e-6"),

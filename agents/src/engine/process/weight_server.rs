@@ -56,7 +56,9 @@ pub(crate) fn serve(
         .tcp_nodelay(true)
         .disable_signals()
         .bind(address)
-        .with_context(|| format!("agent {agent} cannot listen on {address}: is the port taken? set {key} to another one"))?;
+        .with_context(|| {
+            format!("agent {agent} cannot listen on {address}: is the port taken? set {key} to another one")
+        })?;
     let address = server.addrs().first().copied().unwrap_or(address);
     tokio::spawn(server.run());
     let url = settings

@@ -150,8 +150,8 @@ async fn a_groups_prompt_goes_to_one_engine_and_back_to_its_asker() {
     assert_eq!(to_second.recv().await.unwrap()[0].job.member, 2);
     held[1].answer();
     assert_eq!(to_first.recv().await.unwrap()[0].job.group, GroupId([2; 16]));
-    assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
-    assert!(lock(&replicas.desk).askers.is_empty());
+    assert_eq!(lock(&replicas.routing).router.loads(), [0, 0]);
+    assert!(lock(&replicas.routing).askers.is_empty());
 }
 
 /// Yields to other tasks until the condition holds.
@@ -173,7 +173,7 @@ async fn an_absent_engines_jobs_are_reassigned_and_a_wave_waits() {
     until(|| held[1].seen().len() == 3).await;
     assert_eq!(held[0].seen(), [(vec![(3, 0)], true)]);
     assert_eq!(held[1].seen()[2], (vec![(1, 0), (1, 1)], false));
-    let losses = |job: Job| lock(&replicas.desk).askers[&job.request].losses;
+    let losses = |job: Job| lock(&replicas.routing).askers[&job.request].losses;
     assert_eq!([job(1, 0), job(1, 1), job(2, 0)].map(losses), [1, 1, 0]);
     replicas.submit(vec![job(1, 2)], false, done.clone());
     assert_eq!(held[1].seen().len(), 4, "nothing new either");
@@ -185,7 +185,7 @@ async fn an_absent_engines_jobs_are_reassigned_and_a_wave_waits() {
     while answers < 6 {
         answers += answered.recv().await.unwrap().len();
     }
-    assert!(lock(&replicas.desk).askers.is_empty());
+    assert!(lock(&replicas.routing).askers.is_empty());
 }
 
 /// Its bits are a function of its content, so each engine's part is too, whatever was computed
@@ -262,7 +262,7 @@ async fn visits_are_distributed_and_leave_their_own_engine() {
     replicas.leave(job(2, 0).request);
     replicas.leave(job(2, 0).request);
     assert_eq!(counts(), [0, 0]);
-    assert_eq!(lock(&replicas.desk).router.loads(), [0, 0]);
+    assert_eq!(lock(&replicas.routing).router.loads(), [0, 0]);
 }
 
 #[tokio::test]

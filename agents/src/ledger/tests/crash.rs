@@ -38,7 +38,11 @@ fn an_uncommitted_transaction_leaves_no_trace() {
     let later = tempfile::tempdir().unwrap();
     crash_image(folder.path(), later.path());
     let reopened = Ledger::open(&later.path().join("a.sqlite"), &run(), &agent()).unwrap();
-    assert_eq!(reopened.counts(), ledger.counts(), "after the commit everything persists");
+    assert_eq!(
+        reopened.counts(),
+        ledger.counts(),
+        "after the commit everything persists"
+    );
     assert_eq!(reopened.counts().ready, 2);
 }
 

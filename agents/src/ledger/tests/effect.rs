@@ -88,11 +88,7 @@ fn a_restore_readies_the_dead_branch_and_replays_its_batches() {
         [(2, 3), (1, 4)]
     );
     let retraced = [(one, 4), (two, 3)].into();
-    assert_eq!(
-        ledger.retraced().unwrap(),
-        retraced,
-        "batches to train again count"
-    );
+    assert_eq!(ledger.retraced().unwrap(), retraced, "batches to train again count");
     for batch in &replay {
         assert_eq!(ledger.payloads(&batch.groups()).unwrap().len(), 1);
         ledger.record_batch(three, batch.step, &batch.verdicts).unwrap();

@@ -194,7 +194,10 @@ fn found_lists_the_models_of_a_configuration() {
         (key.as_str(), model.as_path()),
         ("agents.solver.model", Path::new("Qwen/Qwen3-8B"))
     );
-    assert!(folder.as_ref().is_ok_and(|folder| folder.ends_with(COMMIT)), "{models:?}");
+    assert!(
+        folder.as_ref().is_ok_and(|folder| folder.ends_with(COMMIT)),
+        "{models:?}"
+    );
     let models = found(&parse(&text.replace("Qwen/Qwen3-8B\"", "Qwen/Qwen3-4B\"")), &cache);
     let why = models[1].folder.as_ref().unwrap_err().to_string();
     assert!(

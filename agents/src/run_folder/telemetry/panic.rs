@@ -53,7 +53,9 @@ mod tests {
     #[test]
     fn a_closed_output_is_not_reported_as_a_bug() {
         assert!(is_closed_output("failed printing to stdout: Broken pipe (os error 32)"));
-        assert!(!is_closed_output("failed printing to stdout: No space left on device (os error 28)"));
+        assert!(!is_closed_output(
+            "failed printing to stdout: No space left on device (os error 28)"
+        ));
         assert!(!is_closed_output("the actor sent to a Broken pipe"));
     }
 }

@@ -30,13 +30,18 @@ async fn an_unsampled_job_is_reported_and_the_wave_goes_without_it() {
         .into_iter()
         .partition(|(_, result)| result.is_err());
     assert_eq!(blamed.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [1, 3]);
-    blamed.iter().for_each(|(_, result)| blames_weights(result.as_ref().unwrap_err()));
+    blamed
+        .iter()
+        .for_each(|(_, result)| blames_weights(result.as_ref().unwrap_err()));
     let sampled: Vec<_> = sampled.into_iter().map(|(id, result)| (id, result.unwrap())).collect();
     assert_eq!(sampled, ids_of(&engine, rest()).await);
     for (_, result) in wave(&engine, vec![cold(6), cold(7), cold(8)]).await {
         blames_weights(&result.unwrap_err());
     }
-    assert!(wave(&engine, vec![job(9, 3)]).await[0].1.is_ok(), "and the engine continues");
+    assert!(
+        wave(&engine, vec![job(9, 3)]).await[0].1.is_ok(),
+        "and the engine continues"
+    );
 }
 
 /// Each job is answered once, and a visitor receives the tokens that it would receive alone.
@@ -89,7 +94,9 @@ async fn every_job_of_an_unsampled_wave_blames_the_weights() {
         .collect();
     let blamed = wave(&engine, jobs).await;
     assert_eq!(blamed.len(), 40);
-    blamed.iter().for_each(|(_, result)| blames_weights(result.as_ref().unwrap_err()));
+    blamed
+        .iter()
+        .for_each(|(_, result)| blames_weights(result.as_ref().unwrap_err()));
     idle(&engine).await;
 }
 

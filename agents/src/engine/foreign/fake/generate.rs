@@ -88,7 +88,9 @@ fn one(shared: &Shared, call: &Call, made: &mut FakeMade) -> bool {
         tempered.clone()
     };
     let id = if call.temperature == 0.0 {
-        (0..reported.len()).max_by(|a, b| reported[*a].total_cmp(&reported[*b])).unwrap()
+        (0..reported.len())
+            .max_by(|a, b| reported[*a].total_cmp(&reported[*b]))
+            .unwrap()
     } else {
         choose(&tempered, random(call.seed, made.ids.len()))
     };

@@ -153,7 +153,10 @@ fn an_answer_in_pieces_is_requested_until_it_is_complete() {
     let (job, mut progress) = (job(5, &[]), Progress::in_pieces(2, 0));
     for (ids, left) in [([4, 5], 2), ([6, 7], 1)] {
         assert_eq!(ask(&progress, &job, 32).unwrap().max_new_tokens, 2);
-        assert_eq!(progress.take(&job, reply(&ids, CallEnd::Length), version(1), &READ), None);
+        assert_eq!(
+            progress.take(&job, reply(&ids, CallEnd::Length), version(1), &READ),
+            None
+        );
         assert_eq!(ask(&progress, &job, 32).unwrap().max_new_tokens, left);
     }
     // Shorter than a piece: the server ended it.

@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use serde_json::{Value, json};
 
 use super::http::Http;
-use super::server::{About, ServerCall, Reply, Server};
+use super::server::{About, Reply, Server, ServerCall};
 use super::trouble::Trouble;
 
 /// One SGLang server.

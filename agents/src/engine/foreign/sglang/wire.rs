@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::foreign::server::{About, ServerCall, CallEnd, Reply};
+use crate::engine::foreign::server::{About, CallEnd, Reply, ServerCall};
 use crate::engine::foreign::trouble::{Trouble, clipped};
 
 /// Returns the body for `/generate`.
@@ -172,8 +172,7 @@ pub(super) fn label(model: &Value) -> Result<String, Trouble> {
     let label = model.get("weight_version").and_then(Value::as_str);
     label.map(str::to_owned).ok_or_else(|| {
         Trouble::Malformed(
-            "/model_info has no weight_version, so its weights would be unknown; use a later release"
-                .into(),
+            "/model_info has no weight_version, so its weights would be unknown; use a later release".into(),
         )
     })
 }

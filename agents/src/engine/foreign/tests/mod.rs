@@ -23,7 +23,7 @@ use super::driver::Settings;
 use super::fake::{Fake, Model};
 use super::fleet::Fleet;
 use super::http::Http;
-use super::server::{ServerCall, Server};
+use super::server::{Server, ServerCall};
 use super::{Pace, sglang, vllm};
 use crate::engine::process::link::Secret;
 use crate::engine::{EngineClient, EngineFailure, Finished, Job, Made};

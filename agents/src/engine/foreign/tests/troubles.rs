@@ -33,10 +33,7 @@ async fn a_failing_call_is_retried_and_a_lasting_failure_reported() {
             failure.reason.contains("log-prob") && failure.reason.contains(&bench.fake().url()),
             "{failure}"
         );
-        assert!(
-            bench.make(job(1, 6)).await.is_ok(),
-            "the next job is not affected"
-        );
+        assert!(bench.make(job(1, 6)).await.is_ok(), "the next job is not affected");
     }
 }
 
@@ -253,7 +250,10 @@ async fn an_answer_that_is_too_long_is_not_read_to_its_end() {
     for kind in KINDS {
         let bench = Bench::new(kind).await;
         bench.serve(1).await;
-        for (fault, said) in [(FakeFault::Endless, "longer than"), (FakeFault::Complaining, "HTTP 500")] {
+        for (fault, said) in [
+            (FakeFault::Endless, "longer than"),
+            (FakeFault::Complaining, "HTTP 500"),
+        ] {
             bench.fake().fail_next(&[fault; 5]);
             let failure = bench.make(job(1, 6)).await.unwrap_err();
             assert!(failure.retry && failure.reason.contains(said), "{failure}");

@@ -3,7 +3,7 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::engine::{VisitUpdate, Visit};
+use crate::engine::{Visit, VisitUpdate};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Most likely tokens that every visit requests.

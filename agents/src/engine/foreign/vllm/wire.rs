@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::engine::foreign::server::{About, ServerCall, CallEnd, Reply};
+use crate::engine::foreign::server::{About, CallEnd, Reply, ServerCall};
 use crate::engine::foreign::trouble::{Trouble, clipped};
 
 /// Returns the body for `/v1/completions`. Every sampling parameter is set: a server takes others

@@ -14,7 +14,7 @@ use super::outstanding::Outstanding;
 use super::session::{News, Target};
 use super::{away, wire};
 use crate::engine::process::crash_loop;
-use crate::engine::{EngineFailure, Finished, Job, WeightRefusal, Visit};
+use crate::engine::{EngineFailure, Finished, Job, Visit, WeightRefusal};
 use crate::turn::failure;
 
 /// Pauses before rejected weights are announced again, longer each time.
@@ -262,7 +262,9 @@ impl EngineDriver {
         tracing::error!(%agent, url, %version, reason, "an engine process could not load new weights; they are announced again");
         self.again = Some(Instant::now() + self.pause);
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.status.refused.send_replace(Some(WeightRefusal { version, reason }));
+        self.status
+            .refused
+            .send_replace(Some(WeightRefusal { version, reason }));
     }
 }
 

@@ -30,10 +30,10 @@ use super::link::{self, Secret};
 use super::model_match;
 use super::weight_server;
 use crate::engine::replicas::Replicas;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, WeightRefusal, Visit, without_scores};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, WeightRefusal, without_scores};
 use crate::policy::Prepared;
 use crate::turn::failure;
-use driver::{EngineDriver, EngineInput, Said};
+use driver::{EngineDriver, EngineInput, EngineStatus};
 use session::Target;
 
 /// Silence after which an engine counts as gone.

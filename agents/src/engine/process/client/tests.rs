@@ -175,7 +175,7 @@ async fn a_wave_has_the_same_bits_in_another_or_restarted_process() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn new_weights_arrive_by_delta_and_late_announcements_change_nothing() {
+async fn new_weights_arrive_by_delta_and_late_ones_are_ignored() {
     let mut scene = scene();
     let serving = scene.engine("127.0.0.1:0").await;
     let shelf: Arc<Shelf> = Arc::default();
@@ -225,7 +225,11 @@ async fn a_pinned_engine_process_reuses_nothing_of_earlier_weights() {
     assert_eq!(made(3).await, (version(1), true), "as training has it");
     engine.pin(true);
     assert_eq!(made(4).await, (version(2), false));
-    assert_eq!(made(5).await, (version(2), true), "values of the same weights are reused");
+    assert_eq!(
+        made(5).await,
+        (version(2), true),
+        "values of the same weights are reused"
+    );
     publish(3).await;
     assert_eq!(made(6).await, (version(3), false), "weights that arrive in between");
     engine.pin(false);

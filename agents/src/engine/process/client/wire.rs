@@ -10,7 +10,7 @@ use broker::protocol::engine::{
 };
 use broker::protocol::turn::Sampling;
 
-use crate::engine::{EngineFailure, Finished, Job, Made, VisitUpdate, Visit};
+use crate::engine::{EngineFailure, Finished, Job, Made, Visit, VisitUpdate};
 
 /// Size in bytes at which a frame is closed.
 const FULL: usize = 4 << 20;

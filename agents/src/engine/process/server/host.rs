@@ -19,7 +19,7 @@ use crate::engine::process::link;
 use crate::engine::process::link::Secret;
 use crate::engine::process::model_match;
 use crate::engine::stuck;
-use crate::engine::{EngineClient, EngineFailure, Finished, Job, WeightRefusal, VisitUpdate, Visit};
+use crate::engine::{EngineClient, EngineFailure, Finished, Job, Visit, VisitUpdate, WeightRefusal};
 use crate::turn::failure;
 
 /// The status and the reason of a rejected request.

@@ -11,7 +11,7 @@ use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::host::{SessionHost, Rejection};
+use super::host::{Rejection, SessionHost};
 use crate::engine::process::client::session::framed;
 use crate::engine::process::link::{BINARY, JSON, SESSION};
 use crate::engine::process::weight_server::error_response;

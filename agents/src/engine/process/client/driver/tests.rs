@@ -20,7 +20,7 @@ fn driver() -> EngineDriver {
         client: link::client(Some(Duration::from_secs(1))).unwrap(),
         secret: Secret::default(),
     };
-    EngineDriver::new(target, Arc::default(), Said::default())
+    EngineDriver::new(target, Arc::default(), EngineStatus::default())
 }
 
 fn state(step: u64, value: u8) -> State {
@@ -59,7 +59,7 @@ async fn weights_served_before_their_announcement_count() {
     assert!(!driver.ready(), "nothing was announced");
     driver.publish(&state(4, 1));
     assert!(driver.ready());
-    assert_eq!(driver.said.version.borrow().step, 4);
+    assert_eq!(driver.status.version.borrow().step, 4);
 }
 
 /// The engine's earlier report does not cover weights announced while it was away.
@@ -82,7 +82,7 @@ async fn a_lost_engine_serves_nothing_and_the_next_is_asked_again() {
 }
 
 #[tokio::test]
-async fn other_weights_of_the_same_version_or_later_ones_are_not_served() {
+async fn other_weights_of_the_same_or_a_later_version_are_not_served() {
     for held in [state(4, 2), state(9, 1)] {
         let mut driver = driver();
         let mut commands = driver.open_session();
@@ -90,7 +90,7 @@ async fn other_weights_of_the_same_version_or_later_ones_are_not_served() {
         driver.publish(&state(4, 1));
         assert!(!driver.ready(), "its engine holds other weights");
         assert_eq!(
-            *driver.said.version.borrow(),
+            *driver.status.version.borrow(),
             WeightVersion::default(),
             "and they are not reported"
         );

@@ -63,7 +63,11 @@ fn an_answer_counts_in_the_batch_that_asked() {
     assert_eq!(asked(&open), [(1, false)], "nothing remains of the old batch");
     open.answer(vec![failed(second, 1)]);
     assert_eq!((received(&mut finished), open.len()), (vec![1], 0));
-    assert_ne!(Outstanding::new().next, Outstanding::new().next, "two agents use different numbers");
+    assert_ne!(
+        Outstanding::new().next,
+        Outstanding::new().next,
+        "two agents use different numbers"
+    );
 }
 
 #[test]
