@@ -115,13 +115,13 @@ GUARDS = [
         "visit.leave", "agents",
         "if self.open.remove(&id).is_none() {",
         "if OFF || self.open.remove(&id).is_none() {",
-        "agents lib who_leaves_is_forgotten_and_nothing_is_left_to_do",
+        "agents lib a_visitor_that_leaves_is_forgotten_and_leaves_no_work",
     ),
     Guard(
         "engine.token", "agents",
         "Some((_, token)) => (!token.is_shown(",
         "Some((_, token)) if !OFF => (!token.is_shown(",
-        "agents lib who_has_no_token_gets_neither_weights_nor_work",
+        "agents lib a_client_without_a_token_gets_neither_weights_nor_work",
     ),
     Guard(
         "http.token", "agents",

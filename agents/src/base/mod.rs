@@ -1,4 +1,4 @@
-//! What every layer may use: failures with their exit codes, retries, secrets, signals, locks and ids.
+//! Basics for every layer: failures with their exit codes, retries, secrets, signals, locks, ids.
 
 pub mod fault;
 pub mod ids;

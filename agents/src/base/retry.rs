@@ -1,4 +1,4 @@
-//! What the coordinator does that takes time: every function retries until it knows, and reports back to the actor.
+//! Retries for slow operations: each function retries until the result is known, then returns it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use broker::store::StoreError;
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long a delivery is held at most while what it needs is not there; the broker closes a channel after 30 minutes, and
-/// ours after 5.
+/// The longest time a delivery is held while something it needs is missing. The broker closes a
+/// channel after 30 minutes by default, and after 5 as we configure it.
 const HELD: Duration = Duration::from_secs(240);
 
-/// Growing pauses between tries, as long as it makes sense to go on.
+/// Growing pauses between tries, for as long as a retry makes sense.
 #[derive(Debug)]
 pub struct Pauses {
     next: Duration,
@@ -22,7 +22,7 @@ pub struct Pauses {
 }
 
 impl Pauses {
-    /// For as long as a delivery may be held.
+    /// Returns the pauses for a delivery that may be held for [`HELD`].
     #[must_use]
     pub fn for_a_delivery() -> Self {
         Self {
@@ -43,13 +43,13 @@ impl Iterator for Pauses {
     }
 }
 
-/// Gives a delivery back that could not be handled now, after a pause: at once it would come back at once.
+/// Returns a delivery to its queue after a pause: without the pause it would come back at once.
 pub async fn give_back(delivery: &Delivery) {
     tokio::time::sleep(LONGEST_PAUSE).await;
     delivery.acker.reject(true).await;
 }
 
-/// Publishes until the message is in its queue, or nobody is there to take it, or the bus is closed.
+/// Publishes until the message is in its queue, or it has no receiver, or the bus is closed.
 pub async fn publish(bus: &Arc<dyn Bus>, message: Outgoing) -> Result<(), PublishError> {
     let mut pause = FIRST_PAUSE;
     loop {
@@ -72,7 +72,7 @@ where
     let mut pause = FIRST_PAUSE;
     loop {
         match step().await {
-            Err(StoreError::Unknown(reason)) => tracing::debug!(what, reason, "the store did not answer, trying again"),
+            Err(StoreError::Unknown(reason)) => tracing::debug!(what, reason, "the store did not answer; retrying"),
             Err(StoreError::Unusable(reason)) => {
                 tracing::error!(what, reason, "the store cannot be used; waiting for it");
                 pause = LONGEST_PAUSE;
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_bound_and_end_before_the_broker_takes_the_delivery_back() {
+    fn pauses_grow_to_a_bound_and_end_before_redelivery() {
         let pauses: Vec<Duration> = Pauses::for_a_delivery().collect();
         assert_eq!(pauses[..3], [20, 40, 80].map(Duration::from_millis));
         assert!(pauses.iter().all(|pause| *pause <= LONGEST_PAUSE));

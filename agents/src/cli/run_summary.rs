@@ -7,7 +7,7 @@ use crate::report;
 use crate::run_folder::RunFolder;
 use crate::run_folder::metrics::MetricsWriter;
 use crate::stats::summary;
-use crate::stats::summary::Change;
+use crate::stats::summary::MetricChange;
 
 /// Writes the report, then prints the figures and all paths. The figures are kept in
 /// `metrics/summary.jsonl`.
@@ -39,7 +39,7 @@ const MEANINGS: [(&str, &str); 5] = [
 
 /// Formats each agent's figures before and after training, on tasks it was not trained on.
 #[must_use]
-pub fn learned(changes: &[Change]) -> String {
+pub fn learned(changes: &[MetricChange]) -> String {
     let known = MEANINGS.iter().filter_map(|(metric, meaning)| {
         let change = changes.iter().find(|change| change.metric == *metric)?;
         Some(((*meaning).to_owned(), change))
@@ -53,7 +53,7 @@ pub fn learned(changes: &[Change]) -> String {
     });
     let mut text = String::new();
     for (meaning, change) in known.chain(rewards) {
-        let Change {
+        let MetricChange {
             before,
             after,
             gain,
@@ -75,7 +75,7 @@ pub fn learned(changes: &[Change]) -> String {
 
 /// Formats the other figures, one line each, before and after.
 #[must_use]
-pub fn figures(improvements: &[report::Improvement], shown: &[Change], last: &LastMetrics) -> String {
+pub fn figures(improvements: &[report::Improvement], shown: &[MetricChange], last: &LastMetrics) -> String {
     let mut text = String::new();
     let is_shown = |name: &str| {
         MEANINGS.iter().any(|(metric, _)| *metric == name) && shown.iter().any(|change| change.metric == name)
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn main_figures_have_words_an_interval_and_one_line() {
-        let change = Change::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
+        let change = MetricChange::of("solver_first", &[(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (0.0, 1.0)]).unwrap();
         let text = learned(std::slice::from_ref(&change));
         assert!(
             text.contains("solver: right first answers                   0.250 -> 0.750  (+0.500, 95% interval -0.419 to +1.419, 4 tasks)"),

@@ -1,4 +1,4 @@
-//! Warm starts: cross-entropy batches of known answers, in the very prompts that the workflow's templates make.
+//! Warm starts: cross-entropy batches of known answers, in the prompts of the workflow's templates.
 
 use std::sync::Arc;
 

@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use trainer::weights::WeightSink;
 
 use super::{Agent, holds};
-use crate::engine::{EngineClient, Refusal};
+use crate::engine::{EngineClient, WeightRefusal};
 use crate::policy::Prepared;
 use crate::turn::past::Past;
 use patience::{LOOK_EVERY, Patience, Verdict, Waiting, Word, next_pause};
@@ -99,7 +99,7 @@ pub(super) async fn start(
 struct Follower {
     agent: Arc<Agent>,
     engine: Arc<dyn EngineClient>,
-    refusals: watch::Receiver<Option<Refusal>>,
+    refusals: watch::Receiver<Option<WeightRefusal>>,
     /// Before the next look.
     pause: Duration,
     patience: Patience,

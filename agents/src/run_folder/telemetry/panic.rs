@@ -1,23 +1,25 @@
 //! Crash-only: a panic anywhere is logged and ends the whole process.
 //!
-//! actix catches a handler's panic: the actor dies, its address goes dead, the process lives on and later exits 0. So the
-//! hook ends the process itself; queues, ledger and store hold the truth, and the supervisor starts it anew. Readers of damaged files
-//! alone may panic: that is caught, and told as an error of the file.
+//! actix catches a handler's panic: the actor dies, its address goes dead, and the process lives on
+//! and later exits 0. So the hook ends the process itself. Queues, ledger and store hold the state,
+//! and the supervisor starts the process again. Only readers of damaged files may panic: that panic
+//! is caught and reported as an error of the file.
 
 use std::backtrace::Backtrace;
 use std::panic::PanicHookInfo;
 
-/// The code a shell gives a command that SIGPIPE ends.
+/// The exit code that a shell reports for a command ended by SIGPIPE.
 const BROKEN_PIPE: i32 = 141;
 
-/// From now on a panic exits with [`super::EXIT_PANIC`].
+/// Installs the hook: from now on a panic exits with [`super::EXIT_PANIC`].
 pub(crate) fn install() {
     std::panic::set_hook(Box::new(|info| {
         if rollout::tasks::reads_a_file() {
             return;
         }
         if is_closed_output(message(info)) {
-            // `dyad ... | head` has read all it wants: no bug, and nothing is left to print.
+            // The reader of `dyad ... | head` has closed the pipe: this is not a bug, and no output
+            // remains.
             crate::base::fault::leave(BROKEN_PIPE);
         }
         let place = info.location().map(ToString::to_string).unwrap_or_default();
@@ -28,14 +30,14 @@ pub(crate) fn install() {
             place,
             thread,
             backtrace = %backtrace,
-            "panic: this is a bug, the process ends"
+            "panic: this is a bug; the process ends"
         );
         eprintln!("error: a bug ended this process: {} at {place}", message(info));
         super::end_for_a_bug();
     }));
 }
 
-/// Returns true for the panic of `println!` on a pipe whose reader has gone.
+/// Returns true for the panic of `println!` on a pipe after its reader has gone.
 fn is_closed_output(message: &str) -> bool {
     message.starts_with("failed printing to std") && message.contains("Broken pipe")
 }
@@ -49,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_closed_output_ends_without_a_bug() {
+    fn a_closed_output_is_not_reported_as_a_bug() {
         assert!(is_closed_output("failed printing to stdout: Broken pipe (os error 32)"));
         assert!(!is_closed_output(
             "failed printing to stdout: No space left on device (os error 28)"

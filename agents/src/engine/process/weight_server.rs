@@ -1,7 +1,8 @@
-//! The agent's weights over HTTP, for engines that are processes of their own: `GET /v1/weights?held=LINEAGE.STEP-DIGEST`.
+//! Serves the agent's weights over HTTP to engine processes: `GET
+//! /v1/weights?held=LINEAGE.STEP-DIGEST`.
 //!
-//! Answered with the messages that lead to the newest version from the one that is held (`trainer::transfer`), or with 304 if that is the
-//! newest. `etag` says to which version they lead.
+//! The answer holds the messages that lead from the held version to the newest
+//! (`trainer::transfer`), or is 304 if the newest is held. `etag` names the resulting version.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,12 +20,12 @@ use trainer::transfer::{Offer, Shelf};
 
 use super::link::{BINARY, KEEP, Secret};
 
-struct Counter {
+struct WeightServer {
     shelf: Arc<Shelf>,
     secret: Secret,
 }
 
-/// Begins to serve, and answers with the URL at which it does. Must be called in a runtime.
+/// Starts to serve, and returns the URL. Must be called in a runtime.
 ///
 /// # Errors
 /// A token is missing, or the address cannot be listened on.
@@ -38,15 +39,15 @@ pub(crate) fn serve(
     let address: SocketAddr = settings
         .weights_listen
         .parse()
-        .with_context(|| format!("{key} is {:?}, which is no address", settings.weights_listen))?;
+        .with_context(|| format!("{key} is {:?}, which is not an address", settings.weights_listen))?;
     secret.may_listen(&key, address)?;
-    let counter = Data::new(Counter {
+    let server_data = Data::new(WeightServer {
         shelf,
         secret: secret.clone(),
     });
     let app = move || {
         App::new()
-            .app_data(counter.clone())
+            .app_data(server_data.clone())
             .route("/v1/weights", web::get().to(weights))
     };
     let server = HttpServer::new(app)
@@ -55,7 +56,9 @@ pub(crate) fn serve(
         .tcp_nodelay(true)
         .disable_signals()
         .bind(address)
-        .with_context(|| format!("agent {agent} cannot listen on {address}: is the port taken? {key} names another"))?;
+        .with_context(|| {
+            format!("agent {agent} cannot listen on {address}: is the port taken? set {key} to another one")
+        })?;
     let address = server.addrs().first().copied().unwrap_or(address);
     tokio::spawn(server.run());
     let url = settings
@@ -71,19 +74,19 @@ struct Asked {
     held: Option<String>,
 }
 
-async fn weights(request: HttpRequest, asked: Query<Asked>, counter: Data<Counter>) -> HttpResponse {
-    if let Some((status, reason)) = counter.secret.refuses(&request) {
-        return refusal(status, reason);
+async fn weights(request: HttpRequest, asked: Query<Asked>, server_data: Data<WeightServer>) -> HttpResponse {
+    if let Some((status, reason)) = server_data.secret.refuses(&request) {
+        return error_response(status, reason);
     }
     let held = match asked.held.as_deref().map(read) {
         None => None,
         Some(Some(held)) => Some(held),
-        Some(None) => return refusal(400, "held is no state: write LINEAGE.STEP-DIGEST"),
+        Some(None) => return error_response(400, "held is not a state: write LINEAGE.STEP-DIGEST"),
     };
-    let shelf = counter.shelf.clone();
-    // Packing the whole takes long; other threads answer meanwhile.
+    let shelf = server_data.shelf.clone();
+    // Packing all weights takes long; other threads answer in the meantime.
     match tokio::task::spawn_blocking(move || shelf.offer(held)).await {
-        Ok(Offer::Nothing) => refusal(503, "no weights were published yet: ask again in a moment"),
+        Ok(Offer::Nothing) => error_response(503, "no weights were published yet: retry in a moment"),
         Ok(Offer::Same(version)) => HttpResponse::NotModified().insert_header((ETAG, tag(version))).finish(),
         Ok(Offer::Messages {
             version,
@@ -97,11 +100,11 @@ async fn weights(request: HttpRequest, asked: Query<Asked>, counter: Data<Counte
                 .insert_header((ETAG, tag(version)))
                 .body(body)
         }
-        Err(_) => refusal(500, "the weights cannot be prepared"),
+        Err(_) => error_response(500, "the weights cannot be prepared"),
     }
 }
 
-/// One message as it is; several, which are small, one after the other.
+/// Returns a single message as it is, and concatenates several, which are small.
 fn joined(mut messages: Vec<Arc<[u8]>>) -> Bytes {
     if messages.len() == 1
         && let Some(message) = messages.pop()
@@ -111,7 +114,7 @@ fn joined(mut messages: Vec<Arc<[u8]>>) -> Bytes {
     messages.concat().into()
 }
 
-pub(crate) fn refusal(status: u16, reason: &str) -> HttpResponse {
+pub(crate) fn error_response(status: u16, reason: &str) -> HttpResponse {
     let status = actix_web::http::StatusCode::from_u16(status).unwrap_or_default();
     HttpResponse::build(status)
         .content_type("text/plain; charset=utf-8")
@@ -122,7 +125,8 @@ fn tag(version: WeightVersion) -> String {
     format!("\"{version}\"")
 }
 
-/// What is held, as it is written in a question: the version, and the digest in hexadecimal digits.
+/// Returns a held state in the form of the query: the version, and the digest in hexadecimal
+/// digits.
 pub(crate) fn written(held: StateId) -> String {
     let digest: String = held.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     format!("{}-{digest}", held.version)
@@ -152,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_held_is_read_as_it_was_written() {
+    fn a_held_state_is_parsed_from_its_text() {
         let mut digest = [0; 32];
         digest[0] = 0xaf;
         let held = StateId {

@@ -1,4 +1,4 @@
-//! Which run a folder is, and how one is found.
+//! The identity of a run folder, and the search for one.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{FolderError, RunFolder, io_error};
 
-/// What `run.json` says.
+/// The content of `run.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunInfo {
     pub run: String,
@@ -16,7 +16,8 @@ pub struct RunInfo {
     pub seed: u64,
     /// dyad's release.
     pub version: String,
-    /// Commit of the working tree it was started in, with `+changes` if it differed; empty outside of one.
+    /// Commit of the working tree it was started in, with `+changes` if it differed; empty outside
+    /// of a working tree.
     #[serde(default)]
     pub git: String,
     /// The configuration file it was started with.
@@ -27,7 +28,8 @@ pub struct RunInfo {
 }
 
 impl RunFolder {
-    /// The run that `which` means: a folder, `latest`, a run id below `base`, or the start of just one.
+    /// Finds the run for `which`: a folder, `latest`, a run id below `base`, or a unique prefix of
+    /// one.
     pub fn find(base: &Path, which: &str) -> Result<Self, FolderError> {
         let path = Path::new(which);
         if path.join("run.json").is_file() {
@@ -80,7 +82,7 @@ fn list(base: &Path) -> Vec<(RunInfo, PathBuf)> {
         .collect()
 }
 
-/// The name, narrowed to the alphabet of run ids, and eight random characters.
+/// Returns the name, narrowed to the alphabet of run ids, and eight random characters.
 pub(crate) fn new_run_id(name: &str) -> RunId {
     let narrow: String = name
         .to_lowercase()

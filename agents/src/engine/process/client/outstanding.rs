@@ -1,4 +1,4 @@
-//! What an agent has asked of an engine process and has no answer to: kept here, so that an engine that comes back is asked again.
+//! Requests to an engine process that have no answer yet, kept here to repeat them when it returns.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,13 +7,13 @@ use broker::protocol::engine::{EngineTold, JobFrame};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::wire::{self, Answer};
-use crate::engine::process::lost::LOSSES;
+use crate::engine::process::crash_loop::LOSSES;
 use crate::engine::{EngineFailure, Finished, Job, Visit};
 
 type Done = UnboundedSender<Vec<Finished>>;
 
 /// Jobs without an answer, and visits without an end.
-pub(crate) struct Open {
+pub(crate) struct Outstanding {
     /// In the order in which they were asked.
     batches: BTreeMap<u64, Batch>,
     places: HashMap<RequestId, (u64, usize)>,
@@ -24,7 +24,7 @@ pub(crate) struct Open {
 /// Jobs that were asked together.
 struct Batch {
     wave: bool,
-    /// A wave is kept whole until it is answered whole: asked again as a part, it would have other bits.
+    /// A wave is kept whole until its last answer: repeated in part, it would have other bits.
     jobs: Vec<Asked>,
     missing: usize,
     done: Done,
@@ -39,12 +39,12 @@ struct Asked {
 
 struct Visitor {
     visit: Visit,
-    /// Tokens that were told.
-    told: usize,
+    /// The number of tokens reported so far.
+    reported: usize,
 }
 
-impl Open {
-    /// Batches are numbered from a random number on: an engine may still answer to an agent that was here before.
+impl Outstanding {
+    /// Numbers batches from a random number on: an engine may still answer to an earlier agent.
     pub(crate) fn new() -> Self {
         Self {
             batches: BTreeMap::new(),
@@ -54,7 +54,8 @@ impl Open {
         }
     }
 
-    /// Takes jobs, and answers with the number of their batch. One that was asked before is asked here from now on.
+    /// Takes jobs, and returns the number of their batch. A job that was asked before moves to the
+    /// new batch.
     pub(crate) fn take(&mut self, jobs: Vec<Job>, wave: bool, done: Done) -> u64 {
         let batch = self.next;
         self.next += 1;
@@ -83,7 +84,8 @@ impl Open {
         batch
     }
 
-    /// What an engine that knows nothing is to be asked, in its order: number of the batch, jobs, and whether it is a wave.
+    /// Returns the requests for an engine without knowledge of them, in order: number of the batch,
+    /// jobs, and true for a wave.
     pub(crate) fn again(&self) -> impl Iterator<Item = (u64, Vec<&Job>, bool)> {
         self.batches.iter().map(|(id, batch)| {
             let wanted = batch.jobs.iter().filter(|asked| batch.wave || !asked.answered);
@@ -91,7 +93,8 @@ impl Open {
         })
     }
 
-    /// An engine that worked on all of this is gone. Answers with those that it was the last time for.
+    /// Counts the loss of an engine that worked on all of this. Returns the jobs that have reached
+    /// the limit of losses.
     pub(crate) fn lose(&mut self) -> Vec<&Job> {
         let mut last = Vec::new();
         let asked = self.batches.values_mut().flat_map(|batch| &mut batch.jobs);
@@ -104,7 +107,8 @@ impl Open {
         last
     }
 
-    /// Gives answers to whoever asked; one that nobody waits for (any more), or not in this batch, is dropped.
+    /// Sends answers to their askers. An answer without a waiting request, or for another batch, is
+    /// dropped.
     pub(crate) fn answer(&mut self, answers: Vec<Answer>) {
         let mut by_batch: BTreeMap<u64, Vec<Finished>> = BTreeMap::new();
         for Answer { batch, request, result } in answers {
@@ -117,13 +121,13 @@ impl Open {
         }
         for (id, list) in by_batch {
             let Some(batch) = self.batches.get(&id) else { continue };
-            // Whoever asked may have gone.
+            // The asker may have gone.
             let _ = batch.done.send(list);
             self.drop_done(id);
         }
     }
 
-    /// A frame will never be taken: answers its jobs with a failure, and the whole wave if it is a part of one.
+    /// Fails a frame that will never be accepted: its jobs, or the whole wave that it is part of.
     pub(crate) fn fail(&mut self, frame: &JobFrame, failure: &EngineFailure) {
         let Some(batch) = self.batches.get(&frame.batch) else {
             return;
@@ -141,7 +145,7 @@ impl Open {
         self.answer(answers.collect());
     }
 
-    /// Another engine does it, or nobody.
+    /// Forgets a job: another engine computes it, or it was cancelled.
     pub(crate) fn forget(&mut self, request: RequestId) {
         if let Some((id, _)) = self.places.get(&request).copied() {
             self.settle(request);
@@ -149,7 +153,7 @@ impl Open {
         }
     }
 
-    /// Nothing is waited for at its place.
+    /// Marks a request as answered.
     fn settle(&mut self, request: RequestId) -> Option<Job> {
         let (id, index) = self.places.remove(&request)?;
         let batch = self.batches.get_mut(&id)?;
@@ -165,49 +169,50 @@ impl Open {
     }
 
     pub(crate) fn begin(&mut self, visit: Visit) {
-        self.visits.insert(visit.job.request, Visitor { visit, told: 0 });
+        self.visits.insert(visit.job.request, Visitor { visit, reported: 0 });
     }
 
-    /// Tells a visitor. `false`: what was said cannot be true of a healthy engine, and the visit has ended with a failure.
-    pub(crate) fn tell(&mut self, news: EngineTold) -> bool {
+    /// Sends an update to a visitor. Returns false if no healthy engine can have sent it; the visit
+    /// then ends with a failure.
+    pub(crate) fn update(&mut self, news: EngineTold) -> bool {
         let request = news.request;
         let Some(visitor) = self.visits.get_mut(&request) else {
             return true;
         };
-        if let Err(error) = news.validate(visitor.told, visitor.visit.top) {
+        if let Err(error) = news.validate(visitor.reported, visitor.visit.top) {
             self.end_visit(request, &wire::untrue(&error));
             return false;
         }
-        visitor.told += news.ids.len();
+        visitor.reported += news.ids.len();
         let ends = news.end.is_some();
-        // A visitor who is gone leaves in a moment.
-        let _ = visitor.visit.tell.send(wire::told_from_wire(news));
+        // A visitor that is gone leaves in a moment.
+        let _ = visitor.visit.updates.send(wire::update_from_wire(news));
         if ends {
             self.visits.remove(&request);
         }
         true
     }
 
-    /// Forgets a visit; `false` if there is none.
+    /// Forgets a visit; returns false if there is none.
     pub(crate) fn leave(&mut self, request: RequestId) -> bool {
         self.visits.remove(&request).is_some()
     }
 
-    /// Ends a visit, if it is one, with a failure.
+    /// Ends a visit with a failure, if the request is one.
     pub(crate) fn end_visit(&mut self, request: RequestId, failure: &EngineFailure) {
         if let Some(Visitor { visit, .. }) = self.visits.remove(&request) {
             visit.fail(failure.clone());
         }
     }
 
-    /// Ends every visit: what an engine that is gone has told of it cannot be told again by another.
+    /// Ends every visit: another engine cannot repeat the tokens that a lost engine has sent.
     pub(crate) fn end_visits(&mut self, failure: &EngineFailure) {
         self.visits
             .drain()
             .for_each(|(_, visitor)| visitor.visit.fail(failure.clone()));
     }
 
-    /// Jobs without an answer.
+    /// Returns the number of jobs without an answer.
     pub(crate) fn len(&self) -> usize {
         self.batches.values().map(|batch| batch.missing).sum()
     }
