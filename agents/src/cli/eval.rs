@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::table::{Align, Table, interval};
 use crate::base::fault::Usage;
-use crate::coordinator::pool::Pool;
+use crate::eval::pool::Pool;
 use crate::eval::engines::{self, Scratch, Seat};
 use crate::eval::pass_rates;
 use crate::eval::play::{Manner, Player};

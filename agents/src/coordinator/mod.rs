@@ -11,31 +11,14 @@
 
 pub mod actor;
 pub mod admission;
-pub mod beats;
 pub mod closing;
-pub mod commits;
-pub mod conversation_stats;
-pub mod evals;
-pub mod gate;
-mod hold;
-pub mod hosted;
-pub mod intake;
-pub mod leases;
-pub mod outcome;
-pub mod phases;
-pub mod pool;
+pub mod evaluation;
+pub mod figures;
+pub mod peers;
+pub mod play;
 pub mod rounds;
 pub mod snapshot;
-mod suites;
 pub mod transcripts;
-pub mod turns;
-mod unplayed;
-mod versions;
-
-#[cfg(test)]
-mod bench;
-#[cfg(test)]
-mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -151,6 +134,6 @@ pub async fn start(env: Env) -> anyhow::Result<(Addr<actor::Coordinator>, End)> 
         coordinator.resent = rounds::resend(&env).await?;
     }
     let addr = coordinator.start();
-    intake::listen(&env, &addr, &results, &control).await?;
+    admission::intake::listen(&env, &addr, &results, &control).await?;
     Ok((addr, end))
 }

@@ -10,8 +10,8 @@ use broker::protocol::control::SnapshotDone;
 use configs::Mode;
 use tokio::time::Instant;
 
-use super::actor::{Coordinator, Input, Purpose};
-use super::admission::Admitting;
+use crate::coordinator::actor::{Coordinator, Input, Purpose};
+use crate::coordinator::admission::Admitting;
 use crate::base::retry;
 use crate::ledger::snapshot::Manifest;
 
@@ -33,7 +33,7 @@ pub struct Snapshot {
 }
 
 impl Coordinator {
-    pub(super) fn begin_snapshot(&mut self, name: String, patience: Duration) {
+    pub(in crate::coordinator) fn begin_snapshot(&mut self, name: String, patience: Duration) {
         let made = self.snapshot_done.as_ref().is_some_and(|done| done.snapshot == name);
         if made || self.snapshot.is_some() {
             return;
@@ -51,13 +51,13 @@ impl Coordinator {
     }
 
     /// The snapshot for which checkpoints are wanted now.
-    pub(super) fn asked_snapshot(&self) -> Option<String> {
+    pub(in crate::coordinator) fn asked_snapshot(&self) -> Option<String> {
         let snapshot = self.snapshot.as_ref().filter(|snapshot| snapshot.asking)?;
         Some(snapshot.name.clone())
     }
 
     /// Keeps a group that would be claimed for after the snapshot; gives it back if there is none.
-    pub(super) fn hold_back(&mut self, group: GroupId, admitting: Admitting) -> Option<Admitting> {
+    pub(in crate::coordinator) fn hold_back(&mut self, group: GroupId, admitting: Admitting) -> Option<Admitting> {
         match self.snapshot.as_mut() {
             Some(snapshot) => {
                 snapshot.held_back.push((group, admitting));
@@ -67,7 +67,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn advance_snapshot(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn advance_snapshot(&mut self, ctx: &mut Context<Self>) {
         let Some(snapshot) = &self.snapshot else { return };
         let (asking, now) = (snapshot.asking, Instant::now());
         let played = self.open.values().any(|open| open.purpose == Purpose::Train);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::*;
-use crate::coordinator::bench::{Bench, committed, task};
+use crate::coordinator::actor::bench::{Bench, committed, task};
 use crate::ledger::tests::part;
 
 fn decided(index: u64, lease: Lease) -> Decided {

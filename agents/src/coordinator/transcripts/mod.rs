@@ -6,20 +6,20 @@ use broker::ids::GroupId;
 use configs::TranscriptPolicy;
 use rollout::group::{Assembled, MemberEnd};
 
-use super::actor::{Coordinator, Open, Purpose};
+use crate::coordinator::actor::{Coordinator, Open, Purpose};
 use crate::coordinator::transcripts::builder::{Comparisons, Teller};
 use crate::run_folder::logs::Transcript;
 
 impl Coordinator {
     /// Writes the transcripts of a group that is trained on, and was decided to be `assembled`.
-    pub(super) fn tell(&self, group: GroupId, open: &Open, members: &[MemberEnd], step: u64, assembled: &Assembled) {
+    pub(in crate::coordinator) fn tell(&self, group: GroupId, open: &Open, members: &[MemberEnd], step: u64, assembled: &Assembled) {
         let told = self.told(group, open, members, step, Some(assembled));
         told.iter().for_each(|one| self.transcripts.write(one));
     }
 
     /// Writes those of the evaluation under way. They wait for as long as it may turn out that another coordinator has begun it too:
     /// who gives it up then writes none.
-    pub(super) fn tell_eval(&mut self, group: GroupId, open: &Open, members: &[MemberEnd], step: u64) {
+    pub(in crate::coordinator) fn tell_eval(&mut self, group: GroupId, open: &Open, members: &[MemberEnd], step: u64) {
         let told = self.told(group, open, members, step, None);
         let ours = self.eval_is_ours();
         let Some(current) = self.evals.current.as_mut() else {

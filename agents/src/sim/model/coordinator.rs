@@ -6,7 +6,7 @@ use super::GroupModel;
 use super::action::lease;
 use super::play::{Heard, group};
 use super::state::{Commit, Coordinator, Message, Open, Phase, State, owner};
-use crate::coordinator::outcome::Ended;
+use crate::coordinator::closing::outcome::Ended;
 use crate::ledger::tests::custody::Part;
 
 impl GroupModel {

@@ -1,5 +1,16 @@
 //! The coordinator's actor: the state of all open groups, and the closed list of what can happen to it.
 
+pub mod beats;
+pub mod leases;
+pub mod phases;
+pub mod results;
+pub mod turns;
+
+#[cfg(test)]
+pub(in crate::coordinator) mod bench;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,15 +28,15 @@ use rollout::group::{GroupRun, Rules, RunSpec};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Env;
-use super::admission::Admitting;
-use super::conversation_stats::Talk;
-use super::evals::Evals;
-use super::gate::Gate;
-use super::hosted::Asking;
-use super::rounds::Decided;
-use super::snapshot::Snapshot;
-use super::suites::Suite;
+use crate::coordinator::Env;
+use crate::coordinator::admission::Admitting;
+use crate::coordinator::figures::conversation_stats::Talk;
+use crate::coordinator::evaluation::Evals;
+use crate::coordinator::peers::gate::Gate;
+use crate::coordinator::play::hosted::Asking;
+use crate::coordinator::rounds::Decided;
+use crate::coordinator::snapshot::Snapshot;
+use crate::coordinator::evaluation::suites::Suite;
 use crate::base::runtime_check;
 use crate::ledger::completion;
 use crate::participant::{Host, Line};
@@ -147,61 +158,61 @@ pub struct Failures {
 }
 
 pub struct Coordinator {
-    pub(super) env: Arc<Env>,
-    pub(super) rules: Rules,
+    pub(in crate::coordinator) env: Arc<Env>,
+    pub(in crate::coordinator) rules: Rules,
     /// Programs that take part.
-    pub(super) host: Arc<Host>,
-    pub(super) gate: Gate,
-    pub(super) beats: BTreeMap<AgentName, (Heartbeat, Instant)>,
+    pub(in crate::coordinator) host: Arc<Host>,
+    pub(in crate::coordinator) gate: Gate,
+    pub(in crate::coordinator) beats: BTreeMap<AgentName, (Heartbeat, Instant)>,
     /// Published tasks that wait for room, each still unacked.
-    pub(super) waiting: VecDeque<Candidate>,
+    pub(in crate::coordinator) waiting: VecDeque<Candidate>,
     /// Tasks that a ledger has handed back.
-    pub(super) reclaimed: VecDeque<Candidate>,
-    pub(super) feed: Feed,
-    pub(super) admitting: BTreeMap<GroupId, Admitting>,
-    pub(super) claiming: BTreeMap<GroupId, Admitting>,
-    pub(super) open: BTreeMap<GroupId, Open>,
-    pub(super) dirty: BTreeSet<GroupId>,
-    pub(super) wave: Option<WaveState>,
-    pub(super) wave_seq: u64,
-    pub(super) next_order: u64,
-    pub(super) evals: Evals,
-    pub(super) run: RunState,
-    pub(super) closed_at: Option<Instant>,
+    pub(in crate::coordinator) reclaimed: VecDeque<Candidate>,
+    pub(in crate::coordinator) feed: Feed,
+    pub(in crate::coordinator) admitting: BTreeMap<GroupId, Admitting>,
+    pub(in crate::coordinator) claiming: BTreeMap<GroupId, Admitting>,
+    pub(in crate::coordinator) open: BTreeMap<GroupId, Open>,
+    pub(in crate::coordinator) dirty: BTreeSet<GroupId>,
+    pub(in crate::coordinator) wave: Option<WaveState>,
+    pub(in crate::coordinator) wave_seq: u64,
+    pub(in crate::coordinator) next_order: u64,
+    pub(in crate::coordinator) evals: Evals,
+    pub(in crate::coordinator) run: RunState,
+    pub(in crate::coordinator) closed_at: Option<Instant>,
     /// Other coordinators of the run, by incarnation.
-    pub(super) others: BTreeMap<String, (CoordinatorBeat, Instant)>,
+    pub(in crate::coordinator) others: BTreeMap<String, (CoordinatorBeat, Instant)>,
     /// Agents that have ended, as their ledgers say where we can see them.
-    pub(super) over: BTreeSet<AgentName>,
+    pub(in crate::coordinator) over: BTreeSet<AgentName>,
     /// How often in succession nothing was found while draining.
-    pub(super) empty: u32,
-    pub(super) last_look: Instant,
+    pub(in crate::coordinator) empty: u32,
+    pub(in crate::coordinator) last_look: Instant,
     /// What the groups of this round came to, until all have ended.
-    pub(super) round: Vec<Decided>,
+    pub(in crate::coordinator) round: Vec<Decided>,
     /// A group of this round came back from a broken play.
-    pub(super) patched: bool,
+    pub(in crate::coordinator) patched: bool,
     /// Groups whose bundles were sent again when we started.
-    pub(super) resent: BTreeSet<GroupId>,
+    pub(in crate::coordinator) resent: BTreeSet<GroupId>,
     /// What a process died of while it worked on it.
-    pub(super) strikes: Strikes,
-    pub(super) snapshot: Option<Snapshot>,
-    pub(super) snapshot_done: Option<SnapshotDone>,
-    pub(super) counters: Counters,
+    pub(in crate::coordinator) strikes: Strikes,
+    pub(in crate::coordinator) snapshot: Option<Snapshot>,
+    pub(in crate::coordinator) snapshot_done: Option<SnapshotDone>,
+    pub(in crate::coordinator) counters: Counters,
     /// Conversations and seats that left the statistics, by the code of their reason.
-    pub(super) failed: BTreeMap<&'static str, u64>,
+    pub(in crate::coordinator) failed: BTreeMap<&'static str, u64>,
     /// Generations that failed, by role and the code of their reason.
-    pub(super) failures: BTreeMap<(RoleName, &'static str), Failures>,
-    pub(super) talk: Talk,
-    pub(super) metrics: MetricsWriter,
-    pub(super) transcripts: Transcripts,
-    pub(super) seq: u64,
-    pub(super) started: Instant,
-    pub(super) last_beat: Option<Instant>,
+    pub(in crate::coordinator) failures: BTreeMap<(RoleName, &'static str), Failures>,
+    pub(in crate::coordinator) talk: Talk,
+    pub(in crate::coordinator) metrics: MetricsWriter,
+    pub(in crate::coordinator) transcripts: Transcripts,
+    pub(in crate::coordinator) seq: u64,
+    pub(in crate::coordinator) started: Instant,
+    pub(in crate::coordinator) last_beat: Option<Instant>,
     last_lease: Instant,
     /// Since when, or since it was last told, an agent's weights of the past are all that is waited for.
     waits_since: Option<Instant>,
     /// Told to stop: nothing new is begun.
-    pub(super) stopping: bool,
-    pub(super) ended: Option<oneshot::Sender<anyhow::Result<()>>>,
+    pub(in crate::coordinator) stopping: bool,
+    pub(in crate::coordinator) ended: Option<oneshot::Sender<anyhow::Result<()>>>,
 }
 
 impl Coordinator {
@@ -268,7 +279,7 @@ impl Coordinator {
     }
 
     /// How a group of this run is played.
-    pub(super) fn run_spec(&self, task: &Arc<Task>, task_id: &str, group_size: u16) -> RunSpec {
+    pub(in crate::coordinator) fn run_spec(&self, task: &Arc<Task>, task_id: &str, group_size: u16) -> RunSpec {
         RunSpec {
             workflow: self.env.workflow.clone(),
             task: task.clone(),
@@ -281,7 +292,7 @@ impl Coordinator {
     }
 
     /// Steps of the lead agent that the run has made.
-    pub(super) fn lead_step(&self) -> u64 {
+    pub(in crate::coordinator) fn lead_step(&self) -> u64 {
         self.env
             .config
             .lead()
@@ -290,7 +301,7 @@ impl Coordinator {
     }
 
     /// Groups that hold room at the agents or are about to.
-    pub(super) fn held_groups(&self) -> u64 {
+    pub(in crate::coordinator) fn held_groups(&self) -> u64 {
         let open = self.open.values().filter(|open| open.purpose == Purpose::Train).count();
         (open + self.admitting.len() + self.claiming.len()) as u64
     }
@@ -306,7 +317,7 @@ impl Coordinator {
         self.flush(ctx);
     }
 
-    pub(super) fn write_metrics(&mut self) {
+    pub(in crate::coordinator) fn write_metrics(&mut self) {
         let counters = self.counters;
         let elapsed = self.started.elapsed().as_secs_f64();
         let mut line = Metrics::new("coordinator", self.lead_step())
@@ -369,7 +380,7 @@ impl Coordinator {
 }
 
 /// Agents that have written their last checkpoint.
-pub(super) fn over(env: &Env) -> BTreeSet<AgentName> {
+pub(in crate::coordinator) fn over(env: &Env) -> BTreeSet<AgentName> {
     let participants = env.participants().into_iter();
     participants
         .filter(|name| completion::agent(&env.folder, name))

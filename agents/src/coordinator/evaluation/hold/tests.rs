@@ -7,7 +7,7 @@ use broker::protocol::control::{Beat, Command, Evaluated, Heartbeat, RunState};
 use broker::protocol::turn::Generation;
 use configs::RunConfig;
 
-use super::super::bench::{Bench, beat, generation};
+use crate::coordinator::actor::bench::{Bench, beat, generation};
 use super::*;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;

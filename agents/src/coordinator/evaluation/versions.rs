@@ -7,18 +7,18 @@ use broker::ids::WeightVersion;
 use broker::protocol::turn::Generation;
 
 /// Versions by agent.
-pub(super) type Seen = BTreeMap<AgentName, BTreeSet<WeightVersion>>;
+pub(in crate::coordinator) type Seen = BTreeMap<AgentName, BTreeSet<WeightVersion>>;
 
 /// The weights of one evaluation.
 #[derive(Debug, Default)]
-pub(super) struct Versions {
+pub(in crate::coordinator) struct Versions {
     /// What agents held when it began; of those that were not asked to, nothing.
     held: BTreeMap<AgentName, WeightVersion>,
-    pub(super) seen: Seen,
+    pub(in crate::coordinator) seen: Seen,
 }
 
 impl Versions {
-    pub(super) fn new(held: BTreeMap<AgentName, WeightVersion>) -> Self {
+    pub(in crate::coordinator) fn new(held: BTreeMap<AgentName, WeightVersion>) -> Self {
         Self {
             held,
             seen: Seen::new(),
@@ -26,14 +26,14 @@ impl Versions {
     }
 
     /// Adds what generations say of themselves.
-    pub(super) fn add(&mut self, seen: Seen) {
+    pub(in crate::coordinator) fn add(&mut self, seen: Seen) {
         for (agent, versions) in seen {
             self.seen.entry(agent).or_default().extend(versions);
         }
     }
 
     /// Whether all that each agent said is of one version, and of the one that it held, if it did.
-    pub(super) fn pinned(&self) -> bool {
+    pub(in crate::coordinator) fn pinned(&self) -> bool {
         self.seen.iter().all(|(agent, versions)| match self.held.get(agent) {
             Some(held) => versions.iter().all(|version| version == held),
             None => versions.len() < 2,
@@ -41,7 +41,7 @@ impl Versions {
     }
 
     /// Step of the newest weights of each agent.
-    pub(super) fn steps(&self) -> impl Iterator<Item = (&AgentName, u64)> {
+    pub(in crate::coordinator) fn steps(&self) -> impl Iterator<Item = (&AgentName, u64)> {
         self.seen
             .iter()
             .filter_map(|(agent, versions)| Some((agent, versions.last()?.step)))
@@ -50,7 +50,7 @@ impl Versions {
 
 /// The versions that sampled a generation's tokens or computed the keys and values that it was sampled from. What a program says
 /// has none.
-pub(super) fn of(made: &Generation) -> impl Iterator<Item = WeightVersion> {
+pub(in crate::coordinator) fn of(made: &Generation) -> impl Iterator<Item = WeightVersion> {
     let spans = made.spans.iter().map(|span| span.version);
     let cached = (!made.spans.is_empty()).then_some(made.oldest_kv);
     spans.chain(cached)
@@ -62,7 +62,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::coordinator::bench::generation;
+    use crate::coordinator::actor::bench::generation;
 
     fn name(text: &str) -> AgentName {
         AgentName::new(text).unwrap()

@@ -8,20 +8,20 @@ use broker::protocol::turn::{Message, TurnResult};
 use configs::Mode;
 use tokio::task::AbortHandle;
 
-use super::actor::{Coordinator, Input};
+use crate::coordinator::actor::{Coordinator, Input};
 use crate::participant::{Host, TOOL};
 
 /// A question for a program.
-pub(super) struct Hosted {
-    pub(super) host: Arc<Host>,
-    pub(super) group: GroupId,
-    pub(super) attempt: Attempt,
-    pub(super) key: TurnKey,
-    pub(super) messages: Vec<Message>,
+pub(in crate::coordinator) struct Hosted {
+    pub(in crate::coordinator) host: Arc<Host>,
+    pub(in crate::coordinator) group: GroupId,
+    pub(in crate::coordinator) attempt: Attempt,
+    pub(in crate::coordinator) key: TurnKey,
+    pub(in crate::coordinator) messages: Vec<Message>,
 }
 
 impl Hosted {
-    pub(super) fn request(&self) -> RequestId {
+    pub(in crate::coordinator) fn request(&self) -> RequestId {
         RequestId::new(self.group, self.attempt, &self.key)
     }
 }
@@ -37,7 +37,7 @@ impl Drop for Asking {
 
 impl Coordinator {
     /// Asks the programs; their answers come back as [`Input::Answered`].
-    pub(super) fn ask_programs(&mut self, hosted: Vec<Hosted>, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn ask_programs(&mut self, hosted: Vec<Hosted>, ctx: &mut Context<Self>) {
         for one in hosted {
             let (addr, group) = (ctx.address(), one.group);
             // What a tool does goes on by itself, unseen, if nobody waits for it: it would count in no limit.
@@ -67,7 +67,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn on_answered(&mut self, result: TurnResult, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_answered(&mut self, result: TurnResult, ctx: &mut Context<Self>) {
         match self.env.config.run.mode {
             Mode::Sync => self.add_to_wave(vec![result], None, ctx),
             Mode::Async => {
@@ -83,7 +83,7 @@ mod tests {
     use rollout::workflow::program::Question;
 
     use super::*;
-    use crate::coordinator::bench::{Bench, settle, speaker, task};
+    use crate::coordinator::actor::bench::{Bench, settle, speaker, task};
 
     #[tokio::test]
     async fn nobody_is_asked_for_a_group_that_is_over() {

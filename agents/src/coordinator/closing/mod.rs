@@ -1,5 +1,8 @@
 //! From a finished group to its outcome, its bundles and its transcript.
 
+pub mod outcome;
+pub mod unplayed;
+
 use std::time::Duration;
 
 use actix::{AsyncContext, Context};
@@ -14,11 +17,11 @@ use broker::store::{Lease, StoreError};
 use futures_util::future::join_all;
 use rollout::group::{Assembled, GroupHead, GroupRun, GroupSummary, MemberEnd, assemble, compare_lengths, split};
 
-use super::actor::{Coordinator, Input, Open, Purpose};
-use super::admission::Admitting;
-use super::outcome::Ended;
-use super::rounds::{self, Decided};
-use super::unplayed::unplayed;
+use crate::coordinator::actor::{Coordinator, Input, Open, Purpose};
+use crate::coordinator::admission::Admitting;
+use crate::coordinator::closing::outcome::Ended;
+use crate::coordinator::rounds::{self, Decided};
+use crate::coordinator::closing::unplayed::unplayed;
 use crate::base::retry;
 use crate::ledger::{DEAD_PREFIX, PUBLISHED};
 use crate::turn::failure;
@@ -30,7 +33,7 @@ const ENVELOPE: usize = 4096;
 
 impl Coordinator {
     /// Every conversation of the group has ended: decide it once, then send what it earned.
-    pub(super) fn close(&mut self, group: GroupId, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn close(&mut self, group: GroupId, ctx: &mut Context<Self>) {
         let Some(open) = self.open.get_mut(&group) else { return };
         if open.closing {
             return;
@@ -81,7 +84,7 @@ impl Coordinator {
     ///
     /// Whoever wrote the outcome that stands has done so. A coordinator that ends between this and the outcome leaves it to be
     /// written twice.
-    pub(super) fn record(&mut self, decided: &mut Decided) {
+    pub(in crate::coordinator) fn record(&mut self, decided: &mut Decided) {
         let (group, members) = (decided.lease.group, std::mem::take(&mut decided.members));
         if decided.stands.is_some() {
             return;
@@ -99,7 +102,7 @@ impl Coordinator {
     }
 
     /// What every conversation came to; the group keeps nothing of it.
-    pub(super) fn take_members(&mut self, group: GroupId) -> Vec<MemberEnd> {
+    pub(in crate::coordinator) fn take_members(&mut self, group: GroupId) -> Vec<MemberEnd> {
         let Some(open) = self.open.get(&group) else {
             return Vec::new();
         };
@@ -176,7 +179,7 @@ impl Coordinator {
     }
 
     /// Decides and sends; with `journal`, only after all of it is on disk.
-    pub(super) fn send_all(&mut self, groups: Vec<Decided>, journal: bool, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn send_all(&mut self, groups: Vec<Decided>, journal: bool, ctx: &mut Context<Self>) {
         let cap = self.bundle_cap();
         let (env, addr) = (self.env.clone(), ctx.address());
         tokio::spawn(async move {
@@ -192,7 +195,7 @@ impl Coordinator {
         });
     }
 
-    pub(super) fn on_closed(&mut self, group: GroupId, outcome: Result<(), StoreError>, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_closed(&mut self, group: GroupId, outcome: Result<(), StoreError>, ctx: &mut Context<Self>) {
         match outcome {
             Ok(()) => {
                 if self.open.remove(&group).is_some() {
@@ -218,7 +221,7 @@ impl Coordinator {
 
 impl Open {
     /// The task is put to the dead letters: what is under way is not waited for by anybody.
-    pub(super) fn bury(&mut self, reason: String) {
+    pub(in crate::coordinator) fn bury(&mut self, reason: String) {
         let mut member = 0;
         while !self.run.is_done() {
             self.run.give_up(member, reason.clone());
@@ -245,7 +248,7 @@ fn sendable(head: &GroupHead, mut assembled: Assembled, cap: usize) -> Assembled
     assembled
 }
 
-async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> Result<(), StoreError> {
+async fn decide_and_deliver(env: &crate::coordinator::Env, decided: Decided, cap: usize) -> Result<(), StoreError> {
     let Decided {
         lease,
         assembled,
@@ -273,12 +276,12 @@ async fn decide_and_deliver(env: &super::Env, decided: Decided, cap: usize) -> R
 }
 
 /// A bundle in parts that fit into messages.
-pub(super) fn parts(bundle: Bundle, cap: usize) -> Vec<Bundle> {
+pub(in crate::coordinator) fn parts(bundle: Bundle, cap: usize) -> Vec<Bundle> {
     split(bundle, cap).unwrap_or_default()
 }
 
 /// Sends every bundle and returns when all are confirmed.
-async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usize) -> Result<(), StoreError> {
+async fn deliver(env: &crate::coordinator::Env, lease: Lease, assembled: Assembled, cap: usize) -> Result<(), StoreError> {
     for (agent, bundle) in assembled.bundles {
         let parts = split(bundle, cap).map_err(|error| StoreError::Unusable(error.to_string()))?;
         for part in parts {
@@ -299,7 +302,7 @@ async fn deliver(env: &super::Env, lease: Lease, assembled: Assembled, cap: usiz
     Ok(())
 }
 
-pub(super) fn bundle_message(env: &super::Env, agent: &AgentName, bundle: &Bundle) -> Outgoing {
+pub(in crate::coordinator) fn bundle_message(env: &crate::coordinator::Env, agent: &AgentName, bundle: &Bundle) -> Outgoing {
     Outgoing {
         to: env.topology.to(&env.topology.samples(agent)),
         kind: Kind::Bundle,

@@ -11,14 +11,14 @@ use broker::topology::Speaker;
 use configs::Mode;
 use tokio::time::Instant;
 
-use super::actor::Coordinator;
+use crate::coordinator::actor::Coordinator;
 use crate::base::fault::Usage;
 
 /// Who was not heard for so long is not there.
 const SILENT: Duration = Duration::from_secs(3);
 
 impl Coordinator {
-    pub(super) fn say_beat(&mut self) {
+    pub(in crate::coordinator) fn say_beat(&mut self) {
         self.seq += 1;
         self.last_beat = Some(Instant::now());
         let beat = Beat::Coordinator(CoordinatorBeat {
@@ -57,7 +57,7 @@ impl Coordinator {
         });
     }
 
-    pub(super) fn on_beat(&mut self, beat: Beat, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_beat(&mut self, beat: Beat, ctx: &mut Context<Self>) {
         match beat {
             Beat::Agent(beat) => self.on_agent(beat, ctx),
             Beat::Coordinator(beat) if beat.incarnation != self.env.incarnation => self.on_other(beat),

@@ -10,9 +10,9 @@ use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveVerdic
 use broker::protocol::turn::TurnOutcome;
 use broker::store::{Claim, Lease, Store};
 
-use super::actor::CommitDone;
-use super::admission::Admitting;
-use super::bench::{Bench, beat, candidate, committed, result, settle, speaker};
+use crate::coordinator::actor::CommitDone;
+use crate::coordinator::admission::Admitting;
+use crate::coordinator::actor::bench::{Bench, beat, candidate, committed, result, settle, speaker};
 
 /// The group was lost and claimed anew while a commit was under way: what the old lease wrote is read by the new claim, or
 /// was never written; applied here it would be there twice.

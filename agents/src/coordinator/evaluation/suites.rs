@@ -9,8 +9,8 @@ use configs::RunConfig;
 use rollout::group::{MemberEnd, Rules, RunSpec};
 use rollout::workflow::Workflow;
 
-use super::actor::{Coordinator, Open, Purpose};
-use super::evals::Stage;
+use crate::coordinator::actor::{Coordinator, Open, Purpose};
+use crate::coordinator::evaluation::Stage;
 use crate::eval::play::{self, Played};
 use crate::eval::score::{self, Conversation};
 use crate::eval::suites::{self, Set};
@@ -18,7 +18,7 @@ use crate::participant::{Host, Line};
 use crate::stats::summary::Evaluation;
 
 /// A suite with `every`.
-pub(super) struct Suite {
+pub(in crate::coordinator) struct Suite {
     name: String,
     every: u64,
     set: Set,
@@ -37,14 +37,14 @@ struct Part {
 
 /// The suites of one evaluation: what is still to be played, and what was.
 #[derive(Default)]
-pub(super) struct Program {
+pub(in crate::coordinator) struct Program {
     parts: VecDeque<Part>,
     played: BTreeMap<usize, Vec<Conversation>>,
 }
 
 impl Suite {
     /// Those that the configuration wants played during the run.
-    pub(super) fn open_all(config: &RunConfig, host: &Host, line: Option<&Arc<Line>>) -> anyhow::Result<Vec<Self>> {
+    pub(in crate::coordinator) fn open_all(config: &RunConfig, host: &Host, line: Option<&Arc<Line>>) -> anyhow::Result<Vec<Self>> {
         let wanted = config.eval.suites.iter().filter_map(|(name, suite)| {
             let every = suite.every.filter(|every| *every > 0)?;
             Some((name, suite, every))
@@ -76,7 +76,7 @@ impl Suite {
 
 impl Program {
     /// What the `this`-th evaluation plays, where `before` is the number of the one made last.
-    pub(super) fn of(suites: &[Suite], this: u64, before: Option<u64>, last: bool) -> Self {
+    pub(in crate::coordinator) fn of(suites: &[Suite], this: u64, before: Option<u64>, last: bool) -> Self {
         let due = |(_, suite): &(usize, &Suite)| suite.is_due(this, before, last);
         let parts = suites.iter().enumerate().filter(due).flat_map(|(at, suite)| {
             let (tasks, samples) = (suite.set.tasks.len(), suite.set.samples);
@@ -94,7 +94,7 @@ impl Program {
     }
 
     /// Adds the figures of all suites to those of the evaluation; answers how many conversations failed.
-    pub(super) fn tell(self, suites: &[Suite], found: &mut Evaluation) -> u64 {
+    pub(in crate::coordinator) fn tell(self, suites: &[Suite], found: &mut Evaluation) -> u64 {
         let mut failed = 0;
         for (at, conversations) in self.played {
             let Some(suite) = suites.get(at) else { continue };
@@ -120,12 +120,12 @@ fn parts(suite: usize, greedy: bool, tasks: usize, samples: u16) -> Vec<Part> {
 
 impl Coordinator {
     /// Who answers in this group beside the agents.
-    pub(super) fn host_of(&self, purpose: Purpose) -> &Arc<Host> {
+    pub(in crate::coordinator) fn host_of(&self, purpose: Purpose) -> &Arc<Host> {
         self.suite_of(purpose).map_or(&self.host, |suite| &suite.host)
     }
 
     /// The temperature that a suite's samples have in the place of each agent's own.
-    pub(super) fn temperature_of(&self, purpose: Purpose) -> Option<f32> {
+    pub(in crate::coordinator) fn temperature_of(&self, purpose: Purpose) -> Option<f32> {
         match purpose {
             Purpose::Suite { greedy: false, .. } => self.suite_of(purpose).map(|suite| suite.set.temperature as f32),
             _ => None,
@@ -133,7 +133,7 @@ impl Coordinator {
     }
 
     /// By which this group is played.
-    pub(super) fn workflow_of(&self, purpose: Purpose) -> &dyn Workflow {
+    pub(in crate::coordinator) fn workflow_of(&self, purpose: Purpose) -> &dyn Workflow {
         let own = || &*self.env.workflow;
         self.suite_of(purpose).map_or_else(own, |suite| &*suite.set.workflow)
     }
@@ -146,7 +146,7 @@ impl Coordinator {
     }
 
     /// Begins the next chunk of the suites that are due; false when there is none.
-    pub(super) fn start_suites(&mut self) -> bool {
+    pub(in crate::coordinator) fn start_suites(&mut self) -> bool {
         let Some(current) = self.evals.current.as_mut() else {
             return false;
         };
@@ -160,7 +160,7 @@ impl Coordinator {
         begun > 0
     }
 
-    pub(super) fn keep(&mut self, program: Program) {
+    pub(in crate::coordinator) fn keep(&mut self, program: Program) {
         if let Some(current) = self.evals.current.as_mut() {
             current.program = program;
         }
@@ -200,7 +200,7 @@ impl Coordinator {
     }
 
     /// What the conversations of a suite's task came to.
-    pub(super) fn add_part(&self, program: &mut Program, step: u64, open: &Open, members: Vec<MemberEnd>) {
+    pub(in crate::coordinator) fn add_part(&self, program: &mut Program, step: u64, open: &Open, members: Vec<MemberEnd>) {
         let Purpose::Suite { at, greedy } = open.purpose else {
             return;
         };

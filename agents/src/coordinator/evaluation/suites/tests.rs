@@ -5,8 +5,8 @@ use broker::bus::Bus;
 use broker::protocol::control::{Beat, Heartbeat};
 use broker::protocol::turn::TurnFrame;
 
-use super::super::bench::{Bench, beat, generation};
-use super::super::turns::SILENT;
+use crate::coordinator::actor::bench::{Bench, beat, generation};
+use crate::coordinator::actor::turns::SILENT;
 use super::*;
 
 #[test]
@@ -22,7 +22,7 @@ fn a_suite_is_cut_into_chunks_of_whole_tasks() {
 }
 
 fn suite(every: u64, samples: u16) -> Suite {
-    let text = include_str!("../../../../configs/arithmetic.toml");
+    let text = include_str!("../../../../../configs/arithmetic.toml");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tasks.jsonl");
     let line = |i: u32| format!("{{\"prompt\": \"{i}+1=\", \"label\": {}}}\n", i + 1);

@@ -19,28 +19,28 @@ use rollout::group::GroupRun;
 use rollout::workflow::unanswered::said;
 use tokio::time::Instant;
 
-use super::Env;
-use super::actor::{CommitDone, Coordinator, Open, Purpose};
+use crate::coordinator::Env;
+use crate::coordinator::actor::{CommitDone, Coordinator, Open, Purpose};
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::config_in;
 use crate::turn::tasks::Candidate;
 
-pub(super) struct Bench {
+pub(in crate::coordinator) struct Bench {
     pub coordinator: Coordinator,
     pub ctx: Context<Coordinator>,
     pub bus: Arc<MemoryBus>,
     pub store: Arc<MemoryStore>,
-    pub end: super::End,
+    pub end: crate::coordinator::End,
     _folder: tempfile::TempDir,
 }
 
 impl Bench {
-    pub(super) async fn new(change: impl FnOnce(&mut RunConfig)) -> Self {
+    pub(in crate::coordinator) async fn new(change: impl FnOnce(&mut RunConfig)) -> Self {
         Self::of(true, change).await
     }
 
     /// `alone`: no other coordinator can be.
-    pub(super) async fn of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Self {
+    pub(in crate::coordinator) async fn of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Self {
         let base = tempfile::tempdir().unwrap();
         let mut config = config_in(base.path());
         change(&mut config);
@@ -72,14 +72,14 @@ impl Bench {
     }
 
     /// Both agents say that they serve, and have so many rows reserved.
-    pub(super) fn beats(&mut self, reserved: u64) {
+    pub(in crate::coordinator) fn beats(&mut self, reserved: u64) {
         for agent in self.coordinator.env.participants() {
             let beat = Beat::Agent(beat(&agent, reserved));
             self.coordinator.on_beat(beat, &mut self.ctx);
         }
     }
 
-    pub(super) async fn publish_task(&self, id: &str) {
+    pub(in crate::coordinator) async fn publish_task(&self, id: &str) {
         let topology = &self.coordinator.env.topology;
         let message = Outgoing {
             to: topology.to(&topology.tasks()),
@@ -94,7 +94,7 @@ impl Bench {
     }
 
     /// A group that was just opened, claimed in the store.
-    pub(super) async fn open(&mut self, id: &str) -> (GroupId, Lease) {
+    pub(in crate::coordinator) async fn open(&mut self, id: &str) -> (GroupId, Lease) {
         let task = task(id);
         let group = GroupId::new(&self.coordinator.env.run, id);
         let claim = self.store.claim(group, "us", Attempt([1; 16]), None).await.unwrap();
@@ -124,13 +124,13 @@ impl Bench {
 }
 
 /// Acks run beside the actor, on this thread: each is done when it has had its turn.
-pub(super) async fn settle() {
+pub(in crate::coordinator) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }
 }
 
-pub(super) fn candidate(id: &str, delivery: Delivery) -> Candidate {
+pub(in crate::coordinator) fn candidate(id: &str, delivery: Delivery) -> Candidate {
     Candidate {
         task: task(id),
         id: id.into(),
@@ -141,7 +141,7 @@ pub(super) fn candidate(id: &str, delivery: Delivery) -> Candidate {
     }
 }
 
-pub(super) fn beat(agent: &AgentName, reserved: u64) -> Heartbeat {
+pub(in crate::coordinator) fn beat(agent: &AgentName, reserved: u64) -> Heartbeat {
     Heartbeat {
         agent: agent.clone(),
         incarnation: format!("{agent}-1"),
@@ -163,12 +163,12 @@ pub(super) fn beat(agent: &AgentName, reserved: u64) -> Heartbeat {
     }
 }
 
-pub(super) fn task(id: &str) -> Arc<Task> {
+pub(in crate::coordinator) fn task(id: &str) -> Arc<Task> {
     let text = format!(r#"{{"id": "{id}", "prompt": "o1", "label": "o1"}}"#);
     Arc::new(Task::parse(text.as_bytes(), 1 << 20).unwrap())
 }
 
-pub(super) fn speaker(member: u16) -> TurnKey {
+pub(in crate::coordinator) fn speaker(member: u16) -> TurnKey {
     TurnKey {
         member,
         role: RoleName::new("speaker").unwrap(),
@@ -177,7 +177,7 @@ pub(super) fn speaker(member: u16) -> TurnKey {
     }
 }
 
-pub(super) fn generation(token: u32) -> Generation {
+pub(in crate::coordinator) fn generation(token: u32) -> Generation {
     let version = WeightVersion { lineage: 1, step: 0 };
     Generation {
         prompt_ids: vec![1],
@@ -195,7 +195,7 @@ pub(super) fn generation(token: u32) -> Generation {
     }
 }
 
-pub(super) fn result(lease: Lease, key: &TurnKey, outcome: TurnOutcome) -> TurnResult {
+pub(in crate::coordinator) fn result(lease: Lease, key: &TurnKey, outcome: TurnOutcome) -> TurnResult {
     TurnResult {
         request: RequestId::new(lease.group, lease.attempt, key),
         group: lease.group,
@@ -208,7 +208,7 @@ pub(super) fn result(lease: Lease, key: &TurnKey, outcome: TurnOutcome) -> TurnR
     }
 }
 
-pub(super) fn committed(lease: Lease, token: u32) -> CommitDone {
+pub(in crate::coordinator) fn committed(lease: Lease, token: u32) -> CommitDone {
     let key = speaker(0);
     CommitDone {
         group: lease.group,

@@ -1,7 +1,7 @@
 //! Turns: what groups want is asked of the agents, and asked again when it stays silent.
 //!
 //! Asynchronous: whatever is wanted is asked at once. Synchronous: all that is wanted is one wave; nothing is asked while
-//! anything is outstanding. What the answers do is in [`super::commits`].
+//! anything is outstanding. What the answers do is in [`crate::coordinator::actor::results`].
 
 use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
@@ -18,8 +18,8 @@ use tokio::time::Instant;
 
 use rollout::workflow::player;
 
-use super::actor::{Coordinator, Input, Open, Purpose, WaveState};
-use super::hosted::Hosted;
+use crate::coordinator::actor::{Coordinator, Input, Open, Purpose, WaveState};
+use crate::coordinator::play::hosted::Hosted;
 use crate::base::retry;
 use crate::turn::frames;
 use crate::turn::frames::Wanted;
@@ -27,11 +27,11 @@ use crate::turn::sampling::sampling;
 use crate::turn::{failure, image_support};
 
 /// After how long a silent request is sent again to an agent that is alive. Repeats are harmless.
-pub(super) const SILENT: Duration = Duration::from_secs(60);
+pub(in crate::coordinator) const SILENT: Duration = Duration::from_secs(60);
 
 impl Coordinator {
     /// Asks for what is wanted and closes what is done.
-    pub(super) fn flush(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn flush(&mut self, ctx: &mut Context<Self>) {
         let sync = self.env.config.run.mode == Mode::Sync;
         if sync {
             if !self.wave_may_begin() {
@@ -183,14 +183,14 @@ impl Coordinator {
 
     /// Whether an agent has been heard of within a lease. One that is away has its requests in its queue: more of them
     /// would only make it longer.
-    pub(super) fn alive(&self, agent: &AgentName) -> bool {
+    pub(in crate::coordinator) fn alive(&self, agent: &AgentName) -> bool {
         let heard = self.beats.get(agent);
         heard.is_some_and(|(beat, at)| beat.serving && at.elapsed() < self.env.config.run.lease.0)
     }
 
     /// An agent that starts anew finds those requests of a wave in its queue that its predecessor has not answered. It
     /// computes the wave when it has it whole.
-    pub(super) fn ask_whole_wave(&self, agent: &AgentName, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn ask_whole_wave(&self, agent: &AgentName, ctx: &mut Context<Self>) {
         let Some(wave) = &self.wave else { return };
         let missing = |frame: &TurnFrame| frame.requests.iter().any(|one| wave.missing.contains(&one.request));
         let frames = wave.frames.iter().filter(|(to, _)| to == agent).map(|(_, frame)| frame);
@@ -200,7 +200,7 @@ impl Coordinator {
     }
 
     /// Sends requests again that have been silent for long, to agents that are alive.
-    pub(super) fn ask_again(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn ask_again(&mut self, ctx: &mut Context<Self>) {
         let alive: BTreeSet<AgentName> = self.beats.keys().filter(|agent| self.alive(agent)).cloned().collect();
         if let Some(wave) = self.wave.as_mut() {
             if wave.since.elapsed() > SILENT && wave.frames.iter().all(|(agent, _)| alive.contains(agent)) {
@@ -236,7 +236,7 @@ impl Coordinator {
     }
 }
 
-async fn publish(env: &super::Env, agent: &AgentName, frame: &TurnFrame) -> Result<(), PublishError> {
+async fn publish(env: &crate::coordinator::Env, agent: &AgentName, frame: &TurnFrame) -> Result<(), PublishError> {
     let body = codec::encode(frame);
     let message = Outgoing {
         to: env.topology.to(&env.topology.turns(agent)),

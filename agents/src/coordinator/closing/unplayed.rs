@@ -11,7 +11,7 @@ use crate::turn::failure;
 /// - it was `published`, and none of its conversations came to its end, for whatever reason.
 ///
 /// The run's own source has more where such a task came from; whoever publishes one waits for what becomes of it.
-pub(super) fn unplayed(members: &[MemberEnd], summary: &GroupSummary, least: usize, published: bool) -> Option<String> {
+pub(in crate::coordinator) fn unplayed(members: &[MemberEnd], summary: &GroupSummary, least: usize, published: bool) -> Option<String> {
     summary.empty.as_ref()?;
     let failures: Vec<&str> = members.iter().filter_map(failure_of).collect();
     let count = |wanted: fn(&str) -> bool| failures.iter().filter(|reason| wanted(reason)).count();

@@ -16,14 +16,14 @@ use rollout::workflow::unanswered::{unanswered_by, without_room};
 use rollout::workflow::{Workflow, player};
 use tokio::time::Instant;
 
-use super::actor::{CommitDone, Coordinator, Input, Open, Purpose};
-use super::admission;
+use crate::coordinator::actor::{CommitDone, Coordinator, Input, Open, Purpose};
+use crate::coordinator::admission;
 use crate::base::retry;
 use crate::turn::failure;
 
 impl Coordinator {
     /// `delivery` is what brought the results, if a message did.
-    pub(super) fn on_results(&mut self, frame: ResultFrame, delivery: Option<Delivery>, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_results(&mut self, frame: ResultFrame, delivery: Option<Delivery>, ctx: &mut Context<Self>) {
         if frame.wave.is_none() {
             let results = self.sort_by_group(frame.results);
             return self.commit(results, delivery.into_iter().collect(), ctx);
@@ -32,7 +32,7 @@ impl Coordinator {
     }
 
     /// Results of the wave under way; with the last one they are all committed.
-    pub(super) fn add_to_wave(
+    pub(in crate::coordinator) fn add_to_wave(
         &mut self,
         results: Vec<TurnResult>,
         delivery: Option<Delivery>,
@@ -59,7 +59,7 @@ impl Coordinator {
     }
 
     /// Results that belong to open groups and their present attempts, by group, in the order of their keys.
-    pub(super) fn sort_by_group(&mut self, results: Vec<TurnResult>) -> BTreeMap<GroupId, Vec<(TurnKey, TurnResult)>> {
+    pub(in crate::coordinator) fn sort_by_group(&mut self, results: Vec<TurnResult>) -> BTreeMap<GroupId, Vec<(TurnKey, TurnResult)>> {
         let mut by_group: BTreeMap<GroupId, Vec<(TurnKey, TurnResult)>> = BTreeMap::new();
         for result in results {
             // What is no answer to what is asked for leaves nobody without a grade.
@@ -110,7 +110,7 @@ impl Coordinator {
     }
 
     /// Commits results before anything is made of them; the deliveries are acked after that.
-    pub(super) fn commit(
+    pub(in crate::coordinator) fn commit(
         &mut self,
         by_group: BTreeMap<GroupId, Vec<(TurnKey, TurnResult)>>,
         deliveries: Vec<Delivery>,
@@ -170,7 +170,7 @@ impl Coordinator {
         });
     }
 
-    pub(super) fn on_committed(&mut self, mut done: Vec<CommitDone>, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_committed(&mut self, mut done: Vec<CommitDone>, ctx: &mut Context<Self>) {
         let order = |done: &CommitDone| self.open.get(&done.group).map_or(u64::MAX, |open| open.order);
         done.sort_by_key(order);
         let mut shared = Vec::new();
@@ -284,7 +284,7 @@ fn record(key: &TurnKey, result: &TurnResult) -> Option<Record> {
 }
 
 /// The turn that a record holds.
-pub(super) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
+pub(in crate::coordinator) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
     let result: TurnResult = codec::decode(&record.payload).ok()?;
     let key = turn_key(result.member, &result.role, result.seat, result.turn)?;
     match result.outcome {
@@ -295,7 +295,7 @@ pub(super) fn read_record(record: &Record) -> Option<(TurnKey, Generation)> {
 
 /// A turn as onlookers see it; of a group that is played by this workflow.
 fn shared_turn(
-    (env, workflow): (&super::Env, &dyn Workflow),
+    (env, workflow): (&crate::coordinator::Env, &dyn Workflow),
     group: GroupId,
     open: &Open,
     key: &TurnKey,

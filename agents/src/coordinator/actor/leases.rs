@@ -6,11 +6,11 @@ use broker::store::Lease;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use super::actor::{Coordinator, Input, Purpose};
+use crate::coordinator::actor::{Coordinator, Input, Purpose};
 use crate::base::retry;
 
 impl Coordinator {
-    pub(super) fn renew_leases(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn renew_leases(&mut self, ctx: &mut Context<Self>) {
         let leases: Vec<Lease> = self.open.values().filter_map(|open| open.lease).collect();
         if leases.is_empty() {
             return;
@@ -33,7 +33,7 @@ impl Coordinator {
     }
 
     /// Releases the groups that are being played. One that is being sent stays ours: what is under way would be refused.
-    pub(super) fn stop(&mut self, done: oneshot::Sender<()>) {
+    pub(in crate::coordinator) fn stop(&mut self, done: oneshot::Sender<()>) {
         self.stopping = true;
         self.strikes.clear();
         // Whoever holds for an evaluation of ours need not wait until the hold runs out.
@@ -56,7 +56,7 @@ impl Coordinator {
     }
 
     /// The group is no longer ours as we knew it: forget what we hold and claim it anew.
-    pub(super) fn lose(&mut self, group: GroupId, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn lose(&mut self, group: GroupId, ctx: &mut Context<Self>) {
         // One that is being closed finds out by itself whose it is; its key may be gone because it is finished.
         if self.open.get(&group).is_none_or(|open| open.closing) {
             return;

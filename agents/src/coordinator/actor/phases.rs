@@ -8,17 +8,17 @@ use broker::protocol::control::{Command, RunPhase, RunState};
 use configs::Mode;
 use tokio::time::Instant;
 
-use super::actor::{Coordinator, Input, Purpose};
+use crate::coordinator::actor::{Coordinator, Input, Purpose};
 
 /// How long a coordinator of a synchronous run listens for another one before it begins: a few heartbeats.
-pub(super) const LISTEN: Duration = Duration::from_millis(1500);
+pub(in crate::coordinator) const LISTEN: Duration = Duration::from_millis(1500);
 /// Between two looks at the queues of a run that is being drained.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks in succession that must find nothing.
 const LOOKS: u32 = 2;
 
 impl Coordinator {
-    pub(super) fn advance_phase(&mut self) {
+    pub(in crate::coordinator) fn advance_phase(&mut self) {
         match self.run.phase {
             RunPhase::Starting => self.begin(),
             RunPhase::Running if self.finished() => self.enter(RunPhase::Draining),
@@ -34,7 +34,7 @@ impl Coordinator {
     }
 
     /// Whether one is to be begun as soon as weights allow.
-    pub(super) fn eval_is_due(&self) -> bool {
+    pub(in crate::coordinator) fn eval_is_due(&self) -> bool {
         match self.run.phase {
             RunPhase::Running => self.evals.due(self.lead_step()) && self.may_start_eval(),
             // Once agents are asked to hold, it waits for that alone.
@@ -49,7 +49,7 @@ impl Coordinator {
     fn begin(&mut self) {
         if self.last_look.elapsed() >= LOOK_EVERY {
             self.last_look = Instant::now();
-            self.over = super::actor::over(&self.env);
+            self.over = crate::coordinator::actor::over(&self.env);
         }
         let known = self.known_state();
         if known.phase == RunPhase::Closed || !self.over.is_empty() {
@@ -76,7 +76,7 @@ impl Coordinator {
         known.max().unwrap_or_default()
     }
 
-    pub(super) fn enter(&mut self, phase: RunPhase) {
+    pub(in crate::coordinator) fn enter(&mut self, phase: RunPhase) {
         self.adopt(RunState {
             seq: self.run.seq.saturating_add(1),
             phase,
@@ -84,7 +84,7 @@ impl Coordinator {
     }
 
     /// From now on the run is in this state.
-    pub(super) fn adopt(&mut self, state: RunState) {
+    pub(in crate::coordinator) fn adopt(&mut self, state: RunState) {
         tracing::info!(
             phase = ?state.phase,
             step = self.lead_step(),
@@ -100,7 +100,7 @@ impl Coordinator {
         self.say_beat();
     }
 
-    pub(super) fn on_command(&mut self, command: Command) {
+    pub(in crate::coordinator) fn on_command(&mut self, command: Command) {
         match (command, self.run.phase) {
             (Command::Pause, RunPhase::Running) => self.enter(RunPhase::Paused),
             (Command::Resume, RunPhase::Paused) => self.enter(RunPhase::Running),
@@ -131,7 +131,7 @@ impl Coordinator {
     }
 
     /// Whether published tasks are admitted: also while the run is drained, since they were accepted.
-    pub(super) fn admits_published(&self) -> bool {
+    pub(in crate::coordinator) fn admits_published(&self) -> bool {
         match self.run.phase {
             RunPhase::Running => true,
             RunPhase::Draining => !self.goal_reached(),
@@ -140,14 +140,14 @@ impl Coordinator {
     }
 
     /// Nothing is held here, and no agent holds a row that waits for something.
-    pub(super) fn holds_nothing(&self) -> bool {
+    pub(in crate::coordinator) fn holds_nothing(&self) -> bool {
         let open = self.open.values().any(|open| open.purpose == Purpose::Train);
         let on_the_way = self.admitting.len() + self.claiming.len() + self.reclaimed.len();
         !open && on_the_way == 0 && self.gate.nothing_reserved()
     }
 
     /// Nothing of the run is left: twice in succession, since a message may be between a queue and a ledger.
-    pub(super) fn drained(&self) -> bool {
+    pub(in crate::coordinator) fn drained(&self) -> bool {
         let tasks = !self.admits_published() || (self.waiting.is_empty() && self.empty >= LOOKS);
         self.run.phase >= RunPhase::Draining && self.holds_nothing() && tasks
     }
@@ -159,7 +159,7 @@ impl Coordinator {
     }
 
     /// Asks how many tasks wait, while that decides whether the run may end.
-    pub(super) fn look_at_queues(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn look_at_queues(&mut self, ctx: &mut Context<Self>) {
         let matters = self.run.phase == RunPhase::Draining && self.admits_published();
         if !matters || self.last_look.elapsed() < LOOK_EVERY {
             return;
@@ -174,7 +174,7 @@ impl Coordinator {
         });
     }
 
-    pub(super) fn on_depth(&mut self, depth: Option<u64>) {
+    pub(in crate::coordinator) fn on_depth(&mut self, depth: Option<u64>) {
         let nothing = depth == Some(0) && self.waiting.is_empty() && self.holds_nothing();
         self.empty = if nothing { self.empty + 1 } else { 0 };
     }
@@ -198,7 +198,7 @@ impl Coordinator {
     }
 
     /// Nothing is left to do here, or nothing can be done.
-    pub(super) fn end(&mut self, outcome: anyhow::Result<()>) {
+    pub(in crate::coordinator) fn end(&mut self, outcome: anyhow::Result<()>) {
         let Some(ended) = self.ended.take() else { return };
         self.say_beat();
         self.write_metrics();

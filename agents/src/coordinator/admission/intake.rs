@@ -14,8 +14,8 @@ use broker::protocol::turn::ResultFrame;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
 
-use super::Env;
-use super::actor::{Coordinator, Input};
+use crate::coordinator::Env;
+use crate::coordinator::actor::{Coordinator, Input};
 use crate::base::retry;
 use crate::run_folder::crash_marks::{OUT, Standing, Strikes};
 use crate::turn::image_support;

@@ -17,23 +17,23 @@ use broker::protocol::control::{CoordinatorBeat, RunPhase};
 use configs::Mode;
 use tokio::time::Instant;
 
-use super::actor::{Coordinator, Purpose};
-use super::phases::LISTEN;
+use crate::coordinator::actor::{Coordinator, Purpose};
+use crate::coordinator::actor::phases::LISTEN;
 use crate::agent::holds::lease;
 
 /// A hold that we ask for.
 #[derive(Debug)]
-pub(super) struct Hold {
+pub(in crate::coordinator) struct Hold {
     /// New for each, so that no heartbeat of before counts for it.
     name: String,
-    pub(super) since: Instant,
+    pub(in crate::coordinator) since: Instant,
     /// When agents are let go, whatever became of the evaluation.
     until: Instant,
 }
 
 impl Coordinator {
     /// Begins evaluations that are due, with the hold that they need; lets go of what is no longer needed.
-    pub(super) fn advance_eval(&mut self) {
+    pub(in crate::coordinator) fn advance_eval(&mut self) {
         if self.evals.running() {
             if self.leaves_it_to_another() {
                 return self.give_eval_up();
@@ -63,20 +63,20 @@ impl Coordinator {
     }
 
     /// The hold that agents are asked for now.
-    pub(super) fn asked_hold(&self) -> Option<String> {
+    pub(in crate::coordinator) fn asked_hold(&self) -> Option<String> {
         let hold = self.evals.hold.as_ref();
         let open = self.run.phase != RunPhase::Closed;
         hold.filter(|_| open).map(|hold| hold.name.clone())
     }
 
     /// At which step the lead is to wait for an evaluation, unasked: so that none is late, however quick training is.
-    pub(super) fn evaluates_at(&self) -> Option<u64> {
+    pub(in crate::coordinator) fn evaluates_at(&self) -> Option<u64> {
         let trains = matches!(self.run.phase, RunPhase::Starting | RunPhase::Running);
         self.evals.next().filter(|_| trains && self.holds_evals())
     }
 
     /// Agents may train again.
-    pub(super) fn release(&mut self) {
+    pub(in crate::coordinator) fn release(&mut self) {
         if let Some(hold) = self.evals.hold.take() {
             self.evals.held = Some(hold.since.elapsed());
             self.say_beat();
@@ -84,7 +84,7 @@ impl Coordinator {
     }
 
     /// How long agents were asked to hold for the evaluation under way: until now, or until they were let go before it was over.
-    pub(super) fn held_for(&self) -> Option<Duration> {
+    pub(in crate::coordinator) fn held_for(&self) -> Option<Duration> {
         let hold = self.evals.hold.as_ref();
         hold.map(|hold| hold.since.elapsed()).or(self.evals.held)
     }
@@ -144,7 +144,7 @@ impl Coordinator {
     }
 
     /// Whether nobody can have begun the evaluation under way before hearing that we had.
-    pub(super) fn eval_is_ours(&self) -> bool {
+    pub(in crate::coordinator) fn eval_is_ours(&self) -> bool {
         let config = &self.env.config.run;
         let heard = |begun: Instant| begun.elapsed() >= lease(config.lease.0);
         let current = self.evals.current.as_ref();

@@ -3,7 +3,7 @@
 use broker::protocol::turn::Finish;
 use rollout::workflow::Part;
 
-use super::super::bench::generation;
+use crate::coordinator::actor::bench::generation;
 use super::*;
 use crate::run_folder::tests::config_in;
 

@@ -1,5 +1,7 @@
 //! Custody before work: each agent that trains writes the group into its ledger, in config order, then the group is claimed.
 
+pub mod intake;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -16,8 +18,8 @@ use configs::Mode;
 use rollout::group::GroupRun;
 use tokio::time::Instant;
 
-use super::actor::{Coordinator, Input, Open, Purpose};
-use super::outcome::Ended;
+use crate::coordinator::actor::{Coordinator, Input, Open, Purpose};
+use crate::coordinator::closing::outcome::Ended;
 use crate::base::retry;
 use crate::run_folder::crash_marks::{OUT, Standing};
 use crate::turn::failure;
@@ -47,7 +49,7 @@ pub struct Admitting {
 
 impl Admitting {
     /// Of a group whose rows are reserved already.
-    pub(super) fn reserved(open: Open) -> Self {
+    pub(in crate::coordinator) fn reserved(open: Open) -> Self {
         let candidate = Candidate {
             task: open.task,
             id: open.task_id,
@@ -81,7 +83,7 @@ impl Admitting {
 
 impl Coordinator {
     /// Takes as many tasks as there is room for: published ones first, then the run's own.
-    pub(super) fn admit(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn admit(&mut self, ctx: &mut Context<Self>) {
         if self.snapshot.is_some() {
             return;
         }
@@ -155,7 +157,7 @@ impl Coordinator {
         Some(group)
     }
 
-    pub(super) fn known(&self, group: &GroupId) -> bool {
+    pub(in crate::coordinator) fn known(&self, group: &GroupId) -> bool {
         self.admitting.contains_key(group) || self.claiming.contains_key(group) || self.open.contains_key(group)
     }
 
@@ -216,7 +218,7 @@ impl Coordinator {
         });
     }
 
-    pub(super) fn on_answers(&mut self, frame: ReserveAnswerFrame, delivery: Delivery, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_answers(&mut self, frame: ReserveAnswerFrame, delivery: Delivery, ctx: &mut Context<Self>) {
         let trainers = self.env.trainers();
         let mut next = Vec::new();
         for answer in frame.answers {
@@ -259,7 +261,7 @@ impl Coordinator {
     }
 
     /// Asks again for what was refused or lost.
-    pub(super) fn retry_admissions(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn retry_admissions(&mut self, ctx: &mut Context<Self>) {
         let now = Instant::now();
         let due: Vec<GroupId> = self
             .admitting
@@ -270,7 +272,7 @@ impl Coordinator {
         self.reserve(&due, ctx);
     }
 
-    pub(super) fn claim(&mut self, group: GroupId, admitting: Admitting, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn claim(&mut self, group: GroupId, admitting: Admitting, ctx: &mut Context<Self>) {
         let Some(admitting) = self.hold_back(group, admitting) else {
             return;
         };
@@ -285,13 +287,13 @@ impl Coordinator {
     }
 
     /// After a group was lost: its rows are still reserved, so its claim is all that is needed.
-    pub(super) fn claim_again(&mut self, group: GroupId, open: Open, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn claim_again(&mut self, group: GroupId, open: Open, ctx: &mut Context<Self>) {
         if open.purpose == Purpose::Train {
             self.claim(group, Admitting::reserved(open), ctx);
         }
     }
 
-    pub(super) fn on_claimed(&mut self, group: GroupId, claim: Result<Claim, StoreError>, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn on_claimed(&mut self, group: GroupId, claim: Result<Claim, StoreError>, ctx: &mut Context<Self>) {
         let Some(mut admitting) = self.claiming.remove(&group) else {
             return;
         };
@@ -347,7 +349,7 @@ impl Coordinator {
             self.env.config.workflow.group_size
         };
         let spec = self.run_spec(&candidate.task, &candidate.id, size);
-        let committed = claimed.records.iter().filter_map(super::commits::read_record);
+        let committed = claimed.records.iter().filter_map(crate::coordinator::actor::results::read_record);
         self.strikes.begin([group]);
         let run = if dead.is_some() {
             Ok(GroupRun::new(spec))
@@ -388,7 +390,7 @@ impl Coordinator {
     }
 
     /// Forgets what is stored of a group and begins a new attempt; its rows stay reserved.
-    pub(super) fn void(&mut self, group: GroupId, admitting: Admitting, lease: Lease, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn void(&mut self, group: GroupId, admitting: Admitting, lease: Lease, ctx: &mut Context<Self>) {
         let (store, owner, addr) = (self.env.store.clone(), self.env.incarnation.clone(), ctx.address());
         self.claiming.insert(group, admitting);
         tokio::spawn(async move {
@@ -402,7 +404,7 @@ impl Coordinator {
 }
 
 /// Acks beside the actor; a lost ack only means that the message comes again.
-pub(super) fn ack(delivery: Option<Delivery>) {
+pub(in crate::coordinator) fn ack(delivery: Option<Delivery>) {
     if let Some(delivery) = delivery {
         tokio::spawn(async move { delivery.ack().await });
     }

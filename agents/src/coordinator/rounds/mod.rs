@@ -23,14 +23,14 @@ use broker::store::Lease;
 use configs::Mode;
 use rollout::group::{Assembled, MemberEnd};
 
-use super::actor::{Coordinator, Open, Purpose};
-use super::admission::{self, Admitting};
-use super::{Env, closing};
+use crate::coordinator::actor::{Coordinator, Open, Purpose};
+use crate::coordinator::admission::{self, Admitting};
+use crate::coordinator::{Env, closing};
 use crate::base::retry;
 use crate::turn::tasks::Candidate;
 
 /// A group whose conversations have ended, on its way to the agents.
-pub(super) struct Decided {
+pub(in crate::coordinator) struct Decided {
     pub lease: Lease,
     /// What its conversations came to, for transcripts and figures; empty when they have it.
     pub members: Vec<MemberEnd>,
@@ -46,7 +46,7 @@ pub(super) struct Decided {
 impl Coordinator {
     /// The groups that ledgers have handed back, once they are all here and nothing moves, and how many more their round
     /// has. Until then none.
-    pub(super) fn broken_round(&mut self) -> (Vec<Candidate>, u64) {
+    pub(in crate::coordinator) fn broken_round(&mut self) -> (Vec<Candidate>, u64) {
         let mut held: Vec<Candidate> = Vec::new();
         let mut groups = BTreeSet::new();
         for mut candidate in std::mem::take(&mut self.reclaimed) {
@@ -76,13 +76,13 @@ impl Coordinator {
     }
 
     /// Whether rounds are sent whole: see the module.
-    pub(super) fn sends_rounds(&self) -> bool {
+    pub(in crate::coordinator) fn sends_rounds(&self) -> bool {
         self.env.config.run.mode == Mode::Sync
     }
 
     /// Takes back every group that has begun when some group came back from a broken play and is not complete. Call it
     /// between waves.
-    pub(super) fn restart_broken_round(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn restart_broken_round(&mut self, ctx: &mut Context<Self>) {
         let trained = |open: &Open| open.purpose == Purpose::Train;
         let incomplete = self.open.values().any(|open| trained(open) && !open.run.is_done());
         // What was decided was decided of a whole round: it is sent, not played again.
@@ -112,7 +112,7 @@ impl Coordinator {
     }
 
     /// Sends what the round came to when its last group has ended.
-    pub(super) fn send_round(&mut self, ctx: &mut Context<Self>) {
+    pub(in crate::coordinator) fn send_round(&mut self, ctx: &mut Context<Self>) {
         let playing = self
             .open
             .values()
@@ -136,7 +136,7 @@ fn path(env: &Env) -> PathBuf {
 }
 
 /// Writes what the round came to, and returns when it is on disk.
-pub(super) async fn journal(env: &Env, round: &[Decided], cap: usize) {
+pub(in crate::coordinator) async fn journal(env: &Env, round: &[Decided], cap: usize) {
     let mut bytes = Vec::new();
     for (agent, bundle) in round.iter().flat_map(|decided| &decided.assembled.bundles) {
         // What cannot be split was made empty before.
@@ -174,7 +174,7 @@ fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 /// Sends the bundles of the last round again; those that have arrived change nothing. Answers whose they are.
-pub(super) async fn resend(env: &Env) -> anyhow::Result<BTreeSet<GroupId>> {
+pub(in crate::coordinator) async fn resend(env: &Env) -> anyhow::Result<BTreeSet<GroupId>> {
     let path = path(env);
     let bytes = match fs::read(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(BTreeSet::new()),

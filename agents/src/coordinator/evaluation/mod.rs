@@ -1,6 +1,9 @@
 //! Evaluations: greedy conversations on held-out tasks, in no ledger, of no effect but on metrics.
 
-mod found;
+pub(in crate::coordinator) mod current;
+pub(in crate::coordinator) mod hold;
+pub(in crate::coordinator) mod suites;
+pub(in crate::coordinator) mod versions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,19 +18,19 @@ use rollout::group::{GroupRun, MemberEnd, RunSpec};
 use rollout::workflow::player;
 use tokio::time::Instant;
 
-use found::{Current, below_floor, told, turns};
+use current::{Current, below_floor, told, turns};
 
-use super::actor::{Coordinator, Open, Purpose};
-use super::hold::Hold;
-use super::pool::Pool;
-use super::suites::{Program, Suite};
-use super::versions::{self, Seen, Versions};
+use crate::coordinator::actor::{Coordinator, Open, Purpose};
+use crate::coordinator::evaluation::hold::Hold;
+use crate::eval::pool::Pool;
+use crate::coordinator::evaluation::suites::{Program, Suite};
+use crate::coordinator::evaluation::versions::{self, Seen, Versions};
 use crate::run_folder::RunFolder;
 use crate::run_folder::logs::Appender;
 use crate::run_folder::metrics::Metrics;
 use crate::stats::summary::Evaluation;
 
-pub(super) use found::Stage;
+pub(in crate::coordinator) use current::Stage;
 
 /// The evaluation tasks of a run and the evaluation under way.
 pub struct Evals {
@@ -35,7 +38,7 @@ pub struct Evals {
     tasks: Vec<(String, Arc<Task>)>,
     pool: Option<Pool>,
     /// Played as well, now and then.
-    pub(super) suites: Vec<Suite>,
+    pub(in crate::coordinator) suites: Vec<Suite>,
     /// Every evaluation, task by task: what intervals are made of.
     lines: Appender,
     next: u64,
@@ -43,12 +46,12 @@ pub struct Evals {
     newest: Option<Evaluated>,
     /// An evaluation has reached `eval.stop_at`.
     pub reached: bool,
-    pub(super) current: Option<Current>,
+    pub(in crate::coordinator) current: Option<Current>,
     /// What agents are asked to hold for, and how many holds were asked for so far.
-    pub(super) hold: Option<Hold>,
-    pub(super) holds: u64,
+    pub(in crate::coordinator) hold: Option<Hold>,
+    pub(in crate::coordinator) holds: u64,
     /// How long the newest hold was asked for, once agents were let go.
-    pub(super) held: Option<Duration>,
+    pub(in crate::coordinator) held: Option<Duration>,
 }
 
 impl Evals {
@@ -90,7 +93,7 @@ impl Evals {
     }
 
     /// A coordinator beside us says that it has made this one: it is not made again, nor are those before it.
-    pub(super) fn made_elsewhere(&mut self, made: Evaluated) {
+    pub(in crate::coordinator) fn made_elsewhere(&mut self, made: Evaluated) {
         // The next multiple of `every` after its step.
         let next = made.step.checked_div(self.every);
         self.next = self.next.max(next.map_or(u64::MAX, |done| (done + 1) * self.every));
@@ -99,7 +102,7 @@ impl Evals {
     }
 
     /// The newest that is known to be made.
-    pub(super) fn newest(&self) -> Option<Evaluated> {
+    pub(in crate::coordinator) fn newest(&self) -> Option<Evaluated> {
         self.newest
     }
 
@@ -117,7 +120,7 @@ impl Evals {
     }
 
     /// At which step of the lead agent the next is made, while it trains.
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(in crate::coordinator) fn next(&self) -> Option<u64> {
         (self.every > 0 && !self.tasks.is_empty()).then_some(self.next)
     }
 
@@ -141,7 +144,7 @@ impl Evals {
 
 impl Coordinator {
     /// In synchronous mode only at the barrier.
-    pub(super) fn may_start_eval(&self) -> bool {
+    pub(in crate::coordinator) fn may_start_eval(&self) -> bool {
         match self.env.config.run.mode {
             Mode::Async => true,
             Mode::Sync => self.held_groups() == 0 && self.wave.is_none() && self.gate.idle(),
@@ -149,7 +152,7 @@ impl Coordinator {
     }
 
     /// `held`: the weights that agents hold for it.
-    pub(super) fn start_eval(&mut self, held: BTreeMap<AgentName, WeightVersion>) {
+    pub(in crate::coordinator) fn start_eval(&mut self, held: BTreeMap<AgentName, WeightVersion>) {
         let step = self.lead_step();
         let last = self.run.phase == RunPhase::Draining;
         let tasks = self.evals.tasks.clone();
@@ -178,7 +181,7 @@ impl Coordinator {
         self.say_beat();
     }
 
-    pub(super) fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
+    pub(in crate::coordinator) fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
         let group = GroupId::new(&self.env.run, &format!("{}/{}", spec.task_id, self.env.incarnation));
         let open = Open {
             task: spec.task.clone(),
@@ -201,7 +204,7 @@ impl Coordinator {
     }
 
     /// One evaluation conversation has ended.
-    pub(super) fn close_eval(&mut self, group: GroupId) {
+    pub(in crate::coordinator) fn close_eval(&mut self, group: GroupId) {
         let members = self.take_members(group);
         let Some(open) = self.open.remove(&group) else { return };
         let seen = self.seen(open.purpose, &members);

@@ -10,8 +10,8 @@ use rollout::group::{MemberEnd, Rules};
 use tokio::time::Instant;
 
 use crate::coordinator::actor::Open;
-use crate::coordinator::suites::Program;
-use crate::coordinator::versions::Versions;
+use crate::coordinator::evaluation::suites::Program;
+use crate::coordinator::evaluation::versions::Versions;
 use crate::run_folder::logs::Transcript;
 use crate::stats::figures;
 use crate::stats::repeated;
@@ -38,17 +38,17 @@ pub(in crate::coordinator) struct Current {
     pub(in crate::coordinator) begun: Instant,
     /// What is written when it is surely ours.
     pub(in crate::coordinator) untold: Vec<Transcript>,
-    pub(super) versions: Versions,
+    pub(in crate::coordinator) versions: Versions,
     pub(in crate::coordinator) stage: Stage,
     pub(in crate::coordinator) left: usize,
-    pub(super) failed: u64,
+    pub(in crate::coordinator) failed: u64,
     /// What the solver answered, by task, for a pool that is not chosen yet: in no order of arrival.
-    pub(super) solutions: BTreeMap<String, (Task, String)>,
+    pub(in crate::coordinator) solutions: BTreeMap<String, (Task, String)>,
     pub(in crate::coordinator) program: Program,
 }
 
 impl Current {
-    pub(super) fn add(&mut self, open: &Open, members: &[MemberEnd], rules: &Rules) {
+    pub(in crate::coordinator) fn add(&mut self, open: &Open, members: &[MemberEnd], rules: &Rules) {
         self.left = self.left.saturating_sub(1);
         let id = open
             .task_id
@@ -100,7 +100,7 @@ impl Current {
     }
 }
 
-pub(super) fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
+pub(in crate::coordinator) fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
     match end {
         MemberEnd::Ended { turns, .. } => turns,
         MemberEnd::Failed { .. } => &[],
@@ -108,7 +108,7 @@ pub(super) fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
 }
 
 /// (metric, value, floor) of every figure that is below its floor. A figure that the evaluation does not have is none.
-pub(super) fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec<(&'a str, f64, f64)> {
+pub(in crate::coordinator) fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec<(&'a str, f64, f64)> {
     let low = |(metric, floor): (&'a String, &f64)| {
         let value = found.mean(metric).filter(|value| value < floor)?;
         Some((metric.as_str(), value, *floor))
@@ -134,7 +134,7 @@ fn majority(members: &[MemberEnd]) -> Option<f64> {
 }
 
 /// The weights that an evaluation is of, for people.
-pub(super) fn told(found: &Evaluation) -> String {
+pub(in crate::coordinator) fn told(found: &Evaluation) -> String {
     let of_agent = |(agent, versions): (&AgentName, &BTreeSet<WeightVersion>)| {
         let versions: Vec<String> = versions.iter().map(WeightVersion::to_string).collect();
         format!("{agent}: {}", versions.join(", "))

@@ -1,0 +1,3 @@
+//! What the coordinator counts.
+
+pub mod conversation_stats;

@@ -1,0 +1,3 @@
+//! The agents and the other coordinators of the run.
+
+pub mod gate;

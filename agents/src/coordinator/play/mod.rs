@@ -1,0 +1,3 @@
+//! The groups that are played.
+
+pub mod hosted;
