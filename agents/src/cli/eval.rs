@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use super::table::{Align, Table, interval};
 use crate::base::fault::Usage;
-use crate::eval::pool::Pool;
 use crate::eval::engines::{self, Scratch, Seat};
 use crate::eval::pass_rates;
 use crate::eval::play::{Manner, Player};
+use crate::eval::pool::Pool;
 use crate::eval::score::{self, Conversation, Score};
 use crate::eval::suites::{self, Set};
 use crate::eval::weights::Chosen;

@@ -16,7 +16,6 @@ use tokio::sync::OnceCell;
 
 use crate::base::ids;
 use crate::base::signals::Signals;
-use crate::coordinator::actor::Coordinator;
 use crate::ledger::completion;
 use crate::run_folder::{Connection, RunFolder};
 use crate::run_folder::{connect, telemetry};
@@ -192,11 +191,11 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
             ended = play_coordinator(process, &started) => return ended,
             () = signals.next() => tracing::info!("told to stop; releasing what is open"),
         }
-        let Some((addr, bus)) = started.get() else {
+        let Some((mailbox, bus)) = started.get() else {
             return Ok(());
         };
         tokio::select! {
-            () = coordinator::stop(addr, TIDY) => {}
+            () = coordinator::stop(mailbox, TIDY) => {}
             () = signals.next() => abort(),
         }
         bus.close().await;
@@ -205,7 +204,7 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
 }
 
 /// What a stop needs of a coordinator that has started.
-type Coordinating = (Addr<Coordinator>, Arc<dyn Bus>);
+type Coordinating = (coordinator::Mailbox, Arc<dyn Bus>);
 
 async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
@@ -234,9 +233,9 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
         seal: seal_key()?,
         alone: false,
     };
-    let (addr, end) = coordinator::start(env).await?;
+    let (mailbox, end) = coordinator::start(env).await?;
     // Set once: nobody else has the cell.
-    let _ = started.set((addr, bus.clone()));
+    let _ = started.set((mailbox, bus.clone()));
     tracing::info!(pid = std::process::id(), "coordinator is running");
     let outcome = end.await.context("the coordinator ended early")?;
     // The agents must hear that the run is closed.

@@ -26,7 +26,7 @@ use scripted::Says;
 use served::Table;
 
 use super::conversation::render;
-use crate::coordinator::transcripts::builder::{Comparisons, Teller};
+use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
 use crate::eval::play::{Player, task_id};
 use crate::participant::Host;
 use crate::run_folder::logs::Transcript;
@@ -214,7 +214,7 @@ fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) 
         order: 0,
     };
     let comparisons = Comparisons::of(&config.agents, &assemble(&head, &rules, &ends));
-    let teller = Teller {
+    let builder = TranscriptBuilder {
         config: &config.workflow,
         host,
         rules: &rules,
@@ -228,7 +228,7 @@ fn told(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<MemberEnd>) 
         ..Transcript::default()
     };
     let ends = ends.iter().enumerate();
-    ends.map(|(member, end)| teller.tell(about(member), member as u16, end))
+    ends.map(|(member, end)| builder.build(about(member), member as u16, end))
         .collect()
 }
 

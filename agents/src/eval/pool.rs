@@ -1,4 +1,5 @@
-//! The frozen pool on which a verifier is measured: solutions of the first evaluation, kept in the run folder.
+//! The frozen pool on which a verifier is measured: solutions of the first evaluation, kept in the
+//! run folder.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use configs::RunConfig;
 use rollout::tasks::{VerifierPool, judge};
 use rollout::workflow::Workflow;
 
-/// `[eval] pool`: how it is played, and its tasks once they are chosen.
+/// The pool of `[eval] pool`: its workflow, and its tasks once they are chosen.
 pub struct Pool {
     size: usize,
     path: PathBuf,
@@ -18,7 +19,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// None if the configuration wants none. A pool that an earlier process of the run chose is taken as it is.
+    /// Opens the pool that the configuration wants, if any. A pool that an earlier process of the
+    /// run chose is kept.
     pub fn open(config: &RunConfig, path: &Path) -> anyhow::Result<Option<Self>> {
         let Some(size) = config.eval.pool else { return Ok(None) };
         let workflow = judge(&config.workflow, &config.graders)?;
@@ -32,10 +34,10 @@ impl Pool {
         Ok(Some(pool))
     }
 
-    /// Takes the pool that another coordinator of the run has chosen meanwhile, if there is one and none is known.
+    /// Reads the pool if another coordinator of the run has chosen it meanwhile.
     ///
     /// # Errors
-    /// The disk's; a line of the file that is no task.
+    /// The file cannot be read, or one of its lines is no task.
     pub fn look(&mut self) -> anyhow::Result<()> {
         if self.is_chosen() {
             return Ok(());
@@ -58,7 +60,7 @@ impl Pool {
         !self.tasks.is_empty()
     }
 
-    /// Chooses the pool among `solutions` and keeps it, whole or not at all.
+    /// Chooses the pool among `solutions` and writes it atomically.
     pub fn choose(&mut self, config: &RunConfig, solutions: Vec<(Task, String)>) -> anyhow::Result<()> {
         let pool = VerifierPool::choose(&config.workflow, &config.graders, solutions, self.size, config.run.seed)?;
         let written = self.path.with_extension("tmp");
@@ -77,13 +79,13 @@ impl Pool {
         self.tasks = pool.tasks().iter().enumerate().map(named).collect();
     }
 
-    /// The verifier's one turn.
+    /// The workflow of the verifier's one turn.
     #[must_use]
     pub fn workflow(&self) -> Arc<dyn Workflow> {
         self.workflow.clone()
     }
 
-    /// Its tasks by id, every time the same.
+    /// The tasks by id, the same every time.
     #[must_use]
     pub fn tasks(&self) -> Vec<(String, Arc<Task>)> {
         self.tasks.clone()

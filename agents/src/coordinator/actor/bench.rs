@@ -1,4 +1,5 @@
-//! A coordinator without a run around it, for tests: bus and store in memory, its actor's methods called one by one.
+//! A coordinator without a run, for tests: bus and store in memory, the actor's methods called one
+//! by one.
 
 use std::sync::Arc;
 
@@ -17,10 +18,12 @@ use broker::{AgentName, RoleName};
 use configs::RunConfig;
 use rollout::group::GroupRun;
 use rollout::workflow::unanswered::said;
-use tokio::time::Instant;
 
-use crate::coordinator::Env;
-use crate::coordinator::actor::{CommitDone, Coordinator, Open, Purpose};
+use super::Coordinator;
+use crate::coordinator::env::Env;
+use crate::coordinator::input::CommitDone;
+use crate::coordinator::play::Open;
+use crate::coordinator::specs::{GroupSpecs, Purpose};
 use crate::run_folder::RunFolder;
 use crate::run_folder::tests::config_in;
 use crate::turn::tasks::Candidate;
@@ -39,7 +42,7 @@ impl Bench {
         Self::of(true, change).await
     }
 
-    /// `alone`: no other coordinator can be.
+    /// `alone`: there is no other coordinator.
     pub(in crate::coordinator) async fn of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Self {
         let base = tempfile::tempdir().unwrap();
         let mut config = config_in(base.path());
@@ -71,7 +74,7 @@ impl Bench {
         }
     }
 
-    /// Both agents say that they serve, and have so many rows reserved.
+    /// Both agents report that they serve, and have this many rows reserved.
     pub(in crate::coordinator) fn beats(&mut self, reserved: u64) {
         for agent in self.coordinator.env.participants() {
             let beat = Beat::Agent(beat(&agent, reserved));
@@ -93,6 +96,29 @@ impl Bench {
         self.bus.publish(message).await.unwrap();
     }
 
+    pub(in crate::coordinator) fn env(&self) -> &Env {
+        &self.coordinator.env
+    }
+
+    pub(in crate::coordinator) fn specs(&self) -> &GroupSpecs {
+        &self.coordinator.specs
+    }
+
+    /// Takes an open group out of the coordinator.
+    pub(in crate::coordinator) fn take_open(&mut self, group: &GroupId) -> Open {
+        self.coordinator.play.remove(group).unwrap()
+    }
+
+    /// Changes an open group.
+    pub(in crate::coordinator) fn change<T>(&mut self, group: GroupId, change: impl FnOnce(&mut Open) -> T) -> T {
+        self.coordinator.play.change(group, change)
+    }
+
+    /// An open group.
+    pub(in crate::coordinator) fn group(&self, group: &GroupId) -> &Open {
+        self.coordinator.play.get(group).unwrap()
+    }
+
     /// A group that was just opened, claimed in the store.
     pub(in crate::coordinator) async fn open(&mut self, id: &str) -> (GroupId, Lease) {
         let task = task(id);
@@ -101,29 +127,17 @@ impl Bench {
         let Claim::Ours(claimed) = claim else {
             panic!("{claim:?}")
         };
-        let spec = self.coordinator.run_spec(&task, id, 4);
-        let open = Open {
-            run: GroupRun::new(spec),
-            purpose: Purpose::Train,
-            task,
-            task_id: id.into(),
-            order: 0,
-            attempt: claimed.lease.attempt,
-            lease: Some(claimed.lease),
-            moved: Instant::now(),
-            committing: 0,
-            closing: false,
-            decided: None,
-            body: bytes::Bytes::from_static(b"as published"),
-            dead: None,
-            asking: Vec::new(),
-        };
-        self.coordinator.open.insert(group, open);
+        let spec = self.coordinator.specs.run_spec(&task, id, 4);
+        let attempt = claimed.lease.attempt;
+        let mut open = Open::new(GroupRun::new(spec), Purpose::Train, task, id.into(), attempt);
+        open.lease = Some(claimed.lease);
+        open.body = bytes::Bytes::from_static(b"as published");
+        self.coordinator.play.insert(group, open);
         (group, claimed.lease)
     }
 }
 
-/// Acks run beside the actor, on this thread: each is done when it has had its turn.
+/// Waits for tasks next to the actor, such as acks: they run on this thread.
 pub(in crate::coordinator) async fn settle() {
     for _ in 0..100 {
         tokio::task::yield_now().await;

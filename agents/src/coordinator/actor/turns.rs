@@ -1,259 +1,121 @@
-//! Turns: what groups want is asked of the agents, and asked again when it stays silent.
-//!
-//! Asynchronous: whatever is wanted is asked at once. Synchronous: all that is wanted is one wave; nothing is asked while
-//! anything is outstanding. What the answers do is in [`crate::coordinator::actor::results`].
+//! Turns: what groups want is asked of agents and programs, and asked again when it stays silent.
 
-use std::collections::{BTreeSet, HashSet};
-use std::time::Duration;
+use std::collections::HashSet;
 
-use actix::{AsyncContext, Context};
-use broker::bus::{Outgoing, PublishError};
-use broker::codec;
-use broker::ids::{Digest, GroupId, RequestId, TurnKey};
-use broker::protocol::Kind;
-use broker::protocol::turn::{Prompt, ResultFrame, TurnFrame};
-use broker::{AgentName, RoleName};
-use configs::Mode;
-use tokio::time::Instant;
+use actix::Context;
+use broker::AgentName;
+use broker::RoleName;
+use broker::ids::RequestId;
 
-use rollout::workflow::player;
-
-use crate::coordinator::actor::{Coordinator, Input, Open, Purpose, WaveState};
-use crate::coordinator::play::hosted::Hosted;
-use crate::base::retry;
-use crate::turn::frames;
-use crate::turn::frames::Wanted;
-use crate::turn::sampling::sampling;
-use crate::turn::{failure, image_support};
-
-/// After how long a silent request is sent again to an agent that is alive. Repeats are harmless.
-pub(in crate::coordinator) const SILENT: Duration = Duration::from_secs(60);
+use super::{Coordinator, mailbox};
+use crate::coordinator::play::{AgentFrame, ProgramTurn, Step, send_frame};
+use crate::coordinator::specs::{GroupPlace, Purpose};
+use crate::turn::frames::{self, Wanted};
 
 impl Coordinator {
-    /// Asks for what is wanted and closes what is done.
-    pub(in crate::coordinator) fn flush(&mut self, ctx: &mut Context<Self>) {
-        let sync = self.env.config.run.mode == Mode::Sync;
-        if sync {
-            if !self.wave_may_begin() {
+    /// Asks for the turns that are wanted and closes the groups that have ended.
+    pub(super) fn flush(&mut self, ctx: &mut Context<Self>) {
+        if self.is_sync() {
+            // Everything that belongs into the next wave must be known.
+            if !self.play.is_between_waves() || !self.admission.is_idle() {
                 return;
             }
             self.restart_broken_round(ctx);
-            if !self.claiming.is_empty() {
+            if !self.admission.none_is_claimed() {
                 return;
             }
         }
-        let dirty = std::mem::take(&mut self.dirty);
-        let (mut wanted, mut hosted) = (Vec::new(), Vec::new());
-        for group in dirty {
-            let Some(open) = self.open.get_mut(&group) else {
-                continue;
-            };
-            if open.run.is_done() {
-                if open.committing == 0 {
-                    self.close(group, ctx);
-                }
-                continue;
-            }
-            let taken = open.run.take_wanted();
-            open.moved = Instant::now();
-            let (attempt, purpose) = (open.attempt, open.purpose);
-            for one in taken {
-                let host = self.host_of(purpose);
-                if host.plays(&one.key.role) {
-                    let host = host.clone();
-                    let (key, messages) = (one.key, one.ask.messages);
-                    hosted.push(Hosted {
-                        host,
-                        group,
-                        attempt,
-                        key,
-                        messages,
-                    });
-                } else {
-                    let key = one.key.clone();
-                    match self.address(group, one) {
-                        Some(one) => wanted.push(one),
-                        None => self.unplayed(group, &key),
+        let (mut wanted, mut programs) = (Vec::new(), Vec::new());
+        for step in self.play.take_steps() {
+            match step {
+                Step::Close(group) => self.close(group, ctx),
+                Step::Ask(place, turns) => {
+                    for turn in turns {
+                        self.address(&place, turn, &mut wanted, &mut programs);
                     }
                 }
             }
         }
-        if !wanted.is_empty() || !hosted.is_empty() {
-            self.ask(wanted, &hosted, sync, ctx);
-            self.ask_programs(hosted, ctx);
+        if !wanted.is_empty() || !programs.is_empty() {
+            self.ask(wanted, programs, ctx);
         }
         self.send_round(ctx);
     }
 
-    /// Whether everything that belongs into the next wave is known.
-    fn wave_may_begin(&self) -> bool {
-        self.wave.is_none()
-            && self.admitting.is_empty()
-            && self.claiming.is_empty()
-            && self
-                .open
-                .values()
-                .all(|open| open.run.outstanding() == 0 && open.committing == 0)
-    }
-
-    /// Nobody would ever answer: the conversation has failed.
-    fn unplayed(&mut self, group: GroupId, key: &TurnKey) {
-        let Some(open) = self.open.get_mut(&group) else { return };
-        tracing::error!(%group, member = key.member, role = %key.role, "no agent plays the role");
-        open.run.give_up(key.member, format!("no agent plays {}", key.role));
-        self.dirty.insert(group);
-    }
-
-    fn address(&self, group: GroupId, one: rollout::group::Wanted) -> Option<Wanted> {
-        let open = self.open.get(&group)?;
-        let workflow = self.workflow_of(open.purpose);
-        let played = player(&self.env.config.workflow, workflow, &one.key.role)?;
-        let agent = &played.agent;
-        let player = self.env.config.agents.get(agent)?;
-        let of_role = self.env.config.workflow.sampling.get(&one.key.role);
-        let greedy = matches!(open.purpose, Purpose::Eval | Purpose::Suite { greedy: true, .. });
-        let mut sampling = sampling(player.sampling, of_role, one.ask.max_new_tokens, one.ask.stop, greedy);
-        if !greedy {
-            let own = played.temperature.or(self.temperature_of(open.purpose));
-            sampling.temperature = own.unwrap_or(sampling.temperature);
-        }
-        let messages = image_support::shown(workflow, (agent, &one.key.role), player.engine.kind, one.ask.messages);
-        Some(Wanted {
-            agent: agent.clone(),
-            group,
-            attempt: open.attempt,
-            task_order: open.order,
-            key: one.key,
-            prompt: Prompt {
-                held: one.held,
-                sampled: one.sampled,
-                messages,
-            },
-            sampling,
-            seed: one.seed,
-        })
-    }
-
-    fn ask(&mut self, wanted: Vec<Wanted>, hosted: &[Hosted], sync: bool, ctx: &mut Context<Self>) {
-        let wave = sync.then(|| {
-            self.wave_seq += 1;
-            self.wave_seq
-        });
-        let programs = hosted.iter().map(Hosted::request);
-        let missing: HashSet<RequestId> = wanted.iter().map(Wanted::request).chain(programs).collect();
-        let frames = frames::build(wanted, &self.env.incarnation, wave);
-        for (agent, frame) in &frames {
-            self.send_frame(agent, frame, ctx);
-        }
-        if sync {
-            let since = Instant::now();
-            self.wave = Some(WaveState {
-                missing,
-                held: Vec::new(),
-                deliveries: Vec::new(),
-                frames,
-                since,
+    /// Sorts a wanted turn to the agent or program that takes it.
+    fn address(
+        &mut self,
+        place: &GroupPlace,
+        turn: rollout::group::Wanted,
+        wanted: &mut Vec<Wanted>,
+        programs: &mut Vec<ProgramTurn>,
+    ) {
+        let host = self.specs.host(place.purpose);
+        if host.plays(&turn.key.role) {
+            programs.push(ProgramTurn {
+                host: host.clone(),
+                group: place.group,
+                attempt: place.attempt,
+                key: turn.key,
+                messages: turn.ask.messages,
             });
+            return;
+        }
+        let (member, role) = (turn.key.member, turn.key.role.clone());
+        match self.specs.request(place, turn) {
+            Some(request) => wanted.push(request),
+            None => {
+                tracing::error!(group = %place.group, member, %role, "no agent plays the role");
+                let reason = format!("no agent plays {role}");
+                self.play.give_up(place.group, member, reason);
+            }
         }
     }
 
-    fn send_frame(&self, agent: &AgentName, frame: &TurnFrame, ctx: &mut Context<Self>) {
-        let (env, addr) = (self.env.clone(), ctx.address());
-        let (agent, frame) = (agent.clone(), frame.clone());
-        tokio::spawn(async move {
-            let mut results = Vec::new();
-            if let Err(PublishError::TooLarge { .. }) = publish(&env, &agent, &frame).await {
-                for single in frames::singles(&frame) {
-                    let Err(PublishError::TooLarge { size, limit }) = publish(&env, &agent, &single).await else {
-                        continue;
-                    };
-                    // Asked again, it would be as large.
-                    let reason = failure::too_large(size, limit, "shorten the prompts or the agent's context");
-                    results.extend(single.requests.into_iter().map(|request| request.failed(&reason)));
-                }
-            }
-            if !results.is_empty() {
-                let (agent, wave) = (agent.to_string(), frame.wave);
-                let _ = addr
-                    .send(Input::Results(ResultFrame { agent, wave, results }, None))
-                    .await;
-            }
-        });
-    }
-
-    /// Whether an agent has been heard of within a lease. One that is away has its requests in its queue: more of them
-    /// would only make it longer.
-    pub(in crate::coordinator) fn alive(&self, agent: &AgentName) -> bool {
-        let heard = self.beats.get(agent);
-        heard.is_some_and(|(beat, at)| beat.serving && at.elapsed() < self.env.config.run.lease.0)
-    }
-
-    /// An agent that starts anew finds those requests of a wave in its queue that its predecessor has not answered. It
-    /// computes the wave when it has it whole.
-    pub(in crate::coordinator) fn ask_whole_wave(&self, agent: &AgentName, ctx: &mut Context<Self>) {
-        let Some(wave) = &self.wave else { return };
-        let missing = |frame: &TurnFrame| frame.requests.iter().any(|one| wave.missing.contains(&one.request));
-        let frames = wave.frames.iter().filter(|(to, _)| to == agent).map(|(_, frame)| frame);
-        if frames.clone().any(missing) {
-            frames.for_each(|frame| self.send_frame(agent, frame, ctx));
+    fn ask(&mut self, wanted: Vec<Wanted>, programs: Vec<ProgramTurn>, ctx: &mut Context<Self>) {
+        let wave = self.is_sync().then(|| self.play.next_wave());
+        let asked = programs.iter().map(ProgramTurn::request);
+        let missing: HashSet<RequestId> = wanted.iter().map(Wanted::request).chain(asked).collect();
+        let frames = frames::build(wanted, &self.env.incarnation, wave);
+        self.send_frames(&frames, ctx);
+        if wave.is_some() {
+            self.play.begin_wave(missing, frames);
         }
+        self.ask_programs(programs, ctx);
+    }
+
+    fn send_frames(&self, frames: &[AgentFrame], ctx: &Context<Self>) {
+        for frame in frames {
+            send_frame(&self.env, mailbox(ctx), frame.clone());
+        }
+    }
+
+    pub(super) fn ask_programs(&mut self, programs: Vec<ProgramTurn>, ctx: &mut Context<Self>) {
+        for turn in programs {
+            let (group, keeps) = (turn.group, !turn.is_tool() && !self.is_sync());
+            let question = turn.ask(mailbox(ctx));
+            if keeps {
+                self.play.keep_question(&group, question);
+            }
+        }
+    }
+
+    /// Sends an agent that has restarted its part of the wave.
+    pub(super) fn ask_whole_wave(&self, agent: &AgentName, ctx: &Context<Self>) {
+        self.send_frames(&self.play.wave_of(agent), ctx);
     }
 
     /// Sends requests again that have been silent for long, to agents that are alive.
-    pub(in crate::coordinator) fn ask_again(&mut self, ctx: &mut Context<Self>) {
-        let alive: BTreeSet<AgentName> = self.beats.keys().filter(|agent| self.alive(agent)).cloned().collect();
-        if let Some(wave) = self.wave.as_mut() {
-            if wave.since.elapsed() > SILENT && wave.frames.iter().all(|(agent, _)| alive.contains(agent)) {
-                wave.since = Instant::now();
-                let frames = wave.frames.clone();
-                tracing::warn!(missing = wave.missing.len(), "a wave is silent; asking again");
-                frames
-                    .iter()
-                    .for_each(|(agent, frame)| self.send_frame(agent, frame, ctx));
-            }
-            return;
+    pub(super) fn ask_again(&mut self, ctx: &mut Context<Self>) {
+        let alive = self.peers.alive();
+        if self.play.has_wave() {
+            let frames = self.play.take_silent_wave(&alive);
+            return self.send_frames(&frames, ctx);
         }
-        let env = self.env.clone();
-        let is_silent = |open: &Open| open.run.outstanding() > 0 && open.moved.elapsed() > SILENT;
-        let silent = self.open.iter().filter(|(_, open)| is_silent(open));
-        let silent: Vec<(GroupId, Purpose)> = silent.map(|(group, open)| (*group, open.purpose)).collect();
-        for (group, purpose) in silent {
-            // Of the group's own workflow: a suite may have a judge that the run has not.
-            let host = self.host_of(purpose).clone();
-            let agent =
-                |role: &RoleName| player(&env.config.workflow, host.workflow(), role).map(|player| player.agent);
-            let may_ask = |role: &RoleName| agent(role).is_some_and(|agent| alive.contains(&agent));
-            let Some(open) = self.open.get_mut(&group) else {
-                continue;
-            };
-            let lost = open.run.requeue_roles(may_ask);
-            if lost > 0 {
-                tracing::warn!(%group, lost, "turns are silent; asking again");
-                open.moved = Instant::now();
-                self.dirty.insert(group);
-            }
-        }
+        let specs = &self.specs;
+        // A suite may have a judge that the run's own workflow does not have.
+        let agent = |purpose: Purpose, role: &RoleName| specs.player(purpose, role).map(|player| player.agent);
+        self.play
+            .requeue_silent(|purpose, role| agent(purpose, role).is_some_and(|agent| alive.contains(&agent)));
     }
-}
-
-async fn publish(env: &crate::coordinator::Env, agent: &AgentName, frame: &TurnFrame) -> Result<(), PublishError> {
-    let body = codec::encode(frame);
-    let message = Outgoing {
-        to: env.topology.to(&env.topology.turns(agent)),
-        kind: Kind::TurnRequest,
-        message_id: Digest::of(&body).to_string(),
-        correlation_id: frame.requests.first().map(|request| request.request.to_string()),
-        headers: vec![
-            ("run".into(), env.run.to_string()),
-            ("agent".into(), agent.to_string()),
-            ("requests".into(), frame.requests.len().to_string()),
-        ],
-        body: body.into(),
-        durable: true,
-    };
-    let sent = retry::publish(&env.bus, message).await;
-    if let Err(error @ (PublishError::Unroutable(_) | PublishError::Closed)) = &sent {
-        tracing::warn!(%error, "turn requests were not sent; they are sent again when they stay silent");
-    }
-    sent
 }

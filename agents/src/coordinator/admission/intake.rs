@@ -1,8 +1,7 @@
-//! Where the coordinator's inputs come from: tasks, reservations' answers, turn results, heartbeats.
+//! The coordinator's inputs from the bus: tasks, answers to reservations, results and heartbeats.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use actix::Addr;
 use broker::bus::letter::{Class, Refusal, Stage, dead_letter};
 use broker::bus::{Delivery, heard};
 use broker::codec;
@@ -14,20 +13,20 @@ use broker::protocol::turn::ResultFrame;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL};
 use broker::topology::Queue;
 
-use crate::coordinator::Env;
-use crate::coordinator::actor::{Coordinator, Input};
 use crate::base::retry;
+use crate::coordinator::env::Env;
+use crate::coordinator::input::{Input, Mailbox};
 use crate::run_folder::crash_marks::{OUT, Standing, Strikes};
 use crate::turn::image_support;
 use crate::turn::tasks::Candidate;
 
-/// Tasks taken from the queue and not yet in an agent's custody, at most.
+/// The most tasks that are taken from the queue and not yet in an agent's custody.
 const TASK_PREFETCH: u16 = 64;
 const RESULT_PREFETCH: u16 = 256;
 const CONTROL_PREFETCH: u16 = 256;
 
 /// Begins to listen on every queue.
-pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, control: &Queue) -> anyhow::Result<()> {
+pub(crate) async fn listen(env: &Arc<Env>, mailbox: &Mailbox, results: &Queue, control: &Queue) -> anyhow::Result<()> {
     let (tasks, reclaim) = (env.topology.tasks(), env.topology.reclaim());
     let strikes = Arc::new(Mutex::new(Strikes::open(&env.folder, "intake")?));
     for (queue, prefetch, stage, read) in [
@@ -40,28 +39,28 @@ pub async fn listen(env: &Arc<Env>, addr: &Addr<Coordinator>, results: &Queue, c
             beat(env, delivery)
         }),
     ] {
-        pump(env, addr, queue, prefetch, (stage, read, strikes.clone())).await?;
+        pump(env, mailbox, queue, prefetch, (stage, read, strikes.clone())).await?;
     }
     Ok(())
 }
 
-/// What a delivery says, or why it is no message.
+/// Reads a delivery, or says why it is no message.
 type Read = fn(&Env, &Delivery, &Mutex<Strikes>) -> Result<Input, Refusal>;
 
 async fn pump(
     env: &Arc<Env>,
-    addr: &Addr<Coordinator>,
+    mailbox: &Mailbox,
     queue: &Queue,
     prefetch: u16,
     (stage, read, strikes): (Stage, Read, Arc<Mutex<Strikes>>),
 ) -> anyhow::Result<()> {
     let mut consumer = env.bus.consume(queue, prefetch).await?;
-    let (env, addr) = (env.clone(), addr.clone());
+    let (env, mailbox) = (env.clone(), mailbox.clone());
     tokio::spawn(async move {
         while let Some(delivery) = consumer.next().await {
             match read(&env, &delivery, &strikes) {
                 Ok(input) => {
-                    if addr.send(input).await.is_err() {
+                    if mailbox.send(input).await.is_err() {
                         return;
                     }
                 }
@@ -69,9 +68,10 @@ async fn pump(
                     if !refuse(&env, &delivery, stage, &refusal).await {
                         continue;
                     }
-                    // Not before it lies there: what comes again must not kill three more.
+                    // Only once it is in the dead letters: a message that comes again must not end
+                    // three more processes.
                     lock(&strikes).forget(&mark_of(&delivery));
-                    if addr.send(Input::Refused).await.is_err() {
+                    if mailbox.send(Input::Refused).await.is_err() {
                         return;
                     }
                 }
@@ -81,11 +81,12 @@ async fn pump(
     Ok(())
 }
 
-/// Moves a message to the dead letters; answers whether it lies there.
+/// Moves a message to the dead letters. Returns true if it is there.
 async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal) -> bool {
     let reason = &refusal.reason;
     tracing::warn!(queue = %delivery.queue, message_id = delivery.message_id, reason, "refused a message");
-    // First: noted and not moved comes again, moved and not noted would look lost once the broker is gone.
+    // Noted first: a message that is noted and not moved comes again. One that is moved and not
+    // noted would look lost once the broker is gone.
     note_refused(env, delivery, reason);
     let moved = dead_letter(env.bus.as_ref(), &env.topology, delivery, stage, refusal).await;
     if let Err(error) = &moved {
@@ -95,7 +96,8 @@ async fn refuse(env: &Env, delivery: &Delivery, stage: Stage, refusal: &Refusal)
     moved.is_ok()
 }
 
-/// The run folder keeps the ids of what was refused, so that an audit can tell it from what is lost when the broker is gone.
+/// Notes a refused id in the run folder: without the broker an audit would take the message for
+/// lost.
 fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
     let unnamed = || broker::ids::Digest::of(&delivery.body).to_string();
     let id = delivery.message_id.clone().unwrap_or_else(unnamed);
@@ -111,8 +113,8 @@ fn note_refused(env: &Env, delivery: &Delivery, reason: &str) {
     }
 }
 
-/// Reads one task at a time, and under a mark: anybody may have written it, and if it kills its reader the next one knows
-/// which it was.
+/// Reads one task at a time, under a mark. Its author is unknown: if it ends this process, the mark
+/// says which message it was.
 fn marked(env: &Env, delivery: &Delivery, strikes: &Mutex<Strikes>) -> Result<Input, Refusal> {
     let mark = mark_of(delivery);
     let mut strikes = lock(strikes);
@@ -131,7 +133,7 @@ fn marked(env: &Env, delivery: &Delivery, strikes: &Mutex<Strikes>) -> Result<In
     read
 }
 
-/// What was not read has no group yet: its body is what is marked.
+/// The mark of a message. It has no group before it is read, so its body is marked.
 fn mark_of(delivery: &Delivery) -> GroupId {
     GroupId(Digest::of(&delivery.body).0)
 }
@@ -160,7 +162,7 @@ fn task(env: &Env, delivery: &Delivery) -> Result<Input, Refusal> {
     }))
 }
 
-/// What an agent hands back is a task that a coordinator gave it.
+/// Checks that a task that an agent hands back came from a coordinator.
 fn believe(env: &Env, delivery: &Delivery, id: &str, order: Option<u64>) -> Result<(), Refusal> {
     let Some(key) = env.seal.as_ref().filter(|_| broker::mutant::stands("task.seal")) else {
         return Ok(());
@@ -175,7 +177,7 @@ fn believe(env: &Env, delivery: &Delivery, id: &str, order: Option<u64>) -> Resu
 }
 
 /// Reads a task and asks the workflow whether it can be played.
-pub fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
+pub(crate) fn parse_task(env: &Env, body: &[u8]) -> Result<Task, TaskError> {
     let limit = usize::try_from(env.config.run.message_cap.0).unwrap_or(usize::MAX);
     let task = Task::parse(body, limit)?;
     let plays = env.workflow.kind();

@@ -1,8 +1,10 @@
-//! What is written of a group once, when it has ended: the digest of each agent's bundle, and what no record says.
+//! The outcome of a group, written once when it has ended: the digest of each agent's bundle, and
+//! what no record says.
 //!
-//! Turns are committed; failures are not. Who takes a decided group over would ask again for what failed, perhaps get it, and come to
-//! another outcome than the one by which an agent may have closed its row. So the outcome names what was given up, and why, and
-//! whoever claims the group goes on from there.
+//! Turns are committed, failures are not. A coordinator that takes a decided group over would ask
+//! again for a failed turn, might receive it, and would come to another outcome than the one by
+//! which an agent may have closed its row. The outcome therefore names the conversations that were
+//! given up, and why. The next owner goes on from there.
 
 use broker::AgentName;
 use bytes::Bytes;
@@ -11,12 +13,12 @@ use rollout::group::{Assembled, MemberEnd};
 const FAILED: &str = "failed ";
 const DEAD: &str = "dead ";
 
-/// What a group came to beside its committed turns.
+/// The end of a group, as far as its committed turns do not say it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ended {
     /// Conversations that were given up, with the reason.
     pub failed: Vec<(u16, String)>,
-    /// Why its task went to the dead letters.
+    /// Why its task went to the dead letters, if it did.
     pub dead: Option<String>,
 }
 
@@ -26,7 +28,7 @@ impl Ended {
             MemberEnd::Failed { reason, .. } => Some((member as u16, reason.clone())),
             MemberEnd::Ended { .. } => None,
         };
-        // Of a dead task nothing is played, so nothing else need be known.
+        // No conversation of a dead task is played: its reason says everything.
         let members = if dead.is_some() { &[] } else { members };
         Self {
             failed: members.iter().enumerate().filter_map(failed).collect(),
@@ -34,7 +36,7 @@ impl Ended {
         }
     }
 
-    /// Deterministic, so that a later owner writes the same bytes.
+    /// The bytes of the outcome: deterministic, so that a later owner writes the same.
     pub(crate) fn outcome(&self, assembled: &Assembled) -> Bytes {
         let digest =
             |(agent, bundle): (&AgentName, &broker::protocol::bundle::Bundle)| format!("{agent}={}", bundle.digest);
@@ -49,7 +51,7 @@ impl Ended {
         lines.join("\n").into()
     }
 
-    /// What an outcome says; lines that say nothing of it are passed over.
+    /// Reads an outcome. Other lines are skipped.
     pub(crate) fn read(outcome: &[u8]) -> Self {
         let mut ended = Self::default();
         for line in String::from_utf8_lossy(outcome).lines() {

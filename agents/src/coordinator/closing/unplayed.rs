@@ -1,17 +1,19 @@
-//! Tasks that would be used up for nothing. They go to the dead letters, with the reason: by then each of their generations was asked for
-//! as often as `workflow.retries` says.
+//! Tasks that would be used up without a result. They go to the dead letters with the reason: by
+//! then each of their generations was tried as often as `workflow.retries` says.
 
 use rollout::group::{ABANDONED, GroupSummary, MemberEnd};
 
 use crate::turn::failure;
 
-/// Why the task of a group goes to the dead letters instead of being closed without samples, if it does:
+/// The reason for which the task of a group goes to the dead letters instead of being closed
+/// without samples, if it does:
 ///
-/// - the machinery failed its conversations, and enough of them (`least`) might have been valid if it had not;
+/// - the machinery failed its conversations, and without that enough of them (`least`) might have
+///   been valid;
 /// - it was `published`, and none of its conversations came to its end, for whatever reason.
 ///
-/// The run's own source has more where such a task came from; whoever publishes one waits for what becomes of it.
-pub(in crate::coordinator) fn unplayed(members: &[MemberEnd], summary: &GroupSummary, least: usize, published: bool) -> Option<String> {
+/// The run's own source has more tasks. The publisher of a task waits for its result.
+pub(super) fn unplayed(members: &[MemberEnd], summary: &GroupSummary, least: usize, published: bool) -> Option<String> {
     summary.empty.as_ref()?;
     let failures: Vec<&str> = members.iter().filter_map(failure_of).collect();
     let count = |wanted: fn(&str) -> bool| failures.iter().filter(|reason| wanted(reason)).count();
@@ -36,7 +38,7 @@ fn failure_of(end: &MemberEnd) -> Option<&str> {
     }
 }
 
-/// Given up because others had failed.
+/// Returns true if a conversation was given up because others had failed.
 fn is_abandoned(reason: &str) -> bool {
     reason == ABANDONED
 }
@@ -72,7 +74,7 @@ mod tests {
         failed(failure::context("70 tokens"))
     }
 
-    /// Of a group of which 2 conversations must be valid, and `valid` are.
+    /// The reason for a group in which 2 conversations must be valid, and `valid` are.
     fn judged(members: &[MemberEnd], valid: usize, published: bool) -> Option<String> {
         let summary = GroupSummary {
             valid,
@@ -83,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_only_the_machinery_failed_is_not_closed_without_a_word() {
+    fn a_group_that_the_machinery_failed_is_reported() {
         let abandoned = || failed(ABANDONED);
         let lost: [(&[MemberEnd], usize); 4] = [
             (&[memory(), memory(), memory(), memory()], 0),
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_published_task_of_which_nothing_came_is_given_back_with_the_first_reason() {
+    fn a_published_task_without_results_has_the_first_reason() {
         let members = [failed(ABANDONED), context(), context(), failed("no grade")];
         let reason = judged(&members, 0, true).unwrap();
         assert!(reason.starts_with("context: 70 tokens; 4 of its 4"), "{reason}");

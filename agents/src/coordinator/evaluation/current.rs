@@ -1,6 +1,6 @@
-//! What an evaluation has found so far.
+//! The evaluation under way: its stage, and what it has found so far.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use broker::AgentName;
 use broker::ids::{TurnKey, WeightVersion};
@@ -9,9 +9,11 @@ use broker::protocol::turn::Generation;
 use rollout::group::{MemberEnd, Rules};
 use tokio::time::Instant;
 
-use crate::coordinator::actor::Open;
-use crate::coordinator::evaluation::suites::Program;
-use crate::coordinator::evaluation::versions::Versions;
+use super::group::{EvalGroup, turns};
+use super::program::Program;
+use super::versions::{SeenVersions, Versions};
+use crate::coordinator::play::Open;
+use crate::coordinator::specs::GroupSpecs;
 use crate::run_folder::logs::Transcript;
 use crate::stats::figures;
 use crate::stats::repeated;
@@ -22,69 +24,178 @@ const SOLVER: &str = "solver";
 
 /// What an evaluation does, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::coordinator) enum Stage {
+pub(super) enum Stage {
     /// Every task once, greedy.
     Conversations,
-    /// Every task several times, sampled: what the most say.
+    /// Every task several times, sampled, for the answer of the majority.
     Votes,
     /// The verifier on its pool.
     Pool,
-    /// Suites that are due, a chunk after the other.
+    /// Suites that are due, one chunk after another.
     Suites,
 }
 
-pub(in crate::coordinator) struct Current {
-    pub(in crate::coordinator) found: Evaluation,
-    pub(in crate::coordinator) begun: Instant,
-    /// What is written when it is surely ours.
-    pub(in crate::coordinator) untold: Vec<Transcript>,
-    pub(in crate::coordinator) versions: Versions,
-    pub(in crate::coordinator) stage: Stage,
-    pub(in crate::coordinator) left: usize,
-    pub(in crate::coordinator) failed: u64,
-    /// What the solver answered, by task, for a pool that is not chosen yet: in no order of arrival.
-    pub(in crate::coordinator) solutions: BTreeMap<String, (Task, String)>,
-    pub(in crate::coordinator) program: Program,
+/// The evaluation under way.
+pub(super) struct Current {
+    found: Evaluation,
+    begun: Instant,
+    /// Transcripts that wait until no other coordinator can have begun the same evaluation.
+    transcripts: Vec<Transcript>,
+    versions: Versions,
+    stage: Stage,
+    /// Groups of the stage that have not ended.
+    left: usize,
+    failed: u64,
+    /// The solver's answers by task, for a pool that is not chosen yet: independent of the order of
+    /// arrival.
+    solutions: BTreeMap<String, (Task, String)>,
+    program: Program,
+}
+
+/// What an evaluation came to, for its report.
+pub(super) struct Found {
+    pub found: Evaluation,
+    pub transcripts: Vec<Transcript>,
+    pub versions: Versions,
+    pub failed: u64,
+    pub program: Program,
 }
 
 impl Current {
-    pub(in crate::coordinator) fn add(&mut self, open: &Open, members: &[MemberEnd], rules: &Rules) {
-        self.left = self.left.saturating_sub(1);
-        let id = open
-            .task_id
-            .strip_prefix(&format!("eval/{}/", self.found.step))
-            .unwrap_or(&open.task_id)
-            .to_owned();
-        if self.stage == Stage::Votes {
-            if let Some(success) = majority(members) {
-                self.put("majority", &id, success);
-            }
-            let tokens: usize = members
-                .iter()
-                .flat_map(turns)
-                .map(|(_, made)| made.output_ids.len())
-                .sum();
-            return self.put("tokens/votes", &id, tokens as f64);
+    pub(super) fn new(
+        step: u64,
+        last: bool,
+        held: BTreeMap<AgentName, WeightVersion>,
+        groups: usize,
+        program: Program,
+    ) -> Self {
+        Self {
+            found: Evaluation {
+                step,
+                last,
+                ..Evaluation::default()
+            },
+            begun: Instant::now(),
+            transcripts: Vec::new(),
+            versions: Versions::new(held),
+            stage: Stage::Conversations,
+            left: groups,
+            failed: 0,
+            solutions: BTreeMap::new(),
+            program,
         }
-        for end in members {
-            let MemberEnd::Ended { outcome, .. } = end else {
-                self.failed += 1;
-                continue;
-            };
-            if self.stage != Stage::Conversations {
-                for (name, value) in &outcome.metrics {
-                    self.put(name, &id, *value);
-                }
-                continue;
+    }
+
+    pub(super) fn step(&self) -> u64 {
+        self.found.step
+    }
+
+    pub(super) fn is_last(&self) -> bool {
+        self.found.last
+    }
+
+    pub(super) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    pub(super) fn is_stage_over(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Begins a stage of this many groups.
+    pub(super) fn enter(&mut self, stage: Stage, groups: usize) {
+        self.stage = stage;
+        self.left = groups;
+    }
+
+    /// The groups of the next chunk of suites, empty when all are played.
+    pub(super) fn next_suite_groups(&mut self, specs: &GroupSpecs) -> Vec<EvalGroup> {
+        let groups = self.program.next_groups(self.found.step, specs);
+        self.enter(Stage::Suites, groups.len());
+        groups
+    }
+
+    /// Keeps transcripts. Returns those to write now: all of them if the evaluation `is_ours`.
+    pub(super) fn keep_transcripts(&mut self, transcripts: Vec<Transcript>, is_ours: bool) -> Vec<Transcript> {
+        if transcripts.is_empty() {
+            return Vec::new();
+        }
+        self.transcripts.extend(transcripts);
+        if is_ours {
+            std::mem::take(&mut self.transcripts)
+        } else {
+            Vec::new()
+        }
+    }
+
+    pub(super) fn add_versions(&mut self, seen: SeenVersions) {
+        self.versions.add(seen);
+    }
+
+    pub(super) fn take_solutions(&mut self) -> Vec<(Task, String)> {
+        std::mem::take(&mut self.solutions).into_values().collect()
+    }
+
+    pub(super) fn into_found(self) -> Found {
+        Found {
+            found: self.found,
+            transcripts: self.transcripts,
+            versions: self.versions,
+            failed: self.failed,
+            program: self.program,
+        }
+    }
+
+    /// Adds a group that has ended.
+    pub(super) fn add(&mut self, specs: &GroupSpecs, open: &Open, members: Vec<MemberEnd>) {
+        self.left = self.left.saturating_sub(1);
+        if self.stage == Stage::Suites {
+            return self.program.add(specs.suites(), self.found.step, open, members);
+        }
+        let prefix = format!("eval/{}/", self.found.step);
+        let id = open.task_id.strip_prefix(&prefix).unwrap_or(&open.task_id).to_owned();
+        if self.stage == Stage::Votes {
+            return self.add_votes(&id, &members);
+        }
+        for end in &members {
+            self.add_conversation(&id, open, end, specs.rules());
+        }
+    }
+
+    fn add_votes(&mut self, id: &str, members: &[MemberEnd]) {
+        if let Some(success) = majority(members) {
+            self.put("majority", id, success);
+        }
+        let tokens: usize = members
+            .iter()
+            .flat_map(turns)
+            .map(|(_, made)| made.output_ids.len())
+            .sum();
+        self.put("tokens/votes", id, tokens as f64);
+    }
+
+    fn add_conversation(&mut self, id: &str, open: &Open, end: &MemberEnd, rules: &Rules) {
+        let MemberEnd::Ended { outcome, .. } = end else {
+            self.failed += 1;
+            return;
+        };
+        if self.stage != Stage::Conversations {
+            for (name, value) in &outcome.metrics {
+                self.put(name, id, *value);
             }
-            for (name, value) in figures::of(rules, outcome, turns(end)) {
-                self.put(&name, &id, value);
-            }
-            let first = |(key, _): &&(TurnKey, Generation)| key.role.as_str() == SOLVER && key.turn == 0;
-            if let Some((_, made)) = turns(end).iter().rfind(first) {
-                self.solutions
-                    .insert(id.clone(), ((*open.task).clone(), made.text.clone()));
-            }
+            return;
+        }
+        for (name, value) in figures::of(rules, outcome, turns(end)) {
+            self.put(&name, id, value);
+        }
+        let first = |(key, _): &&(TurnKey, Generation)| key.role.as_str() == SOLVER && key.turn == 0;
+        if let Some((_, made)) = turns(end).iter().rfind(first) {
+            let solution = ((*open.task).clone(), made.text.clone());
+            self.solutions.insert(id.to_owned(), solution);
         }
     }
 
@@ -100,23 +211,7 @@ impl Current {
     }
 }
 
-pub(in crate::coordinator) fn turns(end: &MemberEnd) -> &[(TurnKey, Generation)] {
-    match end {
-        MemberEnd::Ended { turns, .. } => turns,
-        MemberEnd::Failed { .. } => &[],
-    }
-}
-
-/// (metric, value, floor) of every figure that is below its floor. A figure that the evaluation does not have is none.
-pub(in crate::coordinator) fn below_floor<'a>(found: &Evaluation, floors: &'a BTreeMap<String, f64>) -> Vec<(&'a str, f64, f64)> {
-    let low = |(metric, floor): (&'a String, &f64)| {
-        let value = found.mean(metric).filter(|value| value < floor)?;
-        Some((metric.as_str(), value, *floor))
-    };
-    floors.iter().filter_map(low).collect()
-}
-
-/// What a conversation of one role came to say, and its success. Turns before its last one called tools.
+/// The answer of a conversation of one role, and its success. Earlier turns called tools.
 fn answer(end: &MemberEnd) -> Option<(&str, f64)> {
     let MemberEnd::Ended { outcome, .. } = end else {
         return None;
@@ -126,21 +221,11 @@ fn answer(end: &MemberEnd) -> Option<(&str, f64)> {
     Some((made.text.trim(), *success))
 }
 
-/// The success of the answer that the most members gave; of the earliest of those that tie.
+/// The success of the answer that the most members gave. The earliest answer wins a tie.
 fn majority(members: &[MemberEnd]) -> Option<f64> {
     let answers: Vec<(&str, f64)> = members.iter().filter_map(answer).collect();
     let most = repeated::majority(&answers, |(a, _), (b, _)| a == b)?;
     answers.get(most).map(|(_, success)| *success)
-}
-
-/// The weights that an evaluation is of, for people.
-pub(in crate::coordinator) fn told(found: &Evaluation) -> String {
-    let of_agent = |(agent, versions): (&AgentName, &BTreeSet<WeightVersion>)| {
-        let versions: Vec<String> = versions.iter().map(WeightVersion::to_string).collect();
-        format!("{agent}: {}", versions.join(", "))
-    };
-    let agents: Vec<String> = found.versions.iter().map(of_agent).collect();
-    agents.join("; ")
 }
 
 #[cfg(test)]
@@ -177,22 +262,6 @@ mod tests {
             },
             turns: vec![(key, made)],
         }
-    }
-
-    #[test]
-    fn figures_below_their_floor_are_found() {
-        let values = |value: f64| BTreeMap::from([("t".to_owned(), value)]);
-        let found = Evaluation {
-            values: BTreeMap::from([
-                ("win_fixed".to_owned(), values(0.25)),
-                ("success".to_owned(), values(0.5)),
-            ]),
-            ..Evaluation::default()
-        };
-        let floors = |list: &[(&str, f64)]| list.iter().map(|(name, floor)| ((*name).to_owned(), *floor)).collect();
-        let wanted = floors(&[("win_fixed", 0.3), ("success", 0.5), ("absent", 1.0)]);
-        assert_eq!(below_floor(&found, &wanted), [("win_fixed", 0.25, 0.3)]);
-        assert_eq!(below_floor(&found, &BTreeMap::new()), []);
     }
 
     #[test]

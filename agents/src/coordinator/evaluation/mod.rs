@@ -1,61 +1,65 @@
-//! Evaluations: greedy conversations on held-out tasks, in no ledger, of no effect but on metrics.
+//! Evaluations: greedy conversations on held-out tasks, in no ledger, without effect except on
+//! metrics.
 
-pub(in crate::coordinator) mod current;
-pub(in crate::coordinator) mod hold;
-pub(in crate::coordinator) mod suites;
-pub(in crate::coordinator) mod versions;
+mod current;
+mod group;
+mod hold;
+pub(crate) mod precedence;
+mod program;
+mod report;
+mod versions;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use broker::AgentName;
-use broker::ids::{Attempt, GroupId, WeightVersion};
-use broker::protocol::control::{Evaluated, RunPhase};
+use broker::ids::WeightVersion;
+use broker::protocol::control::Evaluated;
 use broker::protocol::task::Task;
 use configs::{Mode, RunConfig};
-use rollout::group::{GroupRun, MemberEnd, RunSpec};
-use rollout::workflow::player;
+use rollout::group::{MemberEnd, RunSpec};
 use tokio::time::Instant;
 
-use current::{Current, below_floor, told, turns};
-
-use crate::coordinator::actor::{Coordinator, Open, Purpose};
-use crate::coordinator::evaluation::hold::Hold;
+use self::current::{Current, Stage};
+use self::program::Program;
+use super::play::Open;
+use super::specs::{GroupSpecs, Purpose};
 use crate::eval::pool::Pool;
-use crate::coordinator::evaluation::suites::{Program, Suite};
-use crate::coordinator::evaluation::versions::{self, Seen, Versions};
 use crate::run_folder::RunFolder;
-use crate::run_folder::logs::Appender;
-use crate::run_folder::metrics::Metrics;
+use crate::run_folder::logs::{Appender, Transcript};
 use crate::stats::summary::Evaluation;
 
-pub(in crate::coordinator) use current::Stage;
+pub(crate) use group::EvalGroup;
+pub(crate) use hold::AskedHolds;
+pub(crate) use report::EvalReport;
 
-/// The evaluation tasks of a run and the evaluation under way.
-pub struct Evals {
+/// The evaluations of a run, and the one under way.
+pub(crate) struct Evaluations {
     every: u64,
     tasks: Vec<(String, Arc<Task>)>,
     pool: Option<Pool>,
-    /// Played as well, now and then.
-    pub(in crate::coordinator) suites: Vec<Suite>,
-    /// Every evaluation, task by task: what intervals are made of.
+    /// Every evaluation, task by task: intervals are computed from them.
     lines: Appender,
+    /// The lead's step from which the next evaluation is due.
     next: u64,
     last_done: bool,
     newest: Option<Evaluated>,
     /// An evaluation has reached `eval.stop_at`.
-    pub reached: bool,
-    pub(in crate::coordinator) current: Option<Current>,
-    /// What agents are asked to hold for, and how many holds were asked for so far.
-    pub(in crate::coordinator) hold: Option<Hold>,
-    pub(in crate::coordinator) holds: u64,
-    /// How long the newest hold was asked for, once agents were let go.
-    pub(in crate::coordinator) held: Option<Duration>,
+    reached: bool,
+    current: Option<Current>,
+    holds: AskedHolds,
 }
 
-impl Evals {
-    pub fn open(config: &RunConfig, folder: &RunFolder, process: &str) -> anyhow::Result<Self> {
+/// What an evaluation does next.
+pub(crate) enum EvalStep {
+    Begin(Vec<EvalGroup>),
+    /// Everything is played.
+    Report,
+}
+
+impl Evaluations {
+    /// `process` names this coordinator's file in the run folder.
+    pub(crate) fn open(config: &RunConfig, folder: &RunFolder, process: &str) -> anyhow::Result<Self> {
         let tasks = if config.eval.source.is_some() || config.eval.every > 0 {
             crate::turn::tasks::eval_tasks(config)?
         } else {
@@ -65,16 +69,13 @@ impl Evals {
             every: config.eval.every,
             tasks,
             pool: Pool::open(config, &folder.pool())?,
-            suites: Vec::new(),
             lines: Appender::open(&folder.evals(process))?,
             next: 0,
             last_done: false,
             newest: None,
             reached: false,
             current: None,
-            hold: None,
-            holds: 0,
-            held: None,
+            holds: AskedHolds::default(),
         };
         for earlier in crate::stats::summary::evaluations(folder)?.values() {
             evals.made(earlier, config.eval.stop_at);
@@ -82,7 +83,7 @@ impl Evals {
         Ok(evals)
     }
 
-    /// This evaluation is done, by us or by a coordinator before us: it is not made again.
+    /// This evaluation was made, by this coordinator or one before it: it is not made again.
     fn made(&mut self, evaluation: &Evaluation, goal: Option<f64>) {
         self.made_elsewhere(Evaluated {
             step: evaluation.step,
@@ -92,8 +93,8 @@ impl Evals {
         self.reached |= goal.zip(success).is_some_and(|(goal, success)| success >= goal);
     }
 
-    /// A coordinator beside us says that it has made this one: it is not made again, nor are those before it.
-    pub(in crate::coordinator) fn made_elsewhere(&mut self, made: Evaluated) {
+    /// Another coordinator has made this evaluation: neither it nor an earlier one is made again.
+    pub(crate) fn made_elsewhere(&mut self, made: Evaluated) {
         // The next multiple of `every` after its step.
         let next = made.step.checked_div(self.every);
         self.next = self.next.max(next.map_or(u64::MAX, |done| (done + 1) * self.every));
@@ -101,258 +102,213 @@ impl Evals {
         self.newest = self.newest.max(Some(made));
     }
 
-    /// The newest that is known to be made.
-    pub(in crate::coordinator) fn newest(&self) -> Option<Evaluated> {
+    /// The newest evaluation that is known to be made.
+    #[must_use]
+    pub(crate) fn newest(&self) -> Option<Evaluated> {
         self.newest
     }
 
-    /// Which evaluation one at this step is, counted in multiples of `every`, and which one was made last.
+    /// Returns true if an evaluation has reached `eval.stop_at`.
+    #[must_use]
+    pub(crate) fn is_reached(&self) -> bool {
+        self.reached
+    }
+
+    /// The number of an evaluation at this step, in multiples of `every`, and the number of the
+    /// last one made.
     fn number(&self, step: u64) -> (u64, Option<u64>) {
         let this = step.checked_div(self.every).unwrap_or(0);
         let next = self.next.checked_div(self.every);
         (this, next.and_then(|next| next.checked_sub(1)))
     }
 
-    /// Whether one is due at this step of the lead agent.
+    /// Returns true if an evaluation is due at this step of the lead agent.
     #[must_use]
-    pub fn due(&self, step: u64) -> bool {
+    pub(crate) fn is_due(&self, step: u64) -> bool {
         self.every > 0 && !self.tasks.is_empty() && self.current.is_none() && step >= self.next
     }
 
-    /// At which step of the lead agent the next is made, while it trains.
-    pub(in crate::coordinator) fn next(&self) -> Option<u64> {
+    /// The lead's step of the next evaluation, while it trains.
+    #[must_use]
+    pub(crate) fn next(&self) -> Option<u64> {
         (self.every > 0 && !self.tasks.is_empty()).then_some(self.next)
     }
 
-    /// Whether the one after the last step is still to be made.
+    /// Returns true if the evaluation after the last step is still to be made.
     #[must_use]
-    pub fn last_is_due(&self) -> bool {
+    pub(crate) fn last_is_due(&self) -> bool {
         !self.tasks.is_empty() && self.current.is_none() && !self.last_done
     }
 
     #[must_use]
-    pub fn running(&self) -> bool {
+    pub(crate) fn is_running(&self) -> bool {
         self.current.is_some()
     }
 
-    /// In synchronous mode a round does not begin while an evaluation runs.
+    /// When the evaluation under way began.
     #[must_use]
-    pub fn blocks_admission(&self, mode: Mode) -> bool {
-        mode == Mode::Sync && self.running()
-    }
-}
-
-impl Coordinator {
-    /// In synchronous mode only at the barrier.
-    pub(in crate::coordinator) fn may_start_eval(&self) -> bool {
-        match self.env.config.run.mode {
-            Mode::Async => true,
-            Mode::Sync => self.held_groups() == 0 && self.wave.is_none() && self.gate.idle(),
-        }
+    pub(crate) fn begun(&self) -> Option<Instant> {
+        self.current.as_ref().map(Current::begun)
     }
 
-    /// `held`: the weights that agents hold for it.
-    pub(in crate::coordinator) fn start_eval(&mut self, held: BTreeMap<AgentName, WeightVersion>) {
-        let step = self.lead_step();
-        let last = self.run.phase == RunPhase::Draining;
-        let tasks = self.evals.tasks.clone();
-        let (this, before) = self.evals.number(step);
-        let program = Program::of(&self.evals.suites, this, before, last);
-        self.evals.current = Some(Current {
-            found: Evaluation {
-                step,
-                last,
-                ..Evaluation::default()
-            },
-            begun: Instant::now(),
-            untold: Vec::new(),
-            versions: Versions::new(held),
-            stage: Stage::Conversations,
-            left: tasks.len(),
-            failed: 0,
-            solutions: BTreeMap::new(),
-            program,
-        });
-        for (index, (id, task)) in tasks.into_iter().enumerate() {
-            let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
-            self.open_eval(spec, Purpose::Eval, index);
-        }
-        // Coordinators beside us are to know it before they begin their own.
-        self.say_beat();
+    /// Returns true if no round may begin because an evaluation runs.
+    #[must_use]
+    pub(crate) fn blocks_admission(&self, mode: Mode) -> bool {
+        mode == Mode::Sync && self.is_running()
     }
 
-    pub(in crate::coordinator) fn open_eval(&mut self, spec: RunSpec, purpose: Purpose, index: usize) {
-        let group = GroupId::new(&self.env.run, &format!("{}/{}", spec.task_id, self.env.incarnation));
-        let open = Open {
-            task: spec.task.clone(),
-            task_id: spec.task_id.clone(),
-            run: GroupRun::new(spec),
-            purpose,
-            order: index as u64,
-            attempt: Attempt(crate::base::ids::random_bytes()),
-            lease: None,
-            moved: Instant::now(),
-            committing: 0,
-            closing: false,
-            decided: None,
-            body: bytes::Bytes::new(),
-            dead: None,
-            asking: Vec::new(),
+    #[must_use]
+    pub(crate) fn holds(&self) -> &AskedHolds {
+        &self.holds
+    }
+
+    pub(crate) fn holds_mut(&mut self) -> &mut AskedHolds {
+        &mut self.holds
+    }
+
+    /// Begins the evaluation at this step. `held`: the weights that agents hold for it.
+    pub(crate) fn begin(
+        &mut self,
+        step: u64,
+        last: bool,
+        held: BTreeMap<AgentName, WeightVersion>,
+        specs: &GroupSpecs,
+    ) -> Vec<EvalGroup> {
+        let (this, before) = self.number(step);
+        let program = Program::of(specs.suites(), this, before, last);
+        self.current = Some(Current::new(step, last, held, self.tasks.len(), program));
+        groups(specs, &self.tasks, step, Purpose::Eval, 1)
+    }
+
+    /// Forgets the evaluation under way: it leaves no figures and no transcripts.
+    pub(crate) fn give_up(&mut self) {
+        self.current = None;
+    }
+
+    /// The step of the evaluation under way, if it writes transcripts of this group.
+    #[must_use]
+    pub(crate) fn writes(&self, open: &Open) -> Option<u64> {
+        let current = self.current.as_ref()?;
+        let writes = match current.stage() {
+            Stage::Conversations => true,
+            Stage::Suites => open.purpose.is_greedy(),
+            Stage::Votes | Stage::Pool => false,
         };
-        self.open.insert(group, open);
-        self.dirty.insert(group);
+        writes.then(|| current.step())
     }
 
-    /// One evaluation conversation has ended.
-    pub(in crate::coordinator) fn close_eval(&mut self, group: GroupId) {
-        let members = self.take_members(group);
-        let Some(open) = self.open.remove(&group) else { return };
-        let seen = self.seen(open.purpose, &members);
-        let Some(current) = self.evals.current.as_mut() else {
-            return;
+    /// Takes a group that has ended, with its transcripts. Returns the transcripts to write now.
+    /// They wait while another coordinator may have begun the same evaluation (`is_ours` is false):
+    /// the coordinator that gives it up then writes none.
+    pub(crate) fn add(
+        &mut self,
+        specs: &GroupSpecs,
+        open: &Open,
+        members: Vec<MemberEnd>,
+        transcripts: Vec<Transcript>,
+        is_ours: bool,
+    ) -> Vec<Transcript> {
+        let Some(current) = self.current.as_mut() else {
+            return Vec::new();
         };
-        current.versions.add(seen);
-        let (step, stage) = (current.found.step, current.stage);
-        if stage == Stage::Suites {
-            current.left = current.left.saturating_sub(1);
-            let mut program = std::mem::take(&mut current.program);
-            if matches!(open.purpose, Purpose::Suite { greedy: true, .. }) {
-                self.tell_eval(group, &open, &members, step);
+        let transcripts = current.keep_transcripts(transcripts, is_ours);
+        current.add_versions(versions::seen(specs, open.purpose, &members));
+        current.add(specs, open, members);
+        transcripts
+    }
+
+    /// What the evaluation under way does next. None while groups of it are played.
+    pub(crate) fn next_step(&mut self, specs: &GroupSpecs) -> Option<EvalStep> {
+        let current = self.current.as_mut().filter(|current| current.is_stage_over())?;
+        let step = current.step();
+        let begin = match current.stage() {
+            Stage::Conversations => {
+                let votes = specs.config().eval.votes.filter(|_| current.is_last());
+                let tasks = if votes.is_some() { self.tasks.as_slice() } else { &[] };
+                current.enter(Stage::Votes, tasks.len());
+                let groups = groups(specs, tasks, step, Purpose::Vote, votes.unwrap_or(1));
+                let always_valid = |group: EvalGroup| EvalGroup {
+                    spec: RunSpec {
+                        min_valid: 1,
+                        ..group.spec
+                    },
+                    ..group
+                };
+                groups.into_iter().map(always_valid).collect()
             }
-            self.add_part(&mut program, step, &open, members);
-            self.keep(program);
-        } else {
-            current.add(&open, &members, &self.rules);
-            if stage == Stage::Conversations {
-                self.tell_eval(group, &open, &members, step);
-            }
-        }
-        while let Some(current) = self.evals.current.as_ref()
-            && current.left == 0
-        {
-            match current.stage {
-                Stage::Conversations => self.start_votes(),
-                Stage::Votes => self.start_pool(),
-                Stage::Pool | Stage::Suites => {
-                    if !self.start_suites() {
-                        self.report_eval();
-                    }
+            Stage::Votes => self.begin_pool(specs),
+            Stage::Pool | Stage::Suites => {
+                let groups = current.next_suite_groups(specs);
+                if groups.is_empty() {
+                    return Some(EvalStep::Report);
                 }
+                groups
             }
-        }
+        };
+        Some(EvalStep::Begin(begin))
     }
 
-    /// The weights that have a part in what agents said.
-    fn seen(&self, purpose: Purpose, members: &[MemberEnd]) -> Seen {
-        let mut seen = Seen::new();
-        for (key, made) in members.iter().flat_map(turns) {
-            let player = player(&self.env.config.workflow, self.workflow_of(purpose), &key.role);
-            if let Some(player) = player {
-                seen.entry(player.agent).or_default().extend(versions::of(made));
-            }
-        }
-        // Who was asked and said nothing has no part.
-        seen.retain(|_, versions| !versions.is_empty());
-        seen
-    }
-
-    fn start_votes(&mut self) {
-        let Some(current) = self.evals.current.as_mut() else {
-            return;
+    /// Asks the verifier about its pool, which the first evaluation chooses.
+    fn begin_pool(&mut self, specs: &GroupSpecs) -> Vec<EvalGroup> {
+        let Some(current) = self.current.as_mut() else {
+            return Vec::new();
         };
-        current.stage = Stage::Votes;
-        let step = current.found.step;
-        let votes = self.env.config.eval.votes.filter(|_| current.found.last);
-        let tasks = if votes.is_some() {
-            self.evals.tasks.clone()
-        } else {
-            Vec::new()
+        current.enter(Stage::Pool, 0);
+        let Some(pool) = self.pool.as_mut() else {
+            return Vec::new();
         };
-        current.left = tasks.len();
-        for (index, (id, task)) in tasks.into_iter().enumerate() {
-            let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), votes.unwrap_or(1));
-            self.open_eval(RunSpec { min_valid: 1, ..spec }, Purpose::Vote, index);
-        }
-    }
-
-    /// Asks the verifier about its pool, which is chosen first if this is the first evaluation.
-    fn start_pool(&mut self) {
-        let Some(current) = self.evals.current.as_mut() else {
-            return;
-        };
-        current.stage = Stage::Pool;
-        let Some(pool) = self.evals.pool.as_mut() else { return };
-        let solutions = std::mem::take(&mut current.solutions).into_values().collect();
-        if let Err(error) = chosen(pool, &self.env.config, solutions) {
+        if let Err(error) = choose(pool, specs.config(), current.take_solutions()) {
             tracing::warn!(error = format!("{error:#}"), "the verifier is not measured on a pool");
-            return;
+            return Vec::new();
         }
-        let (tasks, workflow, step) = (pool.tasks(), pool.workflow(), current.found.step);
-        current.left = tasks.len();
-        for (index, (id, task)) in tasks.into_iter().enumerate() {
-            let spec = self.run_spec(&task, &format!("eval/{step}/{id}"), 1);
-            self.open_eval(
-                RunSpec {
-                    workflow: workflow.clone(),
-                    ..spec
-                },
-                Purpose::Eval,
-                index,
-            );
-        }
+        let (tasks, workflow) = (pool.tasks(), pool.workflow());
+        current.enter(Stage::Pool, tasks.len());
+        let of_pool = |group: EvalGroup| EvalGroup {
+            spec: RunSpec {
+                workflow: workflow.clone(),
+                ..group.spec
+            },
+            ..group
+        };
+        let groups = groups(specs, &tasks, current.step(), Purpose::Eval, 1);
+        groups.into_iter().map(of_pool).collect()
     }
 
-    fn report_eval(&mut self) {
-        let Some(current) = self.evals.current.take() else {
-            return;
-        };
-        current.untold.iter().for_each(|one| self.transcripts.write(one));
-        let mut found = current.found;
-        let failed = current.failed + current.program.tell(&self.evals.suites, &mut found);
-        let mut line = Metrics::eval(found.step).with("conversations/failed", failed);
-        for name in found.values.keys() {
-            line.set(name, found.mean(name));
+    /// Ends the evaluation under way, with its figures.
+    pub(crate) fn finish(&mut self, specs: &GroupSpecs) -> Option<EvalReport> {
+        let current = self.current.take()?;
+        let report = EvalReport::of(current, specs, self.holds.duration());
+        self.made(report.evaluation(), specs.config().eval.stop_at);
+        Some(report)
+    }
+
+    /// Keeps an evaluation in the run folder, and returns when it is on disk: from then on it is
+    /// not played again.
+    pub(crate) fn write(&self, evaluation: &Evaluation) {
+        if let Ok(line) = serde_json::to_vec(evaluation) {
+            self.lines.line(line);
+            self.lines.flush();
         }
-        let low = below_floor(&found, &self.env.config.eval.floors);
-        for (metric, value, floor) in &low {
-            tracing::warn!(
-                step = found.step,
-                metric,
-                value,
-                floor,
-                "an evaluation is below its floor: see eval.floors"
-            );
-        }
-        line.set("collapse/alarms", low.len());
-        let pinned = current.versions.pinned();
-        line.set("weights/pinned", u64::from(pinned));
-        for (agent, step) in current.versions.steps() {
-            line.set(&format!("weights/step/{agent}"), step);
-        }
-        if let Some(held) = self.held_for() {
-            line.set("time/held_s", held.as_secs_f64());
-        }
-        (found.pinned, found.versions) = (Some(pinned), current.versions.seen);
-        if !pinned && self.env.config.eval.hold {
-            let (step, versions) = (found.step, told(&found));
-            tracing::warn!(step, versions, "an evaluation is of several versions of weights");
-        }
-        let success = found.mean("success");
-        self.evals.made(&found, self.env.config.eval.stop_at);
-        tracing::info!(step = found.step, success, pinned, "evaluated");
-        self.metrics.write(line);
-        // Once the figures are on disk, this evaluation is not played again.
-        self.transcripts.flush();
-        if let Ok(line) = serde_json::to_vec(&found) {
-            self.evals.lines.line(line);
-            self.evals.lines.flush();
-        }
-        self.release();
     }
 }
 
-/// Has a pool chosen, unless it is: by us or by a coordinator beside us.
-fn chosen(pool: &mut Pool, config: &RunConfig, solutions: Vec<(Task, String)>) -> anyhow::Result<()> {
+fn groups(
+    specs: &GroupSpecs,
+    tasks: &[(String, Arc<Task>)],
+    step: u64,
+    purpose: Purpose,
+    samples: u16,
+) -> Vec<EvalGroup> {
+    let group = |(index, (id, task)): (usize, &(String, Arc<Task>))| EvalGroup {
+        spec: specs.run_spec(task, &format!("eval/{step}/{id}"), samples),
+        purpose,
+        index,
+    };
+    tasks.iter().enumerate().map(group).collect()
+}
+
+/// Has a pool chosen, unless this coordinator or another one has chosen it.
+fn choose(pool: &mut Pool, config: &RunConfig, solutions: Vec<(Task, String)>) -> anyhow::Result<()> {
     pool.look()?;
     if pool.is_chosen() {
         return Ok(());

@@ -13,8 +13,8 @@ fn evaluation(step: u64, last: bool, success: f64) -> Evaluation {
     }
 }
 
-fn open(folder: &RunFolder, config: &RunConfig) -> Evals {
-    Evals::open(config, folder, "coordinator-new").unwrap()
+fn open(folder: &RunFolder, config: &RunConfig) -> Evaluations {
+    Evaluations::open(config, folder, "coordinator-new").unwrap()
 }
 
 #[test]
@@ -29,12 +29,12 @@ fn what_was_evaluated_before_a_restart_is_not_evaluated_again() {
         before.line(serde_json::to_vec(&one).unwrap());
         before.flush();
     };
-    assert!(open(&folder, &config).due(0), "nothing was evaluated");
+    assert!(open(&folder, &config).is_due(0), "nothing was evaluated");
     assert_eq!(open(&folder, &config).number(0), (0, None));
     write(evaluation(0, false, 0.1));
     write(evaluation(20, false, 0.2));
     let evals = open(&folder, &config);
-    assert!(!evals.due(20) && !evals.due(29) && evals.due(30));
+    assert!(!evals.is_due(20) && !evals.is_due(29) && evals.is_due(30));
     assert_eq!(
         evals.number(45),
         (4, Some(2)),

@@ -1,56 +1,78 @@
-//! Which weights an evaluation is of: told by what came back, not by what was asked for.
+//! The weights of an evaluation, read from what came back and not from what was asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use broker::AgentName;
 use broker::ids::WeightVersion;
 use broker::protocol::turn::Generation;
+use rollout::group::MemberEnd;
+
+use super::group::turns;
+use crate::coordinator::specs::{GroupSpecs, Purpose};
 
 /// Versions by agent.
-pub(in crate::coordinator) type Seen = BTreeMap<AgentName, BTreeSet<WeightVersion>>;
+pub(super) type SeenVersions = BTreeMap<AgentName, BTreeSet<WeightVersion>>;
 
 /// The weights of one evaluation.
 #[derive(Debug, Default)]
-pub(in crate::coordinator) struct Versions {
-    /// What agents held when it began; of those that were not asked to, nothing.
+pub(super) struct Versions {
+    /// The version that each agent held when the evaluation began. Empty if agents were not asked.
     held: BTreeMap<AgentName, WeightVersion>,
-    pub(in crate::coordinator) seen: Seen,
+    seen: SeenVersions,
 }
 
 impl Versions {
-    pub(in crate::coordinator) fn new(held: BTreeMap<AgentName, WeightVersion>) -> Self {
+    pub(super) fn new(held: BTreeMap<AgentName, WeightVersion>) -> Self {
         Self {
             held,
-            seen: Seen::new(),
+            seen: SeenVersions::new(),
         }
     }
 
-    /// Adds what generations say of themselves.
-    pub(in crate::coordinator) fn add(&mut self, seen: Seen) {
+    /// Adds the versions that generations name.
+    pub(super) fn add(&mut self, seen: SeenVersions) {
         for (agent, versions) in seen {
             self.seen.entry(agent).or_default().extend(versions);
         }
     }
 
-    /// Whether all that each agent said is of one version, and of the one that it held, if it did.
-    pub(in crate::coordinator) fn pinned(&self) -> bool {
+    /// Returns true if everything that an agent said is of one version, and of the version that it
+    /// held, if it did.
+    pub(super) fn pinned(&self) -> bool {
         self.seen.iter().all(|(agent, versions)| match self.held.get(agent) {
             Some(held) => versions.iter().all(|version| version == held),
             None => versions.len() < 2,
         })
     }
 
-    /// Step of the newest weights of each agent.
-    pub(in crate::coordinator) fn steps(&self) -> impl Iterator<Item = (&AgentName, u64)> {
+    /// The step of each agent's newest weights.
+    pub(super) fn steps(&self) -> impl Iterator<Item = (&AgentName, u64)> {
         self.seen
             .iter()
             .filter_map(|(agent, versions)| Some((agent, versions.last()?.step)))
     }
+
+    pub(super) fn into_seen(self) -> SeenVersions {
+        self.seen
+    }
 }
 
-/// The versions that sampled a generation's tokens or computed the keys and values that it was sampled from. What a program says
-/// has none.
-pub(in crate::coordinator) fn of(made: &Generation) -> impl Iterator<Item = WeightVersion> {
+/// The versions that have a part in what the agents of these conversations said.
+pub(super) fn seen(specs: &GroupSpecs, purpose: Purpose, members: &[MemberEnd]) -> SeenVersions {
+    let mut seen = SeenVersions::new();
+    for (key, made) in members.iter().flat_map(turns) {
+        if let Some(player) = specs.player(purpose, &key.role) {
+            seen.entry(player.agent).or_default().extend(of(made));
+        }
+    }
+    // An agent that was asked and said nothing has no part.
+    seen.retain(|_, versions| !versions.is_empty());
+    seen
+}
+
+/// The versions that sampled a generation's tokens, or computed the keys and values that it was
+/// sampled from. An answer of a program has none.
+fn of(made: &Generation) -> impl Iterator<Item = WeightVersion> {
     let spans = made.spans.iter().map(|span| span.version);
     let cached = (!made.spans.is_empty()).then_some(made.oldest_kv);
     spans.chain(cached)
@@ -72,7 +94,7 @@ mod tests {
         WeightVersion { lineage, step }
     }
 
-    /// Tokens of these weights, over a cache of those.
+    /// Tokens of the weights `spans`, over a cache of `oldest_kv`.
     fn made(spans: &[WeightVersion], oldest_kv: WeightVersion) -> Generation {
         let span = |(at, version): (u32, &WeightVersion)| VersionSpan {
             version: *version,
@@ -86,11 +108,11 @@ mod tests {
         }
     }
 
-    /// An evaluation in which agents were to hold `held` and said `said`.
+    /// An evaluation in which agents were asked to hold `held` and said `said`.
     fn of_all(held: &[(&str, WeightVersion)], said: &[(&str, Generation)]) -> Versions {
         let mut found = Versions::new(held.iter().map(|(agent, held)| (name(agent), *held)).collect());
         for (agent, made) in said {
-            found.add(Seen::from([(name(agent), of(made).collect())]));
+            found.add(SeenVersions::from([(name(agent), of(made).collect())]));
         }
         found
     }
@@ -117,7 +139,7 @@ mod tests {
         for other in [
             made(&[old, new], old),
             made(&[new], new),
-            // Its prompt was computed by weights of before.
+            // Earlier weights computed its prompt.
             made(&[old], version(1, 9)),
             // The agent was started again: the same step, and perhaps other weights.
             made(&[again], again),
@@ -140,7 +162,7 @@ mod tests {
     }
 
     proptest! {
-        /// Said of every list of tokens: pinned is the same as that no weights but those held have a part in any.
+        /// For every list of tokens: pinned means that only the held weights have a part in it.
         #[test]
         fn pinned_means_that_nothing_else_has_a_part(
             said in prop::collection::vec((prop::collection::vec(0..2u64, 0..4), 0..2u64), 0..8)

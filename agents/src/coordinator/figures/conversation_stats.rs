@@ -1,5 +1,5 @@
-//! Figures of the conversations that train, over all agents, one line for each batch of the lead; and a warning when one
-//! role dominates.
+//! Figures of the conversations that train, over all agents: one line per batch of the lead, and a
+//! warning when one role dominates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +16,18 @@ use crate::run_folder::metrics::Metrics;
 /// How many standard errors two means must be apart to count as different.
 const APART: f64 = 4.0;
 
-/// What the conversations came to since the last line.
-pub struct Talk {
+/// Statistics of the conversations since the last line.
+pub(crate) struct ConversationStats {
     /// Groups of one line: a batch of the lead.
     groups: u64,
     most_turns: Option<usize>,
-    /// Who takes turns: not those who grade, nor programs and tools.
+    /// Roles that take turns: neither graders, nor programs, nor tools.
     roles: BTreeSet<RoleName>,
-    /// Those whose turn may say nothing, for want of room.
+    /// Roles whose turn may be empty when the context has no room.
     left_out: BTreeSet<RoleName>,
-    /// Roles that earn something, of agents that train.
+    /// Roles that earn something and are played by agents that train.
     trained: BTreeSet<RoleName>,
-    /// Largest part of the trained tokens that one role may have.
+    /// The largest share of the trained tokens that one role may have.
     bound: f64,
     window: Window,
     dominant: Option<RoleName>,
@@ -43,7 +43,7 @@ struct Window {
     turns: u64,
     early: u64,
     truncated: u64,
-    /// Tokens said in each conversation.
+    /// Generated tokens of each conversation.
     tokens: Vec<u64>,
     tokens_by_role: BTreeMap<RoleName, u64>,
     reward: Moments,
@@ -51,7 +51,7 @@ struct Window {
     success: Moments,
 }
 
-/// Sums that a mean and its standard error come from.
+/// The sums from which a mean and its standard error are computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Moments {
     count: f64,
@@ -76,22 +76,22 @@ impl Moments {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// Squared standard error of the mean.
+    /// The squared standard error of the mean.
     fn error(self) -> Option<f64> {
         let mean = self.mean()?;
         (self.count > 1.0).then(|| ((self.squares / self.count - mean * mean) / (self.count - 1.0)).max(0.0))
     }
 
-    /// Whether this mean lies clearly above the other.
+    /// Returns true if this mean is clearly above the other.
     fn above(self, other: Self) -> bool {
         let both = || Some((self.mean()? - other.mean()?, (self.error()? + other.error()?).sqrt()));
         both().is_some_and(|(difference, error)| difference > 1e-6 && difference > APART * error)
     }
 }
 
-impl Talk {
+impl ConversationStats {
     #[must_use]
-    pub fn new(config: &RunConfig, workflow: &dyn Workflow) -> Self {
+    pub(crate) fn new(config: &RunConfig, workflow: &dyn Workflow) -> Self {
         let lead = config.lead().and_then(|lead| config.agents.get(lead));
         let trains = |agent: &AgentName| config.agents.get(agent).is_some_and(|agent| agent.train.enabled);
         let specs = workflow.roles();
@@ -116,8 +116,8 @@ impl Talk {
         }
     }
 
-    /// Counts a group's conversations. `reward` is what a seat earned, its parts weighed.
-    pub fn add(&mut self, members: &[MemberEnd], reward: impl Fn(&SeatReward) -> f64) {
+    /// Counts a group's conversations. `reward` returns the weighted sum of a seat's parts.
+    pub(crate) fn add(&mut self, members: &[MemberEnd], reward: impl Fn(&SeatReward) -> f64) {
         self.window.groups += 1;
         for member in members {
             if let MemberEnd::Ended { outcome, turns } = member {
@@ -133,8 +133,8 @@ impl Talk {
         }
     }
 
-    /// The figures, once a batch of groups is together; warns if a role dominates.
-    pub fn line(&mut self, step: u64) -> Option<Metrics> {
+    /// The figures, once a batch of groups is complete. Warns if a role dominates.
+    pub(crate) fn line(&mut self, step: u64) -> Option<Metrics> {
         if self.window.groups < self.groups {
             return None;
         }
@@ -200,7 +200,7 @@ impl Window {
         self.truncated += u64::from(cut);
         let said = turns.iter().map(|(_, made)| made.output_ids.len() as u64);
         self.tokens.push(said.sum());
-        // Of a seat that earns nothing no token is in a loss.
+        // Tokens of a seat that earns nothing are in no loss.
         let earns = |key: &TurnKey| {
             let mut seats = outcome.rewards.iter().filter(|seat| !seat.parts.is_empty());
             trained.contains(&key.role) && seats.any(|seat| (&seat.role, seat.seat) == (&key.role, key.seat))
@@ -219,7 +219,7 @@ impl Window {
         }
     }
 
-    /// Each role's part of the trained tokens.
+    /// Each role's share of the trained tokens.
     fn split(&self) -> impl Iterator<Item = (&RoleName, f64)> {
         let all = self.tokens_by_role.values().sum::<u64>().max(1) as f64;
         self.tokens_by_role
@@ -227,7 +227,7 @@ impl Window {
             .map(move |(role, tokens)| (role, *tokens as f64 / all))
     }
 
-    /// The largest role, if it is above the bound: also where the others fell silent.
+    /// The role with the largest share, if it is above the bound. Silent roles count too.
     fn dominant(&self, bound: f64) -> Option<(RoleName, f64)> {
         let (role, share) = self.split().max_by(|a, b| a.1.total_cmp(&b.1))?;
         (share > bound).then(|| (role.clone(), share))

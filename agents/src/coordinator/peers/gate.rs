@@ -1,7 +1,8 @@
-//! The one gate: how many groups may be admitted now, and whether the weights of an evaluation stand still. Pure; fed with heartbeats.
+//! How many groups may be admitted now, and whether the weights of an evaluation stand still. The
+//! gate is pure: heartbeats are its only input.
 //!
-//! Asynchronous: the least capacity of the agents that train, less what was asked for and is not yet in their heartbeats.
-//! Synchronous: nothing until every agent is idle, then one round.
+//! Asynchronous: the least capacity of the agents that train, less what was asked for and is not
+//! yet in their heartbeats. Synchronous: nothing until every agent is idle, then one round.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,30 +15,32 @@ use tokio::time::Instant;
 
 use crate::turn::past::Past;
 
-/// A bundle that its agent had already (sent again after a takeover) closes nothing, so a goal can be out of reach. An
-/// agent that has said for this long that nothing is reserved has everything.
+/// How long an agent must report that nothing is reserved before it counts as having received all
+/// bundles. A bundle that the agent had already (sent again after a takeover) closes nothing, so
+/// the goal may never be reached.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// What the coordinator knows of one agent that trains.
+/// One agent that trains, as its heartbeats show it.
 #[derive(Debug, Clone)]
 struct Seen {
     beat: Heartbeat,
     batch: u64,
-    /// `closed` that the agent must reach before it can be idle: all that was sent to it has then arrived.
+    /// The count `closed` that the agent must reach before it can be idle: all that was sent to it
+    /// has then arrived.
     closed_goal: u64,
-    /// Since when it has said, without exception, that nothing is reserved while the goal is not reached.
+    /// Since when every heartbeat has said that nothing is reserved, with the goal not reached.
     quiet_since: Option<Instant>,
 }
 
 #[derive(Debug)]
-pub struct Gate {
+pub(crate) struct Gate {
     mode: Mode,
     batches: BTreeMap<AgentName, u64>,
     seen: BTreeMap<AgentName, Seen>,
     renewing: BTreeMap<AgentName, Renewing>,
 }
 
-/// An agent that plays with another's past, what it serves while it serves, and the holds that it keeps.
+/// An agent that plays with another agent's past, the version that it serves, and its holds.
 #[derive(Debug)]
 struct Renewing {
     past: Past,
@@ -48,7 +51,7 @@ struct Renewing {
 impl Gate {
     /// `batches`: groups per batch of each agent that trains.
     #[must_use]
-    pub fn new(mode: Mode, batches: BTreeMap<AgentName, u64>) -> Self {
+    pub(crate) fn new(mode: Mode, batches: BTreeMap<AgentName, u64>) -> Self {
         Self {
             mode,
             batches,
@@ -57,9 +60,10 @@ impl Gate {
         }
     }
 
-    /// With agents that play with the past of those that train: in rounds, nothing begins before they have renewed themselves.
+    /// Adds agents that play with the past of those that train. No round begins before they have
+    /// renewed themselves.
     #[must_use]
-    pub fn with_pasts(mut self, pasts: impl IntoIterator<Item = (AgentName, Past)>) -> Self {
+    pub(crate) fn with_pasts(mut self, pasts: impl IntoIterator<Item = (AgentName, Past)>) -> Self {
         let renewing = |past| Renewing {
             past,
             serves: None,
@@ -69,8 +73,8 @@ impl Gate {
         self
     }
 
-    /// Takes the newest heartbeat of an agent, heard at `now`.
-    pub fn beat(&mut self, beat: &Heartbeat, now: Instant) {
+    /// Takes the newest heartbeat of an agent, received at `now`.
+    pub(crate) fn beat(&mut self, beat: &Heartbeat, now: Instant) {
         if let Some(renewing) = self.renewing.get_mut(&beat.agent) {
             renewing.serves = beat.serving.then_some(beat.version);
             renewing.holding.clone_from(&beat.holding);
@@ -95,28 +99,30 @@ impl Gate {
     }
 
     /// A group's bundles have been sent to every agent that trains.
-    pub fn sent(&mut self, groups: u64) {
+    pub(crate) fn sent(&mut self, groups: u64) {
         for seen in self.seen.values_mut() {
             seen.closed_goal = seen.closed_goal.saturating_add(groups);
             seen.quiet_since = None;
         }
     }
 
-    /// Every agent that trains has been heard of.
+    /// Returns true if a heartbeat of every agent that trains was received.
     #[must_use]
-    pub fn complete(&self) -> bool {
+    pub(crate) fn complete(&self) -> bool {
         self.seen.len() == self.batches.len()
     }
 
-    /// Nothing is reserved, ready for a batch, in training or on its way to the engine, anywhere.
+    /// Returns true if no agent has rows reserved or a full batch, trains, or is sending weights to
+    /// its engine.
     #[must_use]
-    pub fn idle(&self) -> bool {
+    pub(crate) fn idle(&self) -> bool {
         self.complete() && self.renewed() && self.seen.values().all(Seen::idle)
     }
 
-    /// Nothing is reserved anywhere, all that was sent has arrived, and every engine serves what its trainer made.
+    /// Returns true if nothing is reserved, all that was sent has arrived, and every engine serves
+    /// what its trainer made.
     #[must_use]
-    pub fn settled(&self) -> bool {
+    pub(crate) fn settled(&self) -> bool {
         let settled = |seen: &Seen| {
             let beat = &seen.beat;
             beat.closed >= seen.closed_goal && beat.reserved == 0 && beat.version.step == beat.step
@@ -124,10 +130,10 @@ impl Gate {
         self.complete() && self.seen.values().all(settled)
     }
 
-    /// What each agent serves, if all of them keep this hold, every engine serves what its trainer made, and those that play with a
-    /// past serve the renewal that is due.
+    /// The version that each agent serves, if all agents keep this hold, every engine serves what
+    /// its trainer made, and agents with a past serve the renewal that is due.
     #[must_use]
-    pub fn held(&self, name: &str) -> Option<BTreeMap<AgentName, WeightVersion>> {
+    pub(crate) fn held(&self, name: &str) -> Option<BTreeMap<AgentName, WeightVersion>> {
         let keeps = |holding: &[String]| holding.iter().any(|held| held == name);
         let trained = |(agent, seen): (&AgentName, &Seen)| {
             let beat = &seen.beat;
@@ -135,11 +141,12 @@ impl Gate {
             held.then(|| (agent.clone(), beat.version))
         };
         let renewing = |(agent, renewing): (&AgentName, &Renewing)| {
-            // Whose past does not train has one that never changes.
+            // The past of an agent that does not train never changes.
             let Some(of) = self.seen.get(&renewing.past.config.of) else {
                 return renewing.serves.map(|version| (agent.clone(), version));
             };
-            // Without rounds another step may have been taken than was drawn, and after a restart the other agent may say less than before.
+            // Without rounds the agent may have drawn at a later step, and after a restart the
+            // other agent may report an earlier step than before.
             let due = renewing.past.expected(of.beat.step).lineage;
             let serves = renewing.serves.filter(|version| version.lineage >= due);
             serves
@@ -151,26 +158,26 @@ impl Gate {
         all.filter(|_| self.complete())
     }
 
-    /// Nothing is reserved anywhere, and all that was sent has arrived.
+    /// Returns true if nothing is reserved at any agent, and all that was sent has arrived.
     #[must_use]
-    pub fn nothing_reserved(&self) -> bool {
+    pub(crate) fn nothing_reserved(&self) -> bool {
         let arrived = |seen: &Seen| seen.beat.reserved == 0 && seen.beat.closed >= seen.closed_goal;
         self.complete() && self.seen.values().all(arrived)
     }
 
-    /// Nothing moves at any agent: all that was sent has arrived, no batch is being trained, nor full where it would be, and the
-    /// engines serve what the trainers made. Rows may be reserved.
+    /// Returns true if nothing moves at any agent: all that was sent has arrived, no batch is being
+    /// trained or about to be, and the engines serve what the trainers made. Rows may be reserved.
     #[must_use]
-    pub fn still(&self) -> bool {
+    pub(crate) fn still(&self) -> bool {
         self.complete() && self.renewed() && self.seen.values().all(Seen::still)
     }
 
-    /// Every agent with a past serves what is drawn at the step of the agent whose past it is.
+    /// Returns true if every agent with a past serves the version drawn at the other agent's step.
     fn renewed(&self) -> bool {
         self.unrenewed().is_none()
     }
 
-    /// In rounds, the first agent with a past that does not serve what is drawn yet.
+    /// In rounds, the first agent with a past that does not serve the drawn version yet.
     fn unrenewed(&self) -> Option<(&AgentName, &Past)> {
         let late = |renewing: &Renewing| {
             let of = self.seen.get(&renewing.past.config.of);
@@ -182,23 +189,23 @@ impl Gate {
         Some((name, &renewing.past))
     }
 
-    /// The agent whose past's weights are all that the next round waits for, and whose past it plays with.
+    /// The agent that the next round waits for, and its past, if the round waits for nothing else.
     #[must_use]
-    pub fn waits_for(&self) -> Option<(&AgentName, &Past)> {
+    pub(crate) fn waits_for(&self) -> Option<(&AgentName, &Past)> {
         let ready = self.complete() && self.seen.values().all(Seen::idle);
         self.unrenewed().filter(|_| ready)
     }
 
-    /// The least place in the run's own source of which some agent has no group.
+    /// The least order in the run's own source for which some agent has no group.
     #[must_use]
-    pub fn next_order(&self) -> u64 {
+    pub(crate) fn next_order(&self) -> u64 {
         let orders = self.seen.values().map(|seen| seen.beat.next_order);
         orders.min().unwrap_or(0)
     }
 
-    /// Groups that a synchronous round has, once nothing moves.
+    /// The number of groups of a synchronous round, once nothing moves.
     #[must_use]
-    pub fn round(&self) -> u64 {
+    pub(crate) fn round(&self) -> u64 {
         let rooms = self
             .seen
             .values()
@@ -208,19 +215,21 @@ impl Gate {
 
     /// The most rows that any agent has reserved.
     #[must_use]
-    pub fn reserved(&self) -> u64 {
+    pub(crate) fn reserved(&self) -> u64 {
         self.seen.values().map(|seen| seen.beat.reserved).max().unwrap_or(0)
     }
 
-    /// Groups that may be admitted now. `open`: groups this coordinator has asked room for and not yet sent.
+    /// Groups that may be admitted now. `open`: groups for which this coordinator asked for room
+    /// and that it has not sent yet.
     #[must_use]
-    pub fn room(&self, open: u64) -> u64 {
+    pub(crate) fn room(&self, open: u64) -> u64 {
         if !self.complete() {
             return 0;
         }
         let rooms = self.seen.values().map(|seen| match self.mode {
             Mode::Async => {
-                // What we have open is reserved there already, or will be; what was sent is reserved until it arrives.
+                // Open groups are reserved there, or will be. A sent group is reserved until it
+                // arrives.
                 let reserved = i64::try_from(seen.beat.reserved).unwrap_or(i64::MAX);
                 let window = u64::try_from(seen.beat.capacity.saturating_add(reserved)).unwrap_or(0);
                 let under_way = seen.closed_goal.saturating_sub(seen.beat.closed);
@@ -241,7 +250,7 @@ impl Seen {
     fn still(&self) -> bool {
         let beat = &self.beat;
         let arrived = beat.closed >= self.closed_goal;
-        // One that holds begins no batch, however full.
+        // An agent that holds begins no batch, even a full one.
         let full = beat.ready >= self.batch && beat.holding.is_empty();
         arrived && beat.serving && !full && beat.version.step == beat.step
     }

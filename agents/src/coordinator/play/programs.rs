@@ -1,122 +1,72 @@
-//! Turns that programs of the user's own take: asked here, in this process, and committed as all turns are.
+//! Turns that programs of the user take: asked in this process, and committed as all turns are.
 
 use std::sync::Arc;
 
-use actix::{AsyncContext, Context};
 use broker::ids::{Attempt, GroupId, RequestId, TurnKey};
 use broker::protocol::turn::{Message, TurnResult};
-use configs::Mode;
 use tokio::task::AbortHandle;
 
-use crate::coordinator::actor::{Coordinator, Input};
+use crate::coordinator::input::{Input, Mailbox};
 use crate::participant::{Host, TOOL};
 
 /// A question for a program.
-pub(in crate::coordinator) struct Hosted {
-    pub(in crate::coordinator) host: Arc<Host>,
-    pub(in crate::coordinator) group: GroupId,
-    pub(in crate::coordinator) attempt: Attempt,
-    pub(in crate::coordinator) key: TurnKey,
-    pub(in crate::coordinator) messages: Vec<Message>,
+pub(crate) struct ProgramTurn {
+    pub host: Arc<Host>,
+    pub group: GroupId,
+    pub attempt: Attempt,
+    pub key: TurnKey,
+    pub messages: Vec<Message>,
 }
 
-impl Hosted {
-    pub(in crate::coordinator) fn request(&self) -> RequestId {
+impl ProgramTurn {
+    #[must_use]
+    pub(crate) fn request(&self) -> RequestId {
         RequestId::new(self.group, self.attempt, &self.key)
+    }
+
+    /// Returns true if a tool answers. Its call goes on by itself even if the answer is dropped,
+    /// and would then count in no limit.
+    #[must_use]
+    pub(crate) fn is_tool(&self) -> bool {
+        self.host.kind(&self.key.role) == TOOL
+    }
+
+    /// Asks the program. The answer comes back as [`Input::Answered`].
+    pub(crate) fn ask(self, mailbox: Mailbox) -> AbortHandle {
+        let asked = tokio::spawn(async move {
+            let outcome = self.host.ask(&self.key.role, &self.messages).await;
+            let result = TurnResult {
+                request: self.request(),
+                group: self.group,
+                attempt: self.attempt,
+                member: self.key.member,
+                role: self.key.role.to_string(),
+                seat: self.key.seat,
+                turn: self.key.turn,
+                outcome,
+            };
+            // The coordinator is gone only when the process ends.
+            let _ = mailbox.send(Input::Answered(Box::new(result))).await;
+        });
+        asked.abort_handle()
     }
 }
 
-/// A question under way: dropped, it is given up, and nobody is asked who was not yet.
-pub struct Asking(AbortHandle);
+/// A question under way. Dropping it gives the question up, or takes it out of the program's queue.
+pub(super) struct Asking(AbortHandle);
+
+impl Asking {
+    pub(super) fn new(question: AbortHandle) -> Self {
+        Self(question)
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.0.is_finished()
+    }
+}
 
 impl Drop for Asking {
     fn drop(&mut self) {
         self.0.abort();
-    }
-}
-
-impl Coordinator {
-    /// Asks the programs; their answers come back as [`Input::Answered`].
-    pub(in crate::coordinator) fn ask_programs(&mut self, hosted: Vec<Hosted>, ctx: &mut Context<Self>) {
-        for one in hosted {
-            let (addr, group) = (ctx.address(), one.group);
-            // What a tool does goes on by itself, unseen, if nobody waits for it: it would count in no limit.
-            let tool = one.host.kind(&one.key.role) == TOOL;
-            let asked = tokio::spawn(async move {
-                let outcome = one.host.ask(&one.key.role, &one.messages).await;
-                let result = TurnResult {
-                    request: one.request(),
-                    group: one.group,
-                    attempt: one.attempt,
-                    member: one.key.member,
-                    role: one.key.role.to_string(),
-                    seat: one.key.seat,
-                    turn: one.key.turn,
-                    outcome,
-                };
-                // The coordinator is gone only when the process ends.
-                let _ = addr.send(Input::Answered(Box::new(result))).await;
-            });
-            if !tool
-                && self.env.config.run.mode == Mode::Async
-                && let Some(open) = self.open.get_mut(&group)
-            {
-                open.asking.retain(|asking| !asking.0.is_finished());
-                open.asking.push(Asking(asked.abort_handle()));
-            }
-        }
-    }
-
-    pub(in crate::coordinator) fn on_answered(&mut self, result: TurnResult, ctx: &mut Context<Self>) {
-        match self.env.config.run.mode {
-            Mode::Sync => self.add_to_wave(vec![result], None, ctx),
-            Mode::Async => {
-                let results = self.sort_by_group(vec![result]);
-                self.commit(results, Vec::new(), ctx);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rollout::workflow::program::Question;
-
-    use super::*;
-    use crate::coordinator::actor::bench::{Bench, settle, speaker, task};
-
-    #[tokio::test]
-    async fn nobody_is_asked_for_a_group_that_is_over() {
-        let mut bench = Bench::new(|config| config.run.mode = Mode::Async).await;
-        let (group, lease) = bench.open("t").await;
-        let key = speaker(0);
-        let (host, mut asked) = Host::silent(bench.coordinator.env.workflow.clone(), &key.role);
-        let question = Question::Grade {
-            role: "speaker".into(),
-            text: "s1".into(),
-            task: (*task("t")).clone(),
-        };
-        let hosted = Hosted {
-            host: Arc::new(host),
-            group,
-            attempt: lease.attempt,
-            key,
-            messages: vec![Message::user(serde_json::to_string(&question).unwrap())],
-        };
-        bench.coordinator.ask_programs(vec![hosted], &mut bench.ctx);
-        let reply = asked.recv().await.unwrap();
-        settle().await;
-        assert!(!reply.is_closed(), "its answer is waited for");
-
-        let open = bench.coordinator.open.get_mut(&group).unwrap();
-        (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
-        bench.coordinator.close(group, &mut bench.ctx);
-        settle().await;
-        let open = bench.coordinator.open.get(&group);
-        assert!(
-            open.is_some_and(|open| open.closing),
-            "its bundles are not confirmed yet"
-        );
-        assert!(reply.is_closed());
     }
 }

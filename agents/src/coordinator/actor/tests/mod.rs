@@ -1,4 +1,9 @@
-//! What a coordinator does with leases, deaths and other coordinators, one call after the other.
+//! How a coordinator handles leases, dead tasks and other coordinators, one call after another.
+
+mod evaluations;
+mod programs;
+mod rounds;
+mod suites;
 
 use broker::AgentName;
 use broker::bus::Bus;
@@ -10,12 +15,12 @@ use broker::protocol::reserve::{ReserveAnswer, ReserveAnswerFrame, ReserveVerdic
 use broker::protocol::turn::TurnOutcome;
 use broker::store::{Claim, Lease, Store};
 
-use crate::coordinator::actor::CommitDone;
-use crate::coordinator::admission::Admitting;
 use crate::coordinator::actor::bench::{Bench, beat, candidate, committed, result, settle, speaker};
+use crate::coordinator::admission::Admitting;
+use crate::coordinator::input::CommitDone;
 
-/// The group was lost and claimed anew while a commit was under way: what the old lease wrote is read by the new claim, or
-/// was never written; applied here it would be there twice.
+/// The group was lost and claimed again while a commit was under way. The new claim has read what
+/// the old lease wrote: applied here, it would count twice.
 #[tokio::test]
 async fn a_late_commit_of_a_lost_lease_is_not_applied() {
     let mut bench = Bench::new(|_| {}).await;
@@ -25,22 +30,22 @@ async fn a_late_commit_of_a_lost_lease_is_not_applied() {
         ..lease
     };
     bench.coordinator.on_committed(vec![committed(late, 7)], &mut bench.ctx);
-    assert!(bench.coordinator.open[&group].run.events(0).is_empty());
-    assert_eq!(bench.coordinator.counters.stale_results, 1);
+    assert!(bench.group(&group).run.events(0).is_empty());
+    assert_eq!(bench.coordinator.figures.counters().stale_results, 1);
     bench
         .coordinator
         .on_committed(vec![committed(lease, 8)], &mut bench.ctx);
-    assert_eq!(bench.coordinator.open[&group].run.events(0).len(), 1);
-    assert_eq!(bench.coordinator.counters.stale_results, 1);
+    assert_eq!(bench.group(&group).run.events(0).len(), 1);
+    assert_eq!(bench.coordinator.figures.counters().stale_results, 1);
 }
 
-/// A repeated answer stands for no other turn: what is still awaited is asked for again when it stays silent.
+/// A repeated answer stands for no other turn: a turn that is still missing is asked for again.
 #[tokio::test]
 async fn two_copies_of_an_answer_hide_no_lost_request() {
     let mut bench = Bench::new(|_| {}).await;
     let (group, lease) = bench.open("t").await;
-    let run = |bench: &Bench| bench.coordinator.open[&group].run.outstanding();
-    bench.coordinator.dirty.insert(group);
+    let run = |bench: &Bench| bench.group(&group).run.outstanding();
+    bench.change(group, |_| ());
     bench.coordinator.flush(&mut bench.ctx);
     assert_eq!(run(&bench), 4, "four speakers");
     for _ in 0..2 {
@@ -50,18 +55,13 @@ async fn two_copies_of_an_answer_hide_no_lost_request() {
     }
     bench.coordinator.flush(&mut bench.ctx);
     assert_eq!(run(&bench), 4, "three speakers and a listener");
-    let open = bench.coordinator.open.get_mut(&group).unwrap();
-    open.run.give_up(1, "for the test".into());
-    assert_eq!(
-        open.run.outstanding(),
-        3,
-        "nothing is awaited of a conversation that was given up"
-    );
+    bench.change(group, |open| open.run.give_up(1, "for the test".into()));
+    assert_eq!(run(&bench), 3, "nothing is awaited of a conversation that was given up");
 }
 
-/// One turn that can never be generated ends its own conversation, and no other of the group.
+/// A turn that can never be generated ends its own conversation and no other one of the group.
 #[tokio::test]
-async fn a_turn_that_can_never_be_generated_ends_its_conversation_alone() {
+async fn an_impossible_turn_ends_only_its_own_conversation() {
     let mut bench = Bench::new(|config| config.workflow.min_group = 0.5).await;
     let (group, lease) = bench.open("t").await;
     let failed = |member, retry| {
@@ -74,7 +74,7 @@ async fn a_turn_that_can_never_be_generated_ends_its_conversation_alone() {
         }
     };
     let run = |bench: &Bench, member: u16| {
-        let wanted = bench.coordinator.open[&group].run.wanted();
+        let wanted = bench.group(&group).run.wanted();
         wanted.iter().any(|one| one.key.member == member)
     };
     bench.coordinator.on_committed(vec![failed(1, true)], &mut bench.ctx);
@@ -83,9 +83,10 @@ async fn a_turn_that_can_never_be_generated_ends_its_conversation_alone() {
     assert!(!run(&bench, 0) && run(&bench, 1));
 }
 
-/// Its agent died three times over it: the task lies with the dead letters as it was published, and every ledger hears why.
+/// Its agent died three times while it worked on the task. The task is in the dead letters as it
+/// was published, and every ledger receives the reason.
 #[tokio::test]
-async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead() {
+async fn a_task_that_kills_is_dead_and_closes_its_rows() {
     let mut bench = Bench::new(|_| {}).await;
     let (group, lease) = bench.open("t").await;
     let key = speaker(0);
@@ -97,10 +98,7 @@ async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead(
         ..committed(lease, 0)
     };
     bench.coordinator.on_committed(vec![done], &mut bench.ctx);
-    assert!(
-        bench.coordinator.open[&group].run.is_done(),
-        "nothing more is asked for it"
-    );
+    assert!(bench.group(&group).run.is_done(), "nothing more is asked for it");
     bench.coordinator.flush(&mut bench.ctx);
     let topology = bench.coordinator.env.topology.clone();
     let mut dead = bench.bus.consume(&topology.dead(), 1).await.unwrap();
@@ -119,9 +117,10 @@ async fn a_task_that_kills_goes_to_the_dead_letters_and_closes_its_rows_as_dead(
     }
 }
 
-/// Its generations failed as often as they may: closed without samples, a published task would be gone without a word.
+/// Its generations failed as often as they may. Closed without samples, a published task would be
+/// lost without a report.
 #[tokio::test]
-async fn a_task_that_the_machinery_failed_goes_to_the_dead_letters_after_its_tries() {
+async fn a_task_that_the_machinery_failed_is_dead_after_its_tries() {
     let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
     let (group, lease) = bench.open("t").await;
     let failed = |member| {
@@ -140,7 +139,7 @@ async fn a_task_that_the_machinery_failed_goes_to_the_dead_letters_after_its_tri
         bench
             .coordinator
             .on_committed((0..4).map(failed).collect(), &mut bench.ctx);
-        assert_eq!(bench.coordinator.open[&group].run.is_done(), one == tries, "try {one}");
+        assert_eq!(bench.group(&group).run.is_done(), one == tries, "try {one}");
     }
     bench.coordinator.flush(&mut bench.ctx);
     let topology = bench.coordinator.env.topology.clone();
@@ -162,23 +161,24 @@ async fn a_task_that_the_machinery_failed_goes_to_the_dead_letters_after_its_tri
             "{bundle:?}"
         );
     }
-    assert_eq!(bench.coordinator.counters.dead_tasks, 1);
+    assert_eq!(bench.coordinator.figures.counters().dead_tasks, 1);
     assert!(
-        bench.coordinator.failed[crate::turn::failure::NOT_FINITE] > 0,
+        bench.coordinator.figures.failed(crate::turn::failure::NOT_FINITE) > 0,
         "it stays in the figures"
     );
 }
 
-/// What came to nothing for reasons of its own closes without samples, where the run's own source has more; whoever published it is told.
+/// A task without results closes without samples where the run's own source has more. The publisher
+/// of a task receives the reason.
 #[tokio::test]
-async fn a_published_task_that_comes_to_nothing_lies_in_the_dead_letters() {
+async fn a_published_task_without_results_is_in_the_dead_letters() {
     for (order, letters) in [(7, 0), (crate::ledger::PUBLISHED, 1)] {
         let mut bench = Bench::new(|config| config.workflow.group_size = 4).await;
         let (group, _) = bench.open("t").await;
-        let open = bench.coordinator.open.get_mut(&group).unwrap();
-        open.order = order;
-        (0..4).for_each(|member| open.run.give_up(member, crate::turn::failure::context("70 tokens")));
-        bench.coordinator.dirty.insert(group);
+        bench.change(group, |open| {
+            open.order = order;
+            (0..4).for_each(|member| open.run.give_up(member, crate::turn::failure::context("70 tokens")));
+        });
         bench.coordinator.flush(&mut bench.ctx);
         let topology = &bench.coordinator.env.topology;
         // Bundles are sent after the letter.
@@ -188,8 +188,9 @@ async fn a_published_task_that_comes_to_nothing_lies_in_the_dead_letters() {
     }
 }
 
-/// Failures are in no record. Asked again, what failed may succeed: the successor would come to another outcome than the one by
-/// which an agent has perhaps closed its row, begin a new attempt, and the agents would hold different ones.
+/// Failures are in no record. A failed turn that is asked again may succeed: the successor would
+/// come to another outcome than the one by which an agent may have closed its row, begin a new
+/// attempt, and the agents would hold different attempts.
 #[tokio::test]
 async fn who_takes_a_decided_group_over_sends_what_was_decided() {
     for reason in [
@@ -217,39 +218,43 @@ async fn who_takes_a_decided_group_over_sends_what_was_decided() {
         let mut sent = bench.bus.consume(&queue, 2).await.unwrap();
         let first = sent.next().await.unwrap().body;
 
-        let open = bench.coordinator.open.remove(&group).unwrap();
+        let open = bench.take_open(&group);
         let claim = bench.store.claim(group, "successor", Attempt([2; 16]), None).await;
-        bench.coordinator.claiming.insert(group, Admitting::reserved(open));
+        bench
+            .coordinator
+            .admission
+            .begin_claim(group, Admitting::reserved(open));
         bench.coordinator.on_claimed(group, claim, &mut bench.ctx);
-        assert!(bench.coordinator.open[&group].run.is_done(), "nothing is asked again");
+        assert!(bench.group(&group).run.is_done(), "nothing is asked again");
         bench.coordinator.flush(&mut bench.ctx);
         settle().await;
         assert_eq!(sent.next().await.unwrap().body, first);
     }
 }
 
-/// The channel broke before any ledger had the task: it comes again while the first delivery waits for its agents' answers.
-/// Acked as known it would be in no queue and in no ledger, and gone with this process.
+/// The channel broke before any ledger had the task: it comes again while the first delivery waits
+/// for its agents' answers. Acked as known, it would be in no queue and in no ledger, and lost with
+/// this process.
 #[tokio::test]
-async fn a_task_that_comes_again_before_it_is_in_custody_stays_in_its_queue() {
+async fn a_repeated_task_stays_queued_until_custody() {
     let mut bench = Bench::new(|config| config.run.mode = configs::Mode::Async).await;
     bench.beats(0);
-    bench.coordinator.run.phase = RunPhase::Running;
+    bench.coordinator.lifecycle.set_phase(RunPhase::Running);
     let tasks = bench.coordinator.env.topology.tasks();
     bench.publish_task("t").await;
     for _ in 0..2 {
         let mut consumer = bench.bus.consume(&tasks, 1).await.unwrap();
         let delivery = consumer.next().await.unwrap();
-        bench.coordinator.waiting.push_back(candidate("t", delivery));
-        bench.coordinator.admit(&mut bench.ctx);
+        bench.coordinator.admission.add(candidate("t", delivery));
+        bench.coordinator.admit();
         settle().await;
     }
     assert_eq!(bench.bus.depth(&tasks).await, Some(1), "it comes again if we die now");
 
     let mut consumer = bench.bus.consume(&tasks, 1).await.unwrap();
     let delivery = consumer.next().await.unwrap();
-    bench.coordinator.waiting.push_back(candidate("t", delivery.clone()));
-    bench.coordinator.admit(&mut bench.ctx);
+    bench.coordinator.admission.add(candidate("t", delivery.clone()));
+    bench.coordinator.admit();
     let answers = ReserveAnswerFrame {
         agent: "a".into(),
         answers: vec![ReserveAnswer {
@@ -263,14 +268,17 @@ async fn a_task_that_comes_again_before_it_is_in_custody_stays_in_its_queue() {
     assert_eq!(bench.bus.depth(&tasks).await, Some(0), "the first ledger has it");
 }
 
-/// A beat that has moved says that its owner lives; one that has gone back says that the store has been set back, and the owner
-/// may be long gone.
+/// A beat that has moved says that its owner lives. A beat that has gone back says that the store
+/// has been set back, and the owner may be long gone.
 #[tokio::test]
 async fn an_owner_whose_beat_has_gone_back_is_watched_on() {
     let mut bench = Bench::new(|_| {}).await;
     let (group, _) = bench.open("t").await;
-    let open = bench.coordinator.open.remove(&group).unwrap();
-    bench.coordinator.claiming.insert(group, Admitting::reserved(open));
+    let open = bench.take_open(&group);
+    bench
+        .coordinator
+        .admission
+        .begin_claim(group, Admitting::reserved(open));
     for (fence, beat, watched) in [(2, 9, true), (2, 7, true), (1, 9, true), (1, 10, false)] {
         let theirs = Claim::Theirs {
             owner: "another".into(),
@@ -278,12 +286,12 @@ async fn an_owner_whose_beat_has_gone_back_is_watched_on() {
             fence,
         };
         bench.coordinator.on_claimed(group, Ok(theirs), &mut bench.ctx);
-        let watches = bench.coordinator.claiming.contains_key(&group);
+        let watches = bench.coordinator.admission.claims(&group);
         assert_eq!(watches, watched, "fence {fence}, beat {beat}");
     }
 }
 
-/// Two coordinators would each begin rounds of their own.
+/// Two coordinators would each begin rounds.
 #[tokio::test]
 async fn a_synchronous_run_has_one_coordinator() {
     for (begun, ours) in [
@@ -291,7 +299,7 @@ async fn a_synchronous_run_has_one_coordinator() {
         (RunPhase::Starting, RunPhase::Running),
     ] {
         let mut bench = Bench::new(|config| config.run.mode = configs::Mode::Sync).await;
-        bench.coordinator.run.phase = ours;
+        bench.coordinator.lifecycle.set_phase(ours);
         let other = CoordinatorBeat {
             incarnation: "another".into(),
             seq: 1,
@@ -313,8 +321,12 @@ async fn a_synchronous_run_has_one_coordinator() {
         };
         bench.coordinator.on_beat(Beat::Coordinator(other), &mut bench.ctx);
         let yields = ours == RunPhase::Starting;
-        assert_eq!(bench.coordinator.stopping, yields, "the one that has begun stays");
-        assert_eq!(bench.coordinator.ended.is_none(), yields);
+        assert_eq!(
+            bench.coordinator.lifecycle.is_stopping(),
+            yields,
+            "the one that has begun stays"
+        );
+        assert_eq!(bench.coordinator.lifecycle.has_ended(), yields);
         if yields {
             let error = bench.end.try_recv().unwrap().unwrap_err();
             assert_eq!(crate::cli::exit_code::code(&error), 2);
@@ -323,7 +335,7 @@ async fn a_synchronous_run_has_one_coordinator() {
     }
 }
 
-/// A coordinator that starts anew goes on where the agents know the run to be.
+/// A coordinator that starts again goes on in the state that the agents know.
 #[tokio::test]
 async fn a_new_coordinator_learns_the_runs_state_from_the_agents() {
     let mut bench = Bench::new(|_| {}).await;
@@ -337,20 +349,23 @@ async fn a_new_coordinator_learns_the_runs_state_from_the_agents() {
         bench.coordinator.on_beat(Beat::Agent(beat), &mut bench.ctx);
     }
     bench.coordinator.advance_phase();
-    assert_eq!(bench.coordinator.run, paused);
+    assert_eq!(bench.coordinator.lifecycle.run(), paused);
     bench.coordinator.on_command(Command::Resume);
     assert_eq!(
-        (bench.coordinator.run.seq, bench.coordinator.run.phase),
+        (
+            bench.coordinator.lifecycle.run().seq,
+            bench.coordinator.lifecycle.phase()
+        ),
         (6, RunPhase::Running)
     );
 }
 
-/// A drained run has nothing left: not in its queues, not here, not reserved; and that twice in succession.
+/// A drained run has nothing left in its queues, here or reserved, twice in succession.
 #[tokio::test]
 async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
     let mut bench = Bench::new(|_| {}).await;
     bench.beats(0);
-    bench.coordinator.run.phase = RunPhase::Draining;
+    bench.coordinator.lifecycle.set_phase(RunPhase::Draining);
     assert!(!bench.coordinator.drained(), "the queues were not looked at");
     for (depth, drained) in [
         (Some(0), false),
@@ -367,9 +382,9 @@ async fn a_run_is_drained_when_nothing_is_left_twice_in_succession() {
     assert!(!bench.coordinator.drained(), "a group is open");
 }
 
-/// A run whose start fails drops actors that were not begun.
+/// A run whose start fails drops actors that have not begun.
 #[test]
-fn one_that_is_dropped_with_its_thread_before_it_began_does_not_panic() {
+fn a_coordinator_dropped_before_its_start_does_not_panic() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let bench = runtime.block_on(Bench::new(|_| {}));
     let waiting = bench.ctx.into_future(bench.coordinator);

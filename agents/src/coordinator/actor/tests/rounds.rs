@@ -1,12 +1,25 @@
-use broker::bus::Bus;
-use broker::protocol::bundle::BundleContent;
-use broker::protocol::task::Task;
+//! Rounds of a synchronous run, broken and whole.
+
 use std::collections::BTreeMap;
+use std::fs;
 use std::sync::Arc;
 
-use super::*;
+use broker::AgentName;
+use broker::bus::Bus;
+use broker::codec;
+use broker::ids::GroupId;
+use broker::protocol::bundle::{Bundle, BundleContent};
+use broker::protocol::control::RunPhase;
+use broker::protocol::task::Task;
+use broker::store::Lease;
+use configs::Mode;
+use rollout::group::Assembled;
+
 use crate::coordinator::actor::bench::{Bench, committed, task};
+use crate::coordinator::closing::Decided;
+use crate::coordinator::closing::journal::{path, resend, write_round};
 use crate::ledger::tests::part;
+use crate::turn::tasks::Candidate;
 
 fn decided(index: u64, lease: Lease) -> Decided {
     let name = |name: &str| AgentName::new(name).unwrap();
@@ -15,27 +28,21 @@ fn decided(index: u64, lease: Lease) -> Decided {
         content: BundleContent::Empty { reason: "few".into() },
         ..bundle.clone()
     };
-    Decided {
-        lease,
-        members: Vec::new(),
-        assembled: Assembled {
-            bundles: BTreeMap::from([(name("a"), bundle), (name("b"), empty)]),
-            summary: rollout::group::GroupSummary::default(),
-        },
-        outcome: bytes::Bytes::new(),
-        stands: None,
-        letter: None,
-    }
+    let assembled = Assembled {
+        bundles: BTreeMap::from([(name("a"), bundle), (name("b"), empty)]),
+        summary: rollout::group::GroupSummary::default(),
+    };
+    Decided::with_bundles(lease, assembled)
 }
 
-/// The process died between the first bundle of a round and the last: what was decided is sent again, whole.
+/// The process died between the first bundle of a round and the last: all bundles are sent again.
 #[tokio::test]
 async fn a_journal_brings_back_every_bundle_of_the_round() {
     let mut bench = Bench::new(|config| config.run.mode = Mode::Sync).await;
     let (_, lease) = bench.open("t").await;
     let env = bench.coordinator.env.clone();
     assert!(resend(&env).await.unwrap().is_empty(), "there is none yet");
-    journal(&env, &[decided(1, lease), decided(2, lease)], 1 << 20).await;
+    write_round(&env, &[decided(1, lease), decided(2, lease)]).await;
     let groups = resend(&env).await.unwrap();
     assert_eq!(groups.len(), 2);
     for agent in ["a", "b"] {
@@ -62,7 +69,7 @@ fn handed_back(id: &str, order: u64) -> Candidate {
     }
 }
 
-/// Begun as they come, the groups of a broken round would make other waves than the round did.
+/// If the groups of a broken round began one by one, their waves would differ from the round's.
 #[tokio::test]
 async fn a_broken_round_is_begun_when_all_of_it_is_here() {
     let mut bench = Bench::new(|config| {
@@ -74,15 +81,15 @@ async fn a_broken_round_is_begun_when_all_of_it_is_here() {
     .await;
     bench.beats(2);
     let coordinator = &mut bench.coordinator;
-    coordinator.run.phase = RunPhase::Running;
-    coordinator.reclaimed.push_back(handed_back("t0", 0));
+    coordinator.lifecycle.set_phase(RunPhase::Running);
+    coordinator.admission.add(handed_back("t0", 0));
     assert!(coordinator.broken_round().0.is_empty(), "the ledgers hold two");
-    coordinator.reclaimed.push_back(handed_back("t0", 0));
+    coordinator.admission.add(handed_back("t0", 0));
     assert!(
         coordinator.broken_round().0.is_empty(),
         "the same one again is no other"
     );
-    coordinator.reclaimed.push_back(handed_back("t1", 1));
+    coordinator.admission.add(handed_back("t1", 1));
     let (held, fill) = coordinator.broken_round();
     let ids: Vec<&str> = held.iter().map(|candidate| candidate.id.as_str()).collect();
     assert_eq!(
@@ -92,7 +99,7 @@ async fn a_broken_round_is_begun_when_all_of_it_is_here() {
     );
 }
 
-/// Of a decided round bundles may have been sent: played again it would come to other attempts.
+/// Bundles of a decided round may have been sent: played again, it would come to other attempts.
 #[tokio::test]
 async fn a_round_that_was_decided_is_not_played_again() {
     let mut bench = Bench::new(|config| config.run.mode = Mode::Sync).await;
@@ -101,14 +108,14 @@ async fn a_round_that_was_decided_is_not_played_again() {
     bench
         .coordinator
         .on_committed(vec![committed(lease, 7)], &mut bench.ctx);
-    let open = bench.coordinator.open.get_mut(&decided).unwrap();
-    open.decided = Some(bytes::Bytes::from_static(b"a=1"));
-    bench.coordinator.patched = true;
+    let outcome = bytes::Bytes::from_static(b"a=1");
+    bench.change(decided, |open| open.decided = Some(outcome));
+    bench.coordinator.rounds.patch();
     bench.coordinator.restart_broken_round(&mut bench.ctx);
-    assert!(bench.coordinator.open.contains_key(&decided) && bench.coordinator.claiming.is_empty());
+    assert!(bench.coordinator.play.has(&decided) && bench.coordinator.admission.none_is_claimed());
 }
 
-/// An agent that starts anew hands back all that it finds reserved, and closes some of it a moment later.
+/// An agent that restarts hands back all reserved rows, and closes some of them a moment later.
 #[tokio::test]
 async fn what_was_handed_back_and_has_closed_since_takes_no_room() {
     let mut bench = Bench::new(|config| {
@@ -120,19 +127,17 @@ async fn what_was_handed_back_and_has_closed_since_takes_no_room() {
     .await;
     bench.beats(0);
     let coordinator = &mut bench.coordinator;
-    coordinator.run.phase = RunPhase::Running;
+    coordinator.lifecycle.set_phase(RunPhase::Running);
     for order in 0..3 {
-        coordinator
-            .reclaimed
-            .push_back(handed_back(&format!("t{order}"), order));
+        coordinator.admission.add(handed_back(&format!("t{order}"), order));
     }
     let (held, fill) = coordinator.broken_round();
     assert_eq!((held.len(), fill), (3, 4), "the next round is whole");
 }
 
-/// Of two groups one has a turn from before; the other would be a wave of its own.
+/// One of two groups has an earlier turn; the other would be a wave alone.
 #[tokio::test]
-async fn a_round_with_a_group_from_before_is_played_from_its_beginning() {
+async fn a_round_with_an_earlier_group_is_played_from_its_start() {
     for broken in [true, false] {
         let mut bench = Bench::new(|config| config.run.mode = Mode::Sync).await;
         let (begun, lease) = bench.open("t0").await;
@@ -140,24 +145,24 @@ async fn a_round_with_a_group_from_before_is_played_from_its_beginning() {
         bench
             .coordinator
             .on_committed(vec![committed(lease, 7)], &mut bench.ctx);
-        bench.coordinator.patched = broken;
+        if broken {
+            bench.coordinator.rounds.patch();
+        }
         bench.coordinator.flush(&mut bench.ctx);
         let coordinator = &bench.coordinator;
-        assert_eq!(coordinator.claiming.contains_key(&begun), broken);
+        assert_eq!(coordinator.admission.claims(&begun), broken);
         assert_eq!(
-            coordinator.wave.is_none(),
+            !coordinator.play.has_wave(),
             broken,
             "nothing is asked before all are back"
         );
-        assert!(
-            coordinator.open.contains_key(&fresh),
-            "what has not begun need not begin anew"
-        );
-        assert!(!coordinator.patched);
+        assert!(coordinator.play.has(&fresh), "what has not begun need not begin anew");
+        assert!(!coordinator.rounds.is_patched());
     }
 }
 
-/// A group that has ended in a round that breaks is played again: counted as it ended, it would be in the figures twice.
+/// A group that has ended in a round that breaks is played again: counted at its end, it would be
+/// in the figures twice.
 #[tokio::test]
 async fn a_group_counts_when_its_round_is_sent() {
     for broken in [true, false] {
@@ -165,51 +170,50 @@ async fn a_group_counts_when_its_round_is_sent() {
         let (ended, _) = bench.open("t0").await;
         let (playing, _) = bench.open("t1").await;
         let end = |bench: &mut Bench, group| {
-            let open = bench.coordinator.open.get_mut(&group).unwrap();
-            (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+            bench.change(group, |open| {
+                (0..4).for_each(|member| open.run.give_up(member, "for the test".into()));
+            });
             bench.coordinator.close(group, &mut bench.ctx);
             bench.coordinator.send_round(&mut bench.ctx);
-            bench.coordinator.counters.groups
+            bench.coordinator.figures.counters().groups
         };
         assert_eq!(end(&mut bench, ended), 0, "it waits for the other");
         if broken {
-            bench.coordinator.patched = true;
+            bench.coordinator.rounds.patch();
             bench.coordinator.restart_broken_round(&mut bench.ctx);
-            assert!(bench.coordinator.claiming.contains_key(&ended));
-            assert_eq!(bench.coordinator.counters.groups, 0);
+            assert!(bench.coordinator.admission.claims(&ended));
+            assert_eq!(bench.coordinator.figures.counters().groups, 0);
         } else {
             assert_eq!(end(&mut bench, playing), 2);
         }
     }
 }
 
-/// A takeover sends what another has decided, and has written into its figures.
+/// A takeover sends what another coordinator has decided, and has written into its figures.
 #[tokio::test]
 async fn what_another_has_decided_is_in_its_figures() {
     for (stands, counted) in [(None, 1), (Some(bytes::Bytes::from_static(b"a=1")), 0)] {
         let mut bench = Bench::new(|config| config.run.mode = Mode::Async).await;
         let (group, _) = bench.open("t").await;
-        let open = bench.coordinator.open.get_mut(&group).unwrap();
-        open.decided = stands;
-        open.bury("for the test".into());
+        bench.change(group, |open| open.decided = stands);
+        bench.coordinator.play.mark_dead(group, "for the test".into());
         bench.coordinator.close(group, &mut bench.ctx);
-        let counters = bench.coordinator.counters;
+        let counters = bench.coordinator.figures.counters();
         assert_eq!((counters.groups, counters.dead_tasks), (counted, counted));
     }
 }
 
-/// As the groups of a round that breaks, a dead task of it is played again.
+/// A dead task of a round that breaks is played again, like its groups.
 #[tokio::test]
 async fn a_dead_task_counts_when_its_round_is_sent() {
     let mut bench = Bench::new(|config| config.run.mode = Mode::Sync).await;
     let (dead, _) = bench.open("t0").await;
     let (playing, _) = bench.open("t1").await;
     let mut close = |group: GroupId| {
-        let open = bench.coordinator.open.get_mut(&group).unwrap();
-        open.bury("for the test".into());
+        bench.coordinator.play.mark_dead(group, "for the test".into());
         bench.coordinator.close(group, &mut bench.ctx);
         bench.coordinator.send_round(&mut bench.ctx);
-        bench.coordinator.counters.dead_tasks
+        bench.coordinator.figures.counters().dead_tasks
     };
     assert_eq!(close(dead), 0, "it waits for the other");
     assert_eq!(close(playing), 2);

@@ -15,7 +15,7 @@ fn head() -> GroupHead {
     }
 }
 
-/// Two agents' bundles: ours with a row of so many tokens, the other's small.
+/// Two agents' bundles: ours with a row of this many tokens, the other one small.
 fn assembled(tokens: u32) -> Assembled {
     let with_row = |tokens: u32| {
         let mut sample: Sample = sample(0);
@@ -32,9 +32,10 @@ fn assembled(tokens: u32) -> Assembled {
     }
 }
 
-/// Sent again and again it would be as large each time; one agent training on what the other lacks is no group.
+/// Sent again, the row would be as large each time. A group in which one agent trains without the
+/// other is no group.
 #[test]
-fn a_row_above_the_message_cap_closes_its_group_empty_for_all_with_the_reason() {
+fn a_row_above_the_message_cap_closes_its_group_empty() {
     let closed = sendable(&head(), assembled(100_000), 4096);
     for (agent, bundle) in &closed.bundles {
         let BundleContent::Empty { reason } = &bundle.content else {

@@ -1,13 +1,13 @@
-//! Figures of conversations, from conversations made by hand.
+//! Statistics of conversations that are made by hand.
 
 use broker::protocol::turn::Finish;
 use rollout::workflow::Part;
 
-use crate::coordinator::actor::bench::generation;
 use super::*;
+use crate::coordinator::actor::bench::generation;
 use crate::run_folder::tests::config_in;
 
-fn talk(dominance: f64) -> Talk {
+fn talk(dominance: f64) -> ConversationStats {
     let mut config = config_in(std::path::Path::new("runs"));
     let agents: Vec<AgentName> = config.agents.keys().cloned().collect();
     config.workflow.kind = "doctor-patient".into();
@@ -19,7 +19,7 @@ fn talk(dominance: f64) -> Talk {
         agent.train.batch_groups = 1;
     }
     let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
-    Talk::new(&config, workflow.as_ref())
+    ConversationStats::new(&config, workflow.as_ref())
 }
 
 fn role(name: &str) -> RoleName {
@@ -62,7 +62,7 @@ fn member(turns: &[(&str, usize, bool)], rewards: &[(&str, f32)], success: f64) 
     }
 }
 
-fn line(talk: &mut Talk, members: &[MemberEnd]) -> Option<Metrics> {
+fn line(talk: &mut ConversationStats, members: &[MemberEnd]) -> Option<Metrics> {
     talk.add(members, |seat| f64::from(seat.parts[0].value));
     talk.line(7)
 }
@@ -123,7 +123,7 @@ fn a_grade_is_no_turn() {
     assert_eq!(lengths(&[("doctor", 1, false)]), [Some(3.0), Some(0.0)]);
 }
 
-/// As the judging turns of `self-reward`: many tokens, in no loss.
+/// The judging turns of `self-reward` are like this: many tokens, in no loss.
 #[test]
 fn who_earns_nothing_has_no_part_of_what_is_trained_on() {
     let mut talk = talk(0.8);
@@ -152,7 +152,7 @@ fn roles_that_earn_nothing_are_not_trained() {
     config.workflow.params = toml::Table::new();
     let workflow = rollout::workflow::build(&config.workflow, &config.graders, &config.tools).unwrap();
     assert!(
-        Talk::new(&config, workflow.as_ref())
+        ConversationStats::new(&config, workflow.as_ref())
             .trained
             .iter()
             .eq([&role("answerer")])

@@ -81,7 +81,8 @@ fn a_goal_out_of_reach_is_given_up_when_the_agent_is_quiet() {
     assert_eq!(gate.room(0), 4);
 }
 
-/// What is drawn follows from the other agent's step: a round that began before it is served would be played against chance.
+/// The drawn version follows from the other agent's step. A round that began before that version is
+/// served would be played against an undefined version.
 #[test]
 fn a_round_waits_for_who_plays_with_the_past() {
     let past = crate::turn::past::tests::past("p", 0);
@@ -125,9 +126,9 @@ fn a_round_waits_for_who_plays_with_the_past() {
     assert_eq!(waits_for(&without), None);
 }
 
-/// Without rounds nothing waits for a renewal but an evaluation, which is to be of one version of it too.
+/// Without rounds only an evaluation waits for a renewal, since it must be of one version of it.
 #[test]
-fn an_evaluation_waits_until_who_plays_with_the_past_serves_what_is_due_and_holds() {
+fn an_evaluation_waits_for_the_due_past_and_its_hold() {
     let past = crate::turn::past::tests::past("p", 0);
     let mut gate = gate(Mode::Async).with_pasts([(name("p"), past.clone())]);
     let holding = |agent: &str, step: u64| Heartbeat {
@@ -150,7 +151,7 @@ fn an_evaluation_waits_until_who_plays_with_the_past_serves_what_is_due_and_hold
         assert_eq!(gate.held("c/1"), None, "{version:?} {serving} {held}");
     }
     let version = |step| WeightVersion { lineage: 0, step };
-    // Any step of that renewal, and any later one.
+    // Any step of that renewal, and any later renewal.
     for serves in [due, past.version(1, 10), past.version(2, 10)] {
         gate.beat(&plays(serves, true, true), now);
         let held = BTreeMap::from([(name("a"), version(10)), (name("b"), version(0)), (name("p"), serves)]);
@@ -159,7 +160,7 @@ fn an_evaluation_waits_until_who_plays_with_the_past_serves_what_is_due_and_hold
     assert_eq!(gate.held("c/2"), None, "another hold");
 }
 
-/// A beat that says nothing is reserved may be older than what was sent.
+/// A heartbeat that says nothing is reserved may be older than what was sent.
 #[test]
 fn nothing_is_reserved_only_when_all_that_was_sent_has_arrived() {
     let mut gate = gate(Mode::Async);
@@ -180,7 +181,7 @@ fn nothing_is_reserved_only_when_all_that_was_sent_has_arrived() {
     assert!(!gate.still(), "a full batch is about to be trained");
 }
 
-/// Beats of before the hold was asked for, or of while a step was under way, begin no evaluation.
+/// Heartbeats from before the hold, or from a step under way, begin no evaluation.
 #[test]
 fn all_hold_when_each_says_so_and_serves_what_it_made() {
     let mut gate = gate(Mode::Async);

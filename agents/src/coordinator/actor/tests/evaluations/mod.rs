@@ -1,25 +1,29 @@
-//! When an evaluation begins, what it says of its weights, and that nobody is held without need.
+//! When an evaluation begins, which weights it names, and that no agent is held without need.
+
+mod several;
 
 use std::time::Duration;
 
 use broker::ids::{GroupId, WeightVersion};
-use broker::protocol::control::{Beat, Command, Evaluated, Heartbeat, RunState};
+use broker::protocol::control::{Beat, Command, CoordinatorBeat, Evaluated, Heartbeat, RunPhase, RunState};
 use broker::protocol::turn::Generation;
-use configs::RunConfig;
+use configs::{Mode, RunConfig};
 
+use crate::agent::holds::lease;
 use crate::coordinator::actor::bench::{Bench, beat, generation};
-use super::*;
+use crate::coordinator::actor::run::LISTEN;
+use crate::coordinator::specs::Purpose;
 use crate::stats::summary;
 use crate::stats::summary::Evaluation;
 
 const MOST: Duration = Duration::from_secs(600);
 
-/// A run under way, whose first evaluation is due.
+/// A run under way whose first evaluation is due.
 async fn bench(change: impl FnOnce(&mut RunConfig)) -> Bench {
     bench_of(true, change).await
 }
 
-/// `alone`: no other coordinator can be.
+/// `alone`: there is no other coordinator.
 async fn bench_of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Bench {
     let mut bench = Bench::of(alone, |config| {
         config.eval.source = Some("generator:signal".into());
@@ -30,7 +34,7 @@ async fn bench_of(alone: bool, change: impl FnOnce(&mut RunConfig)) -> Bench {
     .await;
     bench.says("a", 1, &[]);
     bench.says("b", 1, &[]);
-    bench.coordinator.run.phase = RunPhase::Running;
+    bench.coordinator.lifecycle.set_phase(RunPhase::Running);
     bench
 }
 
@@ -38,7 +42,7 @@ fn other(incarnation: &str, seq: u64, hold: Option<&str>, evaluated: Option<Eval
     Beat::Coordinator(said(incarnation, seq, hold, evaluated))
 }
 
-/// It plays an evaluation that nobody holds for.
+/// The heartbeat of a coordinator that plays an evaluation without a hold.
 fn plays(incarnation: &str, seq: u64) -> Beat {
     Beat::Coordinator(CoordinatorBeat {
         evaluating: true,
@@ -84,45 +88,48 @@ impl Bench {
         self.coordinator.on_beat(beat, &mut self.ctx);
     }
 
-    /// What agents are asked to hold for, after everything has moved on that can.
+    /// The hold that agents are asked for, after everything that can has moved on.
     fn asks(&mut self) -> Option<String> {
         self.coordinator.advance_phase();
         self.coordinator.asked_hold()
     }
 
-    /// Both agents hold for what they are asked to.
+    /// Makes both agents keep the hold that they are asked for.
     fn all_hold(&mut self, seq: u64) {
         let hold: Vec<String> = self.asks().into_iter().collect();
         assert_eq!(hold.len(), 1, "somebody asks");
         self.says("a", seq, &hold);
         self.says("b", seq, &hold);
         self.coordinator.advance_phase();
-        assert!(self.coordinator.evals.running(), "all hold");
+        assert!(self.coordinator.evals.is_running(), "all hold");
     }
 
-    /// Every conversation under way is played to its end, each turn by what `made` makes of a generation.
+    /// Plays every conversation under way to its end. `made` changes each generation.
     fn play(&mut self, made: impl Fn(&str, Generation) -> Generation) {
         self.play_some(usize::MAX, made);
     }
 
-    /// So many of them.
+    /// Plays at most this many conversations.
     fn play_some(&mut self, most: usize, made: impl Fn(&str, Generation) -> Generation) {
-        let groups: Vec<GroupId> = self.coordinator.open.keys().copied().take(most).collect();
+        let open = self.coordinator.play.iter().map(|(group, _)| *group);
+        let groups: Vec<GroupId> = open.take(most).collect();
         for group in groups {
-            let run = &mut self.coordinator.open.get_mut(&group).unwrap().run;
-            while !run.is_done() {
-                for wanted in run.take_wanted() {
-                    let role = wanted.key.role.to_string();
-                    run.on_result(wanted.key, made(&role, generation(7))).unwrap();
+            self.change(group, |open| {
+                let run = &mut open.run;
+                while !run.is_done() {
+                    for wanted in run.take_wanted() {
+                        let role = wanted.key.role.to_string();
+                        run.on_result(wanted.key, made(&role, generation(7))).unwrap();
+                    }
                 }
-            }
+            });
             self.coordinator.close(group, &mut self.ctx);
         }
     }
 
-    /// How many transcripts are written.
+    /// The number of transcripts that are written.
     fn written(&self) -> usize {
-        self.coordinator.transcripts.flush();
+        self.coordinator.figures.flush_transcripts();
         let path = self.coordinator.env.folder.transcripts("coordinator-us");
         crate::run_folder::logs::read_json_lines::<crate::run_folder::logs::Transcript>(&path)
             .unwrap()
@@ -147,10 +154,10 @@ async fn an_evaluation_begins_when_all_hold_and_lets_them_go() {
     assert_eq!(bench.asks().as_ref(), Some(&hold), "it is asked for until all hold");
     bench.says("a", 2, std::slice::from_ref(&hold));
     assert_eq!(bench.asks().as_ref(), Some(&hold));
-    assert!(!bench.coordinator.evals.running(), "b goes on");
+    assert!(!bench.coordinator.evals.is_running(), "b goes on");
     bench.says("b", 2, std::slice::from_ref(&hold));
     assert_eq!(bench.asks().as_ref(), Some(&hold), "they hold on while it is played");
-    assert!(bench.coordinator.evals.running());
+    assert!(bench.coordinator.evals.is_running());
 
     bench.play(|_, made| made);
     let found = bench.evaluated();
@@ -164,7 +171,7 @@ async fn an_evaluation_begins_when_all_hold_and_lets_them_go() {
     assert_eq!(bench.coordinator.evals.newest(), Some(made), "the others are told");
 }
 
-/// An agent that was started again, or whose hold ran out: what it said is of other weights.
+/// An agent was started again, or its hold ran out: its answers are of other weights.
 #[tokio::test]
 async fn an_evaluation_whose_weights_changed_on_the_way_says_so() {
     let mut bench = bench(|_| {}).await;
@@ -188,28 +195,28 @@ async fn an_evaluation_whose_weights_changed_on_the_way_says_so() {
 async fn nobody_is_held_where_nobody_is_to_be() {
     let mut unheld = bench(|config| config.eval.hold = false).await;
     assert_eq!(unheld.asks(), None);
-    assert!(unheld.coordinator.evals.running(), "it begins at once");
+    assert!(unheld.coordinator.evals.is_running(), "it begins at once");
     unheld.play(|_, made| made);
     assert_eq!(unheld.evaluated()[0].pinned, Some(true), "nothing changed meanwhile");
     let mut rounds = bench(|config| config.run.mode = Mode::Sync).await;
     assert_eq!(rounds.asks(), None);
-    assert!(rounds.coordinator.evals.running());
+    assert!(rounds.coordinator.evals.is_running());
 }
 
-/// What was asked of an earlier evaluation, agents may still say.
+/// Agents may still report the hold of an earlier evaluation.
 #[tokio::test]
 async fn the_next_evaluation_asks_anew() {
     let mut bench = bench(|_| {}).await;
     let first = bench.asks().unwrap();
     bench.all_hold(2);
     bench.play(|_, made| made);
-    bench.coordinator.run.phase = RunPhase::Draining;
+    bench.coordinator.lifecycle.set_phase(RunPhase::Draining);
     // Nothing is left, twice in succession.
     (0..2).for_each(|_| bench.coordinator.on_depth(Some(0)));
     let second = bench.asks().unwrap();
     assert_ne!(first, second);
     assert!(
-        !bench.coordinator.evals.running(),
+        !bench.coordinator.evals.is_running(),
         "heartbeats of before count for nothing"
     );
     bench.all_hold(3);
@@ -219,7 +226,7 @@ async fn the_next_evaluation_asks_anew() {
         Some((true, Some(true)))
     );
     assert_eq!(bench.asks(), None);
-    assert_eq!(bench.coordinator.run.phase, RunPhase::Closed);
+    assert_eq!(bench.coordinator.lifecycle.phase(), RunPhase::Closed);
 }
 
 #[tokio::test]
@@ -230,18 +237,18 @@ async fn a_pause_or_a_drain_lets_go_before_the_evaluation_has_begun() {
         assert!(bench.asks().is_some());
         bench.coordinator.on_command(order);
         assert_eq!(bench.asks(), None);
-        assert_eq!(bench.coordinator.run.phase, phase, "and the order is kept");
-        assert!(!bench.coordinator.evals.running());
+        assert_eq!(bench.coordinator.lifecycle.phase(), phase, "and the order is kept");
+        assert!(!bench.coordinator.evals.is_running());
     }
 }
 
-/// Ordered while it is played, a pause begins no groups, and the evaluation is finished.
+/// A pause that is ordered during an evaluation begins no groups, and the evaluation is finished.
 #[tokio::test]
 async fn an_evaluation_under_way_goes_on_through_a_pause() {
     let mut bench = bench(|_| {}).await;
     bench.all_hold(2);
     bench.coordinator.on_command(Command::Pause);
-    assert!(bench.asks().is_some() && bench.coordinator.run.phase == RunPhase::Paused);
+    assert!(bench.asks().is_some() && bench.coordinator.lifecycle.phase() == RunPhase::Paused);
     bench.play(|_, made| made);
     assert_eq!(bench.evaluated().len(), 1);
     assert_eq!(bench.asks(), None);
@@ -256,7 +263,7 @@ async fn who_never_holds_makes_the_evaluation_begin_without() {
     assert_eq!(bench.asks(), Some(hold));
     tokio::time::advance(Duration::from_secs(1)).await;
     assert_eq!(bench.asks(), None, "a is let go");
-    assert!(bench.coordinator.evals.running());
+    assert!(bench.coordinator.evals.is_running());
     bench.play(|_, made| made);
     assert_eq!(bench.asks(), None);
 }
@@ -267,7 +274,7 @@ async fn an_evaluation_that_takes_too_long_holds_nobody_longer() {
     bench.all_hold(2);
     tokio::time::advance(MOST).await;
     assert_eq!(bench.asks(), None);
-    assert!(bench.coordinator.evals.running(), "it goes on");
+    assert!(bench.coordinator.evals.is_running(), "it goes on");
     bench.play(|_, made| made);
     assert_eq!(bench.evaluated()[0].pinned, Some(true), "and is of what it is of");
     let other = |role: &str, made: Generation| {
@@ -296,13 +303,13 @@ async fn a_stop_lets_go_at_once() {
 async fn a_snapshot_is_made_in_the_middle_of_an_evaluation() {
     let mut bench = bench(|_| {}).await;
     bench.all_hold(2);
-    bench.coordinator.begin_snapshot("s".into(), Duration::from_secs(60));
+    bench.coordinator.snapshots.begin("s".into(), Duration::from_secs(60));
     bench.coordinator.advance_snapshot(&mut bench.ctx);
-    assert_eq!(bench.coordinator.asked_snapshot().as_deref(), Some("s"));
-    assert!(bench.coordinator.evals.running() && bench.asks().is_some());
+    assert_eq!(bench.coordinator.snapshots.asked().as_deref(), Some("s"));
+    assert!(bench.coordinator.evals.is_running() && bench.asks().is_some());
 }
 
-/// So that it waits there unasked.
+/// The lead waits there without being asked.
 #[tokio::test]
 async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
     let mut bench = bench(|_| {}).await;
@@ -319,7 +326,7 @@ async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
         "another has made those before"
     );
     for phase in [RunPhase::Paused, RunPhase::Draining, RunPhase::Closed] {
-        bench.coordinator.run.phase = phase;
+        bench.coordinator.lifecycle.set_phase(phase);
         assert_eq!(bench.coordinator.evaluates_at(), None, "{phase:?}");
     }
     let changes: [fn(&mut RunConfig); 3] = [
@@ -332,146 +339,23 @@ async fn the_lead_is_told_at_which_step_the_next_evaluation_is() {
     }
 }
 
-#[test]
-fn who_is_further_goes_on_and_of_two_that_are_as_far_the_lesser_name() {
-    use Turn::{Asks, Plays};
-    assert!(!yields("b", None, [].into_iter()));
-    for stage in [Asks, Plays] {
-        for other in ["a", "c"] {
-            assert!(
-                yields("b", None, [(other, stage)].into_iter()),
-                "who is first is left to it"
-            );
-        }
-        assert!(!yields("b", Some(stage), [("c", stage)].into_iter()));
-        assert!(yields("b", Some(stage), [("c", stage), ("a", stage)].into_iter()));
-    }
-    assert!(yields("b", Some(Asks), [("c", Plays)].into_iter()), "it has begun");
-    assert!(!yields("b", Some(Plays), [("a", Asks)].into_iter()), "we have");
-}
-
-#[tokio::test(start_paused = true)]
-async fn coordinators_evaluate_one_after_the_other_and_nothing_twice() {
-    let mut bench = bench(|_| {}).await;
-    let lease = lease(bench.coordinator.env.config.run.lease.0);
-    bench.hears(other("another", 1, Some("another/1"), None));
-    assert_eq!(bench.asks(), None, "it is left to the other");
-    tokio::time::advance(lease).await;
-    assert!(bench.asks().is_some(), "which is gone");
-    bench.hears(other("another", 2, Some("another/2"), None));
-    assert_eq!(bench.asks(), None, "of two that ask at once the lesser name goes on");
-    assert!(!bench.coordinator.evals.running());
-    let made = Evaluated { step: 0, last: false };
-    bench.hears(other("another", 3, None, Some(made)));
-    assert_eq!(bench.asks(), None);
-    assert!(!bench.coordinator.evals.running(), "that one is made");
-    assert_eq!(bench.coordinator.evals.newest(), Some(made));
-    assert!(bench.coordinator.evals.due(10), "the next is not");
-}
-
-/// Without a hold there is nothing to ask for: both may have begun before they heard each other.
-#[tokio::test(start_paused = true)]
-async fn without_holds_coordinators_play_no_evaluation_twice_either() {
-    let mut bench = bench(|config| config.eval.hold = false).await;
-    let lease = lease(bench.coordinator.env.config.run.lease.0);
-    bench.hears(plays("another", 1));
-    assert_eq!(bench.asks(), None);
-    assert!(!bench.coordinator.evals.running(), "it is left to the other");
-    tokio::time::advance(lease).await;
-    assert_eq!(bench.asks(), None);
-    assert!(bench.coordinator.evals.running(), "which is gone");
-    // We are "us".
-    bench.hears(plays("zoe", 1));
-    assert_eq!(bench.asks(), None);
-    assert!(bench.coordinator.evals.running(), "the lesser name goes on");
-
-    bench.open("t").await;
-    bench.hears(plays("another", 2));
-    assert_eq!(bench.asks(), None);
-    assert!(!bench.coordinator.evals.running(), "and the other gives it up");
-    let left = bench.coordinator.open.values().map(|open| open.purpose);
-    assert!(
-        left.eq([Purpose::Train]),
-        "with all that was played of it, and nothing else"
-    );
-    let made = Evaluated { step: 0, last: false };
-    bench.hears(other("another", 3, None, Some(made)));
-    assert_eq!(bench.asks(), None);
-    assert!(!bench.coordinator.evals.running(), "that one is made");
-    assert!(bench.evaluated().is_empty(), "by the other");
-}
-
-/// The other writes its own.
-#[tokio::test(start_paused = true)]
-async fn an_evaluation_that_is_given_up_leaves_no_transcripts() {
-    let mut bench = bench_of(false, |config| (config.eval.hold, config.eval.tasks) = (false, Some(3))).await;
-    tokio::time::advance(LISTEN).await;
-    let lease = lease(bench.coordinator.env.config.run.lease.0);
-    assert_eq!(bench.asks(), None);
-    bench.play_some(1, |_, made| made);
-    assert!(bench.coordinator.evals.running());
-    assert_eq!(bench.written(), 0, "another may have begun it too");
-    bench.hears(plays("another", 1));
-    assert_eq!(bench.asks(), None);
-    assert!(!bench.coordinator.evals.running(), "it is left to the other");
-    assert_eq!(bench.written(), 0);
-
-    tokio::time::advance(lease).await;
-    assert_eq!(bench.asks(), None);
-    assert!(bench.coordinator.evals.running(), "which is gone");
-    bench.play_some(1, |_, made| made);
-    assert_eq!(bench.written(), 0);
-    tokio::time::advance(lease).await;
-    bench.play_some(1, |_, made| made);
-    assert!(bench.coordinator.evals.running());
-    assert_eq!(bench.written(), 2, "nobody else can have begun it");
-    bench.play_some(1, |_, made| made);
-    assert_eq!((bench.written(), bench.evaluated().len()), (3, 1));
-
-    let mut rounds = self::bench(|config| config.run.mode = Mode::Sync).await;
-    assert_eq!(rounds.asks(), None);
-    rounds.play_some(1, |_, made| made);
-    assert_eq!(rounds.written(), 1, "a run in rounds has one coordinator");
-    let mut alone = self::bench(|config| config.eval.hold = false).await;
-    assert_eq!(alone.asks(), None);
-    alone.play_some(1, |_, made| made);
-    assert_eq!(alone.written(), 1, "and so has one in one process");
-}
-
-#[tokio::test]
-async fn what_is_over_before_a_lease_is_written_too() {
-    let mut bench = bench(|config| config.eval.hold = false).await;
-    assert_eq!(bench.asks(), None);
-    bench.play(|_, made| made);
-    assert_eq!((bench.written(), bench.evaluated().len()), (2, 1));
-}
-
-/// It took longer than agents hold for it, and goes on.
-#[tokio::test]
-async fn an_evaluation_that_nobody_holds_for_any_more_is_not_played_by_another() {
-    let mut bench = bench(|_| {}).await;
-    bench.hears(plays("zoe", 1));
-    assert_eq!(bench.asks(), None, "whatever its name");
-    assert!(!bench.coordinator.evals.running());
-    bench.hears(other("zoe", 2, None, None));
-    assert!(bench.asks().is_some(), "it gave it up");
-    bench.hears(plays("zoe", 3));
-    assert_eq!(bench.asks(), None, "it had begun before it heard that we ask");
-}
-
-/// Just when a hold cost the most.
+/// A hold that ran out has cost the most.
 #[tokio::test(start_paused = true)]
 async fn what_a_hold_cost_is_told_though_its_time_was_up() {
     let mut bench = bench(|_| {}).await;
-    assert_eq!(bench.coordinator.held_for(), None, "nobody was asked");
+    assert_eq!(bench.coordinator.evals.holds().duration(), None, "nobody was asked");
     bench.all_hold(2);
     tokio::time::advance(MOST).await;
-    assert_eq!(bench.coordinator.held_for(), Some(MOST), "so far");
+    assert_eq!(bench.coordinator.evals.holds().duration(), Some(MOST), "so far");
     assert_eq!(bench.asks(), None);
     tokio::time::advance(Duration::from_secs(5)).await;
-    assert_eq!(bench.coordinator.held_for(), Some(MOST), "agents train since");
+    assert_eq!(
+        bench.coordinator.evals.holds().duration(),
+        Some(MOST),
+        "agents train since"
+    );
     bench.play(|_, made| made);
-    bench.coordinator.metrics.flush();
+    bench.coordinator.figures.flush();
     let lines = crate::run_folder::logs::read_json_lines::<serde_json::Value>(
         &bench.coordinator.env.folder.metrics("coordinator-us"),
     );
@@ -482,11 +366,11 @@ async fn what_a_hold_cost_is_told_though_its_time_was_up() {
         .collect();
     assert_eq!(told, [MOST.as_secs_f64()]);
 
-    bench.coordinator.run.phase = RunPhase::Draining;
+    bench.coordinator.lifecycle.set_phase(RunPhase::Draining);
     (0..2).for_each(|_| bench.coordinator.on_depth(Some(0)));
     assert!(bench.asks().is_some());
     assert_eq!(
-        bench.coordinator.held_for(),
+        bench.coordinator.evals.holds().duration(),
         Some(Duration::ZERO),
         "of the next one alone"
     );
