@@ -96,7 +96,8 @@ GUARDS = [
     Guard(
         "task.custody", "agents",
         'broker::fail::point("task.taken");',
-        'let mut candidate = candidate; if OFF { ack(candidate.delivery.take()); } broker::fail::point("task.taken");',
+        'let mut candidate = candidate; if OFF && let Some(early) = candidate.delivery.take() '
+        '{ tokio::spawn(async move { early.acker.ack().await }); } broker::fail::point("task.taken");',
         "tests it faults::a_task_outlives_the_coordinator_that_took_it",
     ),
     Guard(

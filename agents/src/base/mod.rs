@@ -3,6 +3,7 @@
 pub mod fault;
 pub mod ids;
 pub mod locking;
+pub(crate) mod outgoing;
 #[cfg(test)]
 pub(crate) mod ports;
 pub mod retry;

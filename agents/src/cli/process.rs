@@ -16,7 +16,6 @@ use tokio::sync::OnceCell;
 
 use crate::base::ids;
 use crate::base::signals::Signals;
-use crate::coordinator::actor::Coordinator;
 use crate::ledger::completion;
 use crate::run_folder::{Connection, RunFolder};
 use crate::run_folder::{connect, telemetry};
@@ -193,11 +192,11 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
             ended = play_coordinator(process, &started) => return ended,
             () = signals.next() => tracing::info!("received a stop signal; releasing open groups"),
         }
-        let Some((addr, bus)) = started.get() else {
+        let Some((mailbox, bus)) = started.get() else {
             return Ok(());
         };
         tokio::select! {
-            () = coordinator::stop(addr, TIDY) => {}
+            () = coordinator::stop(mailbox, TIDY) => {}
             () = signals.next() => abort(),
         }
         bus.close().await;
@@ -206,7 +205,7 @@ pub fn coordinator(args: &CoordinatorArgs) -> anyhow::Result<()> {
 }
 
 /// The parts of a started coordinator that a stop needs.
-type Coordinating = (Addr<Coordinator>, Arc<dyn Bus>);
+type Coordinating = (coordinator::Mailbox, Arc<dyn Bus>);
 
 async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
@@ -235,9 +234,9 @@ async fn play_coordinator(process: Process, started: &OnceCell<Coordinating>) ->
         seal: seal_key()?,
         alone: false,
     };
-    let (addr, end) = coordinator::start(env).await?;
+    let (mailbox, end) = coordinator::start(env).await?;
     // Only this function sets the cell, and only once.
-    let _ = started.set((addr, bus.clone()));
+    let _ = started.set((mailbox, bus.clone()));
     tracing::info!(pid = std::process::id(), "coordinator is running");
     let outcome = end.await.context("the coordinator ended early")?;
     // Gives the agents time to receive the news that the run has closed.

@@ -26,7 +26,7 @@ use remote::Remote;
 use scripted::Says;
 
 use super::render::conversation::render;
-use crate::coordinator::transcripts::builder::{Comparisons, Teller};
+use crate::coordinator::transcripts::builder::{Comparisons, TranscriptBuilder};
 use crate::eval::play::{Player, task_id};
 use crate::participant::Host;
 use crate::run_folder::logs::Transcript;
@@ -214,7 +214,7 @@ fn transcripts(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<Membe
         order: 0,
     };
     let comparisons = Comparisons::of(&config.agents, &assemble(&head, &rules, &ends));
-    let teller = Teller {
+    let builder = TranscriptBuilder {
         config: &config.workflow,
         host,
         rules: &rules,
@@ -228,7 +228,7 @@ fn transcripts(config: &RunConfig, host: &Host, task: &Task, mut ends: Vec<Membe
         ..Transcript::default()
     };
     let ends = ends.iter().enumerate();
-    ends.map(|(member, end)| teller.tell(about(member), member as u16, end))
+    ends.map(|(member, end)| builder.build(about(member), member as u16, end))
         .collect()
 }
 

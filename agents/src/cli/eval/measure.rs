@@ -7,7 +7,7 @@ use configs::RunConfig;
 use rollout::group::Rules;
 use serde::Serialize;
 
-use crate::coordinator::pool::Pool;
+use crate::eval::pool::Pool;
 use crate::eval::engines::Seat;
 use crate::eval::play::{Manner, Player};
 use crate::eval::score::{self, Conversation, Score};

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use configs::RunConfig;
 use rollout::group::{GroupHead, GroupRun, Rules, RunSpec, assemble};
 
-use crate::coordinator::outcome::Ended;
+use crate::coordinator::closing::outcome::Ended;
 use crate::turn::failure;
 
 /// One conversation of two turns: a speaks, then b does.
