@@ -48,8 +48,9 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The number of words: tokens with a letter or a digit. A table's pipes and rules do not count.
 fn words(text: &str) -> usize {
-    text.split_whitespace().count()
+    text.split_whitespace().filter(|token| token.contains(char::is_alphanumeric)).count()
 }
 
 #[test]
