@@ -48,8 +48,11 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// The number of words: tokens with a letter or a digit. A table's pipes and rules do not count.
 fn words(text: &str) -> usize {
-    text.split_whitespace().count()
+    text.split_whitespace()
+        .filter(|token| token.contains(char::is_alphanumeric))
+        .count()
 }
 
 #[test]
@@ -67,7 +70,8 @@ fn pages_keep_their_budgets() {
 fn paragraphs_and_cells_are_short() {
     for (page, text) in pages() {
         let lines: Vec<&str> = prose(&text).collect();
-        let is_own = |line: &&str| line.is_empty() || line.starts_with(['#', '|', '-', '*', '>']) || line.starts_with("1.");
+        let is_own =
+            |line: &&str| line.is_empty() || line.starts_with(['#', '|', '-', '*', '>']) || line.starts_with("1.");
         let mut paragraph = String::new();
         for line in lines.iter().chain([&""]) {
             if is_own(line) {
@@ -79,7 +83,11 @@ fn paragraphs_and_cells_are_short() {
                 paragraph = format!("{paragraph} {line}");
             }
             for cell in line.strip_prefix('|').into_iter().flat_map(|row| row.split('|')) {
-                assert!(words(cell) <= WORDS_OF_A_CELL, "{page}: a cell of {} words: {cell}", words(cell));
+                assert!(
+                    words(cell) <= WORDS_OF_A_CELL,
+                    "{page}: a cell of {} words: {cell}",
+                    words(cell)
+                );
             }
         }
     }
@@ -99,11 +107,22 @@ fn links_lead_to_pages_and_headings() {
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let folder = Path::new(page).parent().unwrap();
-            let target = if file.is_empty() { PathBuf::from(page) } else { normal(&folder.join(file)) };
-            assert!(Program::root().join(&target).exists(), "{page} links {link}, which is not there");
+            let target = if file.is_empty() {
+                PathBuf::from(page)
+            } else {
+                normal(&folder.join(file))
+            };
+            assert!(
+                Program::root().join(&target).exists(),
+                "{page} links {link}, which is not there"
+            );
             if let Some((_, text)) = pages.iter().find(|(page, _)| Path::new(page) == target) {
                 let is_there = heading.is_empty() || anchors(text).contains(heading);
-                assert!(is_there, "{page} links {link}, and {} has no such heading", target.display());
+                assert!(
+                    is_there,
+                    "{page} links {link}, and {} has no such heading",
+                    target.display()
+                );
             }
         }
     }
@@ -112,7 +131,13 @@ fn links_lead_to_pages_and_headings() {
 /// A heading as the hosts of repositories link it.
 fn anchor(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
-    heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+    heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .collect::<String>()
+        .replace(' ', "-")
 }
 
 /// Without `..`.
@@ -129,7 +154,10 @@ fn normal(path: &Path) -> PathBuf {
 
 /// The shell blocks of a page, in order.
 fn blocks(text: &str) -> Vec<String> {
-    text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    text.split("```sh\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
 }
 
 /// The script of a page: its blocks, in one shell, behind a short run if the page takes one for granted.
@@ -233,7 +261,10 @@ commands_work! {
 #[test]
 fn every_page_with_commands_is_run() {
     let pages = pages();
-    let with: BTreeSet<&str> =
-        pages.iter().filter(|(_, text)| !blocks(text).is_empty()).map(|(page, _)| page.as_str()).collect();
+    let with: BTreeSet<&str> = pages
+        .iter()
+        .filter(|(_, text)| !blocks(text).is_empty())
+        .map(|(page, _)| page.as_str())
+        .collect();
     assert_eq!(with, WITH_COMMANDS.iter().copied().collect());
 }
