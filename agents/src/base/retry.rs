@@ -19,7 +19,7 @@ const HELD: Duration = Duration::from_secs(240);
 #[derive(Debug)]
 pub struct Pauses {
     next: Duration,
-    /// What is left of the bound. None: the pauses never end.
+    /// The rest of the bound. None: the pauses never end.
     left: Option<Duration>,
 }
 

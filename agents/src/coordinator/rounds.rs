@@ -114,3 +114,56 @@ pub(crate) fn room_left(back: u64, held: u64, phase: RunPhase, gate: &Gate) -> O
         0
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use broker::ids::Attempt;
+    use broker::store::Lease;
+    use configs::Mode;
+    use rollout::group::{Assembled, GroupSummary};
+
+    use super::*;
+
+    fn decided(group: u8) -> Decided {
+        let lease = Lease {
+            group: GroupId([group; 16]),
+            attempt: Attempt([1; 16]),
+            fence: 1,
+        };
+        let assembled = Assembled {
+            bundles: BTreeMap::new(),
+            summary: GroupSummary::default(),
+        };
+        Decided::with_bundles(lease, assembled)
+    }
+
+    #[test]
+    fn a_round_is_sent_in_the_order_of_its_tasks() {
+        let mut rounds = Rounds::default();
+        (1..=3).for_each(|group| rounds.add(decided(group)));
+        let order = |group: &GroupId| u64::from(group.0[0] == 1);
+        let sent: Vec<u8> = rounds.take(order).iter().map(|one| one.group().0[0]).collect();
+        assert_eq!(sent, [2, 3, 1]);
+        assert!(rounds.is_empty() && rounds.take_unsent().is_empty());
+    }
+
+    #[test]
+    fn a_broken_round_begins_when_it_is_complete() {
+        let gate = Gate::new(Mode::Sync, BTreeMap::new());
+        assert_eq!(room_left(0, 0, RunPhase::Running, &gate), None, "nothing came back");
+        assert_eq!(room_left(2, 0, RunPhase::Starting, &gate), None);
+        assert_eq!(room_left(2, 0, RunPhase::Running, &gate), Some(0));
+    }
+
+    #[test]
+    fn only_a_patched_round_is_restarted() {
+        let mut rounds = Rounds::default();
+        rounds.add(decided(1));
+        assert!(rounds.restart(std::iter::empty()).is_empty());
+        rounds.patch();
+        assert!(rounds.restart(std::iter::empty()).is_empty(), "nothing is played");
+        assert!(!rounds.is_patched() && !rounds.is_empty(), "what was decided stays");
+    }
+}

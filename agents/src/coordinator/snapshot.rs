@@ -33,7 +33,7 @@ struct Snapshot {
     held_back: Vec<(GroupId, Admitting)>,
 }
 
-/// What a snapshot depends on.
+/// The facts that a snapshot depends on.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Surroundings {
     /// Groups that train are being played.
@@ -48,7 +48,7 @@ pub(crate) struct Surroundings {
     pub saved: bool,
 }
 
-/// What a snapshot does next.
+/// The next step of a snapshot.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SnapshotStep {
     AskForCheckpoints,
@@ -119,7 +119,7 @@ impl Snapshots {
         }
     }
 
-    /// What the snapshot under way does next, if anything.
+    /// The next step of the snapshot under way, if it has one now.
     pub(crate) fn next_step(&mut self, around: Surroundings) -> Option<SnapshotStep> {
         let snapshot = self.current.as_mut()?;
         let (asking, now) = (snapshot.asking, Instant::now());

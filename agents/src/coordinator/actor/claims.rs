@@ -92,7 +92,7 @@ impl Coordinator {
         let mut run = match run {
             Ok(run) => run,
             Err(error) => {
-                tracing::warn!(%group, %error, "the stored turns are not of this group; beginning it anew");
+                tracing::warn!(%group, %error, "the stored turns are not of this group; beginning it again");
                 return self.void(group, admitting, claimed.lease, ctx);
             }
         };
@@ -124,7 +124,7 @@ impl Coordinator {
             return;
         }
         let Some(open) = self.play.remove(&group) else { return };
-        tracing::warn!(%group, task = open.task_id, "lost hold of a group; claiming it anew");
+        tracing::warn!(%group, task = open.task_id, "lost hold of a group; claiming it again");
         if open.trains() {
             self.rounds.patch();
             self.claim(group, Admitting::reserved(open), ctx);

@@ -111,7 +111,7 @@ impl Coordinator {
         let Some((open, lease)) = open.and_then(|open| open.lease.map(|lease| (open, lease))) else {
             return;
         };
-        tracing::warn!(%group, %error, "a group could not be closed as played; beginning it anew");
+        tracing::warn!(%group, %error, "a group could not be closed as played; beginning it again");
         let admitting = Admitting::reserved(open);
         self.later(group, admitting, REPLAY_PAUSE, ctx, move |actor, admitting, ctx| {
             actor.void(group, admitting, lease, ctx);

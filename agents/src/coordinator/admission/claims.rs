@@ -5,7 +5,7 @@ use broker::store::{Claim, Claimed, StoreError};
 
 use super::{Admission, Admitting};
 
-/// What the answer to a claim leads to.
+/// The effect of the answer to a claim.
 pub(crate) enum Claiming {
     /// The group is ours.
     Ours(Admitting, Claimed),

@@ -52,7 +52,7 @@ pub(crate) struct Taken {
     pub ack: Option<Delivery>,
 }
 
-/// What an agent's answers lead to.
+/// The effects of an agent's answers.
 #[derive(Default)]
 pub(crate) struct Answered {
     /// Deliveries that their queue need not keep: a ledger has the task, or the task is dead.

@@ -1,4 +1,4 @@
-//! What a finished group comes to: its outcome, the bundles of its agents, and a letter if its task
+//! Decides a finished group: its outcome, the bundles of its agents, and a letter if its task
 //! is dead. Deterministic: a later owner decides the same.
 
 use broker::AgentName;

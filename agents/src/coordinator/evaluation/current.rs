@@ -22,7 +22,7 @@ use crate::stats::summary::Evaluation;
 /// The role whose first answers the verifier's pool is chosen from.
 const SOLVER: &str = "solver";
 
-/// What an evaluation does, in this order.
+/// The stages of an evaluation, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Every task once, greedy.
@@ -52,7 +52,7 @@ pub(super) struct Current {
     program: Program,
 }
 
-/// What an evaluation came to, for its report.
+/// The findings of an evaluation, for its report.
 pub(super) struct Found {
     pub found: Evaluation,
     pub transcripts: Vec<Transcript>,

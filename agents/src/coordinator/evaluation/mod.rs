@@ -50,7 +50,7 @@ pub(crate) struct Evaluations {
     holds: AskedHolds,
 }
 
-/// What an evaluation does next.
+/// The next step of an evaluation.
 pub(crate) enum EvalStep {
     Begin(Vec<EvalGroup>),
     /// Everything is played.
@@ -217,7 +217,7 @@ impl Evaluations {
         transcripts
     }
 
-    /// What the evaluation under way does next. None while groups of it are played.
+    /// The next step of the evaluation under way. None while groups of it are played.
     pub(crate) fn next_step(&mut self, specs: &GroupSpecs) -> Option<EvalStep> {
         let current = self.current.as_mut().filter(|current| current.is_stage_over())?;
         let step = current.step();

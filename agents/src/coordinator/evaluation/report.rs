@@ -12,7 +12,7 @@ use crate::run_folder::logs::Transcript;
 use crate::run_folder::metrics::Metrics;
 use crate::stats::summary::Evaluation;
 
-/// What is written of an evaluation.
+/// The record of an evaluation: figures, a line of metrics, and transcripts.
 pub(crate) struct EvalReport {
     evaluation: Evaluation,
     line: Metrics,

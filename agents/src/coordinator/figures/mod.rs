@@ -1,4 +1,4 @@
-//! What the coordinator counts, and the files that the figures and transcripts are written to.
+//! The coordinator's counters and statistics, and the files of metrics and transcripts.
 
 pub(crate) mod conversation_stats;
 

@@ -38,20 +38,20 @@ pub(crate) use wave::{AgentFrame, SILENT, WaveResults};
 #[derive(Default)]
 pub(crate) struct Play {
     open: BTreeMap<GroupId, Open>,
-    /// What is to be done next for a group.
+    /// The next need of each group to which something has happened.
     next: BTreeMap<GroupId, Need>,
     wave: Option<Wave>,
     waves: u64,
 }
 
-/// What a group needs next.
+/// The next need of a group, decided by what has just happened to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Need {
     Ask,
     Close,
 }
 
-/// What is to be done for a group.
+/// A step that the actor takes for a group.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Step {
     /// All conversations have ended and are committed.

@@ -192,7 +192,7 @@ async fn an_evaluation_whose_weights_changed_on_the_way_says_so() {
 }
 
 #[tokio::test]
-async fn nobody_is_held_where_nobody_is_to_be() {
+async fn no_agent_is_held_without_need() {
     let mut unheld = bench(|config| config.eval.hold = false).await;
     assert_eq!(unheld.asks(), None);
     assert!(unheld.coordinator.evals.is_running(), "it begins at once");
@@ -205,7 +205,7 @@ async fn nobody_is_held_where_nobody_is_to_be() {
 
 /// Agents may still report the hold of an earlier evaluation.
 #[tokio::test]
-async fn the_next_evaluation_asks_anew() {
+async fn the_next_evaluation_asks_again() {
     let mut bench = bench(|_| {}).await;
     let first = bench.asks().unwrap();
     bench.all_hold(2);
@@ -269,7 +269,7 @@ async fn who_never_holds_makes_the_evaluation_begin_without() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_evaluation_that_takes_too_long_holds_nobody_longer() {
+async fn a_late_evaluation_holds_no_agent_longer() {
     let mut bench = bench(|_| {}).await;
     bench.all_hold(2);
     tokio::time::advance(MOST).await;
