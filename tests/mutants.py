@@ -24,7 +24,7 @@ TREE = ROOT / "target/mutants/tree"
 # Programs that tests start are placed here, away from those of the product.
 PROGRAMS = ROOT / "target/mutants/build"
 
-# name    what DYAD_MUTANT is set to
+# name    the value of DYAD_MUTANT
 # crate   the code is searched for in CRATE/src
 # code    the guard; white space does not count, so that rustfmt may wrap it
 # becomes the same code, with OFF where the guard is taken away

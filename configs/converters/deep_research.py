@@ -26,7 +26,7 @@ import pathlib
 import re
 import sys
 
-# What Search-R1 says before its questions.
+# The text before each question in Search-R1.
 BEFORE = re.compile(r"\AAnswer the given question\..*?\bQuestion:\s*", re.S)
 
 
@@ -102,7 +102,7 @@ class Corpus:
     def __init__(self, path):
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         self.file = open(path, "x", encoding="utf-8")
-        # Digests of both, and how many documents a title has had.
+        # Digests of names and of texts, and the number of documents of each title.
         self.names, self.texts, self.numbers = set(), set(), {}
 
     def add(self, title, text):
@@ -154,7 +154,7 @@ def main():
             written(line)  # half a character may stand in its documents too
             of_corpus = "contents" in line and "question" not in line and "prompt" not in line
             made = None if of_corpus else task(line)
-            # All of a line's documents or none of them.
+            # All documents of a line or none of them.
             beside = list(documents(line)) if corpus else []
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             bad += 1

@@ -27,9 +27,9 @@ SOLUTION = ["extra_info.solution", "metadata.solution", "reward_model.ground_tru
 REPORT = ["extra_info.self_report", "metadata.self_report", "reward_model.enhanced_description", "enhanced_description"]
 MARKED = re.compile(r"(diagnosis|recommendation)s?\s*[:：]\s*(.*?)(?=(?:diagnosis|recommendation)s?\s*[:：]|\Z)", re.I | re.S)
 
-# In instructions that have the complaint in their middle, what stands before it and behind it.
+# The marks before and after the complaint in instructions that contain it.
 DESCRIBED, ASKED = "Patient's description:", "Decide next action:"
-# Begins a message where a prompt is a chat that somebody's template has rendered.
+# The start of a message in a prompt that a chat template has rendered.
 RENDERED = "<|im_start|>"
 
 

@@ -96,7 +96,7 @@ def main():
         if name in left_out:
             continue
         try:
-            # Half a character cannot be written.
+            # A lone surrogate cannot be encoded.
             text = json.dumps(task(question, name), ensure_ascii=False).encode("utf-8")
         except (ValueError, RecursionError) as error:
             odd(args.questions, number, error, bad)

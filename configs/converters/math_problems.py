@@ -20,7 +20,7 @@ import math
 import re
 import sys
 
-# What data sets put around a problem: (before it, behind it).
+# Instructions before and after a problem in the data sets.
 BEFORE = re.compile(r"\A\s*Solve the following math problem step by step\..*?(?:\n\s*\n|\Z)", re.S)
 BEHIND = re.compile(
     r"(?<!\s)\s*(?:Remember to put your answer on its own line after \"Answer:\"\.?"
@@ -65,7 +65,7 @@ def answer_of(line):
     solution = line.get("solution")
     if isinstance(solution, str) and solution.strip():
         found = unboxed(solution)
-        # A solution of one word is an answer; prose without a box has none that is sure.
+        # A solution of one word is an answer; prose without a box has no certain answer.
         return found if found is not None else (solution.strip() if len(solution.split()) == 1 else None)
     return None
 

@@ -1,5 +1,5 @@
-//! `configs/programs/answer_judge.py`: a large model behind an OpenAI-compatible server says whether an answer means the same. The
-//! server here speaks HTTP as such a server does, and its words are fixed.
+//! `configs/programs/answer_judge.py`: a large model behind an OpenAI-compatible server decides
+//! whether an answer means the same as the label. The server here is one with fixed words.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,10 +13,10 @@ use tests::small::Small;
 
 const KEY: &str = "key-of-the-judge";
 
-/// What was asked: the path, the `authorization` header, and the body.
+/// A received request: the path, the `authorization` header and the body.
 type Asked = (String, String, Value);
 
-/// A server that answers one request after another with a status and a body.
+/// Starts a server that answers one request after another with a status and a body.
 fn serve(answers: Vec<(u16, String)>) -> (String, Receiver<Asked>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -58,13 +58,13 @@ fn answer(mut stream: TcpStream, status: u16, body: &str) -> Asked {
     (path, key, serde_json::from_slice(&request).unwrap())
 }
 
-/// A chat completion with these words.
+/// Returns a chat completion with these words.
 fn says(words: &str) -> (u16, String) {
     let body = json!({"choices": [{"message": {"role": "assistant", "content": words}}]});
     (200, body.to_string())
 }
 
-/// The program's answers to these questions.
+/// Returns the program's answers to these questions.
 fn judge(url: Option<&str>, questions: &[Value]) -> Vec<Value> {
     let mut command = Command::new("python3");
     command
@@ -161,7 +161,7 @@ fn the_judge_is_shown_question_labels_and_the_answer_alone() {
     ));
     assert!(prompt(0).ends_with("{\"same\": true} or {\"same\": false}.") && !prompt(0).contains("rules"));
     assert!(prompt(1).contains("GIVEN ANSWER: a whale, I think\n"));
-    // What came before the last message is a part of the question.
+    // Earlier messages are a part of the question.
     let all = "QUESTION: user: Animals!\n\nassistant: Yes?\n\nuser: Which is largest?\nRIGHT ANSWER";
     assert!(prompt(2).starts_with(all), "{}", prompt(2));
 }

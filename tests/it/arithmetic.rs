@@ -1,11 +1,11 @@
-//! Solver and verifier on sums: how they are measured, before and after.
+//! Solver and verifier on sums: measurements before and after training.
 
 use std::path::Path;
 
 use serde_json::Value;
 use tests::program::{Program, metrics};
 
-/// `configs/arithmetic.toml` with a short warm start, two steps and small evaluations.
+/// Returns `configs/arithmetic.toml` with a short warm start, two steps and small evaluations.
 fn short() -> String {
     let text = std::fs::read_to_string(Program::root().join("configs/arithmetic.toml")).unwrap();
     let mut config: toml::Table = text.parse().unwrap();
@@ -27,7 +27,7 @@ fn short() -> String {
     config.to_string()
 }
 
-/// Runs it and answers with what was printed, the run's folder, its pool and its evaluations.
+/// Runs it and returns the output, the pool and the evaluations.
 fn play(program: &Program, folder: &Path) -> (String, Vec<Value>, Vec<Value>) {
     let config = folder.join("arithmetic.toml");
     std::fs::write(&config, short()).unwrap();
@@ -62,7 +62,7 @@ fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
     );
 
     let solution = |task: &Value| task["metadata"]["solution"].as_str().unwrap().trim().to_owned();
-    // As the solver would write it.
+    // The solver writes numbers in this form.
     let label = |task: &Value| task["label"].to_string();
     let right = pool.iter().filter(|task| solution(task) == label(task)).count();
     assert!(
@@ -86,7 +86,7 @@ fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
             "tasks are named the same each time"
         );
     }
-    // What the pool was chosen from is what the solver answered first.
+    // The pool was chosen from the solver's first answers.
     for task in &pool {
         let id = task["id"].as_str().unwrap();
         let graded = evals[0]["values"]["solver_first"][id].as_f64().unwrap();

@@ -1,5 +1,5 @@
-//! Runs whose reference policy is the moving average of the weights, and whose layers are computed anew for the backward pass: killed and
-//! gone on with, they end as runs that were never stopped.
+//! Runs with the moving average of the weights as reference policy and with recomputed activations.
+//! Killed and resumed, they end with the weights of an undisturbed run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn whole() -> Small {
         .set("defaults.agent.train.checkpoint_activations", true)
 }
 
-/// The same over adapters of a model in a folder.
+/// Returns the same with adapters of a model in a folder.
 fn adapters(base: &Path) -> Small {
     whole()
         .without("defaults.agent.model.random")
@@ -42,7 +42,7 @@ fn write(program: &Program, config: Small) -> String {
     path.to_str().unwrap().to_owned()
 }
 
-/// A run in which nothing happens; the program keeps its folder.
+/// Runs to the end without faults; the program keeps its folder.
 fn undisturbed(config: Small) -> (Program, PathBuf) {
     let program = program();
     program.succeed(&["run", &write(&program, config)]);
@@ -55,7 +55,7 @@ fn trained(run: &Path) -> usize {
     lines.iter().filter(|line| line["kind"] == "train").count()
 }
 
-/// A run that is killed with -9 after so many more batches each time, and gone on with.
+/// Kills a run with SIGKILL after each number of further batches, and resumes it.
 fn killed(config: Small, after: &[usize]) -> (Program, PathBuf) {
     let program = program();
     let mut running = program.start(&["run", &write(&program, config)]);
@@ -74,7 +74,7 @@ fn ends(run: &Path) -> [String; 2] {
     ["a", "b"].map(|agent| final_digest(run, agent))
 }
 
-/// The KL to the reference of each batch of an agent.
+/// Returns the KL to the reference of each batch of an agent.
 fn divergence(run: &Path, agent: &str) -> Vec<f64> {
     let lines = metrics(run, "train");
     let own = lines.iter().filter(|line| line["agent"] == agent);
@@ -108,7 +108,7 @@ fn goes_on_as_if_nothing_had_happened(config: impl Fn() -> Small, file: &str) {
             "weights leave their average: {kl:?}"
         );
     }
-    // What was compared is of this reference, and of the same gradients as without recomputation.
+    // Another reference gives other weights, and the gradients equal those without recomputation.
     let initial = config().set("defaults.agent.train.kl.ref", "initial");
     assert_ne!(ends(&undisturbed(initial).1), ends(&clean));
     let kept = config().set("defaults.agent.train.checkpoint_activations", false);

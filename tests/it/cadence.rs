@@ -1,4 +1,5 @@
-//! Agents whose batches differ in size: each steps when it has its own, and each trains every sample once.
+//! Agents with batches of different sizes: each steps when its own batch is full and trains every
+//! sample once.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,8 @@ use tests::trace::audit;
 /// Samples of either agent in a group.
 const SAMPLES: u64 = 128;
 
-/// Plays a small run in which a's batches have two groups and b's four, as three processes over servers.
+/// Plays a small run as three processes over servers. Batches of a have two groups, those of b
+/// four.
 fn played(config: Small, steps: u64) -> (Program, PathBuf) {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
     let home = program.runs().parent().unwrap().to_owned();
@@ -31,7 +33,7 @@ fn trained(run: &Path, agent: &str) -> Vec<Value> {
     lines.filter(|line| line["agent"] == agent).collect()
 }
 
-/// Everything that reached the agent has one verdict.
+/// Asserts that every sample of the agent has one verdict, and returns the audit.
 fn all_decided(run: &Path, agent: &str) -> Audit {
     let audit = audit(run, agent);
     let counts = &audit.counts;
@@ -55,7 +57,8 @@ fn two_steps_to_one_in_synchronous_rounds() {
         assert_eq!(lines.len(), steps, "agent {agent}");
         let audit = all_decided(&run, agent);
         assert_eq!(audit.counts.trained, 16 * SAMPLES, "agent {agent}: {audit:?}");
-        // Either falls over its own steps: 1e-3 x (1 - 7/8) and 1e-3 x (1 - 3/4).
+        // Each agent's learning rate falls over its own steps: 1e-3 x (1 - 7/8) and 1e-3 x (1 -
+        // 3/4).
         let lr = lines[steps - 1]["optim/lr"].as_f64().unwrap();
         assert!((lr - last_lr).abs() < 1e-9, "agent {agent}: {lr}");
     }
@@ -77,7 +80,7 @@ fn two_steps_to_one_as_messages_arrive() {
     );
 }
 
-/// The slower agent leads: the faster one trains what comes until then.
+/// The slower agent leads; the faster one trains every group until then.
 #[test]
 fn the_agent_of_large_batches_may_lead() {
     let (_program, run) = played(Small::new().set("run.lead", "b"), 3);

@@ -1,4 +1,4 @@
-//! Converters of other people's data: what they write is what `dyad publish` and a JSONL source take.
+//! Converters of public data sets: `dyad publish` and a JSONL source accept their output.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -35,14 +35,14 @@ const CONVERTERS: [&str; 4] = [
     "healthbench.py",
 ];
 
-/// A line that each of them can use.
+/// Returns a line that every converter can use.
 fn usable(id: &str, prompt: &str) -> String {
     json!({"prompt_id": id, "prompt": prompt, "question": prompt, "label": "7", "answer": "7",
            "metadata": {"self_report": "r"}, "rubrics": [{"criterion": "c", "points": 1}]})
     .to_string()
 }
 
-/// Lines that none of them can use.
+/// Returns lines that no converter can use.
 fn odd() -> Vec<Vec<u8>> {
     let messages =
         r#"{"prompt_id": "p", "prompt": ["x"], "label": "2", "metadata": {"self_report": "r"}, "rubrics": [3]}"#;
@@ -70,7 +70,7 @@ fn odd() -> Vec<Vec<u8>> {
 fn an_odd_line_is_named_and_those_behind_it_are_converted() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    // As some programs begin a file: with a byte-order mark.
+    // Some programs begin a file with a byte-order mark.
     let first = format!("\u{feff}{}", usable("q1", "One?")).into_bytes();
     let mut all = vec![first];
     all.extend(odd());
@@ -158,7 +158,8 @@ fn dapo_and_deepscaler_lines_become_tasks() {
     }
 }
 
-/// What comes out is played: a coordinator checks every line of a source with the workflow before it begins.
+/// The output can be played: a coordinator checks every line of a source with the workflow before
+/// it starts.
 #[test]
 fn mtmeddialog_lines_become_cases_that_can_be_played() {
     let given = [
@@ -203,7 +204,8 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it has no self report"));
 }
 
-/// What MrlX's own conversion writes, and the lines of the parquet file that it reads: there the prompt is a whole rendered chat.
+/// The output of MrlX's own conversion, and lines of the parquet file that it reads. In the latter
+/// the prompt is a whole rendered chat.
 #[test]
 fn both_forms_of_mtmeddialog_become_the_same_case() {
     let solution = json!({"diagnosis": "angina", "recommendation": "rest"});

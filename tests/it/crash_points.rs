@@ -1,5 +1,5 @@
-//! The crash-point matrix: at every named step boundary the process that gets there is killed once, as `kill -9` would, and
-//! the run must come to the very end of a run in which nothing happened.
+//! The crash-point matrix: at every named step boundary the process that reaches it is killed once,
+//! as `kill -9` does. The run must end exactly like an undisturbed run.
 //!
 //! `cargo test -p tests crash_points -- --nocapture` prints the table.
 
@@ -16,7 +16,7 @@ const STEPS: u64 = 8;
 /// Two groups of 128 conversations a batch.
 const SAMPLES: u64 = STEPS * 2 * 128;
 
-/// What became of one run.
+/// The result of one run.
 struct Row {
     point: &'static str,
     /// Labels of processes that were started again.
@@ -75,7 +75,7 @@ impl Matrix {
         }
     }
 
-    /// One run in which `point` does what `terms` say, once.
+    /// Plays one run in which `point` follows `terms`, once.
     fn crash(&mut self, point: &'static str, terms: &str) {
         let program = program();
         let began = Instant::now();
@@ -137,7 +137,7 @@ impl Matrix {
         self.rows.push(row);
     }
 
-    /// All must be green.
+    /// Asserts that no run had a problem.
     fn end(self) {
         let bad = self.rows.iter().filter(|row| !row.problems.is_empty());
         let bad: Vec<String> = bad.map(ToString::to_string).collect();
@@ -174,7 +174,7 @@ fn crash_points_of_an_agent() {
     matrix.end();
 }
 
-/// The second checkpoint: the first is of step 0.
+/// The second checkpoint: the first is that of step 0.
 #[test]
 fn crash_points_of_a_checkpoint() {
     let mut matrix = Matrix::new();

@@ -14,12 +14,12 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// Eight sums as verl keeps them, made by pyarrow.
+/// Eight sums in verl's layout, made by pyarrow.
 fn parquet() -> PathBuf {
     Program::root().join("rollout/src/tasks/fixtures/verl.parquet")
 }
 
-/// Two tiny models that have learnt nothing, on tasks of the test's own.
+/// Returns a configuration of two tiny untrained models, without tasks.
 fn config() -> Small {
     let mut config = Small::of("configs/arithmetic.toml")
         .without("tasks")
@@ -47,7 +47,7 @@ fn of_parquet(config: Small) -> Small {
         .set("tasks.id", "extra_info.index")
 }
 
-/// Runs it to its end; answers with its folder.
+/// Runs it to its end and returns its folder.
 fn run(program: &Program, config: &Small) -> PathBuf {
     let file = written(program, config);
     let runs = program.runs();
@@ -61,7 +61,7 @@ fn written(program: &Program, config: &Small) -> PathBuf {
     config.write(&runs.join("config-under-test.toml"))
 }
 
-/// Conversations of each task, by its id, those of training.
+/// Returns the number of training conversations of each task, by its id.
 fn played(run: &Path) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for file in std::fs::read_dir(run.join("transcripts")).unwrap() {
@@ -166,7 +166,7 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
             .all(|line| line["conversations"] == 2 && line["pass_rate"].is_number()),
         "{own:?}"
     );
-    // These models solve nothing: the rates that a better one would have.
+    // These models solve nothing, so the rates are made up.
     let lines: String = own
         .iter()
         .map(|line| {
@@ -181,7 +181,7 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
         .set("tasks.curriculum.max", 0.9)
         .set("tasks.curriculum.stages", 2);
     let counts = played(&run(&program, &config));
-    // Of tasks 0 to 6 the stage of the easier ones has 3, and then comes one of the harder.
+    // Among tasks 0 to 6 the easier stage has 3; one of the harder stage follows.
     assert!(["4", "5", "6"].iter().all(|id| counts.contains_key(*id)), "{counts:?}");
     assert!(!counts.contains_key("7") && counts.len() == 4, "{counts:?}");
 }
@@ -205,7 +205,7 @@ fn pass_rates_of_a_mix_are_those_of_its_own_tasks() {
     let rates = program.runs().join("rates.jsonl");
     let rates = rates.to_str().unwrap();
     program.succeed(&["eval", whole.to_str().unwrap(), "--own-tasks", "--pass-rates", rates]);
-    // A task without a rate would be an error.
+    // A task without a rate is an error.
     let next = mixed().set("tasks.curriculum.pass_rates", rates);
     let checked = program.succeed(&["check", written(&program, &next).to_str().unwrap()]);
     for line in ["# tasks: sums has 8 tasks", "# tasks: plus-one has 4 tasks"] {
@@ -213,7 +213,7 @@ fn pass_rates_of_a_mix_are_those_of_its_own_tasks() {
     }
 }
 
-/// Its reader panics on it, which is no bug of ours.
+/// The reader panics on the damage, which is no bug of ours.
 #[test]
 fn a_damaged_data_set_is_an_error_that_names_it() {
     let program = program();

@@ -12,7 +12,7 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// Runs the signal game for a few steps and answers with its metrics.
+/// Runs the signal game for a few steps and returns its metrics.
 fn signal(program: &Program, seed: &str, steps: &str) -> Vec<Value> {
     let runs = program.runs();
     let runs = runs.to_str().unwrap();
@@ -84,7 +84,7 @@ fn every_sample_is_trained_once() {
     }
 }
 
-/// Each agent's router shares its conversations out between two engines, the same way each time.
+/// Each agent's router divides its conversations between two engines in the same way each time.
 #[test]
 fn an_agent_with_two_engines_repeats_itself_and_serves_what_it_trained() {
     let run = || {
@@ -113,7 +113,8 @@ fn an_agent_with_two_engines_repeats_itself_and_serves_what_it_trained() {
     }
 }
 
-/// Two agents that begin at random invent a language: a few dozen rounds are enough to be far from chance (1/16).
+/// Two agents with random weights invent a language: after a few dozen rounds they are far above
+/// chance (1/16).
 #[test]
 fn both_agents_get_better() {
     let program = program();
@@ -130,8 +131,8 @@ fn both_agents_get_better() {
     );
 }
 
-/// The weights at the start of a synchronous batch are those that sampled it: decoupled, every weight is 1 and the gradient
-/// the same, but where a cap of 0.5 halves it.
+/// A synchronous batch is sampled from the weights at its start. Decoupled, every weight is
+/// therefore 1 and the gradient the same, except that a cap of 0.5 halves it.
 #[test]
 fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
     let gradients = |ratio: &str, cap: f64| -> Vec<f64> {
@@ -164,7 +165,8 @@ fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
     }
 }
 
-/// What sampled the batch is what is trained: each loss has the plain policy gradient then, and one of its own after a step.
+/// The weights that sampled the batch are those that are trained. Each loss then has the plain
+/// policy gradient, and its own gradient after a step.
 #[test]
 fn every_loss_begins_with_the_policy_gradient() {
     let run = |kind: &str, epochs: i64| -> (Vec<f64>, String) {
@@ -209,8 +211,8 @@ fn every_loss_begins_with_the_policy_gradient() {
     }
 }
 
-/// REINFORCE++ needs one conversation of a task, and its KL lessens advantages: nothing at first, since the policy is its own
-/// reference, then what it has moved.
+/// REINFORCE++ needs one conversation of a task, and its KL lowers advantages. The KL is zero at
+/// first, because the policy is its own reference, and then grows.
 #[test]
 fn reinforce_plus_plus_takes_the_kl_off_the_advantages() {
     let program = program();
@@ -236,7 +238,7 @@ fn reinforce_plus_plus_takes_the_kl_off_the_advantages() {
     assert!(lines.iter().all(trained), "each batch pushes");
 }
 
-/// `configs/signal.toml` with the model of `folder` as the base of both agents' adapters.
+/// Returns `configs/signal.toml` with the model of `folder` as the base of both agents' adapters.
 fn signal_with_adapters(folder: &Path) -> String {
     let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
     let (before, rest) = text.split_once("[defaults.agent.model.random]").unwrap();

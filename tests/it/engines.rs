@@ -1,4 +1,4 @@
-//! Agents whose engines are processes of their own.
+//! Agents with separate engine processes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// A short run with an engine process for each agent.
+/// Gives each agent an engine process.
 pub(crate) fn apart(config: Small) -> Small {
     let url = |port: u16| toml::Value::from(vec![format!("http://127.0.0.1:{port}")]);
     config
@@ -40,14 +40,14 @@ pub(crate) fn start(program: &Program, command: &str, config: &Small) -> Running
     program.start(&[command, config.to_str().unwrap(), "--folder", runs.to_str().unwrap()])
 }
 
-/// The digests of the same run with embedded engines, in which nothing happened.
+/// Returns the digests of the same run with embedded engines and without faults.
 fn embedded() -> Vec<(String, u64, String)> {
     let program = program();
     start(&program, "run", &short()).finish(PATIENCE);
     digests(&program.run_folder())
 }
 
-/// Process ids of a label, in the order of their starts, as the supervisor told them.
+/// Returns the process ids of a label in the order of their starts, from the supervisor's log.
 pub(crate) fn pids(log: &str, label: &str) -> Vec<u32> {
     log.lines()
         .filter_map(|line| line.split_once('|'))
@@ -75,7 +75,7 @@ fn books_are_right(program: &Program, run: &Path) {
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
 }
 
-/// Kills the engine of b with -9, twice in the middle of the run, once it has trained so many batches.
+/// Kills the engine of b with SIGKILL twice, each time after b has trained a number of batches.
 fn killed_twice(program: &Program, running: &mut Running) -> PathBuf {
     let run = program.run_folder();
     for (round, batches) in [2, 5].into_iter().enumerate() {
@@ -116,7 +116,7 @@ fn an_asynchronous_run_loses_nothing_when_its_engine_is_killed() {
     assert!(running.log().contains("new weights"), "{}", running.log());
 }
 
-/// The engine holds weights of a lineage that ended with the agent, and takes those of the next.
+/// The engine holds weights of the killed agent's lineage and accepts those of the next.
 #[test]
 fn an_agent_that_is_killed_finds_its_engine_again() {
     let program = program();
@@ -131,7 +131,7 @@ fn an_agent_that_is_killed_finds_its_engine_again() {
     assert_eq!(digests(&run), embedded());
 }
 
-/// Its weights have the same version and the same bits in each of its lives: the engine has nothing to fetch, and says so once.
+/// Its weights have the same version and bits after each start: the engine has nothing to fetch.
 #[test]
 fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
     let program = program();
@@ -150,7 +150,8 @@ fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
 /// Token ids and the bits of their log-probs.
 type Said = (Vec<u64>, Vec<u64>);
 
-/// Has an agent's front go on behind a prompt, of another length for each `n`. `None` while it is not there.
+/// Asks an agent's front to continue a prompt, with another length for each `n`. Returns `None`
+/// until the front is there.
 fn completion(port: u16, n: u64) -> Option<Said> {
     let prompt: Vec<u64> = (0..3 + 29 * n).map(|i| (i * 7 + n) % 32).collect();
     let body = json!({
@@ -179,7 +180,8 @@ fn completion(port: u16, n: u64) -> Option<Said> {
     ))
 }
 
-/// `engine.deterministic`: clients of an agent get the same bits by themselves and in any company, of others and of the run.
+/// `engine.deterministic`: a client receives the same bits alone, with other clients and while the
+/// run generates.
 #[test]
 fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
     const REQUESTS: u64 = 9;
@@ -204,8 +206,9 @@ fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
         Some(trained(&run, "a")).filter(|batches| *batches > 0)
     });
     let mut rounds = 0;
-    // b plays for each batch of a, two batches ahead at most (max_staleness): after four more it generated for the run between the first of
-    // these answers and the last. Whether one step of its engine had both is not looked at.
+    // b plays for each batch of a, and max_staleness keeps it two batches ahead at most. After four
+    // more batches it generated for the run between the first and the last of these answers. The
+    // test does not check that one engine step held both.
     wait_for("batches of a while answers are asked for", PATIENCE, || {
         let together: Vec<Said> = std::thread::scope(|scope| {
             let asked: Vec<_> = (0..REQUESTS).map(|n| scope.spawn(move || ask(n))).collect();

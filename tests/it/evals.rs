@@ -1,4 +1,4 @@
-//! Evaluations with weights of one's choosing, cross-play, comparisons, and the table of all recipes.
+//! Evaluations with chosen weights, cross-play, comparisons, and the table of all recipes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Runs a configuration to its end; answers with its folder.
+/// Runs a configuration to its end and returns its folder.
 pub(crate) fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
     let runs = program.runs();
     std::fs::create_dir_all(&runs).unwrap();
@@ -26,10 +26,10 @@ pub(crate) fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
     program.run_folder()
 }
 
-/// A metric's value of each task.
+/// A metric's value for each task.
 pub(crate) type Values = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// The evaluations of a run, task by task, in the order of their steps.
+/// Returns the evaluations of a run, task by task, in the order of their steps.
 pub(crate) fn evaluations(run: &Path) -> Vec<Values> {
     let files = std::fs::read_dir(run.join("evals")).unwrap();
     let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
@@ -38,7 +38,7 @@ pub(crate) fn evaluations(run: &Path) -> Vec<Values> {
     values.map(|values| serde_json::from_value(values).unwrap()).collect()
 }
 
-/// What `dyad eval` measured of the greedy conversations of `[eval]`, in the same shape.
+/// Returns the figures of `dyad eval` for the greedy conversations of `[eval]`, in the same shape.
 fn measured(program: &Program, args: &[&str]) -> Values {
     let file = program.runs().join("figures.json");
     let mut all = vec!["eval", "--json", file.to_str().unwrap()];
@@ -47,7 +47,7 @@ fn measured(program: &Program, args: &[&str]) -> Values {
     let mut values = Values::new();
     let found = json(&file);
     let sets = found["sets"].as_array().unwrap().iter();
-    // The tasks of [eval], and the verifier's pool.
+    // The tasks of `[eval]`, and the verifier's pool.
     for one in sets.flat_map(|set| set["conversations"].as_array().unwrap()) {
         for (name, value) in one["figures"]
             .as_object()
@@ -65,7 +65,7 @@ fn measured(program: &Program, args: &[&str]) -> Values {
     values
 }
 
-/// A row that comes again as it was is one task: two conversations under one name waited for each other for ever.
+/// A repeated row is one task: two conversations under one name would wait for each other for ever.
 #[test]
 fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
     let row = |id: &str, word: &str| format!("{{\"id\": \"{id}\", \"prompt\": \"{word}\", \"label\": \"{word}\"}}\n");
@@ -86,7 +86,7 @@ fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
         for one in &found {
             assert!(one["success"].keys().eq(["x", "y"]), "{mode}: {one:?}");
         }
-        // A turn is one token here, and what evaluations say is in neither figure.
+        // A turn is one token here, and neither figure counts evaluations.
         let counted = metrics(&folder, "coordinator").pop().unwrap();
         assert!(counted["turns"].as_u64() > Some(0), "{counted}");
         assert_eq!(counted["tokens"], counted["turns"], "{mode}");
@@ -101,7 +101,7 @@ fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
     }
 }
 
-/// The weights after a warm start are nowhere but in the first checkpoint, which goes.
+/// The weights after a warm start are in the first checkpoint alone, which is removed.
 #[test]
 fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_start_too() {
     let whole = Small::of("configs/arithmetic.toml")
@@ -109,7 +109,7 @@ fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_s
         .set("defaults.agent.train.checkpoint_every", 1)
         .set("defaults.agent.train.keep_checkpoints", 1)
         .set("defaults.agent.train.batch_groups", 4)
-        // Something changes though nothing is right yet.
+        // Entropy changes the weights although no answer is right yet.
         .set("defaults.agent.train.entropy", 0.5)
         .set("agents.solver.train.optimizer.lr", 0.01)
         .set("agents.solver.train.warm_start.steps", 120)
@@ -138,7 +138,7 @@ fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_s
         }
         assert_eq!(measured(&program, &["--run", &format!("{path}@initial")]), found[0]);
         assert_eq!(measured(&program, &["--run", path]), found[1]);
-        // A configuration alone does not have what a warm start makes.
+        // A configuration alone has no warm-started weights.
         let file = program.runs().join("config-under-test.toml");
         let refused = program.output(&["eval", file.to_str().unwrap()]);
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
@@ -164,7 +164,7 @@ fn weights_are_chosen_by_run_step_folder_and_agent_and_samples_are_told_by_k() {
     let found = evaluations(&folder);
     let config = program.runs().join("config-under-test.toml");
     let config = config.to_str().unwrap();
-    // Nothing is kept of a run without a warm start: it is made again from the seed.
+    // A run without a warm start keeps nothing: its first weights are made again from the seed.
     assert!(!folder.join("initial").exists());
     assert_eq!(measured(&program, &["--run", &format!("{path}@initial")]), found[0]);
     assert_eq!(measured(&program, &[config]), found[0]);

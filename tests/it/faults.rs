@@ -1,5 +1,5 @@
-//! Faults by name, each injected into a run of separate processes over a real RabbitMQ and Redis: nothing is lost, nothing is
-//! counted twice, and the run goes on by itself once the fault is over.
+//! Named faults, each injected into a run of separate processes over a real RabbitMQ and Redis.
+//! Nothing is lost, nothing is counted twice, and the run continues on its own after the fault.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,14 +14,15 @@ fn world(coordinators: usize) -> World {
     World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
 }
 
-/// Waits until a process has said something.
+/// Waits until a process has logged `what`.
 fn said(world: &World, label: &str, what: &str) {
     wait_for(&format!("{label} to say {what:?}"), PATIENCE, || {
         world.fleet.log(label).contains(what).then_some(())
     });
 }
 
-/// A new version is rolled out: every process is told to stop and started again, and both servers restart, one after the other.
+/// A new version is rolled out: every process is stopped and started again in turn, then each
+/// server restarts.
 #[test]
 fn every_service_restarted_in_turn_costs_nothing() {
     let mut world = world(2);
@@ -37,8 +38,8 @@ fn every_service_restarted_in_turn_costs_nothing() {
             (world.fleet.log(label).matches(what).count() == 2).then_some(())
         });
     }
-    // RabbitMQ 3.10 loses the leader of a quorum queue that was declared in the second before it was killed; that is found out
-    // after 15 seconds, and is another test's.
+    // RabbitMQ 3.10 loses the leader of a quorum queue that was declared in the second before the
+    // kill. It recovers after 15 seconds, and another test covers that.
     std::thread::sleep(Duration::from_secs(2));
     publisher = world.publish_beside(20);
     world.servers.crash_rabbit();
@@ -53,8 +54,8 @@ fn every_service_restarted_in_turn_costs_nothing() {
     world.end_well();
 }
 
-/// Longer than leases, heartbeats and the waits between attempts to connect; `DYAD_GONE_SECONDS=300` for longer yet. Whoever was
-/// waiting goes on by itself.
+/// Longer than leases, heartbeats and the waits between connection attempts.
+/// `DYAD_GONE_SECONDS=300` makes it longer. Waiting processes continue on their own.
 #[test]
 fn servers_that_are_gone_for_a_while_cost_only_the_while() {
     let mut world = world(2);
@@ -73,7 +74,7 @@ fn servers_that_are_gone_for_a_while_cost_only_the_while() {
     world.end_well();
 }
 
-/// Its release hangs, because the store does: who insists does not wait for it.
+/// The first signal's release hangs because the store does; the second signal does not wait for it.
 #[test]
 fn a_second_signal_ends_a_process_at_once() {
     let mut world = world(1);
@@ -83,7 +84,7 @@ fn a_second_signal_ends_a_process_at_once() {
     world.fleet.signal("c1", "TERM");
     said(&world, "c1", "told to stop; releasing what is open");
     world.fleet.signal("c1", "TERM");
-    // An end in order would be a good one, and nothing would be started again.
+    // An orderly end would be a good one, and no process would be started again.
     wait_for("the coordinator to be started again", PATIENCE, || {
         (world.fleet.starts("c1") == 2).then_some(())
     });
@@ -92,7 +93,7 @@ fn a_second_signal_ends_a_process_at_once() {
     world.end_well();
 }
 
-/// Each process has another idea of what time it is, and all of them change it twice by two hours.
+/// Each process has another time, and all clocks are stepped twice by two hours.
 #[test]
 fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
     let clocks = tempfile::tempdir().unwrap();
@@ -138,7 +139,7 @@ fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
     world.end_well();
 }
 
-/// The library that lies about the time, of Debian's package of that name.
+/// Returns the library that fakes the time, from Debian's package faketime.
 fn faketime() -> String {
     let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
@@ -147,7 +148,7 @@ fn faketime() -> String {
     found.to_str().unwrap().to_owned()
 }
 
-/// How many hours lie between the earliest and the latest line that a process has logged.
+/// Returns the hours between the earliest and the latest line in a process's log.
 fn hours_told(world: &World, label: &str) -> i64 {
     let lines = json_lines(&world.fleet.run().join(format!("logs/{label}.jsonl")));
     let hour = |line: &serde_json::Value| {
@@ -160,7 +161,8 @@ fn hours_told(world: &World, label: &str) -> i64 {
     (hours.iter().max().unwrap() - hours.iter().min().unwrap()).min(23)
 }
 
-/// A broker that closes the channel of a consumer that keeps a message for long: what it held is done by whoever gets it next.
+/// The broker closes the channel of a consumer that keeps a message for long. The next receiver
+/// handles the message.
 #[test]
 fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     let mut world = World::shaped(
@@ -181,7 +183,7 @@ fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     world.end_well();
 }
 
-/// The coordinator dies in the middle of taking several tasks: those it has taken are in no ledger yet.
+/// The coordinator dies while it takes several tasks: those already taken are in no ledger yet.
 #[test]
 fn a_task_outlives_the_coordinator_that_took_it() {
     let points = "task.taken=1*sleep(1000)->kill";
@@ -197,7 +199,8 @@ fn a_task_outlives_the_coordinator_that_took_it() {
     world.end_well();
 }
 
-/// A call that never returns, on the thread that generates: the heart beats on, so nobody else would ever notice.
+/// A call on the generating thread never returns. Heartbeats continue, so no other process would
+/// notice.
 #[test]
 fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
     let shape = Shape {
@@ -223,7 +226,8 @@ fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
     world.end_well();
 }
 
-/// Halted between its decision and its bundles, a coordinator is replaced; what it then sends late counts once.
+/// A coordinator halted between its decision and its bundles is replaced. Its late bundles count
+/// once.
 #[test]
 fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {
     let points = "group.decided=1*off->stop";
@@ -246,7 +250,7 @@ fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {
     world.end_well();
 }
 
-/// An agent that hears and says nothing for several leases; then its connections are what they were, or are cut.
+/// An agent cut off for several leases; then its connections work again or are cut.
 #[test]
 fn an_agent_cut_off_for_longer_than_its_leases_loses_nothing() {
     let mut world = world(2);
@@ -318,7 +322,7 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "absolute", "1"]);
     let publisher = world.publish_beside(5);
     said(&world, "c1", "RabbitMQ accepts no publishes");
-    // Longer than the broker may keep silent when it is well.
+    // Longer than a healthy broker may be silent.
     std::thread::sleep(Duration::from_secs(20));
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "0.6"]);
     publisher.join().unwrap();
@@ -334,7 +338,8 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
     world.end_well();
 }
 
-/// What was in them is lost; the ledgers have custody of every group, and tell it to the next coordinator.
+/// The messages in the queues are lost. The ledgers have custody of every group and report it to
+/// the next coordinator.
 #[test]
 fn queues_deleted_under_load_are_made_again() {
     let mut world = world(2);
@@ -349,7 +354,8 @@ fn queues_deleted_under_load_are_made_again() {
     world.end_well();
 }
 
-/// No file of agent a may grow beyond what its ledger's log has: it says so, takes nothing, and goes on when there is room.
+/// No file of agent a may grow beyond its ledger's log. The agent logs that, takes nothing, and
+/// continues when there is space.
 #[test]
 fn a_full_disk_pauses_an_agent() {
     fn limit(pid: u32, size: &str) {
@@ -379,7 +385,8 @@ fn a_full_disk_pauses_an_agent() {
     world.end_well();
 }
 
-/// A ledger that was overwritten is refused in words; made anew from the other's, the run goes on and adds up.
+/// An overwritten ledger is refused with a reason. Rebuilt from the other agent's ledger, the run
+/// continues and its audit passes.
 #[test]
 fn a_damaged_ledger_is_refused_and_made_anew() {
     let mut world = world(1);

@@ -1,4 +1,5 @@
-//! Turns that go on: an engine computes only what is new, and nothing else of the run shows it.
+//! Turns that continue earlier ones: an engine computes only the new tokens, and the run is
+//! otherwise the same.
 
 use tests::program::{Program, json_lines, metrics};
 use tests::small::Small;
@@ -7,7 +8,7 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// Guess the number in whole sentences, so that a later turn has something to begin with: some hundred tokens.
+/// Plays guess-number in whole sentences: the prompt of a later turn repeats some hundred tokens.
 fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
     let config = Small::of("configs/guess-number.toml")
         .set("run.mode", mode)
@@ -31,7 +32,7 @@ fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
     program.run_folder()
 }
 
-/// Tokens of all prompts, and those that were there already.
+/// Returns the tokens of all prompts, and those that the engine reused.
 fn computed(run: &std::path::Path) -> (u64, u64) {
     let lines = json_lines(&run.join("logs/run.jsonl"));
     let generated = lines.iter().filter(|line| line["message"] == "generated");

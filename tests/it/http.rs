@@ -17,7 +17,7 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// OpenAI's client in a process of its own.
+/// Returns a command that runs OpenAI's client.
 fn python(scenario: &str, urls: &[String]) -> Command {
     let python = std::env::var_os("DYAD_TEST_PYTHON").unwrap_or_else(|| "tests/.venv/bin/python".into());
     let mut command = Command::new(python);
@@ -30,7 +30,7 @@ fn python(scenario: &str, urls: &[String]) -> Command {
     command
 }
 
-/// Plays a scenario to its end, which must be good.
+/// Plays a scenario to its end, which must be good. Returns its output.
 fn scenario(name: &str, urls: &[String], token: Option<&str>) -> String {
     let mut command = python(name, urls);
     if let Some(token) = token {
@@ -46,7 +46,7 @@ fn scenario(name: &str, urls: &[String], token: Option<&str>) -> String {
     said
 }
 
-/// A run without end in which a trains and b stands still, with room for long answers.
+/// Returns a run without end in which a trains and b is frozen, with room for long answers.
 fn without_end() -> Small {
     Small::new()
         .set("run.mode", "async")
@@ -67,7 +67,7 @@ fn start(program: &Program, config: &Small, environment: &[(&str, &str)]) -> Run
     )
 }
 
-/// Where an agent of a run in one process listens, once it does.
+/// Waits until an agent of a run in one process listens, and returns its URL.
 fn url(program: &Program, agent: &str) -> String {
     let log = program.run_folder().join("logs/run.jsonl");
     wait_for("an agent that listens", Duration::from_secs(60), || {
@@ -85,7 +85,7 @@ fn openais_client_talks_to_agents_while_they_train() {
     let config = without_end()
         .set("defaults.agent.http.listen", "127.0.0.1:0")
         .set("agents.a.engine.replicas", 2);
-    // Every line there is, so that a token in any of them is found.
+    // Log every line, so that a token in any of them is found.
     let mut run = start(&program, &config, &[("DYAD_HTTP_TOKEN", TOKEN), ("RUST_LOG", "trace")]);
     let urls = [url(&program, "a"), url(&program, "b")];
     scenario("training", &urls, Some(TOKEN));
@@ -128,7 +128,8 @@ fn an_engine_without_a_model_answers_too() {
     scenario("scripted", &[url(&program, "a")], None);
 }
 
-/// Waves are computed alone: who chats meanwhile changes nothing that is trained, and gets whole answers.
+/// Waves are computed alone: a chatting client changes no trained sample and receives whole
+/// answers.
 #[test]
 fn a_synchronous_run_is_the_same_with_a_client_that_chats() {
     let run = |fronts: bool| {
@@ -189,7 +190,7 @@ fn a_stream_that_outlasts_the_run_is_told_so() {
     assert!(run.end(Duration::from_secs(30)).is_some(), "{}", run.log());
 }
 
-/// One that other machines reach, without a token, is refused before anything is loaded.
+/// A front that other machines reach needs a token; the run is refused before anything is loaded.
 #[test]
 fn nobody_listens_to_the_network_without_a_token() {
     let program = program();

@@ -1,4 +1,4 @@
-//! Messages with images, from tasks over queues and prompts to a server that sees.
+//! Messages with images, from tasks over queues and prompts to a server with vision.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -38,7 +38,7 @@ impl Drop for Server {
     }
 }
 
-/// The recipe with another server.
+/// Writes the recipe with another server and returns its path.
 fn config(folder: &Path, url: &str) -> String {
     std::fs::create_dir_all(folder).unwrap();
     let text = std::fs::read_to_string(Program::root().join("configs/image-turns.toml")).unwrap();
@@ -68,7 +68,8 @@ fn pictures_reach_the_one_who_sees_and_the_other_learns_from_what_is_said() {
     nothing_lost(&folder, "a");
 }
 
-/// `count` tasks with a picture in the prompt and a second one in the metadata; the label names the colours of both.
+/// Returns `count` tasks with a picture in the prompt and a second one in the metadata. The label
+/// names the colours of both.
 fn pairs_of_pictures(count: usize) -> String {
     let text = std::fs::read_to_string(Program::root().join("configs/data/colours.jsonl")).unwrap();
     let pictures: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -162,7 +163,8 @@ fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
     nothing_lost(&folder, "a");
 }
 
-/// A program that shows a picture to an agent that reads text only: now, or as a part of a chat that was answered.
+/// A program that shows a picture to an agent without vision: now, or in a part of the chat that
+/// was answered.
 const SHOWING: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -180,7 +182,7 @@ for line in sys.stdin:
     print(json.dumps({"id": asked["id"], **out}), flush=True)
 "#;
 
-/// Its run and its tasks, of which the first shows the picture now.
+/// Writes its run and its tasks; the first task shows the picture now.
 fn showing(folder: &Path) -> (String, String) {
     std::fs::create_dir_all(folder).unwrap();
     let file = |name: &str, text: &str| {
@@ -219,7 +221,7 @@ fn showing(folder: &Path) -> (String, String) {
     (file("showing.toml", &text), tasks)
 }
 
-/// What a transcript of a turn that cannot be asked says.
+/// Returns true if the transcript reports a turn that no engine can play.
 fn is_refused(transcript: &Value) -> bool {
     let status = transcript["status"].as_str().unwrap();
     [
@@ -278,7 +280,7 @@ fn nobody_is_trained_on_a_picture_that_was_not_seen_and_that_text_was_told_is_lo
     assert_eq!(told.count(), 1, "{logged:?}");
 }
 
-/// As `make recipes` does it: the server stands beside the run, and is gone after it.
+/// As `make recipes` does it: the server runs next to the run and ends after it.
 #[test]
 fn the_table_of_recipes_brings_the_server() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));

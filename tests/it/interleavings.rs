@@ -1,4 +1,4 @@
-//! Interleavings by name in which a real server's behaviour is the point.
+//! Named interleavings that depend on the behaviour of a real server.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn world(coordinators: usize) -> World {
     World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
 }
 
-/// Messages that lie in a queue of the run.
+/// Returns the number of messages in a queue of the run.
 fn depth(world: &World, queue: &str) -> u64 {
     let listed = world.rabbitmqctl(&["list_queues", "-q", "name", "messages"]);
     let name = format!("dyad.{RUN}.{queue}.v1");
@@ -30,7 +30,8 @@ fn depth(world: &World, queue: &str) -> u64 {
     line.trim().parse().unwrap_or(0)
 }
 
-/// Redis comes back as it was two seconds ago: what was claimed, committed and decided since is unknown to it.
+/// Redis returns with the data of two seconds ago. It has lost every claim, commit and decision
+/// since.
 #[test]
 fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
     let mut world = world(2);
@@ -48,10 +49,12 @@ fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
     world.end_well();
 }
 
-/// What lay in the queue of an agent's samples is lost after its confirm; then the queue itself.
+/// The messages in the queue of an agent's samples are lost after their confirm; then the queue
+/// itself is deleted.
 #[test]
 fn samples_purged_and_their_queue_deleted_under_load_are_sent_again() {
-    // Halted when it has sent a part to agent a, so that b is away before anything comes to it.
+    // The coordinator halts after its first part to agent a, so that b is away before it receives
+    // any.
     let points = "bundle.part-sent=stop";
     let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[("c1", points)]);
     let publisher = world.publish_beside(20);
@@ -70,13 +73,15 @@ fn samples_purged_and_their_queue_deleted_under_load_are_sent_again() {
     std::thread::sleep(Duration::from_millis(500));
     world.rabbitmqctl(&["delete_queue", &queue]);
     publisher.join().unwrap();
-    // A new one is told of every row that still waits; so is the same one, after five minutes.
+    // A new coordinator receives every waiting row. The same coordinator would receive them after
+    // five minutes.
     world.fleet.signal("c1", "KILL");
     world.wait_closed(20);
     world.end_well();
 }
 
-/// Each queue refuses while a single message waits in it: whoever sends waits for whoever takes, and nobody for itself.
+/// Each queue refuses while it holds one message: senders wait for receivers, and no process waits
+/// for itself.
 #[test]
 fn a_run_whose_every_queue_is_full_goes_on() {
     let mut world = world(2);
@@ -116,7 +121,7 @@ fn a_run_whose_every_queue_is_full_goes_on() {
     world.end_well();
 }
 
-/// Publishes a task again and again, which is done once, until its queue refuses it.
+/// Publishes the same task, which is played once, until its queue refuses it.
 async fn fill(url: &str) {
     let topology = Topology::new(RunId::new(RUN).unwrap());
     let bus = connect(url).await;
@@ -137,8 +142,8 @@ async fn fill(url: &str) {
     panic!("the queue of tasks takes whatever comes");
 }
 
-/// Every reward is the same, so every advantage is zero and refilling draws in vain: at staleness 0 the agents still do not
-/// wait for each other for ever.
+/// Every reward is the same, so every advantage is zero and refilling never finds a better group.
+/// At staleness 0 the agents must not wait for each other for ever.
 #[test]
 fn a_run_without_any_advantage_ends() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
@@ -161,7 +166,7 @@ fn a_run_without_any_advantage_ends() {
     }
 }
 
-/// A name is for people; an id has eight random characters more.
+/// A name is for people; an id adds eight random characters.
 #[test]
 fn a_name_begun_twice_is_two_runs() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));

@@ -1,4 +1,5 @@
-//! A model as a grader: an agent of another run, a real engine behind dyad's own HTTP front, says what answers are worth.
+//! A model as a grader: an agent of another run, a real engine behind dyad's own HTTP front, scores
+//! answers.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -15,7 +16,8 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// A run whose agent b stands still, and says digits and a few words.
+/// Starts a run with a frozen agent b that says digits and a few words, and returns the URL of its
+/// front.
 fn front(program: &Program) -> (Running, String) {
     let config = Small::of("configs/guess-number.toml")
         .set("run.mode", "async")
@@ -42,7 +44,8 @@ fn front(program: &Program) -> (Running, String) {
     (running, url)
 }
 
-/// `solo` with a judge whose prompt is the answer alone, and to whom one word from 0 to 7 is a score.
+/// Returns `solo` with a judge. Its prompt is the answer alone, and its score is one word from 0 to
+/// 7.
 fn judged(folder: &Path, missing: &str, tries: i64) -> Small {
     let template = folder.join("judge.jinja");
     std::fs::write(&template, "{{ answer }}").unwrap();
@@ -65,7 +68,7 @@ fn judged(folder: &Path, missing: &str, tries: i64) -> Small {
         .set("graders.correct.judge.tries", tries)
 }
 
-/// The judge is a model behind this address.
+/// Writes a configuration with the judge at this address.
 fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
     judged(folder, missing, 12)
         .without("agents.verifier")
@@ -133,7 +136,7 @@ fn an_agent_of_another_run_judges_and_a_judge_that_refuses_is_no_zero() {
     }
 }
 
-/// `solo` in a run of two agents: one answers and learns, the other says what the answers are worth.
+/// Writes `solo` for a run of two agents: one answers and learns, the other scores the answers.
 fn judged_by_an_agent(mode: &str, folder: &Path) -> PathBuf {
     let words = (0..8).map(|digit| toml::Value::from(digit.to_string())).collect();
     let tokenizer = toml::Table::from_iter([("words".to_owned(), toml::Value::Array(words))]);
@@ -150,7 +153,8 @@ fn transcripts(folder: &Path) -> Vec<Value> {
     files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
 }
 
-/// What the agent was asked and said is in the transcript, and the reward is the number that it said. Answers how many were graded.
+/// Asserts that each transcript has the judge's prompt and words, and that the reward is its
+/// number. Returns the number of graded answers.
 fn check_grades(transcripts: &[Value]) -> usize {
     let mut graded = 0;
     for transcript in transcripts {

@@ -1,4 +1,4 @@
-//! What the project promises, seen from outside.
+//! The promises of the project, tested from outside.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod answer_judge;

@@ -1,5 +1,5 @@
-//! Messages damaged in every way, on every queue of a live run: each lies in the dead letters byte for byte with its reason,
-//! and the run does not notice.
+//! Messages damaged in every way, on every queue of a live run: each is kept in the dead letters
+//! byte for byte with its reason, and the run is unaffected.
 
 use broker::bus::amqp::AmqpBus;
 use broker::bus::{Bus, Outgoing};
@@ -17,7 +17,7 @@ use tests::letters::{connect, dead_letters};
 use tests::program::Program;
 
 const TASKS: u64 = 40;
-/// Of each message.
+/// Bit flips of each message.
 const FLIPS: usize = 8;
 
 fn golden(name: &str) -> Vec<u8> {
@@ -31,14 +31,14 @@ fn bomb() -> Vec<u8> {
 /// Decodes as the receiver does.
 type Reads = fn(&[u8]) -> Result<(), CodecError>;
 
-/// A binary message and how it is damaged.
+/// A binary message and the places to damage.
 struct Binary {
     kind: Kind,
     healthy: Vec<u8>,
     reads: Reads,
-    /// Where the length of its first text is.
+    /// The offset of the length of its first text.
     length_at: usize,
-    /// With a number that is none, for types that have numbers.
+    /// The message with NaN in it, for types that have numbers.
     not_a_number: Option<Vec<u8>>,
 }
 
@@ -66,7 +66,7 @@ impl Binary {
             let at = dice.below(self.healthy.len() as u64) as usize;
             let bit = dice.below(8);
             let flipped = changed(&|b| b[at] ^= 1 << bit);
-            // Another healthy message is what it is: no receiver could tell.
+            // A flip may give another valid message, which no receiver can detect.
             if (self.reads)(&flipped).is_err() {
                 all.push(flipped);
             }
@@ -115,7 +115,7 @@ fn samples() -> Binary {
         kind: Kind::Bundle,
         healthy: golden("bundle.bin"),
         reads: |bytes| codec::decode::<Bundle>(bytes)?.validate(),
-        // After the group's id.
+        // The offset follows the group's id.
         length_at: 18,
         not_a_number: Some(codec::encode(&bundle)),
     }
@@ -152,7 +152,7 @@ fn tasks(dice: &mut Dice) -> Vec<Vec<u8>> {
     ];
     all.extend((0..FLIPS).map(|_| {
         let mut bytes = healthy.clone();
-        // Text that is no UTF-8 any more.
+        // The text is no UTF-8 any more.
         bytes[dice.below(healthy.len() as u64) as usize] |= 0x80;
         bytes
     }));
@@ -172,7 +172,7 @@ async fn publish(bus: &AmqpBus, to: Address, kind: Kind, id: String, body: Vec<u
     bus.publish(message).await.unwrap();
 }
 
-/// The results queue of the run's only coordinator.
+/// Returns the results queue of the run's only coordinator.
 fn results_queue(world: &World, topology: &Topology) -> Queue {
     let listed = world.rabbitmqctl(&["list_queues", "-q", "name"]);
     let incarnation = listed.lines().find_map(|name| {
@@ -212,7 +212,8 @@ fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on()
         for (n, (queue, kind, body)) in sent.iter().enumerate() {
             publish(&bus, topology.to(queue), *kind, format!("damaged-{n}"), body.clone()).await;
         }
-        // To everybody at once, and nobody's business: newest wins, so it is only ignored.
+        // Heartbeats and orders go to every process; receivers ignore malformed ones, because the
+        // newest replaces them.
         for (n, kind) in [Kind::Heartbeat, Kind::Command].into_iter().enumerate() {
             for body in [Vec::new(), vec![0xff; 100], bomb(), b"{\"agent\": NaN}".to_vec()] {
                 publish(

@@ -1,4 +1,4 @@
-//! A prompt that fills its role's context, in a workflow that goes on without the turn.
+//! A prompt that fills its role's context, in a workflow that continues without the turn.
 
 use serde_json::Value;
 use tests::program::{Program, json_lines, metrics};
@@ -6,7 +6,8 @@ use tests::small::Small;
 
 use crate::recipes::nothing_lost;
 
-/// Rewriters have no room: their conversations end there, and the solvers are paid and trained, in runs and in evaluations.
+/// Rewriters have no room: their conversations end there. The solvers are paid and trained, in runs
+/// and in evaluations.
 #[test]
 fn solvers_are_trained_where_the_rewriters_have_no_room() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
@@ -15,7 +16,7 @@ fn solvers_are_trained_where_the_rewriters_have_no_room() {
         .set("agents.all.model.random.layers", 1)
         .set("agents.all.train.batch_groups", 2)
         .set("workflow.group_size", 4)
-        // Not even the sum that they begin with.
+        // Too small even for the sum at the start of their prompt.
         .set("workflow.sampling.rewriter.max_new_tokens", 1)
         .set("workflow.sampling.rewriter.max_context", 6)
         .set("eval.every", 1)

@@ -1,4 +1,4 @@
-//! Weights that cannot be sampled of: the run ends in seconds, says why, and loses nothing.
+//! Weights that cannot be sampled from: the run ends in seconds with a reason and loses nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use trainer::model::{Init, ModelShape, Weights};
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The model of `configs/signal.toml` as a folder.
+/// Writes the model of `configs/signal.toml` to a folder.
 fn model(folder: &Path) {
     let config = RunConfig::load(&Program::root().join("configs/signal.toml")).unwrap();
     let settings = config.agents.into_values().next().unwrap();
@@ -29,7 +29,7 @@ fn model(folder: &Path) {
     weights.save(&shape, folder).unwrap();
 }
 
-/// Writes `value` over the first so many numbers of one tensor.
+/// Overwrites the first `numbers` numbers of one tensor with `value`.
 fn overwrite(folder: &Path, tensor: &str, value: f32, numbers: usize) {
     let file = folder.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -43,13 +43,14 @@ fn overwrite(folder: &Path, tensor: &str, value: f32, numbers: usize) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// A model whose values are numbers, and whose logits are none: the last norm's are what the output matrix is multiplied by.
+/// Writes a model with finite values and overflowing logits: the last norm multiplies the output
+/// matrix.
 fn overflowing(folder: &Path) {
     model(folder);
     overwrite(folder, "model.norm.weight", 3e38, 64);
 }
 
-/// The signal game with the model of this folder.
+/// Writes the signal game with the model of this folder.
 fn config(program: &Program, folder: &Path) -> PathBuf {
     small(program, folder).write(&program.runs().with_extension("toml"))
 }
@@ -61,7 +62,7 @@ fn small(program: &Program, folder: &Path) -> Small {
         .set("run.folder", program.runs().to_str().unwrap())
 }
 
-/// Runs it; answers what it said and where its run folder is.
+/// Runs it to its end with an error; returns its output and its run folder.
 fn ends_with_an_error(folder: &Path) -> (String, Program, PathBuf) {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
     let config = config(&program, folder);
@@ -85,7 +86,7 @@ fn a_damaged_weight_file_is_named_with_its_tensor_at_the_start() {
     }
 }
 
-/// It is found out when the first wave is sampled.
+/// The engine detects it when the first wave is sampled.
 #[test]
 fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
     let home = tempfile::tempdir().unwrap();
@@ -107,7 +108,7 @@ fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
     }
 }
 
-/// Its figures would be of conversations that nobody played.
+/// Its figures would count conversations that were not played.
 #[test]
 fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
     let home = tempfile::tempdir().unwrap();
@@ -128,10 +129,11 @@ fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
     }
 }
 
-/// A policy that is never trained would be kept so for good, and the next start blame a damaged file.
+/// A frozen policy would keep these weights for good, and the next start would report a damaged
+/// file.
 #[test]
 fn a_warm_start_that_diverges_ends_the_run_and_names_its_learning_rate() {
-    // One step beyond the largest number, or one that leaves numbers whose logits are none.
+    // One step beyond the largest number, or one to finite weights with overflowing logits.
     for (is_trained, lr, steps) in [(true, 1e39, 1), (false, 1e39, 1), (false, 1e15, 1), (true, 1e15, 3)] {
         let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
         let config = Small::of("configs/arithmetic.toml")

@@ -86,7 +86,7 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     let too_late = program.output(&["pause", &folder]);
     assert!(!too_late.status.success(), "nobody is there any more");
 
-    // It goes on from where it ended, which is at once its end again; not with a ledger of an earlier time.
+    // It resumes where it ended, which ends it at once. A ledger of an earlier time is refused.
     program.succeed(&["up", "--resume", &folder]);
     for file in ["b.sqlite-wal", "b.sqlite-shm"] {
         let _ = std::fs::remove_file(run.join("buffer").join(file));
@@ -100,7 +100,7 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     );
 }
 
-/// Each would count rounds of its own.
+/// Two coordinators of a synchronous run would each count their own rounds.
 #[test]
 fn a_second_coordinator_of_a_synchronous_run_is_refused() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));

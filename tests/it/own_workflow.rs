@@ -1,4 +1,5 @@
-//! A program with a workflow and a grader of its own in Rust (`configs/programs/own_workflow.rs`): every command knows them.
+//! A program with its own workflow and grader in Rust (`configs/programs/own_workflow.rs`): every
+//! command knows them.
 
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ fn a_rust_type_of_another_crate_plays_what_the_shipped_one_and_the_program_play(
         assert_eq!(essence(rust), essence(shipped));
         assert_eq!(essence(rust), essence(process));
     }
-    // Its grader grades for shipped workflows too.
+    // Its grader also grades for shipped workflows.
     let graded = configuration("solve-verify")
         .set("graders.correct.kind", "last-number")
         .write(&home.path().join("graded.toml"));
@@ -68,7 +69,7 @@ fn the_program_that_registers_a_kind_checks_it_and_others_refuse_it_by_name() {
     let refused = own.output(&["check", wrong.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("workflow.reward.solver.style"), "{said}");
-    // A name that is nearly right is told.
+    // A misspelled name is answered with the right one.
     let near = Small::of(CONFIG)
         .set("workflow.kind", "double-chek")
         .write(&home.path().join("near.toml"));
@@ -100,7 +101,7 @@ fn the_processes_of_a_run_are_the_program_too() {
     trained(&program);
 }
 
-/// Conversations of the workflow were played and paid, and each agent trained on its part of them, once.
+/// Asserts that conversations were played and paid, and that each agent trained its samples once.
 fn trained(program: &Program) {
     let run = program.run_folder();
     for agent in ["solver", "verifier"] {
@@ -112,7 +113,7 @@ fn trained(program: &Program) {
     }
     let files = std::fs::read_dir(run.join("transcripts")).unwrap();
     let told: Vec<_> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
-    // Models of random bytes talk to their limit: what they said is cut, and paid.
+    // Models of random bytes talk to their limit: their answers are cut, and paid.
     let played: Vec<_> = told.iter().filter(|one| one["status"] != "failed").collect();
     assert!(!played.is_empty(), "{} transcripts", told.len());
     for one in played {

@@ -1,4 +1,4 @@
-//! An agent that plays with another's past, in a run that is killed and gone on with.
+//! An agent that plays with another agent's past, in a run that is killed and resumed.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::pinned::{evaluated, evaluations};
 const PATIENCE: Duration = Duration::from_secs(120);
 const STEPS: u64 = 24;
 
-/// The signal game in which who listens is what the speaker was: it is drawn anew at every fourth step.
+/// Writes the signal game in which the listener is a past speaker, drawn again at every fourth
+/// step.
 fn config(program: &Program) -> String {
     written(program, Small::new())
 }
@@ -51,12 +52,14 @@ fn a_killed_run_meets_the_same_past_and_ends_with_the_same_weights() {
     assert_eq!(final_digest(&run, "a"), final_digest(&clean.run_folder(), "a"));
     let audit = audit(&run, "a");
     assert_eq!((audit.counts.trained, audit.twice), (STEPS * 2 * 128, 0), "{audit:?}");
-    // The newest three; whether the last step's is there is a race with the end.
+    // The newest three. The last step's folder may be missing, because it races with the end of the
+    // run.
     let kept = |step: u64| run.join(format!("past/b/step-{step}")).is_dir();
     assert!(kept(16) && kept(20) && !kept(8) && !kept(0));
 }
 
-/// Renewals and evaluations fall on the same steps, and evaluations take longer than a few steps of training would.
+/// Renewals and evaluations fall on the same steps, and evaluations take longer than a few steps of
+/// training would.
 #[test]
 fn without_rounds_an_evaluation_is_of_one_version_of_who_plays_with_the_past() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));

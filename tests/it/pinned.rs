@@ -1,4 +1,5 @@
-//! Evaluations of asynchronous runs: each is of one version of every agent's weights, and training goes on afterwards.
+//! Evaluations of asynchronous runs: each uses one version of every agent's weights, and training
+//! continues afterwards.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use crate::evals::{json, program, run};
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 16;
 
-/// Evaluated at every fourth step; with suites, so that evaluations take longer than a few steps of training would.
+/// Evaluates at every fourth step, with suites, so that evaluations take longer than a few steps of
+/// training would.
 pub(crate) fn evaluated(config: Small) -> Small {
     config
         .set("run.train_steps", STEPS as i64)
@@ -32,7 +34,7 @@ pub(crate) fn evaluated(config: Small) -> Small {
         .set("eval.suites.more.every", 1)
 }
 
-/// The lines of all evaluations, in the order of their steps.
+/// Returns the lines of all evaluations, in the order of their steps.
 pub(crate) fn evaluations(run: &Path) -> Vec<Value> {
     let files = std::fs::read_dir(run.join("evals")).unwrap();
     let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
@@ -40,7 +42,7 @@ pub(crate) fn evaluations(run: &Path) -> Vec<Value> {
     lines
 }
 
-/// Steps of evaluations while a run trains, and of those after its last step.
+/// Returns the steps of evaluations while a run trains, and of those after its last step.
 fn steps(lines: &[Value]) -> (Vec<u64>, Vec<u64>) {
     let step = |line: &Value| line["step"].as_u64().unwrap();
     let (last, regular): (Vec<&Value>, Vec<&Value>) = lines.iter().partition(|line| line["last"] == true);
@@ -48,12 +50,12 @@ fn steps(lines: &[Value]) -> (Vec<u64>, Vec<u64>) {
     (steps(regular), steps(last))
 }
 
-/// How many versions of an agent's weights have a part in an evaluation.
+/// Returns the number of versions of an agent's weights in an evaluation.
 fn versions(line: &Value, agent: &str) -> usize {
     line["versions"][agent].as_array().unwrap().len()
 }
 
-/// All batches were trained, each sample once.
+/// Asserts that all batches were trained, each sample once.
 fn trained_to_the_end(run: &Path) {
     let lines = metrics(run, "train");
     let lead = lines.iter().filter(|line| line["agent"] == "a");
@@ -68,7 +70,8 @@ fn trained_to_the_end(run: &Path) {
     }
 }
 
-/// Every evaluation is of one version of each agent's weights, the lead's at the step that it is told for.
+/// Asserts that every evaluation uses one version of each agent's weights, and the lead's version
+/// has the evaluation's step.
 fn all_pinned(run: &Path) {
     let lines = evaluations(run);
     assert!(lines.len() >= 3, "{:?}", steps(&lines));
@@ -92,13 +95,14 @@ fn every_evaluation_is_of_one_version_and_training_goes_on() {
         let program = program();
         let folder = run(&program, &evaluated(config), &[]);
         all_pinned(&folder);
-        // However quick training is: before the first batch, and at every fourth step, at none later.
+        // At any speed of training: before the first batch and at every fourth step, never later.
         assert_eq!(steps(&evaluations(&folder)), (vec![0, 4, 8, 12], vec![STEPS]));
         trained_to_the_end(&folder);
     }
 }
 
-/// As it was asked for: agents train on while they are evaluated. How much that mixes is a matter of who is faster.
+/// With `eval.hold = false` agents train during the evaluation. The number of mixed versions
+/// depends on their speed.
 #[test]
 fn an_evaluation_that_nobody_holds_for_says_what_it_mixes() {
     let program = program();
@@ -114,14 +118,15 @@ fn an_evaluation_that_nobody_holds_for_says_what_it_mixes() {
     trained_to_the_end(&folder);
 }
 
-/// Step of an agent's last checkpoint.
+/// Returns the step of an agent's last checkpoint.
 fn last_checkpoint(run: &Path, agent: &str) -> Value {
     let checkpoints = run.join("checkpoints").join(agent);
     let latest = std::fs::read_to_string(checkpoints.join("LATEST")).unwrap();
     json(&checkpoints.join(latest.trim()).join("manifest.json"))["step"].clone()
 }
 
-/// Each batch of b takes many times what one of a takes: when a has made its last step, b has full batches left.
+/// A batch of b takes many times as long as one of a: when a has made its last step, b has full
+/// batches left.
 #[test]
 fn the_last_evaluation_is_of_the_weights_that_the_run_ends_with() {
     let program = program();
@@ -157,17 +162,18 @@ fn two_coordinators_make_each_evaluation_once() {
         world.end_well();
         let (regular, last) = steps(&evaluations(world.fleet.run()));
         assert_eq!(last.len(), 1, "{regular:?}");
-        // One is due at every fourth step. Where nobody waits for it, it is made at that step or later, or not at all.
+        // One evaluation is due at every fourth step. Without holding it is made at that step or
+        // later, or not at all.
         let mut due: Vec<u64> = regular.iter().map(|step| step / 4).collect();
         due.dedup();
         assert_eq!(due.len(), regular.len(), "{regular:?}");
-        // Eight batches: the last evaluation is at the end of them, or one before it is too.
+        // Eight batches: the last evaluation is at their end, and there may be one just before it.
         assert!(!held || [&[0, 4][..], &[0, 4, 8]].contains(&&*regular), "{regular:?}");
     }
 }
 
-/// Over real servers and engine processes. Whoever asked agents to hold dies: they are not held for ever, and the next coordinator
-/// evaluates.
+/// Over real servers and engine processes. The coordinator that asked agents to hold dies: they do
+/// not hold for ever, and the next coordinator evaluates.
 #[test]
 fn a_coordinator_that_is_killed_while_agents_hold_holds_nobody_up() {
     let program = program();

@@ -1,4 +1,5 @@
-//! What each user of `dyad topology export` may do, and what the servers refuse: every act is tried on the real ones.
+//! The acts that each user of `dyad topology export` may perform, and those that the servers
+//! refuse; all are tried on real servers.
 
 use std::time::Duration;
 
@@ -54,7 +55,7 @@ async fn bind(channel: Channel, queue: &str, exchange: &str, key: &str) -> lapin
         .await
 }
 
-/// A queue of its listener's own, as every process makes one to hear the others.
+/// Declares a listener's own queue, as every process does to receive the others' heartbeats.
 async fn own_queue(channel: &Channel, name: &str) -> lapin::Result<()> {
     let options = QueueDeclareOptions {
         exclusive: true,
@@ -238,7 +239,7 @@ fn what_others_are_told_is_not_its(login: &Login, run: &Topology) {
     });
 }
 
-/// What no permission of RabbitMQ judges: the key that a queue gives its dead letters. Receivers do.
+/// RabbitMQ does not check the key that a queue gives its dead letters. Receivers do.
 #[test]
 fn an_order_that_an_agent_forged_as_a_dead_letter_is_not_believed() {
     let program = program();
@@ -389,7 +390,7 @@ fn a_participant_takes_its_questions_and_answers_them_and_can_do_nothing_else() 
         "amq.default",
         async |channel| publish(channel, "", &run.tasks().name, BasicProperties::default()).await,
     );
-    // Nobody else takes its questions or answers for it.
+    // No other user takes its questions or answers for it.
     let agent_login = Login::new(&servers, "agent-a");
     refused_consume(&agent_login, "take a participant's questions", &questions);
     refused_key(

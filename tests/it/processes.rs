@@ -32,7 +32,7 @@ fn up(program: &Program) -> Running {
     program.start(&arguments("up", &STEPS.to_string(), program.runs().to_str().unwrap()))
 }
 
-/// The same run in one process, in which nothing happened.
+/// Plays the same run in one process and without faults.
 fn undisturbed() -> (Program, std::path::PathBuf) {
     let program = program();
     program.succeed(&arguments("run", &STEPS.to_string(), program.runs().to_str().unwrap()));
@@ -40,7 +40,7 @@ fn undisturbed() -> (Program, std::path::PathBuf) {
     (program, run)
 }
 
-/// Process ids of a label, in the order of their starts, as the supervisor told them.
+/// Returns the process ids of a label in the order of their starts, from the supervisor's log.
 fn pids(log: &str, label: &str) -> Vec<u32> {
     log.lines()
         .filter_map(|line| line.split_once('|'))
@@ -66,7 +66,8 @@ fn kill(pid: u32) {
     );
 }
 
-/// Every sample trained once by either agent, and the weights those of the undisturbed run, bit for bit.
+/// Asserts that either agent trained every sample once and has the weights of the undisturbed run,
+/// bit for bit.
 fn nothing_happened(run: &Path) {
     let (_keep, clean) = undisturbed();
     for agent in ["a", "b"] {

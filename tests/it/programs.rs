@@ -1,4 +1,4 @@
-//! Programs of the user's own as workflows and graders, in one process and over RabbitMQ and Redis.
+//! A user's own programs as workflows and graders, in one process and over RabbitMQ and Redis.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,8 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// `configs/programs.toml` with these changes; time limits are long, for a busy machine takes its time to start Python.
+/// Writes `configs/programs.toml` with these changes. Time limits are long because a busy machine
+/// takes long to start Python.
 fn configuration(program: &Program, changes: &[(&str, &str)]) -> PathBuf {
     let text = std::fs::read_to_string(Program::root().join("configs/programs.toml")).unwrap();
     let patience = [("timeout = \"10s\"", "timeout = \"120s\"")];
@@ -50,7 +51,7 @@ fn spoke(transcript: &Value, role: &str) -> bool {
         .any(|turn| turn["role"] == role)
 }
 
-/// Nothing lost, nothing counted twice.
+/// Asserts that nothing is lost or counted twice.
 fn check_audit(folder: &Path) {
     for agent in ["solver", "verifier"] {
         let audit = audit(folder, agent);
@@ -105,7 +106,7 @@ fn a_grader_in_python_pays_over_rabbitmq_and_redis() {
     check_audit(&folder);
 }
 
-/// The kit of Rust types: made-up conversations, in which each question is asked twice.
+/// The kit of Rust types: made-up conversations in which each question is asked twice.
 #[test]
 fn workflow_test_puts_a_program_through_the_contract() {
     let program = program();
@@ -146,7 +147,7 @@ fn workflow_test_puts_a_program_through_the_contract() {
     }
 }
 
-/// What a program is started with has none of the URLs and passwords that its coordinator was started with.
+/// The environment of a program has none of the URLs and passwords in its coordinator's.
 #[test]
 fn a_program_is_told_no_password() {
     let program = program();

@@ -1,4 +1,4 @@
-//! Tasks that others publish: trained on, or in the dead letters with a reason a person understands.
+//! Published tasks: trained, or in the dead letters with a reason that a person understands.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Two batches of four groups.
 const GOOD: usize = 8;
 
-/// The signal game on published tasks alone, in small batches, as they arrive.
+/// Writes the signal game on published tasks alone, asynchronous and in small batches.
 fn configuration(program: &Program) -> std::path::PathBuf {
     let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
     let changes = [
@@ -67,7 +67,7 @@ async fn bus(run: &Path) -> (std::sync::Arc<AmqpBus>, Topology) {
     (bus, Topology::new(RunId::new(id).unwrap()))
 }
 
-/// What must be refused, as what, and words that its reason must have.
+/// Returns refused messages as (id, body, class of failure, words in the reason).
 fn poison() -> Vec<(&'static str, Vec<u8>, &'static str, &'static [&'static str])> {
     let oversize = format!("{{\"prompt\": \"{}\", \"label\": \"o1\"}}", "x".repeat(1 << 20));
     vec![
@@ -154,7 +154,7 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     assert!(listed.contains("chess"), "{listed}");
     mend(&program, &run, "wrong-label");
 
-    // The run goes on: plain JSON lines, as anyone would write them.
+    // The run continues: plain JSON lines, as a person would write them.
     let tasks: String = (1..GOOD)
         .map(|i| format!("{{\"id\": \"mine-{i}\", \"prompt\": \"o{i}\", \"label\": \"o{i}\"}}\n"))
         .collect();
@@ -168,7 +168,7 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     }
 }
 
-/// A person looks at a letter, writes it anew, wrongly and then well, and publishes that in its place.
+/// Inspects a dead letter, edits it wrongly and then rightly, and requeues it.
 fn mend(program: &Program, run: &Path, id: &str) {
     let dead = |more: &[&str]| {
         let args = ["tasks", "dead", "--run", run.to_str().unwrap()];
@@ -196,7 +196,8 @@ fn mend(program: &Program, run: &Path, id: &str) {
     assert_eq!(gone.status.code(), Some(2), "{}", text(&gone));
 }
 
-/// Relative paths count from the working directory: elsewhere the workflow cannot be built, and then no task is called good.
+/// Relative paths count from the working directory. From another folder the workflow cannot be
+/// built, and then no task is called good.
 #[test]
 fn a_task_that_cannot_be_judged_is_not_good() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
@@ -230,7 +231,7 @@ fn a_task_that_cannot_be_judged_is_not_good() {
     );
 }
 
-/// Any AMQP client can publish: Python's pika, where the tests have it.
+/// Any AMQP client can publish: here Python's pika, if the tests have it.
 #[test]
 fn python_publishes_and_is_trained_on() {
     let Ok(python) = std::env::var("DYAD_TEST_PYTHON") else {

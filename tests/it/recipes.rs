@@ -13,7 +13,7 @@ pub(crate) fn up(config: &str, steps: &str) -> (Program, PathBuf) {
     (program, folder)
 }
 
-/// Trained on, nothing lost, nothing counted twice.
+/// Asserts that the agent trained and that nothing is lost or counted twice.
 pub(crate) fn nothing_lost(folder: &Path, agent: &str) {
     let audit = audit(folder, agent);
     assert!(
@@ -35,7 +35,7 @@ fn asker_and_answerer_learn_to_find_the_number() {
     assert!(last > first + 0.3, "{found:?}");
 }
 
-/// The baseline: the patient is what its warm start made of it, and stays that.
+/// The baseline: the patient keeps the weights of its warm start.
 #[test]
 fn a_doctor_learns_beside_a_patient_that_does_not() {
     let (_program, folder) = up("configs/doctor-patient-fixed.toml", "40");
@@ -48,7 +48,8 @@ fn a_doctor_learns_beside_a_patient_that_does_not() {
         !folder.join("initial/patient.warm").exists(),
         "nothing of its trainer stays"
     );
-    // With its warm start it earns 5.5 (configs/recipes); most of that is for telling facts, which random weights do not.
+    // With its warm start it earns 5.5 (configs/recipes). Most of that is for facts, which random
+    // weights do not name.
     let transcripts = std::fs::read_dir(folder.join("transcripts")).unwrap();
     let told = transcripts.flat_map(|file| json_lines(&file.unwrap().path()));
     let earned: Vec<f64> = told
@@ -58,7 +59,8 @@ fn a_doctor_learns_beside_a_patient_that_does_not() {
     assert!(mean > 4.0, "{mean} over {}", earned.len());
 }
 
-/// The doctor learns to ask for what decides, and to hear it. That it finds cases it never saw takes more steps (configs/recipes).
+/// The doctor learns to ask the deciding question and to use the answer. To solve unseen cases
+/// takes more steps (configs/recipes).
 #[test]
 fn doctor_and_patient_learn_from_their_dialogue() {
     let (_program, folder) = up("configs/doctor-patient.toml", "50");
@@ -72,7 +74,7 @@ fn doctor_and_patient_learn_from_their_dialogue() {
         let figure = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
         let turns = figure("multi_agent/avg_turns");
         assert!((1.0..=3.0).contains(&turns), "{line}");
-        // Of three generations at most, two are missing where the doctor does not ask.
+        // Three generations at most; two are missing when the doctor does not ask.
         let early = figure("multi_agent/early_termination_rate");
         assert!((turns - (3.0 - 2.0 * early)).abs() < 1e-9, "{line}");
         let split =

@@ -30,7 +30,7 @@ fn solver_and_verifier_train_on_what_each_earns() {
             .iter()
             .map(|turn| (turn["role"].as_str().unwrap(), turn["agent"].as_str().unwrap()))
             .collect();
-        // A second attempt follows where the verifier sends the first back.
+        // A second attempt follows when the verifier rejects the first.
         let once = [("solver", "solver"), ("verifier", "verifier")];
         assert!(said.starts_with(&once), "{transcript}");
         assert!(

@@ -1,4 +1,5 @@
-//! Two adapters over one base, teams of three roles, and pairs that earn at each other's cost, over RabbitMQ and Redis.
+//! Two adapters over one base, teams of three roles, and pairs that earn at each other's cost, over
+//! RabbitMQ and Redis.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use tests::trace::digests;
 
 use crate::recipes::nothing_lost;
 
-/// A shipped configuration with some values replaced or added, each by its path.
+/// Returns a shipped configuration with some values replaced or added, each by its path.
 fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
     let text = std::fs::read_to_string(Program::root().join(config)).unwrap();
     let mut whole: toml::Table = text.parse().unwrap();
@@ -24,7 +25,7 @@ fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
     whole.to_string()
 }
 
-/// A finished run: what was printed, and its folder.
+/// A finished run: its output and its folder.
 pub(crate) struct Played {
     program: Program,
     printed: String,
@@ -61,7 +62,7 @@ impl Played {
         text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
-    /// The newest checkpoint of an agent.
+    /// Returns the newest checkpoint of an agent.
     fn checkpoint(&self, agent: &str) -> PathBuf {
         let root = self.folder.join("checkpoints").join(agent);
         let latest = std::fs::read_to_string(root.join("LATEST")).unwrap();
@@ -170,7 +171,7 @@ fn two_adapters_train_on_what_their_answers_earn() {
     }
 }
 
-/// Every role of every agent speaks and is trained on, by what the sampler said of it.
+/// Asserts that every role of every agent speaks and is trained, with the sampler's log-probs.
 fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
     let mut changes: Vec<(String, toml::Value)> = agents
         .iter()
@@ -194,7 +195,7 @@ fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
                     "{role}: {line}"
                 );
                 assert!(line[format!("reward_std/{role}")].is_f64(), "{role}: {line}");
-                // It is there only where tokens on policy were measured.
+                // It is there only if tokens on policy were measured.
                 let gap = line[format!("role/{role}/on_policy_gap")].as_f64();
                 assert!(gap.is_some_and(|gap| gap < 1e-4), "{role}: {line}");
                 assert!(
@@ -268,7 +269,8 @@ fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
         assert!(!against.is_empty(), "nobody met {solver}");
         assert!(against.iter().all(|t| fixed(t) == (solver == "past")), "{against:?}");
     }
-    // Who trains is shown what the group makes of its reward, and who does not, why not.
+    // A trained agent's transcript has the group's comparison; an untrained one's has the reason
+    // for its absence.
     let played = transcripts.iter().filter(|t| t["eval"].is_null());
     let seats: Vec<(&String, &Value)> = played.filter_map(|t| t["earned"].as_object()).flatten().collect();
     let of = |role: &'static str| {
@@ -296,7 +298,7 @@ fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
     let past = first.checkpoint("adversary");
     let model: toml::Table = format!("path = {past:?}").parse().unwrap();
     let changes = [
-        // In the place of the random model that the defaults give.
+        // It replaces the random model of the defaults.
         ("agents.past1.model", model.into()),
         ("agents.adversary.train.enabled", false.into()),
     ];
@@ -313,18 +315,19 @@ fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
     assert_eq!(roles, all.into());
 }
 
-/// The turns of the opponent that renews itself, as (renewal, step of its weights), and what no run of it may be without.
+/// Returns the turns of the opponent that renews itself, as (renewal, step of its weights), and
+/// asserts the rules of every such run.
 fn renewals(run: &Played) -> Vec<(u64, u64)> {
     nothing_lost(&run.folder, "thinker");
     nothing_lost(&run.folder, "adversary");
     assert!(!run.folder.join("checkpoints/past").exists(), "it trains nothing");
-    // One that was just being kept as the run ended has another name still.
+    // A renewal in progress at the end still has another name.
     let names = std::fs::read_dir(run.folder.join("past/past")).unwrap();
     let kept = names
         .filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().contains('.'))
         .count();
     assert!(
-        // The oldest goes once the newest serves; the run may end in between.
+        // The oldest is removed once the newest serves; the run may end in between.
         (1..=4).contains(&kept),
         "{kept} models of the past, and three are enough"
     );
@@ -348,7 +351,8 @@ const RENEWING: [(&str, i64); 2] = [
     ("agents.adversary.train.keep_checkpoints", 1),
 ];
 
-/// Fourteen steps of the thinker are about nine of the adversary, which plays in a third of the groups: four renewals.
+/// Fourteen steps of the thinker are about nine of the adversary, which plays in a third of the
+/// groups: four renewals.
 fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
     let past = "of = \"adversary\"\nevery = 2\nkeep = 3"
         .parse::<toml::Table>()
@@ -376,7 +380,7 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
         assert!(step % 2 == 0 && range.contains(step), "{distinct:?}");
     }
     assert_eq!(distinct, renewals(&run).into_iter().collect());
-    // What is won against those that never change is apart from what is won against one that does.
+    // Wins against fixed opponents are counted apart from wins against the renewed one.
     for transcript in up.transcripts() {
         let met = |role: &str| {
             transcript["turns"]
@@ -389,7 +393,7 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
             assert_eq!(transcript["metrics"][name].is_f64(), met(role), "{transcript}");
         }
     }
-    // Afterwards it plays as the one whose past it played with.
+    // Afterwards it plays with the weights of the agent that it renews from.
     let printed = run.program.succeed(&["eval", "--run", run.folder.to_str().unwrap()]);
     let weights = |agent: &str| {
         let told = printed

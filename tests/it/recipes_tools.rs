@@ -12,7 +12,7 @@ fn transcripts(folder: &std::path::Path) -> Vec<Value> {
     files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
 }
 
-/// The turns of a role, in all conversations.
+/// Returns the turns of a role, in all conversations.
 fn said<'a>(transcripts: &'a [Value], role: &str) -> Vec<&'a Value> {
     let turns = transcripts.iter().flat_map(|one| one["turns"].as_array().unwrap());
     turns.filter(|turn| turn["role"] == role).collect()
@@ -55,7 +55,7 @@ fn main_calls_sub_and_sub_searches_and_reads_and_both_are_trained() {
     assert!(all.iter().filter(paid).count() > 0, "no call has found anything");
 }
 
-/// What a run trained on, without its clock.
+/// Returns the training metrics of a run without times.
 fn trained(folder: &std::path::Path) -> Vec<Value> {
     let mut lines = metrics(folder, "train");
     for line in lines.iter_mut().filter_map(Value::as_object_mut) {
@@ -134,7 +134,7 @@ fn questions_in_healthbenchs_format_become_tasks_and_the_held_out_stay_out() {
         (task["id"].as_str(), task["metadata"]["rubric"][1]["points"].as_i64()),
         (Some("q1"), Some(-3))
     );
-    // They are what the workflow takes: it plays one.
+    // The workflow accepts them: it plays one.
     let file = write("tasks.jsonl", &tasks);
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
     let met = "grader={\"criteria_met\": true}";

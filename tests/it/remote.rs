@@ -1,4 +1,5 @@
-//! Participants over RabbitMQ: the same conversations as a Rust type and a program play, and nothing lost when one dies.
+//! Participants over RabbitMQ: they play the same conversations as a Rust type and a program, and
+//! nothing is lost when one dies.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -24,7 +25,7 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// A Python with pika, where the tests have one.
+/// Returns a Python with pika, if the tests have one.
 fn python() -> Option<String> {
     let python = std::env::var("DYAD_TEST_PYTHON").ok();
     if python.is_none() {
@@ -91,7 +92,7 @@ fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
         assert_eq!(essence(rust), essence(process));
         assert_eq!(process, remote, "the same decisions in the same words");
     }
-    // A grader over RabbitMQ pays what the rule pays.
+    // A grader over RabbitMQ gives the same rewards as the rule.
     let config = configuration("solve-verify").set("graders.correct.kind", "remote:referee");
     let config = config
         .set("graders.correct.timeout", "120s")
@@ -112,7 +113,8 @@ fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
     assert!(missing.status.code() == Some(2) && said.contains("--broker"), "{said}");
 }
 
-/// As a Rust type is: in made-up conversations, in which each question is asked twice.
+/// The same contract as for a Rust type: made-up conversations in which each question is asked
+/// twice.
 #[test]
 fn workflow_test_puts_a_participant_through_the_contract() {
     let Some(python) = python() else { return };
@@ -214,9 +216,10 @@ fn a_run_waits_for_its_participant_and_loses_nothing_when_it_is_killed() {
     assert_eq!(live.conversations(), 0);
     let first = Participant::start(&python, &live.broker, live.id());
     wait_for("conversations", PATIENCE, || (live.conversations() >= 8).then_some(()));
-    // SIGKILL, with questions in its hands.
+    // SIGKILL while it holds questions.
     drop(first);
-    // What nobody asked for, in the name of the participant and in another's, and what is no answer.
+    // Answers to no question, under the participant's name and under another, and bytes that are no
+    // answer.
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, nonsense(&live)).await });
     assert!(
@@ -247,7 +250,7 @@ async fn nonsense(live: &Live) {
     let topology = Topology::new(RunId::new(live.id()).unwrap());
     let bus = connect(&live.broker).await;
     let questions = topology.questions(&ParticipantName::new(NAME).unwrap());
-    // Whoever asks says where the answer goes.
+    // The question carries the key of its answer.
     let mut asked = bus.consume(&questions, 1).await.unwrap();
     let question = asked.next().await.unwrap();
     let key = question.header("answer_key").unwrap().to_owned();
@@ -320,7 +323,7 @@ fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
     });
 }
 
-/// As `make recipes` does it: the participant finds the run's broker, and ends with the run.
+/// As `make recipes` does it: the participant finds the run's broker and ends with the run.
 #[test]
 fn the_table_of_recipes_brings_the_participant() {
     let Some(python) = python() else { return };

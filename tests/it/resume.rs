@@ -1,4 +1,4 @@
-//! A run that is killed and gone on with ends as one that was never stopped.
+//! A run that is killed and resumed ends with the weights of an undisturbed run.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn steps(run: &Path) -> usize {
     trained.iter().filter(|line| line["kind"] == "train").count()
 }
 
-/// Two conversations' turns make a round: it is killed wherever it happens to be.
+/// A round is the turns of two conversations; the kill may hit any point of it.
 #[test]
 fn a_run_in_one_process_killed_in_mid_round_ends_with_the_same_weights() {
     let program = |name: &str| {
@@ -34,7 +34,7 @@ fn a_run_in_one_process_killed_in_mid_round_ends_with_the_same_weights() {
     let run = killed.run_folder();
     let folder = run.to_str().unwrap().to_owned();
     for kill_after in [5, 9, 14] {
-        // Metrics are written behind: it is further than they say.
+        // Metrics are written late: the run is further than they show.
         running.kill_when("some batches", PATIENCE, || steps(&run) >= kill_after);
         running = killed.start(&["run", "--resume", &folder]);
     }

@@ -1,4 +1,4 @@
-//! Being told to stop, and what the supervisor makes of ends that are none.
+//! Orders to stop, and the supervisor's reaction to processes that end too early.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -20,7 +20,7 @@ fn up() -> (Program, Running, PathBuf) {
     (program, running, run)
 }
 
-/// Waits until an agent has trained so many batches.
+/// Waits until an agent has trained a number of batches.
 fn trained(run: &Path, agent: &str, steps: usize) {
     let metrics = run.join("metrics").join(format!("{agent}.jsonl"));
     wait_for(&format!("agent {agent} to train {steps} batches"), PATIENCE, || {
@@ -30,7 +30,7 @@ fn trained(run: &Path, agent: &str, steps: usize) {
     });
 }
 
-/// Process ids of a label, in the order of their starts, as the supervisor told them.
+/// Returns the process ids of a label in the order of their starts, from the supervisor's log.
 fn pids(log: &str, label: &str) -> Vec<u32> {
     log.lines()
         .filter_map(|line| line.split_once('|'))
@@ -46,7 +46,7 @@ fn signal(name: &str, pid: u32) {
     assert!(sent.unwrap().success(), "kill -{name} {pid}");
 }
 
-/// The process of this name that works in this folder.
+/// Returns the process of this name that works in this folder.
 fn server(name: &str, folder: &Path) -> Option<u32> {
     let folder = folder.canonicalize().ok()?;
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -68,7 +68,7 @@ fn complete(run: &Path) {
     }
 }
 
-/// Both end well, and neither is done.
+/// Both processes end well although the run is not done.
 #[test]
 fn processes_that_somebody_told_to_stop_are_started_again() {
     let (_program, mut running, run) = up();
@@ -108,7 +108,7 @@ fn private_servers_that_die_come_back_with_their_data() {
     complete(&run);
 }
 
-/// The others would wait for it for ever.
+/// The other processes would wait for it for ever.
 #[test]
 fn a_process_that_refuses_its_configuration_ends_all_with_its_exit_code() {
     let (_program, mut running, run) = up();

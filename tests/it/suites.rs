@@ -1,4 +1,4 @@
-//! Suites: sets of tasks that `dyad eval` plays, and runs too.
+//! Suites: sets of tasks that `dyad eval` and runs play.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ fn a_suite_of_a_preset_needs_its_file_alone() {
     assert!(unknown.status.code() == Some(2) && said.contains("math500"), "{said}");
 }
 
-/// The tiny signal game with a suite that every second evaluation plays.
+/// Returns the tiny signal game with a suite that every second evaluation plays.
 fn with_suite() -> Small {
     Small::new()
         .set("workflow.group_size", 16)
@@ -98,7 +98,7 @@ fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
     assert!(found[0]["more/success"].len() == 6 && found[0]["more/pass@64/success"].len() == 6);
     let lines = metrics(&folder, "eval");
     assert!(lines[0]["more/avg@100/success"].is_number() && lines[1].get("more/success").is_none());
-    // What a run measures and what `dyad eval` measures are one thing.
+    // A run and `dyad eval` give the same figures.
     let file = one.runs().join("figures.json");
     let of = format!("{}@initial", folder.display());
     one.succeed(&[
@@ -130,7 +130,8 @@ fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
     }
 }
 
-/// A crash in mid-suite leaves nothing of that evaluation: it is made again, and is what it would have been.
+/// A crash in the middle of a suite leaves nothing of that evaluation: it is made again with the
+/// same figures.
 #[test]
 fn an_evaluation_that_a_crash_broke_off_in_a_suite_is_made_again_whole() {
     let longer = || with_suite().set("eval.suites.more.samples", 800);
@@ -141,7 +142,7 @@ fn an_evaluation_that_a_crash_broke_off_in_a_suite_is_made_again_whole() {
     let config = config.write(&killed.runs().with_extension("toml"));
     let mut running = killed.start(&["run", config.to_str().unwrap()]);
     let folder = killed.run_folder();
-    // Behind the second batch comes an evaluation with the suite.
+    // The evaluation after the second batch plays the suite.
     let trained = || {
         let lines = json_lines(&folder.join("metrics/a.jsonl"));
         lines.iter().filter(|line| line["kind"] == "train").count()

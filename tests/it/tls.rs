@@ -1,4 +1,4 @@
-//! A whole run whose processes reach both servers by TLS alone.
+//! A whole run with processes that reach both servers by TLS alone.
 
 use std::time::Duration;
 
@@ -75,7 +75,8 @@ fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
     assert!(doctor.status.success() && text.contains("amqps://127.0.0.1"), "{text}");
 }
 
-/// A supervisor starts what cannot reach a server again and again; what was told a wrong file it must not.
+/// A supervisor restarts a process that cannot reach a server. It must not restart one with a wrong
+/// file.
 #[test]
 fn a_wrong_file_is_wrong_usage() {
     let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));

@@ -1,4 +1,4 @@
-//! A run of processes that each have a user of their own, and what the export writes.
+//! A run of processes that each have their own user, and the files of the export.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
@@ -23,7 +23,8 @@ fn program() -> Program {
     Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
 }
 
-/// Every process under its own user: tasks go in, both agents train on them, orders are kept, and it adds up.
+/// Every process has its own user: tasks go in, both agents train them, orders are obeyed, and the
+/// audit passes.
 #[test]
 fn a_run_passes_with_a_user_for_each_process() {
     let program = program();
@@ -48,7 +49,8 @@ fn a_run_passes_with_a_user_for_each_process() {
     let file = servers.users().join("tasks.jsonl");
     std::fs::write(&file, lines).unwrap();
     let as_user = |name: &str| servers.broker(name);
-    // What only a's ledger has when the coordinator dies comes back from a, under its seal.
+    // Groups that only a's ledger has when the coordinator dies are handed back by a, under their
+    // seal.
     fleet.signal("b", "STOP");
     program.succeed(&[
         "publish",
@@ -93,7 +95,7 @@ fn a_run_passes_with_a_user_for_each_process() {
     no_password_is_told(&servers, &fleet);
 }
 
-/// A task that no coordinator gave to agent a, handed back by it as any other.
+/// Hands back, as agent a, a task that no coordinator gave it.
 async fn make_up(url: &str) {
     let topology = Topology::new(RunId::new(RUN).unwrap());
     let bus = connect(url).await;
@@ -111,7 +113,8 @@ async fn make_up(url: &str) {
     bus.close().await;
 }
 
-/// Of the URLs in all files of the export, no password stands in any log, nor in anything else of the run folder.
+/// Asserts that no password of the export's URLs is in a log or in any other file of the run
+/// folder.
 fn no_password_is_told(servers: &Secured, fleet: &Fleet) {
     let secrets: Vec<String> = ["coordinator", "agent-a", "agent-b", "publisher", "operator", "onlooker"]
         .into_iter()

@@ -115,7 +115,7 @@ def ids_in_and_out(api, model):
             ids += chunk.choices[0].token_ids
             said += chunk.choices[0].delta.content or ""
         assert (ids, said) == (one.token_ids, one.message.content)
-        # The ids of an answer can be gone on from.
+        # A completion can continue the ids of an answer.
         more_ids = api.completions.create(
             model=model, prompt=chat.prompt_token_ids + one.token_ids[:5], max_tokens=7, temperature=0, extra_body=more
         )
@@ -160,7 +160,7 @@ def stops(api, model):
 
     words, seed, text = max(spoken(seed) for seed in range(40))
     assert words > 5, text
-    # The word that comes last for the first time.
+    # The word with the latest first place.
     stop = max(set(text.split()), key=lambda word: (" " + text).index(" " + word))
     wanted = text[: text.index(stop)]
     stopped = made(seed, stop=[stop, "never"])
@@ -178,7 +178,7 @@ def stop_tokens(api, model):
 
     whole, seed = max(((made(seed), seed) for seed in range(20)), key=lambda one: len(set(one[0].token_ids)))
     ids = whole.token_ids
-    # The one that comes last for the first time.
+    # The token with the latest first place.
     stop = max(set(ids), key=ids.index)
     at = ids.index(stop)
     assert at > 5, ids
@@ -228,7 +228,7 @@ def scores(api, model):
     # The answer was greedy.
     assert near(whole.token_logprobs[made_at:], made.logprobs.token_logprobs)
     assert near(whole.token_logprobs[made_at:], [max(top.values()) for top in whole.top_logprobs[made_at:]])
-    # As lm-evaluation-harness asks: with one token more, which it leaves out.
+    # lm-evaluation-harness asks like this: with one more token, which it leaves out.
     one = asked(ids, max_tokens=1, echo=True, seed=1234).choices[0]
     assert len(one.logprobs.tokens) == len(ids) + 1 and near(one.logprobs.token_logprobs[1:-1], whole.token_logprobs[1:])
     assert one.text.startswith(answer.choices[0].text)
@@ -255,7 +255,7 @@ def refusals(api, model):
     fails(404, lambda: api.embeddings.create(model=model, input="x"))
     if TOKEN != "none":
         for wrong in ("", "x" + TOKEN, TOKEN[:-1]):
-            # An empty key is not sent at all by newer clients.
+            # Newer clients do not send an empty key.
             other = client(str(api.base_url), wrong or "-")
             assert fails(401, other.models.list)["code"] == "invalid_api_key"
             assert fails(401, other.chat.completions.create, model=model, messages=chat)["code"] == "invalid_api_key"

@@ -21,7 +21,8 @@ def publish(url, run, tasks):
     connection = pika.BlockingConnection(pika.URLParameters(url))
     try:
         channel = connection.channel()
-        # With confirms, basic_publish returns when the queue has the message on disk, and raises if it does not.
+        # With confirms, basic_publish returns when the queue has the message on disk, and raises if
+        # it does not.
         channel.confirm_delivery()
         sent = 0
         for body in tasks:
@@ -48,7 +49,7 @@ def main():
     if len(sys.argv) == 3:
         tasks = [json.dumps({"prompt": sys.argv[1], "label": sys.argv[2]}).encode()]
     elif len(sys.argv) == 1:
-        # Whatever stands there: dyad puts what is no task to the dead letters, with the reason.
+        # Any line is sent: dyad moves lines that are no task to the dead letters, with the reason.
         tasks = (line.strip() for line in sys.stdin.buffer if line.strip())
     else:
         sys.exit(__doc__)

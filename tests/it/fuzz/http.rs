@@ -1,4 +1,4 @@
-//! What clients of an agent's HTTP front send.
+//! Requests that clients send to an agent's HTTP front.
 
 use agents::http::ask::{Ask, Kind};
 use configs::SamplingConfig;
