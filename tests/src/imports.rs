@@ -28,10 +28,10 @@ pub struct Graph {
     pub imports: BTreeSet<Import>,
 }
 
-/// Reads the crate whose `lib.rs` is in `src`.
+/// Reads the crate that has its `lib.rs` in `src`.
 ///
 /// # Panics
-/// Where a file cannot be read or is not valid Rust.
+/// When a file cannot be read or is not valid Rust.
 #[must_use]
 pub fn read(src: &Path) -> Graph {
     let mut reader = Reader::default();
@@ -75,7 +75,7 @@ impl Graph {
         found
     }
 
-    /// Returns true if all of the circle's files are one folder's own: the file of a module and files
+    /// Returns true if one folder holds all files of the circle: the file of a module and the files
     /// right below it that have no folder themselves.
     #[must_use]
     pub fn in_one_folder(&self, circle: &BTreeSet<Module>) -> bool {
@@ -97,7 +97,7 @@ impl Graph {
     }
 }
 
-/// What `read` collects before names are resolved.
+/// The names found before they are resolved.
 #[derive(Default)]
 struct Reader {
     files: BTreeMap<Module, PathBuf>,
@@ -105,7 +105,7 @@ struct Reader {
     named: Vec<(Module, Module)>,
     /// Path of a re-export -> path that it stands for.
     exports: BTreeMap<Module, Module>,
-    /// Module -> modules whose items it re-exports all.
+    /// Module -> modules from which it re-exports every item.
     globs: BTreeMap<Module, Vec<Module>>,
 }
 
@@ -123,7 +123,8 @@ impl Reader {
         self.items(&module, &module, &folder, &parsed.items);
     }
 
-    /// `own`: the module of the file; `here`: that of the items, which differs in inline modules.
+    /// Reads items. `own` is the module of the file, `here` the module of the items; they differ in
+    /// inline modules.
     fn items(&mut self, own: &Module, here: &Module, folder: &Path, items: &[Item]) {
         for item in items.iter().filter(|item| !is_test(attributes(item))) {
             match item {
@@ -215,12 +216,13 @@ impl Reader {
     }
 
     fn name(&mut self, own: &Module, here: &Module, path: &Module) {
-        // A path without `crate`, `self` or `super` may begin with a child module: seen when all are loaded.
+        // A path without `crate`, `self` or `super` may begin with a child module. That is resolved
+        // when all files are loaded.
         let target = absolute(here, path).unwrap_or_else(|| here.iter().chain(path).cloned().collect());
         self.named.push((own.clone(), target));
     }
 
-    /// The file that defines what `path` names.
+    /// Returns the file that defines the item at `path`, and the resolved path.
     fn home(&self, path: &Module) -> Option<(Module, Module)> {
         let mut path = path.clone();
         for _ in 0..8 {
@@ -235,7 +237,7 @@ impl Reader {
         Some((module, path))
     }
 
-    /// `path` with its longest re-exported beginning replaced, if it has one.
+    /// Returns `path` with its longest re-exported beginning replaced, if it has one.
     fn step(&self, path: &Module) -> Option<Module> {
         for length in (1..=path.len()).rev() {
             let (begin, rest) = path.split_at(length);
@@ -263,7 +265,7 @@ impl Reader {
         let mut imports = BTreeSet::new();
         for (from, path) in &self.named {
             if let Some((to, path)) = self.home(path).filter(|(to, _)| to != from && !from.is_empty()) {
-                // Names without a module of ours in front are the file's own, or another crate's.
+                // Other names belong to the file itself or to another crate.
                 imports.insert(Import {
                     from: from.clone(),
                     to,
@@ -284,7 +286,7 @@ fn below(module: &[String], name: &str) -> Module {
     path
 }
 
-/// A path that begins with `crate`, `self` or `super`, from the crate's root.
+/// Returns a path that begins with `crate`, `self` or `super`, from the crate's root.
 fn absolute(here: &Module, path: &Module) -> Option<Module> {
     let (first, rest) = path.split_first()?;
     let mut base = match first.as_str() {
@@ -327,7 +329,7 @@ fn attributes(item: &Item) -> &[syn::Attribute] {
     }
 }
 
-/// Every path of several segments in an item, those in macros' arguments too.
+/// Every path of several segments in an item, including those in macros' arguments.
 struct Paths {
     found: Vec<Module>,
 }
@@ -360,7 +362,7 @@ impl Visit<'_> for Paths {
     }
 
     fn visit_macro(&mut self, called: &syn::Macro) {
-        // Arguments are tokens: `crate :: base :: fault` in them is found as text.
+        // Arguments are tokens: `crate :: base :: fault` is found as text.
         let text = called.tokens.to_string().replace(" :: ", "::");
         for word in text.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
             let path: Module = word.split("::").map(str::to_owned).collect();

@@ -1,4 +1,4 @@
-//! The harness: drives the program from outside and looks at what it leaves behind.
+//! The harness: runs the program from outside and reads the files that it leaves.
 #![allow(
     clippy::unwrap_used,
     clippy::missing_panics_doc,
