@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Publish tasks to a run from Python.
+"""Publishes tasks to a run from Python.
 
     export DYAD_BROKER=amqp://user:password@host:5672/vhost DYAD_RUN=signal-2b707e80
     python3 tests/python/publish_task.py o3 o3              # one task: its prompt and its label
     python3 tests/python/publish_task.py < tasks.jsonl      # one JSON object a line
 
-Needs pika (pip install pika). Exit status 0: the broker holds every task. Anything else: publish the same again; the same
-task is done once in a run.
+Needs pika (pip install pika). With exit status 0 the broker holds every task. With any other status
+publish the same tasks again; a run plays the same task once.
 """
 
 import json
