@@ -138,7 +138,7 @@ def pattern(code):
 
 
 def edited(texts):
-    """Returns the files that hold guards, edited, and a list of what was not found exactly once."""
+    """Returns the files that hold guards, edited, and a list of guards not found exactly once."""
     problems = []
     for guard in GUARDS:
         found = [
@@ -212,7 +212,7 @@ def build(guards, everything):
 
 
 def outcome(executable, package, arguments, mutant=None):
-    """Runs a test executable as cargo does and returns what it printed."""
+    """Runs a test executable as cargo does and returns its output."""
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     environment.pop("DYAD_MUTANT", None)
     if mutant:
@@ -230,7 +230,7 @@ def outcome(executable, package, arguments, mutant=None):
 
 
 def verdict(guard, built):
-    """Returns an empty string if the test notices that the guard is away, else what is wrong."""
+    """Returns an empty string if the test notices that the guard is away, else the problem."""
     package, target, test = guard.test.split()
     executable = built[package, target]
     listed = outcome(executable, package, ["--list"]).splitlines()

@@ -223,7 +223,7 @@ before=$(restarts)
 docker exec "$(container agent-b)" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
 until=$((SECONDS + 60))
 until [ "$(restarts)" -gt "$before" ]; do
-    [ "$SECONDS" -lt "$until" ] || fail "agent-b was not started anew"
+    [ "$SECONDS" -lt "$until" ] || fail "agent-b was not started again"
     sleep 0.5
 done
 wait_healthy 120 agent-b agent-a coordinator

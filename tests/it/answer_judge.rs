@@ -7,9 +7,11 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
+use tests::kit;
 use tests::ports::quiet_port;
 use tests::program::Program;
-use tests::small::Small;
+
+use crate::program;
 
 const KEY: &str = "key-of-the-judge";
 
@@ -94,7 +96,7 @@ fn question(id: u64, text: &str, prompt: &Value) -> Value {
 }
 
 #[test]
-fn the_last_verdict_counts_and_what_is_none_is_an_error() {
+fn the_last_verdict_counts_and_a_missing_one_is_an_error() {
     let answers = vec![
         says("{\"same\": true}"),
         says("They differ: {\"same\": false}"),
@@ -181,31 +183,22 @@ fn a_judge_that_is_not_there_is_an_error_and_no_zero() {
 }
 
 #[test]
-fn a_coordinator_pays_what_the_judge_says() {
+fn a_coordinator_rewards_as_the_judge_decides() {
     let (yes, no) = (says("{\"same\": true}"), says("{\"same\": false}"));
     let (url, asked) = serve(vec![yes.clone(), no.clone(), yes, no]);
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = Small::of("configs/programs.toml")
-        .set("workflow.kind", "solo")
-        .set("workflow.params.prompts", "short")
-        .without("workflow.process")
-        .without("workflow.roles.retry")
-        .without("workflow.roles.verifier")
-        .without("workflow.reward")
+    let program = program();
+    let config = kit::solo()
         .without("agents.verifier")
         .set("graders.correct.kind", "process:configs/programs/answer_judge.py")
         .set("graders.correct.timeout", "120s")
-        .write(&program.runs().with_extension("toml"));
-    let mut args = vec!["workflow", "test", config.to_str().unwrap()];
-    args.extend([
-        "--task",
-        "configs/programs/task.json",
-        "--members",
-        "4",
-        "--say",
-        "solver=5",
-        "--json",
-    ]);
+        .save(&program);
+    let task = ["--task", "configs/programs/task.json", "--members", "4"];
+    let args = [
+        &["workflow", "test", &config][..],
+        &task,
+        &["--say", "solver=5", "--json"],
+    ]
+    .concat();
     let output = program
         .command(&args)
         .envs([

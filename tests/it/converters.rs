@@ -6,6 +6,8 @@ use std::process::{Command, Output, Stdio};
 use serde_json::{Value, json};
 use tests::program::Program;
 
+use crate::program;
+
 fn convert(script: &str, args: &[&str], lines: impl AsRef<[u8]>) -> Output {
     let mut child = Command::new("python3")
         .arg(Program::root().join("configs/converters").join(script))
@@ -104,7 +106,7 @@ fn an_odd_line_is_named_and_those_behind_it_are_converted() {
 }
 
 #[test]
-fn a_line_of_questions_to_leave_out_that_names_none_is_told_and_the_others_stay_out() {
+fn a_bad_line_in_leave_out_is_reported_and_the_rest_stays_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let questions = format!("{}\n{}\n", usable("q1", "One?"), usable("q2", "Two?"));
@@ -125,12 +127,12 @@ fn a_line_of_questions_to_leave_out_that_names_none_is_told_and_the_others_stay_
 
 #[test]
 fn dapo_and_deepscaler_lines_become_tasks() {
-    let told = "Solve the following math problem step by step. The last line of your response should be of the form \
+    let asked = "Solve the following math problem step by step. The last line of your response should be of the form \
                 Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\nWhat is 3+4?\n\nRemember \
                 to put your answer on its own line after \"Answer:\".";
     let given = [
-        json!({"prompt": [{"role": "user", "content": told}], "label": "7"}),
-        json!({"prompt": [{"role": "user", "content": told}], "reward_model": {"ground_truth": "7"}}),
+        json!({"prompt": [{"role": "user", "content": asked}], "label": "7"}),
+        json!({"prompt": [{"role": "user", "content": asked}], "reward_model": {"ground_truth": "7"}}),
         json!({"prompt": "Halve 2/3. Please reason step by step, and put your final answer within \\boxed{}.",
                "solution": "It is \\boxed{\\frac{1}{3}}."}),
         json!({"problem": "Count\nto 5.", "answer": 5, "solution": "One, two .."}),
@@ -144,7 +146,7 @@ fn dapo_and_deepscaler_lines_become_tasks() {
     ];
     assert_eq!(tasks(&good), expected);
     let kept = convert("math_problems.py", &["--keep-instructions"], lines(&given[..1]));
-    assert_eq!(tasks(&kept)[0]["prompt"], told);
+    assert_eq!(tasks(&kept)[0]["prompt"], asked);
     let bad = [
         json!({"problem": "Prove it.", "solution": "It is clear."}),
         json!([1]),
@@ -187,7 +189,7 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
         let source = format!("source = \"jsonl:{}\"", file.display());
         let text = tiny.replace("source = \"jsonl:configs/data/cases-tiny.jsonl\"", &source);
         std::fs::write(&config, text).unwrap();
-        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+        let program = program();
         program.output(&["check", "-q", config.to_str().unwrap()])
     };
     assert!(check(&cases[1..]).status.success());
@@ -209,19 +211,19 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
 #[test]
 fn both_forms_of_mtmeddialog_become_the_same_case() {
     let solution = json!({"diagnosis": "angina", "recommendation": "rest"});
-    let told = |text: &str| json!([{"role": "user", "content": text}]);
+    let user = |text: &str| json!([{"role": "user", "content": text}]);
     let rules =
         "You are a doctor.\nRewards:\nbe right.\nPatient's description: My throat is sore.\n\nDecide next action:";
     let chat =
         |text: &str| format!("<|im_start|>user\n{text}\nAlways think.<|im_end|>\n<|im_start|>assistant\n<think>");
     let raw = |text: &str| {
-        json!({"data_source": "mtmed", "prompt": told(&chat(text)), "extra_info": {"index": 0},
+        json!({"data_source": "mtmed", "prompt": user(&chat(text)), "extra_info": {"index": 0},
         "reward_model": {"ground_truth": solution, "enhanced_description": "It has hurt for a week."}})
     };
     let given = [
         json!({"extra_info": {"index": 0, "solution": solution, "chief_complaint": "My throat is sore.",
-                              "self_report": "It has hurt for a week."}, "messages": told("Hello.")}),
-        json!({"extra_info": {"solution": solution, "self_report": "It has hurt for a week."}, "messages": told(rules)}),
+                              "self_report": "It has hurt for a week."}, "messages": user("Hello.")}),
+        json!({"extra_info": {"solution": solution, "self_report": "It has hurt for a week."}, "messages": user(rules)}),
         raw(rules),
     ];
     let output = convert("doctor_patient.py", &[], lines(&given));
@@ -241,14 +243,14 @@ fn both_forms_of_mtmeddialog_become_the_same_case() {
 
 /// Tasks and corpus are played together: `dyad check` reads both.
 #[test]
-fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
-    let told = "Answer the given question. You must think first. Question: When was it?\n";
+fn questions_become_tasks_and_their_context_a_corpus() {
+    let asked = "Answer the given question. You must think first. Question: When was it?\n";
     let given = [
         json!({"question": "What is the capital of France?", "answer": "Paris"}),
         json!({"id": "q7", "question": "Who wrote it?", "golden_answers": ["Ada", "Ada Lovelace"]}),
         json!({"question": "Which stone?", "answer": "amber", "answer_aliases": ["burmite", "amber"],
                "paragraphs": [{"idx": 0, "title": "Amber", "paragraph_text": "Amber floats."}]}),
-        json!({"prompt": [{"role": "user", "content": told}], "reward_model": {"ground_truth": {"target": ["1843"]}}}),
+        json!({"prompt": [{"role": "user", "content": asked}], "reward_model": {"ground_truth": {"target": ["1843"]}}}),
         json!({"question": "Which floats?", "answer": "amber",
                "context": {"title": ["Amber", "Jade", "Amber"],
                            "sentences": [["Amber floats."], ["Jade ", "sinks."], ["Another amber."]]}}),
@@ -302,7 +304,7 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
         .replace("corpus:configs/data/stones", &format!("corpus:{}", corpus.display()));
     assert_eq!(text.matches(&folder.path().display().to_string()).count(), 4, "{text}");
     std::fs::write(&config, text).unwrap();
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let said = program.output(&["check", config.to_str().unwrap()]);
     assert!(said.status.success(), "{said:?}");
     assert!(
@@ -311,10 +313,10 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
     );
 
     let half = folder.path().join("half.jsonl");
-    let beside = |question: &str, key: &str, value: Value| json!({"question": question, "answer": "a", key: value});
+    let with = |question: &str, key: &str, value: Value| json!({"question": question, "answer": "a", key: value});
     let bad = [
-        beside("One?", "context", json!({"title": 5, "sentences": []})),
-        beside(
+        with("One?", "context", json!({"title": 5, "sentences": []})),
+        with(
             "Two?",
             "paragraphs",
             json!([{"title": "Half", "paragraph_text": "half"}, 3]),

@@ -3,21 +3,18 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::ports::quiet_port;
-use tests::program::{Program, Running, json_lines, wait_for};
+use tests::program::{Program, Running, signal, wait_for, wait_until};
 use tests::small::Small;
-use tests::trace::{audit, digests};
+use tests::trace::{batches, digests, nothing_lost};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 12;
-
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
 
 /// Gives each agent an engine process.
 pub(crate) fn apart(config: Small) -> Small {
@@ -35,9 +32,7 @@ fn short() -> Small {
 }
 
 pub(crate) fn start(program: &Program, command: &str, config: &Small) -> Running {
-    let config = config.write(&program.runs().with_extension("toml"));
-    let runs = program.runs();
-    program.start(&[command, config.to_str().unwrap(), "--folder", runs.to_str().unwrap()])
+    program.launch(command, &config.save(program), &[])
 }
 
 /// Returns the digests of the same run with embedded engines and without faults.
@@ -47,30 +42,9 @@ fn embedded() -> Vec<(String, u64, String)> {
     digests(&program.run_folder())
 }
 
-/// Returns the process ids of a label in the order of their starts, from the supervisor's log.
-pub(crate) fn pids(log: &str, label: &str) -> Vec<u32> {
-    log.lines()
-        .filter_map(|line| line.split_once('|'))
-        .filter(|(who, _)| who.trim() == label)
-        .filter_map(|(_, said)| said.trim().strip_prefix("started, process ")?.parse().ok())
-        .collect()
-}
-
-fn trained(run: &Path, agent: &str) -> usize {
-    let lines = json_lines(&run.join("metrics").join(format!("{agent}.jsonl")));
-    lines.iter().filter(|line| line["kind"] == "train").count()
-}
-
-pub(crate) fn kill(pid: u32) {
-    let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
-    assert!(status.unwrap().success());
-}
-
 fn books_are_right(program: &Program, run: &Path) {
     for agent in ["a", "b"] {
-        let found = audit(run, agent);
-        assert_eq!((found.twice, found.missing), (0, 0), "agent {agent}: {found:?}");
-        assert!(found.counts.trained > 0);
+        nothing_lost(run, agent);
     }
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
 }
@@ -78,25 +52,23 @@ fn books_are_right(program: &Program, run: &Path) {
 /// Kills the engine of b with SIGKILL twice, each time after b has trained a number of batches.
 fn killed_twice(program: &Program, running: &mut Running) -> PathBuf {
     let run = program.run_folder();
-    for (round, batches) in [2, 5].into_iter().enumerate() {
-        wait_for("batches of b", PATIENCE, || {
-            (trained(&run, "b") >= batches).then_some(())
-        });
+    for (round, count) in [2, 5].into_iter().enumerate() {
+        wait_until("batches of b", PATIENCE, || batches(&run, "b") >= count);
         let engine = wait_for("its engine", PATIENCE, || {
-            let pids = pids(&running.log(), "b.engine0");
+            let pids = running.pids("b.engine0");
             (pids.len() > round).then(|| pids[pids.len() - 1])
         });
-        kill(engine);
+        signal("KILL", engine);
     }
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!(pids(&log, "b.engine0").len(), 3, "started again each time:\n{log}");
-    assert_eq!(pids(&log, "b").len(), 1, "its agent lives on:\n{log}");
+    assert_eq!(running.pids("b.engine0").len(), 3, "started again each time:\n{log}");
+    assert_eq!(running.pids("b").len(), 1, "its agent still runs:\n{log}");
     run
 }
 
 #[test]
-fn a_synchronous_run_has_the_bits_of_embedded_engines_though_one_is_killed() {
+fn a_synchronous_run_with_a_killed_engine_has_the_same_bits() {
     let program = program();
     let mut running = start(&program, "up", &apart(short()));
     let run = killed_twice(&program, &mut running);
@@ -122,11 +94,15 @@ fn an_agent_that_is_killed_finds_its_engine_again() {
     let program = program();
     let mut running = start(&program, "up", &apart(short()));
     let run = program.run_folder();
-    wait_for("batches of b", PATIENCE, || (trained(&run, "b") >= 3).then_some(()));
-    kill(*pids(&running.log(), "b").last().unwrap());
+    wait_until("batches of b", PATIENCE, || batches(&run, "b") >= 3);
+    signal("KILL", *running.pids("b").last().unwrap());
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
+    assert_eq!(
+        (running.pids("b").len(), running.pids("b.engine0").len()),
+        (2, 1),
+        "{log}"
+    );
     books_are_right(&program, &run);
     assert_eq!(digests(&run), embedded());
 }
@@ -138,12 +114,16 @@ fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
     let config = apart(short()).set("agents.b.train.enabled", false);
     let mut running = start(&program, "up", &config);
     let run = program.run_folder();
-    wait_for("batches of a", PATIENCE, || (trained(&run, "a") >= 3).then_some(()));
-    kill(*pids(&running.log(), "b").last().unwrap());
+    wait_until("batches of a", PATIENCE, || batches(&run, "a") >= 3);
+    signal("KILL", *running.pids("b").last().unwrap());
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
-    assert_eq!(trained(&run, "a"), usize::try_from(STEPS).unwrap());
+    assert_eq!(
+        (running.pids("b").len(), running.pids("b.engine0").len()),
+        (2, 1),
+        "{log}"
+    );
+    assert_eq!(batches(&run, "a"), usize::try_from(STEPS).unwrap());
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
 }
 
@@ -183,7 +163,7 @@ fn completion(port: u16, n: u64) -> Option<Said> {
 /// `engine.deterministic`: a client receives the same bits alone, with other clients and while the
 /// run generates.
 #[test]
-fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
+fn an_engine_process_gives_a_request_the_same_bits_in_a_batch() {
     const REQUESTS: u64 = 9;
     let (program, port) = (program(), quiet_port());
     let config = apart(short())
@@ -203,20 +183,20 @@ fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
     assert!(alone.iter().map(|(ids, _)| ids.len()).sum::<usize>() > 60, "{alone:?}");
     let run = program.run_folder();
     let before = wait_for("batches of a", PATIENCE, || {
-        Some(trained(&run, "a")).filter(|batches| *batches > 0)
+        Some(batches(&run, "a")).filter(|count| *count > 0)
     });
     let mut rounds = 0;
     // b plays for each batch of a, and max_staleness keeps it two batches ahead at most. After four
     // more batches it generated for the run between the first and the last of these answers. The
     // test does not check that one engine step held both.
-    wait_for("batches of a while answers are asked for", PATIENCE, || {
+    wait_until("batches of a while answers are asked for", PATIENCE, || {
         let together: Vec<Said> = std::thread::scope(|scope| {
             let asked: Vec<_> = (0..REQUESTS).map(|n| scope.spawn(move || ask(n))).collect();
             asked.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(together, alone);
         rounds += 1;
-        (rounds >= 3 && trained(&run, "a") >= before + 4).then_some(())
+        rounds >= 3 && batches(&run, "a") >= before + 4
     });
     assert!(running.running(), "{}", running.log());
 }

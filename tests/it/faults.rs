@@ -5,20 +5,14 @@ use std::process::Command;
 use std::time::Duration;
 
 use tests::chaos::{GROUP, Shape, World, impatient};
-use tests::program::{json_lines, wait_for};
+use tests::program::{json_lines, wait_for, wait_until};
 use tests::proxy::Mode;
+use tests::trace::audit;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn world(coordinators: usize) -> World {
-    World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
-}
-
-/// Waits until a process has logged `what`.
-fn said(world: &World, label: &str, what: &str) {
-    wait_for(&format!("{label} to say {what:?}"), PATIENCE, || {
-        world.fleet.log(label).contains(what).then_some(())
-    });
+    World::with(crate::DYAD, coordinators, &[])
 }
 
 /// A new version is rolled out: every process is stopped and started again in turn, then each
@@ -26,7 +20,7 @@ fn said(world: &World, label: &str, what: &str) {
 #[test]
 fn every_service_restarted_in_turn_costs_nothing() {
     let mut world = world(2);
-    let mut publisher = world.publish_beside(60);
+    let mut publisher = world.publish_in_background(60);
     for label in ["a", "c1", "b", "c2"] {
         world.fleet.restart(label, PATIENCE);
         // On a fast machine all is done by now.
@@ -34,23 +28,21 @@ fn every_service_restarted_in_turn_costs_nothing() {
     }
     publisher.join().unwrap();
     for (label, what) in [("b", "agent is serving"), ("c2", "coordinator is running")] {
-        wait_for(&format!("{label} to be there again"), PATIENCE, || {
-            (world.fleet.log(label).matches(what).count() == 2).then_some(())
+        wait_until(&format!("{label} to be there again"), PATIENCE, || {
+            world.fleet.log(label).matches(what).count() == 2
         });
     }
     // RabbitMQ 3.10 loses the leader of a quorum queue that was declared in the second before the
     // kill. It recovers after 15 seconds, and another test covers that.
     std::thread::sleep(Duration::from_secs(2));
-    publisher = world.publish_beside(20);
+    publisher = world.publish_in_background(20);
     world.servers.crash_rabbit();
     world.wait_closed((world.closed() + 2).min(world.published()));
     publisher.join().unwrap();
-    publisher = world.publish_beside(20);
+    publisher = world.publish_in_background(20);
     world.servers.crash_redis(true);
     publisher.join().unwrap();
-    for label in ["a", "b", "c1", "c2"] {
-        assert_eq!(world.fleet.starts(label), 2, "{label}:\n{}", world.fleet.log(label));
-    }
+    world.fleet.all_started(2);
     world.end_well();
 }
 
@@ -68,9 +60,7 @@ fn servers_that_are_gone_for_a_while_cost_only_the_while() {
         "all was done {:.1} s after {seconds} s without servers",
         waited.as_secs_f64()
     );
-    for label in ["a", "b", "c1", "c2"] {
-        assert_eq!(world.fleet.starts(label), 1, "{label}:\n{}", world.fleet.log(label));
-    }
+    world.fleet.all_started(1);
     world.end_well();
 }
 
@@ -78,15 +68,17 @@ fn servers_that_are_gone_for_a_while_cost_only_the_while() {
 #[test]
 fn a_second_signal_ends_a_process_at_once() {
     let mut world = world(1);
-    let publisher = world.publish_beside(20);
+    let publisher = world.publish_in_background(20);
     world.wait_closed(1);
     world.store.set(Mode::Stall);
     world.fleet.signal("c1", "TERM");
-    said(&world, "c1", "told to stop; releasing what is open");
+    world
+        .fleet
+        .wait_for_log("c1", "told to stop; releasing what is open", PATIENCE);
     world.fleet.signal("c1", "TERM");
     // An orderly end would be a good one, and no process would be started again.
-    wait_for("the coordinator to be started again", PATIENCE, || {
-        (world.fleet.starts("c1") == 2).then_some(())
+    wait_until("the coordinator to be started again", PATIENCE, || {
+        world.fleet.starts("c1") == 2
     });
     world.store.set(Mode::Pass);
     publisher.join().unwrap();
@@ -118,7 +110,7 @@ fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
         })
         .collect();
     let mut world = World::shaped(
-        env!("CARGO_BIN_EXE_dyad-under-test"),
+        crate::DYAD,
         Shape {
             environment: &environment,
             ..Shape::default()
@@ -131,7 +123,7 @@ fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
         world.publish(5);
         world.wait_closed(world.published());
     }
-    let hours = ["a", "b"].map(|agent| hours_told(&world, agent));
+    let hours = ["a", "b"].map(|agent| logged_hours(&world, agent));
     assert!(
         hours.iter().all(|hours| *hours >= 2),
         "the clocks were stepped: {hours:?}"
@@ -149,7 +141,7 @@ fn faketime() -> String {
 }
 
 /// Returns the hours between the earliest and the latest line in a process's log.
-fn hours_told(world: &World, label: &str) -> i64 {
+fn logged_hours(world: &World, label: &str) -> i64 {
     let lines = json_lines(&world.fleet.run().join(format!("logs/{label}.jsonl")));
     let hour = |line: &serde_json::Value| {
         let time = line["time"].as_str().unwrap();
@@ -166,7 +158,7 @@ fn hours_told(world: &World, label: &str) -> i64 {
 #[test]
 fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     let mut world = World::shaped(
-        env!("CARGO_BIN_EXE_dyad-under-test"),
+        crate::DYAD,
         Shape {
             rabbit: || impatient(3000),
             failpoints: &[("b", "turn.generated=3*off->1*sleep(12000)->off")],
@@ -187,7 +179,7 @@ fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
 #[test]
 fn a_task_outlives_the_coordinator_that_took_it() {
     let points = "task.taken=1*sleep(1000)->kill";
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[("c1", points)]);
+    let mut world = World::with(crate::DYAD, 1, &[("c1", points)]);
     world.publish(5);
     world.wait_closed(5);
     assert_eq!(
@@ -202,7 +194,7 @@ fn a_task_outlives_the_coordinator_that_took_it() {
 /// A call on the generating thread never returns. Heartbeats continue, so no other process would
 /// notice.
 #[test]
-fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
+fn an_agent_with_a_hanging_engine_ends_and_restarts() {
     let shape = Shape {
         coordinators: 1,
         failpoints: &[("a", "engine.step=5*off->hang")],
@@ -213,9 +205,9 @@ fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
         },
         ..Shape::default()
     };
-    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    let mut world = World::shaped(crate::DYAD, shape);
     world.publish(10);
-    said(&world, "a", "failpoint engine.step: Hang");
+    world.fleet.wait_for_log("a", "failpoint engine.step: Hang", PATIENCE);
     world.wait_closed(10);
     assert_eq!(world.fleet.codes("a"), [Some(70)], "{}", world.fleet.logs());
     assert!(
@@ -229,18 +221,20 @@ fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
 /// A coordinator halted between its decision and its bundles is replaced. Its late bundles count
 /// once.
 #[test]
-fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {
+fn late_bundles_of_a_replaced_zombie_coordinator_count_once() {
     let points = "group.decided=1*off->stop";
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 2, &[("c1", points)]);
+    let mut world = World::with(crate::DYAD, 2, &[("c1", points)]);
     world.publish(20);
-    said(&world, "c1", "failpoint group.decided: Stop");
+    world
+        .fleet
+        .wait_for_log("c1", "failpoint group.decided: Stop", PATIENCE);
     world.wait_closed(20);
     world.fleet.signal("c1", "CONT");
     let late = wait_for("late bundles to be counted", PATIENCE, || {
         let late: u64 = ["a", "b"]
             .iter()
             .map(|agent| {
-                let counts = tests::trace::audit(world.fleet.run(), agent).counts;
+                let counts = audit(world.fleet.run(), agent).counts;
                 counts.duplicates + counts.other_attempt
             })
             .sum();
@@ -269,10 +263,10 @@ fn an_agent_cut_off_for_longer_than_its_leases_loses_nothing() {
 }
 
 #[test]
-fn streams_that_break_in_the_middle_of_a_frame_are_only_reconnected() {
+fn streams_that_break_inside_a_frame_are_only_reconnected() {
     let mut world = world(2);
     for after in [1, 300, 5_000] {
-        let publisher = world.publish_beside(5);
+        let publisher = world.publish_in_background(5);
         for proxy in [&world.broker, &world.link, &world.store] {
             proxy.set(Mode::Truncate(after));
         }
@@ -290,7 +284,7 @@ fn streams_that_break_in_the_middle_of_a_frame_are_only_reconnected() {
 fn redis_flushed_in_mid_run_costs_work_and_nothing_else() {
     let mut world = world(2);
     for _ in 0..4 {
-        let publisher = world.publish_beside(5);
+        let publisher = world.publish_in_background(5);
         std::thread::sleep(Duration::from_millis(700));
         world.servers.redis_cli(&["FLUSHALL"]);
         world.servers.redis_cli(&["SCRIPT", "FLUSH"]);
@@ -301,13 +295,13 @@ fn redis_flushed_in_mid_run_costs_work_and_nothing_else() {
 }
 
 #[test]
-fn a_full_redis_pauses_the_run_and_names_what_to_do() {
+fn a_full_redis_pauses_the_run_and_logs_the_fix() {
     let mut world = world(2);
     world.servers.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
     world.publish(5);
-    wait_for("a coordinator to complain", PATIENCE, || {
+    wait_until("a coordinator to complain", PATIENCE, || {
         let logs = [world.fleet.log("c1"), world.fleet.log("c2")].concat();
-        logs.contains("raise its maxmemory").then_some(())
+        logs.contains("raise its maxmemory")
     });
     assert_eq!(world.closed(), 0, "nothing is played without a store");
     world.servers.redis_cli(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -320,21 +314,16 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
     let mut world = world(2);
     world.publish(5);
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "absolute", "1"]);
-    let publisher = world.publish_beside(5);
-    said(&world, "c1", "RabbitMQ accepts no publishes");
+    let publisher = world.publish_in_background(5);
+    world
+        .fleet
+        .wait_for_log("c1", "RabbitMQ accepts no publishes", PATIENCE);
     // Longer than a healthy broker may be silent.
     std::thread::sleep(Duration::from_secs(20));
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "0.6"]);
     publisher.join().unwrap();
     world.wait_closed(10);
-    for label in ["a", "b", "c1", "c2"] {
-        assert_eq!(
-            world.fleet.starts(label),
-            1,
-            "{label} sat it out:\n{}",
-            world.fleet.log(label)
-        );
-    }
+    world.fleet.all_started(1);
     world.end_well();
 }
 
@@ -343,7 +332,7 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
 #[test]
 fn queues_deleted_under_load_are_made_again() {
     let mut world = world(2);
-    let publisher = world.publish_beside(20);
+    let publisher = world.publish_in_background(20);
     for queue in ["a.turns", "b.samples", "a.samples", "b.reserve"] {
         std::thread::sleep(Duration::from_millis(400));
         world.rabbitmqctl(&["delete_queue", &format!("dyad.fleet.{queue}.v1")]);
@@ -367,16 +356,16 @@ fn a_full_disk_pauses_an_agent() {
     }
     let mut world = world(2);
     world.publish(5);
-    wait_for("agent a to train what it has", PATIENCE, || {
-        (tests::trace::audit(world.fleet.run(), "a").counts.trained == 5 * GROUP).then_some(())
+    wait_until("agent a to train its samples", PATIENCE, || {
+        audit(world.fleet.run(), "a").counts.trained == 5 * GROUP
     });
     let log = world.fleet.run().join("buffer/a.sqlite-wal");
     let pid = world.fleet.pid("a").unwrap();
     limit(pid, &std::fs::metadata(&log).unwrap().len().to_string());
-    let publisher = world.publish_beside(10);
-    wait_for("agent a to say so", PATIENCE, || {
+    let publisher = world.publish_in_background(10);
+    wait_until("agent a to report it", PATIENCE, || {
         let log = world.fleet.log("a");
-        (log.contains("the ledger takes no") || log.contains("the ledger could not be")).then_some(())
+        log.contains("the ledger takes no") || log.contains("the ledger could not be")
     });
     publisher.join().unwrap();
     assert_eq!(world.closed(), 5, "nothing is taken without a disk");
@@ -388,7 +377,7 @@ fn a_full_disk_pauses_an_agent() {
 /// An overwritten ledger is refused with a reason. Rebuilt from the other agent's ledger, the run
 /// continues and its audit passes.
 #[test]
-fn a_damaged_ledger_is_refused_and_made_anew() {
+fn a_damaged_ledger_is_refused_and_rebuilt() {
     let mut world = world(1);
     world.publish(10);
     world.wait_closed(10);
@@ -403,13 +392,15 @@ fn a_damaged_ledger_is_refused_and_made_anew() {
     )
     .unwrap();
     world.fleet.release("b");
-    said(&world, "b", "restore it from a copy, or start a new run");
+    world
+        .fleet
+        .wait_for_log("b", "restore it from a copy, or start a new run", PATIENCE);
     world.fleet.hold("b");
     std::fs::remove_file(&ledger).unwrap();
     let run = world.fleet.run().to_str().unwrap().to_owned();
-    let told = world.program.output(&["audit", "--run", &run]);
-    assert!(!told.status.success());
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let damaged = world.program.output(&["audit", "--run", &run]);
+    assert!(!damaged.status.success());
+    let text = String::from_utf8_lossy(&damaged.stdout).into_owned();
     assert!(text.contains("dyad audit --repair b"), "{text}");
     let repaired = world.program.succeed(&["audit", "--repair", "b", "--run", &run]);
     assert!(repaired.contains("made the ledger of b"), "{repaired}");
@@ -422,17 +413,11 @@ fn a_damaged_ledger_is_refused_and_made_anew() {
 #[test]
 fn an_agent_started_twice_is_refused() {
     let world = world(1);
-    let config = world.program.runs().parent().unwrap().join("run.toml");
-    let second = [
-        "agent",
-        "--name",
-        "a",
-        "--config",
-        config.to_str().unwrap(),
-        "--run",
-        "fleet",
-    ];
-    let output = world.program.output(&second);
+    let config = world.program.home().join("run.toml");
+    let config = ["--config", config.to_str().unwrap()];
+    let output = world
+        .program
+        .output(&[&["agent", "--name", "a", "--run", "fleet"][..], &config].concat());
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("is in use by process"), "{text}");

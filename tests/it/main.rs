@@ -46,3 +46,10 @@ mod stop;
 mod suites;
 mod tls;
 mod users;
+
+/// The program under test.
+const DYAD: &str = env!("CARGO_BIN_EXE_dyad-under-test");
+
+fn program() -> tests::program::Program {
+    tests::program::Program::new(DYAD)
+}

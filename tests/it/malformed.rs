@@ -1,10 +1,9 @@
 //! Messages damaged in every way, on every queue of a live run: each is kept in the dead letters
 //! byte for byte with its reason, and the run is unaffected.
 
+use broker::bus::Bus;
 use broker::bus::amqp::AmqpBus;
-use broker::bus::{Bus, Outgoing};
 use broker::codec::{self, CodecError};
-use broker::ids::RunId;
 use broker::protocol::Kind;
 use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
@@ -13,7 +12,7 @@ use broker::topology::{Address, Queue, Speaker, Topology};
 use configs::AgentName;
 use tests::chaos::{Dice, World};
 use tests::fleet::RUN;
-use tests::letters::{connect, dead_letters};
+use tests::letters::{connect, dead_letters, message, topology};
 use tests::program::Program;
 
 const TASKS: u64 = 40;
@@ -160,15 +159,8 @@ fn tasks(dice: &mut Dice) -> Vec<Vec<u8>> {
 }
 
 async fn publish(bus: &AmqpBus, to: Address, kind: Kind, id: String, body: Vec<u8>) {
-    let message = Outgoing {
-        to,
-        kind,
-        message_id: id,
-        correlation_id: None,
-        headers: Vec::new(),
-        body: body.into(),
-        durable: kind != Kind::Heartbeat && kind != Kind::Command,
-    };
+    let mut message = message(to, kind, &id, body);
+    message.durable = kind != Kind::Heartbeat && kind != Kind::Command;
     bus.publish(message).await.unwrap();
 }
 
@@ -183,9 +175,9 @@ fn results_queue(world: &World, topology: &Topology) -> Queue {
 }
 
 #[test]
-fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on() {
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[]);
-    let topology = Topology::new(RunId::new(RUN).unwrap());
+fn damaged_messages_on_every_queue_become_dead_letters() {
+    let mut world = World::with(crate::DYAD, 1, &[]);
+    let topology = topology(RUN);
     let mut dice = Dice(7);
     let mut sent: Vec<(Queue, Kind, Vec<u8>)> = Vec::new();
     let mut aim = |queue: &Queue, kind, bodies: Vec<Vec<u8>>| {
@@ -206,7 +198,7 @@ fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on()
         }
     }
 
-    let publisher = world.publish_beside(TASKS);
+    let publisher = world.publish_in_background(TASKS);
     let found = world.servers.block_on(async {
         let bus = connect(&world.servers.rabbit.url()).await;
         for (n, (queue, kind, body)) in sent.iter().enumerate() {
@@ -242,9 +234,7 @@ fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on()
         assert!(!letter.reason.is_empty(), "{id}");
     }
     world.wait_closed(TASKS);
-    for label in world.fleet.labels() {
-        assert_eq!(world.fleet.starts(&label), 1, "{label}:\n{}", world.fleet.log(&label));
-    }
+    world.fleet.all_started(1);
     println!("{} damaged messages among {TASKS} tasks", sent.len());
     world.end_well();
 }

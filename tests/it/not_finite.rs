@@ -7,10 +7,12 @@ use configs::{ModelConfig, RunConfig};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use serde_json::Value;
-use tests::program::Program;
+use tests::program::{Program, Running};
 use tests::small::Small;
 use tests::trace::audit;
 use trainer::model::{Init, ModelShape, Weights};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -50,26 +52,25 @@ fn overflowing(folder: &Path) {
     overwrite(folder, "model.norm.weight", 3e38, 64);
 }
 
-/// Writes the signal game with the model of this folder.
-fn config(program: &Program, folder: &Path) -> PathBuf {
-    small(program, folder).write(&program.runs().with_extension("toml"))
-}
-
-fn small(program: &Program, folder: &Path) -> Small {
+/// Returns the signal game with the model of this folder.
+fn small(folder: &Path) -> Small {
     Small::new()
         .without("defaults.agent.model.random")
         .set("defaults.agent.model.path", folder.to_str().unwrap())
-        .set("run.folder", program.runs().to_str().unwrap())
+}
+
+/// Waits for an end with this exit code and returns the output.
+fn ends_with(code: i32, mut running: Running) -> String {
+    let ended = running.end(PATIENCE);
+    let said = running.log();
+    assert_eq!(ended.and_then(|status| status.code()), Some(code), "{said}");
+    said
 }
 
 /// Runs it to its end with an error; returns its output and its run folder.
 fn ends_with_an_error(folder: &Path) -> (String, Program, PathBuf) {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = config(&program, folder);
-    let mut running = program.start(&["run", config.to_str().unwrap()]);
-    let ended = running.end(PATIENCE);
-    let said = running.log();
-    assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+    let program = program();
+    let said = ends_with(2, program.launch("run", &small(folder).save(&program), &[]));
     let run = program.run_folder();
     (said, program, run)
 }
@@ -88,7 +89,7 @@ fn a_damaged_weight_file_is_named_with_its_tensor_at_the_start() {
 
 /// The engine detects it when the first wave is sampled.
 #[test]
-fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
+fn weights_with_overflowing_logits_end_the_run_and_use_no_task() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("large");
     overflowing(&folder);
@@ -110,19 +111,16 @@ fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
 
 /// Its figures would count conversations that were not played.
 #[test]
-fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
+fn weights_with_overflowing_logits_are_evaluated_to_an_error() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("large");
     overflowing(&folder);
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let one = small(&program, &folder)
+    let program = program();
+    let one = small(&folder)
         .set("eval.source", "generator:signal")
-        .set("eval.tasks", 1)
-        .write(&program.runs().with_extension("one.toml"));
-    for config in [config(&program, &folder), one] {
-        let evaluated = program.output(&["eval", config.to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&evaluated.stderr);
-        assert_eq!(evaluated.status.code(), Some(2), "{said}");
+        .set("eval.tasks", 1);
+    for config in [small(&folder), one] {
+        let said = program.fail(2, &["eval", &config.save(&program)]);
         for part in ["agent a", "were not finite", "sampling.temperature"] {
             assert!(said.contains(part), "{part}: {said}");
         }
@@ -132,23 +130,19 @@ fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
 /// A frozen policy would keep these weights for good, and the next start would report a damaged
 /// file.
 #[test]
-fn a_warm_start_that_diverges_ends_the_run_and_names_its_learning_rate() {
+fn a_diverging_warm_start_ends_the_run_and_names_its_rate() {
     // One step beyond the largest number, or one to finite weights with overflowing logits.
     for (is_trained, lr, steps) in [(true, 1e39, 1), (false, 1e39, 1), (false, 1e15, 1), (true, 1e15, 3)] {
-        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+        let program = program();
         let config = Small::of("configs/arithmetic.toml")
             .without("eval")
-            .set("run.folder", program.runs().to_str().unwrap())
             .set("run.lead", "verifier")
             .set("agents.solver.train.enabled", is_trained)
             .set("agents.solver.train.warm_start.steps", steps)
             .set("agents.solver.train.warm_start.lr", lr)
             .set("agents.verifier.train.warm_start.steps", 1)
-            .write(&program.runs().with_extension("toml"));
-        let mut running = program.start(&["run", config.to_str().unwrap()]);
-        let ended = running.end(PATIENCE);
-        let said = running.log();
-        assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+            .save(&program);
+        let said = ends_with(2, program.launch("run", &config, &[]));
         for part in ["agent solver", "warm start", "agents.solver.train.warm_start.lr"] {
             assert!(said.contains(part), "{part}: {said}");
         }

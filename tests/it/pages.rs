@@ -67,7 +67,8 @@ fn pages_keep_their_budgets() {
 fn paragraphs_and_cells_are_short() {
     for (page, text) in pages() {
         let lines: Vec<&str> = prose(&text).collect();
-        let is_own = |line: &&str| line.is_empty() || line.starts_with(['#', '|', '-', '*', '>']) || line.starts_with("1.");
+        let is_own =
+            |line: &&str| line.is_empty() || line.starts_with(['#', '|', '-', '*', '>']) || line.starts_with("1.");
         let mut paragraph = String::new();
         for line in lines.iter().chain([&""]) {
             if is_own(line) {
@@ -79,7 +80,11 @@ fn paragraphs_and_cells_are_short() {
                 paragraph = format!("{paragraph} {line}");
             }
             for cell in line.strip_prefix('|').into_iter().flat_map(|row| row.split('|')) {
-                assert!(words(cell) <= WORDS_OF_A_CELL, "{page}: a cell of {} words: {cell}", words(cell));
+                assert!(
+                    words(cell) <= WORDS_OF_A_CELL,
+                    "{page}: a cell of {} words: {cell}",
+                    words(cell)
+                );
             }
         }
     }
@@ -99,11 +104,22 @@ fn links_lead_to_pages_and_headings() {
             }
             let (file, heading) = link.split_once('#').unwrap_or((link, ""));
             let folder = Path::new(page).parent().unwrap();
-            let target = if file.is_empty() { PathBuf::from(page) } else { normal(&folder.join(file)) };
-            assert!(Program::root().join(&target).exists(), "{page} links {link}, which is not there");
+            let target = if file.is_empty() {
+                PathBuf::from(page)
+            } else {
+                normal(&folder.join(file))
+            };
+            assert!(
+                Program::root().join(&target).exists(),
+                "{page} links {link}, which is not there"
+            );
             if let Some((_, text)) = pages.iter().find(|(page, _)| Path::new(page) == target) {
                 let is_there = heading.is_empty() || anchors(text).contains(heading);
-                assert!(is_there, "{page} links {link}, and {} has no such heading", target.display());
+                assert!(
+                    is_there,
+                    "{page} links {link}, and {} has no such heading",
+                    target.display()
+                );
             }
         }
     }
@@ -112,7 +128,13 @@ fn links_lead_to_pages_and_headings() {
 /// Returns the anchor of a heading as repository hosts write it.
 fn anchor(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
-    heading.trim().to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")
+    heading
+        .trim()
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .collect::<String>()
+        .replace(' ', "-")
 }
 
 /// Returns the path without `..`.
@@ -129,12 +151,15 @@ fn normal(path: &Path) -> PathBuf {
 
 /// Returns the shell blocks of a page, in order.
 fn blocks(text: &str) -> Vec<String> {
-    text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned()).collect()
+    text.split("```sh\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap().to_owned())
+        .collect()
 }
 
 /// Returns the script of a page: its blocks, in one shell, after a short run if the page expects
 /// one.
-fn script(text: &str, first: &str, beside: &str) -> String {
+fn script(text: &str, first: &str, endless: &str) -> String {
     let mut script = include_str!("pages.sh").to_owned();
     if !first.is_empty() {
         script += &format!("dyad {first}\n");
@@ -147,7 +172,7 @@ fn script(text: &str, first: &str, beside: &str) -> String {
         let lines = block.lines().filter(|line| !line.starts_with("docker "));
         let block: String = lines.map(|line| format!("{line}\n")).collect();
         if block.starts_with(WHILE) {
-            script += &format!("while_runs {beside}\n{block}stop\n");
+            script += &format!("while_runs {endless}\n{block}stop\n");
         } else {
             script += &block;
         }
@@ -157,7 +182,7 @@ fn script(text: &str, first: &str, beside: &str) -> String {
 
 /// Runs the commands of a page in a folder that looks like the root. `endless` is the run of its `#
 /// while` blocks, `first` a run that is made before.
-fn run(page: &str, first: &str, beside: &str) {
+fn run(page: &str, first: &str, endless: &str) {
     let home = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(Program::root()).unwrap().flatten() {
         let name = entry.file_name();
@@ -166,7 +191,7 @@ fn run(page: &str, first: &str, beside: &str) {
         }
     }
     let text = std::fs::read_to_string(Program::root().join(page)).unwrap();
-    std::fs::write(home.path().join("page.sh"), script(&text, first, beside)).unwrap();
+    std::fs::write(home.path().join("page.sh"), script(&text, first, endless)).unwrap();
     let mut command = Command::new("bash");
     if let Some(python) = std::env::var_os("DYAD_TEST_PYTHON") {
         let folder = Path::new(&python).parent().unwrap().to_owned();
@@ -194,13 +219,13 @@ fn run(page: &str, first: &str, beside: &str) {
 
 /// Makes one test for each page with commands, so that pages run in parallel.
 macro_rules! commands_work {
-    ($($name:ident: $page:literal, $first:literal, $beside:literal;)*) => {
+    ($($name:ident: $page:literal, $first:literal, $endless:literal;)*) => {
         const WITH_COMMANDS: &[&str] = &[$($page),*];
 
         $(
             #[test]
             fn $name() {
-                run($page, $first, $beside);
+                run($page, $first, $endless);
             }
         )*
     };
@@ -234,7 +259,10 @@ commands_work! {
 #[test]
 fn every_page_with_commands_is_run() {
     let pages = pages();
-    let with: BTreeSet<&str> =
-        pages.iter().filter(|(_, text)| !blocks(text).is_empty()).map(|(page, _)| page.as_str()).collect();
+    let with: BTreeSet<&str> = pages
+        .iter()
+        .filter(|(_, text)| !blocks(text).is_empty())
+        .map(|(page, _)| page.as_str())
+        .collect();
     assert_eq!(with, WITH_COMMANDS.iter().copied().collect());
 }

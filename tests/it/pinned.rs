@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tests::chaos::{Shape, World};
-use tests::program::{json_lines, metrics, wait_for};
+use tests::program::{json_folder, metrics, signal, wait_until};
 use tests::small::Small;
-use tests::trace::audit;
+use tests::trace::{audit, checkpoint, train};
 
-use crate::engines::{apart, kill, pids, start};
-use crate::evals::{json, program, run};
+use crate::engines::{apart, start};
+use crate::evals::{json, run};
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 16;
@@ -36,8 +37,7 @@ pub(crate) fn evaluated(config: Small) -> Small {
 
 /// Returns the lines of all evaluations, in the order of their steps.
 pub(crate) fn evaluations(run: &Path) -> Vec<Value> {
-    let files = std::fs::read_dir(run.join("evals")).unwrap();
-    let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
+    let mut lines = json_folder(&run.join("evals"));
     lines.sort_by_key(|line| (line["step"].as_u64(), line["last"].as_bool()));
     lines
 }
@@ -57,9 +57,7 @@ fn versions(line: &Value, agent: &str) -> usize {
 
 /// Asserts that all batches were trained, each sample once.
 fn trained_to_the_end(run: &Path) {
-    let lines = metrics(run, "train");
-    let lead = lines.iter().filter(|line| line["agent"] == "a");
-    assert_eq!(lead.count() as u64, STEPS);
+    assert_eq!(train(run, "a").len() as u64, STEPS);
     for agent in ["a", "b"] {
         let found = audit(run, agent);
         assert_eq!(
@@ -77,10 +75,10 @@ fn all_pinned(run: &Path) {
     assert!(lines.len() >= 3, "{:?}", steps(&lines));
     assert_eq!(lines[lines.len() - 1]["last"], true);
     for line in &lines {
-        let told = (&line["step"], &line["pinned"], &line["versions"]);
-        assert_eq!(line["pinned"], true, "{told:?}");
-        assert_eq!((versions(line, "a"), versions(line, "b")), (1, 1), "{told:?}");
-        assert_eq!(line["versions"]["a"][0]["step"], line["step"], "{told:?}");
+        let weights = (&line["step"], &line["pinned"], &line["versions"]);
+        assert_eq!(line["pinned"], true, "{weights:?}");
+        assert_eq!((versions(line, "a"), versions(line, "b")), (1, 1), "{weights:?}");
+        assert_eq!(line["versions"]["a"][0]["step"], line["step"], "{weights:?}");
     }
     for line in metrics(run, "eval") {
         assert_eq!(line["weights/pinned"], 1);
@@ -93,7 +91,7 @@ fn all_pinned(run: &Path) {
 fn every_evaluation_is_of_one_version_and_training_goes_on() {
     for config in [Small::scripted(), Small::new().set("run.mode", "async")] {
         let program = program();
-        let folder = run(&program, &evaluated(config), &[]);
+        let folder = run(&program, &evaluated(config));
         all_pinned(&folder);
         // At any speed of training: before the first batch and at every fourth step, never later.
         assert_eq!(steps(&evaluations(&folder)), (vec![0, 4, 8, 12], vec![STEPS]));
@@ -104,12 +102,12 @@ fn every_evaluation_is_of_one_version_and_training_goes_on() {
 /// With `eval.hold = false` agents train during the evaluation. The number of mixed versions
 /// depends on their speed.
 #[test]
-fn an_evaluation_that_nobody_holds_for_says_what_it_mixes() {
+fn an_evaluation_without_holding_reports_its_mixed_versions() {
     let program = program();
     let config = evaluated(Small::scripted())
         .set("eval.hold", false)
         .set("eval.suites.more.samples", 200);
-    let folder = run(&program, &config, &[]);
+    let folder = run(&program, &config);
     let lines = evaluations(&folder);
     for line in &lines {
         let single = versions(line, "a") == 1 && versions(line, "b") == 1;
@@ -120,9 +118,7 @@ fn an_evaluation_that_nobody_holds_for_says_what_it_mixes() {
 
 /// Returns the step of an agent's last checkpoint.
 fn last_checkpoint(run: &Path, agent: &str) -> Value {
-    let checkpoints = run.join("checkpoints").join(agent);
-    let latest = std::fs::read_to_string(checkpoints.join("LATEST")).unwrap();
-    json(&checkpoints.join(latest.trim()).join("manifest.json"))["step"].clone()
+    json(&checkpoint(run, agent).join("manifest.json"))["step"].clone()
 }
 
 /// A batch of b takes many times as long as one of a: when a has made its last step, b has full
@@ -131,7 +127,7 @@ fn last_checkpoint(run: &Path, agent: &str) -> Value {
 fn the_last_evaluation_is_of_the_weights_that_the_run_ends_with() {
     let program = program();
     let config = evaluated(Small::new().set("run.mode", "async")).set("agents.b.train.epochs", 40);
-    let folder = run(&program, &config, &[]);
+    let folder = run(&program, &config);
     let lines = evaluations(&folder);
     let last = &lines[lines.len() - 1];
     assert_eq!(
@@ -139,9 +135,13 @@ fn the_last_evaluation_is_of_the_weights_that_the_run_ends_with() {
         (&Value::from(true), &Value::from(true))
     );
     for agent in ["a", "b"] {
-        let told = &last["versions"][agent];
-        assert_eq!(versions(last, agent), 1, "{agent}: {told}");
-        assert_eq!(told[0]["step"], last_checkpoint(&folder, agent), "{agent}: {told}");
+        let weights = &last["versions"][agent];
+        assert_eq!(versions(last, agent), 1, "{agent}: {weights}");
+        assert_eq!(
+            weights[0]["step"],
+            last_checkpoint(&folder, agent),
+            "{agent}: {weights}"
+        );
     }
     trained_to_the_end(&folder);
 }
@@ -156,7 +156,7 @@ fn two_coordinators_make_each_evaluation_once() {
             change,
             ..Shape::default()
         };
-        let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+        let mut world = World::shaped(crate::DYAD, shape);
         world.publish(TASKS);
         world.wait_closed(TASKS);
         world.end_well();
@@ -175,18 +175,18 @@ fn two_coordinators_make_each_evaluation_once() {
 /// Over real servers and engine processes. The coordinator that asked agents to hold dies: they do
 /// not hold for ever, and the next coordinator evaluates.
 #[test]
-fn a_coordinator_that_is_killed_while_agents_hold_holds_nobody_up() {
+fn a_coordinator_killed_while_agents_hold_blocks_no_agent() {
     let program = program();
     let config = evaluated(Small::new().set("run.mode", "async"));
     let mut running = start(&program, "up", &apart(config));
     let run = program.run_folder();
-    wait_for("agents to hold", PATIENCE, || {
-        running.log().contains("holding: no batch").then_some(())
+    wait_until("agents to hold", PATIENCE, || {
+        running.log().contains("holding: no batch")
     });
-    kill(pids(&running.log(), "coordinator")[0]);
+    signal("KILL", running.pids("coordinator")[0]);
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!(pids(&log, "coordinator").len(), 2, "{log}");
+    assert_eq!(running.pids("coordinator").len(), 2, "{log}");
     all_pinned(&run);
     trained_to_the_end(&run);
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);

@@ -3,10 +3,9 @@
 
 use broker::bus::Bus;
 use broker::ids::{Digest, GroupId, RunId};
-use broker::topology::Topology;
 use tests::chaos::{GROUP, Shape, World, task_line};
 use tests::fleet::RUN;
-use tests::letters::{connect, dead_letters};
+use tests::letters::{connect, dead_letters, topology};
 use tests::trace::audit;
 
 /// The poisoned task and 63 good ones.
@@ -25,7 +24,6 @@ fn poisoned(label: &str, point: &str, says: &str) {
 /// Does the same as [`poisoned`] at any point; a ledger has `rows` rows of the dead task.
 fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
     let task = format!("task-{POISON}");
-    let run = RunId::new(RUN).unwrap();
     let points = format!("{point}=kill");
     let shape = Shape {
         coordinators: 1,
@@ -36,7 +34,7 @@ fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
         always: true,
         ..Shape::default()
     };
-    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    let mut world = World::shaped(crate::DYAD, shape);
     world.publish(TASKS);
     let (books, passed) = world.end_after(TASKS - 1 + rows);
     assert!(passed, "{books:#}\n{}", world.fleet.logs());
@@ -57,7 +55,7 @@ fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
     println!("{label} was started {} times", world.fleet.starts(label));
     let letters = world.servers.block_on(async {
         let bus = connect(&world.servers.rabbit.url()).await;
-        let letters = dead_letters(&bus, &Topology::new(run), 1).await;
+        let letters = dead_letters(&bus, &topology(RUN), 1).await;
         bus.close().await;
         letters
     });
@@ -87,7 +85,7 @@ fn a_task_that_kills_the_agent_that_answers_dies_alone() {
 
 /// The task is in no custody yet: only its bytes are known.
 #[test]
-fn a_task_that_kills_whoever_reads_it_dies_alone() {
+fn a_task_that_kills_its_reader_dies_alone() {
     let mark = Digest::of(task_line(POISON, "").as_bytes());
     kills(
         "c1",

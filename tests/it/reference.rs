@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use configs::{ModelConfig, RunConfig};
 use tests::program::Program;
 
+use crate::program;
+
 /// The heading of a recipe's page above them.
 const HEADING: &str = "## The reference's size\n";
 /// The rows of its table.
@@ -43,7 +45,7 @@ fn sections() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn every_reference_configuration_has_its_model_data_gpus_and_command_on_a_page() {
+fn every_reference_configuration_is_described_on_a_page() {
     let (references, sections) = (references(), sections());
     assert!(references.len() >= 12, "{:?}", references.keys());
     for (path, config) in references {
@@ -119,8 +121,8 @@ fn every_recipe_has_a_configuration_beyond_the_tiny_one() {
 }
 
 #[test]
-fn every_reference_configuration_passes_dyad_check_without_its_model_and_data() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn every_reference_configuration_passes_check_without_its_model() {
+    let program = program();
     let empty = tempfile::tempdir().unwrap();
     for (path, config) in references() {
         let output = program
@@ -140,8 +142,8 @@ fn every_reference_configuration_passes_dyad_check_without_its_model_and_data() 
 }
 
 #[test]
-fn a_run_whose_models_and_data_sets_are_not_here_is_not_started() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn a_run_without_its_models_and_data_sets_is_not_started() {
+    let program = program();
     let (empty, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = "configs/actor-verifier-astraflow.toml";
     let ask = |words: &[&str]| {

@@ -103,7 +103,7 @@ install_packages() {
     apt_get "${install[@]}" 2>/dev/null || { apt_get update && apt_get "${install[@]}"; } || status=$?
     [ -z "$ours" ] || "${as_root[@]}" rm -f "$policy"
     if [ "$status" != 0 ]; then
-        say "apt-get failed; what it says is above. The command was: $command"
+        say "apt-get failed; its output is above. The command was: $command"
         exit 1
     fi
     if [ -d /run/systemd/system ]; then

@@ -2,7 +2,7 @@
 # Runs a command with RabbitMQ 4 instead of this machine's version:
 #   tests/setup/rabbitmq4.sh cargo nextest run --workspace -E 'package(broker) or test(users::)'
 #
-# The node runs in a root file system of Debian's next release, which debootstrap makes once (300 MB,
+# The node runs in a root file system of Debian's next release. debootstrap makes it once (300 MB,
 # two minutes) in DYAD_RABBITMQ4 (default /var/lib/dyad-rabbitmq4). Needs root: the node runs under
 # chroot. It must see the tests' folders, so /tmp is bound there in a mount namespace that ends with
 # the command.

@@ -29,7 +29,7 @@ pub(crate) fn run() {
     let (empty, keys_before) = look::redis(&world);
     let before = look::memory(&world);
     let groups = BATCH * BATCHES;
-    let publisher = world.publish_beside(groups);
+    let publisher = world.publish_in_background(groups);
     let (began, mut most) = (Instant::now(), None::<(u64, f64, look::Memory)>);
     let mut all_committed = 0.0_f64;
     while world.closed() < groups && began.elapsed() < PATIENCE {

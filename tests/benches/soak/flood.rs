@@ -34,7 +34,7 @@ pub(crate) fn run(seconds: u64) {
     while began.elapsed().as_secs() < seconds {
         producers.retain(|producer: &std::thread::JoinHandle<()>| !producer.is_finished());
         while producers.len() < PRODUCERS {
-            producers.push(world.publish_beside(BURST));
+            producers.push(world.publish_in_background(BURST));
         }
         let (tasks, memory) = (queues.depths(&world).0, look::memory(&world));
         most = (most.0.max(tasks), most.1.max(look::of(&memory, "RabbitMQ")));

@@ -172,7 +172,7 @@ impl Driver {
                 lock(&self.leases).insert(group, claimed.lease);
                 Ok(claimed.lease)
             }
-            Claim::Theirs { .. } => bail!("somebody else has the group"),
+            Claim::Theirs { .. } => bail!("another coordinator has the group"),
         }
     }
 
@@ -219,7 +219,7 @@ impl Driver {
             body: body.into(),
             durable: true,
         };
-        io::publish(&self.bus, message).await?;
+        retry::publish(&self.bus, message).await?;
         Ok(size)
     }
 

@@ -38,7 +38,7 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8]) -> bool) {
     while long.map_or(tried < SHORT, |long| began.elapsed() < long) {
         let input = damaged(seeds, &mut Dice(first + tried));
         // A panic prints the seed that repeats it.
-        let told = Told {
+        let trying = Trying {
             name,
             seed: first + tried,
             input: &input,
@@ -49,7 +49,7 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8]) -> bool) {
         let started = Instant::now();
         taken += u64::from(target(&input));
         slowest = slowest.max(started.elapsed());
-        std::mem::forget(told);
+        std::mem::forget(trying);
         tried += 1;
     }
     let grown = [peak("VmHWM:"), peak("VmPeak:")];
@@ -67,13 +67,13 @@ fn fuzz(name: &str, seeds: &[Vec<u8>], target: impl Fn(&[u8]) -> bool) {
 }
 
 /// Prints the input if the target panics.
-struct Told<'a> {
+struct Trying<'a> {
     name: &'a str,
     seed: u64,
     input: &'a [u8],
 }
 
-impl Drop for Told<'_> {
+impl Drop for Trying<'_> {
     fn drop(&mut self) {
         let Self { name, seed, input } = self;
         eprintln!("{name}: DYAD_FUZZ_SEED={seed} plays it again: {}", shown(input));

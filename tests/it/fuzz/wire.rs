@@ -123,7 +123,7 @@ fn checkpoints() {
             let manifest = Manifest::read(folder.path());
             if let Ok(manifest) = &manifest {
                 let sound = manifest.verify(folder.path()).is_ok();
-                assert!(!sound || manifest.files.is_empty(), "nothing of it is there");
+                assert!(!sound || manifest.files.is_empty(), "none of its files exist");
             }
             manifest.is_ok() || TrainerState::read(folder.path()).is_ok()
         },
