@@ -201,7 +201,7 @@ fn run(page: &str, first: &str, endless: &str) {
     let output = command
         .arg("page.sh")
         .current_dir(home.path())
-        .env("DYAD", env!("CARGO_BIN_EXE_dyad-under-test"))
+        .env("DYAD", crate::DYAD)
         .env("OWN_WORKFLOW", env!("CARGO_BIN_EXE_own-workflow"))
         .env_remove("DYAD_BROKER")
         .env_remove("DYAD_STATE")
