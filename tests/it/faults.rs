@@ -74,7 +74,7 @@ fn a_second_signal_ends_a_process_at_once() {
     world.fleet.signal("c1", "TERM");
     world
         .fleet
-        .wait_for_log("c1", "told to stop; releasing what is open", PATIENCE);
+        .wait_for_log("c1", "received a stop signal; releasing open groups", PATIENCE);
     world.fleet.signal("c1", "TERM");
     // An orderly end would be a good one, and no process would be started again.
     wait_until("the coordinator to be started again", PATIENCE, || {
