@@ -24,7 +24,7 @@ TREE = ROOT / "target/mutants/tree"
 # Programs that tests start are placed here, away from those of the product.
 PROGRAMS = ROOT / "target/mutants/build"
 
-# name    what DYAD_MUTANT is set to
+# name    the value of DYAD_MUTANT
 # crate   the code is searched for in CRATE/src
 # code    the guard; white space does not count, so that rustfmt may wrap it
 # becomes the same code, with OFF where the guard is taken away
@@ -139,7 +139,7 @@ def pattern(code):
 
 
 def edited(texts):
-    """Returns the files that hold guards, edited, and a list of what was not found exactly once."""
+    """Returns the files that hold guards, edited, and a list of guards not found exactly once."""
     problems = []
     for guard in GUARDS:
         found = [
@@ -213,7 +213,7 @@ def build(guards, everything):
 
 
 def outcome(executable, package, arguments, mutant=None):
-    """Runs a test executable as cargo does and returns what it printed."""
+    """Runs a test executable as cargo does and returns its output."""
     environment = {"OMP_NUM_THREADS": "1", **os.environ}
     environment.pop("DYAD_MUTANT", None)
     if mutant:
@@ -231,7 +231,7 @@ def outcome(executable, package, arguments, mutant=None):
 
 
 def verdict(guard, built):
-    """Returns an empty string if the test notices that the guard is away, else what is wrong."""
+    """Returns an empty string if the test notices that the guard is away, else the problem."""
     package, target, test = guard.test.split()
     executable = built[package, target]
     listed = outcome(executable, package, ["--list"]).splitlines()

@@ -1,23 +1,33 @@
 #!/usr/bin/env python3
-"""Turns lines with questions and answers into tasks for the workflow deep-research, and what they stand beside into a corpus.
+"""Turns lines with questions and answers into tasks for the workflow deep-research.
+
+Their context can be written as a corpus.
 
     python3 configs/converters/deep_research.py < questions.jsonl > tasks.jsonl
-    python3 configs/converters/deep_research.py --corpus corpus/documents.jsonl < hotpot_train.jsonl > tasks.jsonl
+    python3 configs/converters/deep_research.py --corpus corpus/documents.jsonl \\
+        < hotpot_train.jsonl > tasks.jsonl
 
-Reads JSON objects, one a line, of any of these shapes, on stdin, and writes tasks to stdout, {"prompt": question, "label": answer}, where
-a list of answers means that each of them is right:
+Reads JSON objects, one a line, from stdin. Writes tasks, {"prompt": question, "label": answer}, to
+stdout. In a list of answers each answer is right. A line has one of these shapes:
 
-    {"question": "..", "answer": ".."}                                              MrlX DeepResearch, HotpotQA
-    {"id": "..", "question": "..", "golden_answers": [".."]}                         FlashRAG
-    {"question": "..", "answer": "..", "answer_aliases": [".."]}                     MuSiQue
-    {"prompt": [..], "reward_model": {"ground_truth": {"target": [".."]}}}           Search-R1, as verl has it
+    MrlX DeepResearch, HotpotQA
+        {"question": "..", "answer": ".."}
+    FlashRAG
+        {"id": "..", "question": "..", "golden_answers": [".."]}
+    MuSiQue
+        {"question": "..", "answer": "..", "answer_aliases": [".."]}
+    Search-R1 in verl's layout
+        {"prompt": [..], "reward_model": {"ground_truth": {"target": [".."]}}}
 
---corpus FILE writes the documents of the lines for `tools.search` and `tools.visit` of `kind = "corpus:FOLDER"`, each {"id", "title", "text"}:
-HotpotQA's `context` (of the Hub, or pairs of title and sentences), MuSiQue's `paragraphs`, and FlashRAG's corpus, lines of {"id", "contents"} that have no
-question. A document that comes again is written once. The file must not be there yet.
+--corpus FILE writes the documents of the lines for `tools.search` and `tools.visit` of
+`kind = "corpus:FOLDER"`, each {"id", "title", "text"}. It reads HotpotQA's `context` (in the Hub's
+form, or pairs of title and sentences), MuSiQue's `paragraphs`, and FlashRAG's corpus, which has
+lines of {"id", "contents"} without a question. A repeated document is written once. The file must
+not exist.
 
-A question that comes again is taken once. A line that cannot be used is named on stderr and left out; with any, the exit code is 1.
-Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
+A repeated question is written once. A line that cannot be used is named on stderr and left out; the
+exit code is then 1. For Parquet first run
+`pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
 """
 import argparse
 import hashlib
@@ -26,17 +36,17 @@ import pathlib
 import re
 import sys
 
-# What Search-R1 says before its questions.
+# The text before each question in Search-R1.
 BEFORE = re.compile(r"\AAnswer the given question\..*?\bQuestion:\s*", re.S)
 
 
 def text_of(value):
-    """A text that is not empty, or None."""
+    """Returns a text that is not empty, or None."""
     return value.strip() if isinstance(value, str) and value.strip() else None
 
 
 def question_of(line):
-    """The question: a text of its own, else the user's last message in prompt."""
+    """Returns the question: its own text, else the user's last message in prompt."""
     found = text_of(line.get("question"))
     prompt = line.get("prompt")
     if found is None and isinstance(prompt, list):
@@ -48,7 +58,7 @@ def question_of(line):
 
 
 def answers_of(line):
-    """Every answer that is right, each once, in their order."""
+    """Returns the right answers, each once, in their order."""
     judged = line.get("reward_model")
     truth = judged.get("ground_truth") if isinstance(judged, dict) else None
     truth = truth.get("target") if isinstance(truth, dict) else truth
@@ -63,7 +73,7 @@ def answers_of(line):
 
 
 def task(line):
-    """The task of a line; a ValueError says what is missing."""
+    """Returns the task of a line; a ValueError names the missing part."""
     question, answers = question_of(line), answers_of(line)
     if question is None:
         raise ValueError("it has no text under question or prompt")
@@ -77,7 +87,7 @@ def task(line):
 
 
 def documents(line):
-    """(title, text) of what stands beside a question, and of a line of a corpus."""
+    """Yields (title, text) of a question's context and of a line of a corpus."""
     context, contents = line.get("context"), text_of(line.get("contents"))
     if isinstance(context, dict):
         context = list(zip(context.get("title", []), context.get("sentences", [])))
@@ -92,7 +102,7 @@ def documents(line):
 
 
 def digest(*parts):
-    """16 bytes that stand for texts, of which there may be millions."""
+    """Returns 16 bytes that represent texts, because there may be millions of texts."""
     return hashlib.blake2b("\0".join(parts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -102,7 +112,7 @@ class Corpus:
     def __init__(self, path):
         pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
         self.file = open(path, "x", encoding="utf-8")
-        # Digests of both, and how many documents a title has had.
+        # Digests of names and of texts, and the number of documents of each title.
         self.names, self.texts, self.numbers = set(), set(), {}
 
     def add(self, title, text):
@@ -123,7 +133,7 @@ class Corpus:
 
 
 def lines(file):
-    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    """Yields (number, bytes) of every line that is not blank, without byte-order mark."""
     for number, line in enumerate(file, 1):
         line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if line.strip():
@@ -131,7 +141,7 @@ def lines(file):
 
 
 def read(line):
-    """The object of a line; a ValueError says why there is none."""
+    """Returns the object of a line; a ValueError names the reason why there is none."""
     found = json.loads(line.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
@@ -139,7 +149,7 @@ def read(line):
 
 
 def written(made):
-    """A line of JSON as bytes. Half a character cannot be written."""
+    """Returns a line of JSON as bytes. A lone surrogate raises a ValueError."""
     return json.dumps(made, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
@@ -151,16 +161,16 @@ def main():
     for number, line in lines(sys.stdin.buffer):
         try:
             line = read(line)
-            written(line)  # half a character may stand in its documents too
+            written(line)  # its documents may also have a lone surrogate
             of_corpus = "contents" in line and "question" not in line and "prompt" not in line
             made = None if of_corpus else task(line)
-            # All of a line's documents or none of them.
-            beside = list(documents(line)) if corpus else []
+            # All documents of a line or none of them.
+            context = list(documents(line)) if corpus else []
         except (ValueError, AttributeError, TypeError, RecursionError) as error:
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
             continue
-        for title, document in beside:
+        for title, document in context:
             corpus.add(title, document)
         if made is not None and digest(made["prompt"]) not in seen:
             seen.add(digest(made["prompt"]))

@@ -3,19 +3,29 @@
 
     python3 configs/converters/doctor_patient.py < MTMedDialog_RL.jsonl > cases.jsonl
 
-Reads JSON objects, one a line, on stdin, and writes cases to stdout:
+Reads JSON objects, one a line, from stdin, and writes cases to stdout:
 
-    {"prompt": complaint, "label": {"diagnosis": "..", "recommendation": ".."}, "metadata": {"self_report": ".."}}
+    {"prompt": complaint, "label": {"diagnosis": "..", "recommendation": ".."},
+     "metadata": {"self_report": ".."}}
 
-| of a case | is looked for under |
-|---|---|
-| complaint | extra_info.chief_complaint, metadata.chief_complaint, chief_complaint, self_report of a test file, else the user's last message in prompt or messages: of instructions with `Patient's description:` in them, what stands from there to `Decide next action:` |
-| diagnosis, recommendation | extra_info.solution, metadata.solution, reward_model.ground_truth, label: an object, or a text with `Diagnosis:` and `Recommendation:` |
-| self report | extra_info.self_report, metadata.self_report, reward_model.enhanced_description, enhanced_description |
-| facts | metadata.facts, if there are any: they let a rule judge the patient |
+The converter looks for each part under these keys, in this order:
 
---complaint, --solution and --report name other keys, with dots. A line that cannot be used is named on stderr and left out; with
-any, the exit code is 1. Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
+complaint
+    extra_info.chief_complaint, metadata.chief_complaint, chief_complaint, self_report of a test
+    file, else the user's last message in prompt or messages. In instructions it is the text between
+    `Patient's description:` and `Decide next action:`.
+diagnosis, recommendation
+    extra_info.solution, metadata.solution, reward_model.ground_truth, label: an object, or a text
+    with `Diagnosis:` and `Recommendation:`
+self report
+    extra_info.self_report, metadata.self_report, reward_model.enhanced_description,
+    enhanced_description
+facts
+    metadata.facts, if there are any: with them a rule can judge the patient
+
+--complaint, --solution and --report name other keys, with dots. A line that cannot be used is named
+on stderr and left out; the exit code is then 1. For Parquet first run
+`pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
 """
 import argparse
 import json
@@ -27,14 +37,14 @@ SOLUTION = ["extra_info.solution", "metadata.solution", "reward_model.ground_tru
 REPORT = ["extra_info.self_report", "metadata.self_report", "reward_model.enhanced_description", "enhanced_description"]
 MARKED = re.compile(r"(diagnosis|recommendation)s?\s*[:：]\s*(.*?)(?=(?:diagnosis|recommendation)s?\s*[:：]|\Z)", re.I | re.S)
 
-# In instructions that have the complaint in their middle, what stands before it and behind it.
+# The marks before and after the complaint in instructions that contain it.
 DESCRIBED, ASKED = "Patient's description:", "Decide next action:"
-# Begins a message where a prompt is a chat that somebody's template has rendered.
+# The start of a message in a prompt that a chat template has rendered.
 RENDERED = "<|im_start|>"
 
 
 def at(line, path):
-    """The value under a path with dots, or None."""
+    """Returns the value under a path with dots, or None."""
     for key in path.split("."):
         line = line.get(key) if isinstance(line, dict) else None
     return line
@@ -56,7 +66,7 @@ def complaint_of(line, paths):
 
 
 def described(prompt):
-    """The complaint in a prompt: all of it, or what its instructions say is the patient's description."""
+    """Returns the complaint in a prompt: the patient's description, else all of it."""
     _, marked, complaint = prompt.rpartition(ASKED)[0].rpartition(DESCRIBED)
     if RENDERED in (complaint or prompt):
         raise ValueError(f"its prompt is a rendered chat ({RENDERED}) without a text from {DESCRIBED!r} to {ASKED!r}")
@@ -64,7 +74,10 @@ def described(prompt):
 
 
 def label_of(solution):
-    """{"diagnosis", "recommendation"} of an object or a marked text; without markers, all of it is the diagnosis."""
+    """Returns {"diagnosis", "recommendation"} of an object or a marked text.
+
+    Without markers the whole text is the diagnosis.
+    """
     if isinstance(solution, dict):
         found = {key.lower(): value for key, value in solution.items() if isinstance(value, str)}
     elif isinstance(solution, str):
@@ -76,7 +89,7 @@ def label_of(solution):
 
 
 def case(line, keys):
-    """The case of a line; a ValueError says what is missing."""
+    """Returns the case of a line; a ValueError names the missing part."""
     parts = {
         "complaint": complaint_of(line, keys.complaint),
         "diagnosis": label_of(first(line, keys.solution)),
@@ -93,7 +106,7 @@ def case(line, keys):
 
 
 def lines(file):
-    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    """Yields (number, bytes) of every line that is not blank, without byte-order mark."""
     for number, line in enumerate(file, 1):
         line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if line.strip():
@@ -101,7 +114,7 @@ def lines(file):
 
 
 def read(line):
-    """The object of a line; a ValueError says why there is none."""
+    """Returns the object of a line; a ValueError names the reason why there is none."""
     found = json.loads(line.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
@@ -109,7 +122,7 @@ def read(line):
 
 
 def written(made):
-    """A line of JSON as bytes. Half a character, and what is no number, cannot be written."""
+    """Returns a line of JSON as bytes. A lone surrogate and NaN raise a ValueError."""
     return json.dumps(made, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
@@ -121,7 +134,7 @@ def main():
     for number, line in lines(sys.stdin.buffer):
         try:
             sys.stdout.buffer.write(written(case(read(line), keys)))
-        except (ValueError, RecursionError) as error:  # nested too deep it is the second
+        except (ValueError, RecursionError) as error:  # the second for lines that nest too deep
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
     return 1 if bad else 0

@@ -1,23 +1,28 @@
-"""Makes tasks for `self-reward` of questions in HealthBench's format.
+"""Turns questions in HealthBench's format into tasks for `self-reward`.
 
-    python3 configs/converters/healthbench.py questions.jsonl [--leave-out hard.jsonl] > tasks.jsonl
+    python3 configs/converters/healthbench.py questions.jsonl \\
+        [--leave-out hard.jsonl] > tasks.jsonl
 
-One JSON object a line in: {"prompt_id", "prompt": [{"role", "content"}, ..], "rubrics": [{"criterion", "points", ..}, ..]}.
-One task a line out: {"id", "prompt", "label": "", "metadata": {"rubric": [{"criterion", "points"}, ..]}}.
---leave-out names a file of questions that are not to be trained on, such as a benchmark's own: those with the same prompt_id are left
-out. A question that cannot be a task is named on standard error and left out too, and so is a line of --leave-out that names no
-question; if there is any, the exit code is 1.
+Reads one JSON object a line:
+    {"prompt_id", "prompt": [{"role", "content"}, ..], "rubrics": [{"criterion", "points", ..}, ..]}
+Writes one task a line:
+    {"id", "prompt", "label": "", "metadata": {"rubric": [{"criterion", "points"}, ..]}}
+
+--leave-out names a file of questions that must not be trained, for example those of a benchmark.
+Questions with the same prompt_id are left out. A question that cannot become a task is named on
+standard error and left out. A line of --leave-out without a question is named too. In both cases
+the exit code is 1.
 """
 import argparse
 import json
 import sys
 
-MOST = 256  # items of a rubric that one answer can be judged by
-LARGEST = 1e308  # points on either side; no number, and one without end, is not between
+MOST = 256  # items of a rubric for one answer
+LARGEST = 1e308  # points on either side; NaN and infinity are not between
 
 
 def lines(path):
-    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    """Yields (number, bytes) of every line that is not blank, without byte-order mark."""
     with open(path, "rb") as file:
         for number, line in enumerate(file, 1):
             line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
@@ -26,7 +31,7 @@ def lines(path):
 
 
 def questions(path, bad):
-    """(number, question, its id) of every line of a file that has an id; others are named, and put to `bad`."""
+    """Yields (number, question, id) of lines with an id; others are named and added to `bad`."""
     for number, line in lines(path):
         try:
             question = json.loads(line.decode("utf-8"))
@@ -36,7 +41,7 @@ def questions(path, bad):
             if isinstance(name, bool) or not isinstance(name, (str, int)) or not str(name):
                 raise ValueError("it has no prompt_id")
             yield number, question, str(name)
-        except (ValueError, RecursionError) as error:  # nested too deep it is the second
+        except (ValueError, RecursionError) as error:  # the second for lines that nest too deep
             odd(path, number, error, bad)
 
 
@@ -46,7 +51,7 @@ def odd(path, number, error, bad):
 
 
 def listed(question, key):
-    """The objects of the list under a key."""
+    """Returns the objects of the list under a key."""
     found = question.get(key)
     if not isinstance(found, list) or any(not isinstance(one, dict) for one in found):
         raise ValueError(f"{key} is no list of objects")
@@ -80,7 +85,7 @@ def task(question, name):
     return {
         "id": name,
         "prompt": messages(question),
-        "label": "",  # the rubric is what there is to reach
+        "label": "",  # the rubric is the label
         "metadata": {"rubric": rubric},
     }
 
@@ -96,7 +101,7 @@ def main():
         if name in left_out:
             continue
         try:
-            # Half a character cannot be written.
+            # A lone surrogate cannot be encoded.
             text = json.dumps(task(question, name), ensure_ascii=False).encode("utf-8")
         except (ValueError, RecursionError) as error:
             odd(args.questions, number, error, bad)

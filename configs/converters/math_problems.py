@@ -3,16 +3,17 @@
 
     python3 configs/converters/math_problems.py < dapo-math-17k.jsonl > math.jsonl
 
-Reads JSON objects, one a line, of any of these shapes, on stdin, and writes tasks to stdout:
+Reads JSON objects, one a line, of any of these shapes from stdin, and writes tasks to stdout:
 
-    {"prompt": [{"role": "user", "content": ".."}], "label": "34"}                                  DAPO, as slime has it
-    {"prompt": [..], "reward_model": {"ground_truth": "34"}}                                        DAPO, as verl has it
-    {"prompt": "..", "solution": "\\boxed{34}"}                                                     DAPO filtered
-    {"problem": "..", "answer": "34", "solution": ".."}                                             DeepScaleR
+    {"prompt": [{"role": "user", "content": ".."}], "label": "34"}    DAPO in slime's layout
+    {"prompt": [..], "reward_model": {"ground_truth": "34"}}          DAPO in verl's layout
+    {"prompt": "..", "solution": "\\boxed{34}"}                       DAPO filtered
+    {"problem": "..", "answer": "34", "solution": ".."}               DeepScaleR
 
-A problem that stands there more than once is taken once (DAPO's file has each a hundred times). How to answer is told by the
-workflow's prompts, so what a data set says of it is left out; --keep-instructions keeps it. A line that cannot be used is named on
-stderr and left out; with any, the exit code is 1. Parquet: first `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
+A repeated problem is written once (DAPO's file has each a hundred times). The workflow's prompts
+contain the instructions how to answer, so those of the data set are removed; --keep-instructions
+keeps them. A line that cannot be used is named on stderr and left out; the exit code is then 1. For
+Parquet first run `pandas.read_parquet(..).to_json(.., orient="records", lines=True)`.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ import math
 import re
 import sys
 
-# What data sets put around a problem: (before it, behind it).
+# Instructions before and after a problem in the data sets.
 BEFORE = re.compile(r"\A\s*Solve the following math problem step by step\..*?(?:\n\s*\n|\Z)", re.S)
 BEHIND = re.compile(
     r"(?<!\s)\s*(?:Remember to put your answer on its own line after \"Answer:\"\.?"
@@ -30,7 +31,7 @@ BEHIND = re.compile(
 
 
 def text_of(prompt):
-    """The problem in a prompt: a text, or the last message of the user."""
+    """Returns the problem in a prompt: a text, or the last message of the user."""
     if isinstance(prompt, list):
         said = [message.get("content") for message in prompt if isinstance(message, dict) and message.get("role") == "user"]
         prompt = said[-1] if said else None
@@ -38,12 +39,12 @@ def text_of(prompt):
 
 
 def bare(problem):
-    """The problem without what is said on how to answer."""
+    """Returns the problem without the instructions how to answer."""
     return BEHIND.sub("", BEFORE.sub("", problem)).strip()
 
 
 def unboxed(solution):
-    """What stands in the last \\boxed{..} with its braces closed, or None."""
+    """Returns the text in the last closed \\boxed{..}, or None."""
     start = solution.rfind("\\boxed{")
     depth = 0
     for at in range(start + 6, len(solution)) if start >= 0 else ():
@@ -54,7 +55,7 @@ def unboxed(solution):
 
 
 def answer_of(line):
-    """The answer of a line: a label of its own, else what its solution has boxed."""
+    """Returns the answer of a line: its own label, else the boxed text of its solution."""
     judged = line.get("reward_model")
     given = [line.get("label"), line.get("answer"), judged.get("ground_truth") if isinstance(judged, dict) else None]
     for answer in given:
@@ -65,13 +66,13 @@ def answer_of(line):
     solution = line.get("solution")
     if isinstance(solution, str) and solution.strip():
         found = unboxed(solution)
-        # A solution of one word is an answer; prose without a box has none that is sure.
+        # A solution of one word is an answer; prose without a box has no certain answer.
         return found if found is not None else (solution.strip() if len(solution.split()) == 1 else None)
     return None
 
 
 def task(line, keep):
-    """The task of a line; a ValueError says what is missing."""
+    """Returns the task of a line; a ValueError names the missing part."""
     problem = next((text for key in ("prompt", "problem", "question") if (text := text_of(line.get(key)))), None)
     problem = problem and (problem.strip() if keep else bare(problem))
     if not problem:
@@ -83,7 +84,7 @@ def task(line, keep):
 
 
 def lines(file):
-    """(number, bytes) of every line that is not blank. Some programs begin a file with a byte-order mark."""
+    """Yields (number, bytes) of every line that is not blank, without byte-order mark."""
     for number, line in enumerate(file, 1):
         line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
         if line.strip():
@@ -91,7 +92,7 @@ def lines(file):
 
 
 def read(line):
-    """The object of a line; a ValueError says why there is none."""
+    """Returns the object of a line; a ValueError names the reason why there is none."""
     found = json.loads(line.decode("utf-8"))
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")
@@ -99,20 +100,20 @@ def read(line):
 
 
 def written(made):
-    """A line of JSON as bytes. Half a character, and what is no number, cannot be written."""
+    """Returns a line of JSON as bytes. A lone surrogate and NaN raise a ValueError."""
     return json.dumps(made, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description="DAPO or DeepScaleR lines to tasks for dyad, from stdin to stdout")
-    parser.add_argument("--keep-instructions", action="store_true", help="leave in what is said on how to answer")
+    parser.add_argument("--keep-instructions", action="store_true", help="keep the instructions how to answer")
     keep = parser.parse_args().keep_instructions
     seen, bad = set(), 0
     for number, line in lines(sys.stdin.buffer):
         try:
             made = task(read(line), keep)
             text = written(made)
-        except (ValueError, RecursionError) as error:  # nested too deep it is the second
+        except (ValueError, RecursionError) as error:  # the second for lines that nest too deep
             bad += 1
             print(f"line {number}: {error}", file=sys.stderr)
             continue

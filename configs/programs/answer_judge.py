@@ -1,6 +1,7 @@
-"""Judges whether an answer means what the label says, by a large model behind an OpenAI-compatible server: 1 or 0.
+"""Judges whether an answer means the same as the label: 1 or 0.
 
-JUDGE_URL (such as http://host:8000/v1), JUDGE_MODEL and JUDGE_KEY say where. What fails is an error, and never a 0.
+A large model behind an OpenAI-compatible server decides. JUDGE_MODEL, JUDGE_KEY and JUDGE_URL (for
+example http://host:8000/v1) name it. A failure is an error, never a 0.
 """
 import json
 import os
@@ -16,7 +17,10 @@ Does the given answer mean the same as the right one? Reply with one JSON object
 
 
 def asked(prompt):
-    """The question of a task: a text, or what was said, with roles where it is more than one message. Instructions are none of it."""
+    """Returns the question of a task: a text, or its messages, with roles if there are several.
+
+    Instructions are left out.
+    """
     if isinstance(prompt, str):
         return prompt
     said = [message for message in prompt if message["role"] != "system"]
@@ -43,6 +47,6 @@ for line in sys.stdin:
     question = json.loads(line)
     try:
         answer = {"reward": judge(question["text"], question["task"])}
-    except Exception as error:  # the server, its answer: all of it is a missing reward
+    except Exception as error:  # any failure of the server or its answer is a missing reward
         answer = {"error": f"{type(error).__name__}: {error}"}
     print(json.dumps({"id": question["id"], **answer}), flush=True)

@@ -1,6 +1,10 @@
-"""Pictures over several turns, as a workflow of your own. `eye`, played by an agent that sees, is shown the task's picture and, in its second
-turn, the one under metadata.second; its server then has both in the chat. `reader`, who reads text only, is told what it said last.
-In and out as in solve_verify.py; what is said to a role may be messages with images in the place of a prompt."""
+"""Pictures over several turns, as your own workflow.
+
+`eye` is played by an agent with vision. It receives the task's picture, and in its second turn the
+one under metadata.second; its server then has both in the chat. `reader` reads text only and
+receives the last words of `eye`. Lines in and out are those of solve_verify.py; a question to a role
+may have `messages` with images instead of a prompt.
+"""
 import json
 import sys
 

@@ -1,14 +1,15 @@
-//! solve-verify as a workflow of your own in Rust, with a grader of your own: what solve_verify.py is in Python.
+//! solve-verify as your own workflow in Rust with your own grader, the twin of solve_verify.py.
 //!
 //!     cargo run -p tests --bin own-workflow -- run configs/programs/own_workflow.toml
 //!
-//! A crate with such a `main` is the whole of dyad, with `workflow.kind = "double-check"` and `graders.NAME.kind = "last-number"` besides.
+//! A crate with such a `main` is the whole of dyad plus two kinds: `workflow.kind = "double-check"`
+//! and `graders.NAME.kind = "last-number"`.
 
 use std::sync::Arc;
 
 use rollout::own::*;
 
-/// The last whole number of an answer is the label.
+/// Grades 1 if the last whole number of an answer is the label.
 struct LastNumber;
 
 impl OwnGrader for LastNumber {
@@ -52,7 +53,7 @@ impl DoubleCheck {
     }
 }
 
-/// What a verifier says, if it says one thing.
+/// Returns true if the verifier rejects, and `None` if it says both words or neither.
 fn rejects(text: &str) -> Option<bool> {
     let text = text.to_lowercase();
     let says = |word: &str| text.split(|c: char| !c.is_alphanumeric()).any(|one| one == word);

@@ -1,8 +1,13 @@
-"""solve-verify, and a grader for it, as a participant over RabbitMQ: kind = "remote:NAME" under [workflow] or [graders.NAME].
+"""solve-verify, and a grader for it, as a participant over RabbitMQ.
 
-    DYAD_BROKER=amqp://... DYAD_RUN=THE-RUN python3 remote_workflow.py NAME        (needs pip install pika)
-Questions and answers are those of programs (solve_verify.py, reward.py). Start as many copies as you like: they share the
-work, and what one had not acked when it died comes to another. It keeps no state, so it may be asked the same again."""
+Use kind = "remote:NAME" under [workflow] or [graders.NAME]. Needs pip install pika.
+
+    DYAD_BROKER=amqp://... DYAD_RUN=THE-RUN python3 remote_workflow.py NAME
+
+Questions and answers are those of programs (solve_verify.py, reward.py). Start any number of
+copies: they share the work, and another copy receives the questions that a dead copy did not ack. A
+copy keeps no state, so it may receive the same question again.
+"""
 import json, os, re, sys, time  # noqa: E401
 import pika
 
@@ -34,13 +39,13 @@ def on_question(channel, delivery, properties, body):
         said = {event["role"]: event["text"] for event in asked.get("events", ())}
         grades = asked["kind"] == "grade"
         answer = {"reward": right(asked["text"], asked["task"])} if grades else step(asked["task"], said)
-    except Exception as error:  # a failure is asked again; it never becomes a 0
+    except Exception as error:  # dyad asks again after a failure; it never becomes a 0
         answer = {"error": f"{type(error).__name__}: {error}"}
     to, durable = properties.headers, pika.BasicProperties(correlation_id=properties.correlation_id, delivery_mode=2)
     try:
         channel.basic_publish(to["answer_exchange"], to["answer_key"], json.dumps({"id": asked["id"], **answer}), durable, mandatory=True)
     except pika.exceptions.UnroutableError:
-        pass  # who asked is gone; who goes on asks again
+        pass  # the coordinator that asked has ended; its successor asks again
     channel.basic_ack(delivery.delivery_tag)
 
 
@@ -52,6 +57,6 @@ while True:
             channel.basic_qos(prefetch_count=8)
             channel.basic_consume(f"dyad.{os.environ['DYAD_RUN']}.{sys.argv[1]}.questions.v1", on_question)
             channel.start_consuming()
-    except (pika.exceptions.AMQPError, OSError) as error:  # the broker is away, or the run has not begun
+    except (pika.exceptions.AMQPError, OSError) as error:  # no broker yet, or no run yet
         print(f"trying again: {error!r}", file=sys.stderr)
         time.sleep(1)

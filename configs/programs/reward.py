@@ -1,7 +1,10 @@
-"""A reward of your own: kind = "process:configs/programs/reward.py" under [graders.NAME].
+"""Your own reward: kind = "process:configs/programs/reward.py" under [graders.NAME].
 
-One JSON line in: {"id", "kind": "grade", "role", "text", "task": {"prompt", "label", "metadata", ...}}.
-One JSON line out: {"id", "reward"}. A reward of null, or {"id", "error"}, is a missing reward and never a 0.
+One JSON line in:
+    {"id", "kind": "grade", "role", "text", "task": {"prompt", "label", "metadata", ...}}.
+One JSON line out: {"id", "reward"}
+
+A reward of null, or {"id", "error"}, is a missing reward and never a 0.
 """
 import json
 import re
@@ -9,7 +12,7 @@ import sys
 
 
 def reward(text, task):
-    """1 for the right number, less a tenth for each word beside it, down to a half."""
+    """Returns 1 for the right number, less 0.1 for each other word, but at least 0.5."""
     numbers = re.findall(r"-?\d+", text)
     if not numbers or int(numbers[-1]) != int(task["label"]):
         return 0.0

@@ -1,6 +1,12 @@
-"""solve-verify as a workflow of your own: a solver, a verifier, and a retry after a rejection.
-In: {"id", "kind": "step", "seed", "params", "task", "events": [{"role", "seat", "turn", "text", ...}]}, one line each.
-Out: {"id", "ask": [{"role", "prompt"}]}, or {"id", "done": {"rewards": [{"role", "parts"}], "metrics"}}."""
+"""solve-verify as your own workflow: a solver, a verifier, and a retry after a rejection.
+
+One line in:
+    {"id", "kind": "step", "seed", "params", "task",
+     "events": [{"role", "seat", "turn", "text", ...}]}
+One line out:
+    {"id", "ask": [{"role", "prompt"}]}
+    or {"id", "done": {"rewards": [{"role", "parts"}], "metrics"}}
+"""
 import json
 import re
 import sys

@@ -1,5 +1,11 @@
-"""A server in OpenAI's shape that looks at PNG images and names their colour. It is a rule, and no model: it stands in for a vision
-model where none is at hand. python3 vision_server.py [PORT]; it prints where it listens."""
+"""A server in OpenAI's format that names the colours of PNG images.
+
+It is a rule and no model: it replaces a vision model where there is none.
+
+    python3 vision_server.py [PORT]
+
+It prints its URL.
+"""
 
 import base64, json, struct, sys, zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -8,7 +14,7 @@ COLOURS = {"red": (220, 40, 40), "green": (40, 180, 60), "blue": (40, 70, 220), 
 
 
 def mean(png):
-    """The mean colour of a PNG of 8-bit RGB, not interlaced."""
+    """Returns the mean colour of a PNG of 8-bit RGB that is not interlaced."""
     width, height, depth, kind = struct.unpack(">IIBB", png[16:26])
     if png[:8] != b"\x89PNG\r\n\x1a\n" or (depth, kind, png[28]) != (8, 2, 0):
         raise ValueError("the image is no PNG of 8-bit RGB")

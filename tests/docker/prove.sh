@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Proves compose.yaml on this machine: the images come up, turn healthy and log, a task published from the host is taken,
-# and the run goes on after an agent was killed.
+# Proves compose.yaml on this machine: the images come up, turn healthy and log, a task published
+# from the host is taken, and the run continues after an agent was killed.
 #
-#   tests/docker/prove.sh            the image around target/debug/dyad (make build); DYAD_BINARY=path for another
+#   tests/docker/prove.sh            the image around target/debug/dyad (make build);
+#                                    DYAD_BINARY=path for another
 #   tests/docker/prove.sh --users    with a user for each process (compose.users.yaml)
 #   tests/docker/prove.sh --full     the image as the Dockerfile builds it (about 10 minutes)
 #   KEEP=1 tests/docker/prove.sh     leave everything running to look at
 #
-# Where a tag (debian, rabbitmq, redis, rust) is not on this machine, an image made from Debian packages stands in for it,
-# so no registry is needed. Needs root, a Docker engine, docker compose and debootstrap.
+# A tag (debian, rabbitmq, redis, rust) that is not on this machine is replaced by an image made
+# from Debian packages, so no registry is needed. Needs root, a Docker engine, docker compose and
+# debootstrap.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
@@ -154,7 +156,7 @@ REDIS_PORT=$(free_port)
 DYAD_RUN=proof$$
 END
 
-# The same run, long enough to be killed in its middle.
+# The same run, long enough to kill an agent in its middle.
 mkdir "$work/configs"
 sed -e 's/^train_steps = .*/train_steps = 3000/' -e '/^stop_at/d' "$root/configs/signal.toml" >"$work/configs/signal.toml"
 chmod a+x "$work" && chmod -R a+rX "$work/configs" && chmod 600 "$work/env"
@@ -221,11 +223,11 @@ before=$(restarts)
 docker exec "$(container agent-b)" sh -c 'for d in /proc/[0-9]*; do [ "$(cat "$d/comm")" != dyad ] || kill -9 "${d#/proc/}"; done'
 until=$((SECONDS + 60))
 until [ "$(restarts)" -gt "$before" ]; do
-    [ "$SECONDS" -lt "$until" ] || fail "agent-b was not started anew"
+    [ "$SECONDS" -lt "$until" ] || fail "agent-b was not started again"
     sleep 0.5
 done
 wait_healthy 120 agent-b agent-a coordinator
 say "agent-b came back and is healthy"
-# What was trained since the last checkpoint is trained again first, hence the margin.
+# Batches since the last checkpoint are trained again first, hence the margin.
 wait_beyond $((killed_at + 20)) 120
 say "passed"

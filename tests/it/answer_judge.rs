@@ -1,5 +1,5 @@
-//! `configs/programs/answer_judge.py`: a large model behind an OpenAI-compatible server says whether an answer means the same. The
-//! server here speaks HTTP as such a server does, and its words are fixed.
+//! `configs/programs/answer_judge.py`: a large model behind an OpenAI-compatible server decides
+//! whether an answer means the same as the label. The server here is one with fixed words.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,16 +7,18 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 
 use serde_json::{Value, json};
+use tests::kit;
 use tests::ports::quiet_port;
 use tests::program::Program;
-use tests::small::Small;
+
+use crate::program;
 
 const KEY: &str = "key-of-the-judge";
 
-/// What was asked: the path, the `authorization` header, and the body.
+/// A received request: the path, the `authorization` header and the body.
 type Asked = (String, String, Value);
 
-/// A server that answers one request after another with a status and a body.
+/// Starts a server that answers one request after another with a status and a body.
 fn serve(answers: Vec<(u16, String)>) -> (String, Receiver<Asked>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
@@ -58,13 +60,13 @@ fn answer(mut stream: TcpStream, status: u16, body: &str) -> Asked {
     (path, key, serde_json::from_slice(&request).unwrap())
 }
 
-/// A chat completion with these words.
+/// Returns a chat completion with these words.
 fn says(words: &str) -> (u16, String) {
     let body = json!({"choices": [{"message": {"role": "assistant", "content": words}}]});
     (200, body.to_string())
 }
 
-/// The program's answers to these questions.
+/// Returns the program's answers to these questions.
 fn judge(url: Option<&str>, questions: &[Value]) -> Vec<Value> {
     let mut command = Command::new("python3");
     command
@@ -94,7 +96,7 @@ fn question(id: u64, text: &str, prompt: &Value) -> Value {
 }
 
 #[test]
-fn the_last_verdict_counts_and_what_is_none_is_an_error() {
+fn the_last_verdict_counts_and_a_missing_one_is_an_error() {
     let answers = vec![
         says("{\"same\": true}"),
         says("They differ: {\"same\": false}"),
@@ -161,7 +163,7 @@ fn the_judge_is_shown_question_labels_and_the_answer_alone() {
     ));
     assert!(prompt(0).ends_with("{\"same\": true} or {\"same\": false}.") && !prompt(0).contains("rules"));
     assert!(prompt(1).contains("GIVEN ANSWER: a whale, I think\n"));
-    // What came before the last message is a part of the question.
+    // Earlier messages are a part of the question.
     let all = "QUESTION: user: Animals!\n\nassistant: Yes?\n\nuser: Which is largest?\nRIGHT ANSWER";
     assert!(prompt(2).starts_with(all), "{}", prompt(2));
 }
@@ -181,31 +183,22 @@ fn a_judge_that_is_not_there_is_an_error_and_no_zero() {
 }
 
 #[test]
-fn a_coordinator_pays_what_the_judge_says() {
+fn a_coordinator_rewards_as_the_judge_decides() {
     let (yes, no) = (says("{\"same\": true}"), says("{\"same\": false}"));
     let (url, asked) = serve(vec![yes.clone(), no.clone(), yes, no]);
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = Small::of("configs/programs.toml")
-        .set("workflow.kind", "solo")
-        .set("workflow.params.prompts", "short")
-        .without("workflow.process")
-        .without("workflow.roles.retry")
-        .without("workflow.roles.verifier")
-        .without("workflow.reward")
+    let program = program();
+    let config = kit::solo()
         .without("agents.verifier")
         .set("graders.correct.kind", "process:configs/programs/answer_judge.py")
         .set("graders.correct.timeout", "120s")
-        .write(&program.runs().with_extension("toml"));
-    let mut args = vec!["workflow", "test", config.to_str().unwrap()];
-    args.extend([
-        "--task",
-        "configs/programs/task.json",
-        "--members",
-        "4",
-        "--say",
-        "solver=5",
-        "--json",
-    ]);
+        .save(&program);
+    let task = ["--task", "configs/programs/task.json", "--members", "4"];
+    let args = [
+        &["workflow", "test", &config][..],
+        &task,
+        &["--say", "solver=5", "--json"],
+    ]
+    .concat();
     let output = program
         .command(&args)
         .envs([

@@ -1,4 +1,5 @@
-//! The arrows between crates, and where each heavy package lives: read from `cargo metadata`. And what pages say of files.
+//! The arrows between crates and the home of each heavy package, read from `cargo metadata`, and
+//! the files that pages name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use tests::program::Program;
 
-/// Crate -> crates of ours it may name.
+/// Crate -> our crates that it may name.
 const ARROWS: [(&str, &[&str]); 7] = [
     ("configs", &[]),
     ("kernels", &[]),
@@ -39,7 +40,7 @@ const HOMES: [(&str, &[&str]); 18] = [
     ("jsonschema", &["rollout"]),
 ];
 
-/// Crate -> packages it names, tests' own dependencies apart.
+/// Returns the packages that each crate names, without the dependencies of its tests.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
@@ -137,7 +138,7 @@ fn only_topology_spells_queue_names() {
     }
 }
 
-/// By their whole path, or by its end.
+/// A page names a file by its whole path or by the end of it.
 #[test]
 fn pages_name_files_that_are_there() {
     let root = Program::root();
@@ -173,7 +174,7 @@ fn rust_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// All below it, but for what a dot hides.
+/// Returns all files below a folder except hidden ones.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap().flatten() {

@@ -1,57 +1,37 @@
-//! Solver and verifier on sums: how they are measured, before and after.
-
-use std::path::Path;
+//! Solver and verifier on sums: measurements before and after training.
 
 use serde_json::Value;
-use tests::program::{Program, metrics};
+use tests::program::{Program, json_folder, json_lines, metrics};
+use tests::small::Small;
 
-/// `configs/arithmetic.toml` with a short warm start, two steps and small evaluations.
-fn short() -> String {
-    let text = std::fs::read_to_string(Program::root().join("configs/arithmetic.toml")).unwrap();
-    let mut config: toml::Table = text.parse().unwrap();
-    let mut set = |path: &[&str], value: i64| {
-        let (last, tables) = path.split_last().unwrap();
-        let table = tables
-            .iter()
-            .fold(&mut config, |table, key| table[*key].as_table_mut().unwrap());
-        assert!(
-            table.insert((*last).to_owned(), value.into()).is_some(),
-            "{path:?} is not in the file"
-        );
-    };
-    set(&["run", "train_steps"], 2);
-    set(&["agents", "solver", "train", "warm_start", "steps"], 350);
-    set(&["agents", "verifier", "train", "warm_start", "steps"], 60);
-    set(&["eval", "tasks"], 100);
-    set(&["eval", "pool"], 10);
-    config.to_string()
+use crate::program;
+
+/// Returns `configs/arithmetic.toml` with a short warm start, two steps and small evaluations.
+fn short() -> Small {
+    Small::of("configs/arithmetic.toml")
+        .replace("run.train_steps", 2)
+        .replace("agents.solver.train.warm_start.steps", 350)
+        .replace("agents.verifier.train.warm_start.steps", 60)
+        .replace("eval.tasks", 100)
+        .replace("eval.pool", 10)
 }
 
-/// Runs it and answers with what was printed, the run's folder, its pool and its evaluations.
-fn play(program: &Program, folder: &Path) -> (String, Vec<Value>, Vec<Value>) {
-    let config = folder.join("arithmetic.toml");
-    std::fs::write(&config, short()).unwrap();
-    let runs = program.runs();
-    let printed = program.succeed(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
-    let lines = |path: &Path| -> Vec<Value> {
-        let text = std::fs::read_to_string(path).unwrap();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    };
+/// Runs it and returns the output, the pool and the evaluations.
+fn play(program: &Program) -> (String, Vec<Value>, Vec<Value>) {
+    let (config, runs) = (short().save(program), program.runs());
+    let printed = program.succeed(&["run", &config, "--folder", runs.to_str().unwrap()]);
     let run = program.run_folder();
-    let evals = std::fs::read_dir(run.join("evals"))
-        .unwrap()
-        .next()
-        .unwrap()
-        .unwrap()
-        .path();
-    (printed, lines(&run.join("pool.jsonl")), lines(&evals))
+    (
+        printed,
+        json_lines(&run.join("pool.jsonl")),
+        json_folder(&run.join("evals")),
+    )
 }
 
 #[test]
-fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
-    let folder = tempfile::tempdir().unwrap();
-    let programs = [(); 2].map(|()| Program::new(env!("CARGO_BIN_EXE_dyad-under-test")));
-    let (printed, pool, evals) = play(&programs[0], folder.path());
+fn the_verifier_is_measured_on_a_frozen_pool_with_intervals() {
+    let programs = [(); 2].map(|()| program());
+    let (printed, pool, evals) = play(&programs[0]);
     assert!(
         printed.contains("verifier: right verdicts on its frozen pool"),
         "{printed}"
@@ -62,7 +42,7 @@ fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
     );
 
     let solution = |task: &Value| task["metadata"]["solution"].as_str().unwrap().trim().to_owned();
-    // As the solver would write it.
+    // The solver writes numbers in this form.
     let label = |task: &Value| task["label"].to_string();
     let right = pool.iter().filter(|task| solution(task) == label(task)).count();
     assert!(
@@ -86,7 +66,7 @@ fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
             "tasks are named the same each time"
         );
     }
-    // What the pool was chosen from is what the solver answered first.
+    // The pool was chosen from the solver's first answers.
     for task in &pool {
         let id = task["id"].as_str().unwrap();
         let graded = evals[0]["values"]["solver_first"][id].as_f64().unwrap();
@@ -101,7 +81,7 @@ fn the_verifier_is_measured_on_a_frozen_pool_and_intervals_are_told() {
             );
         }
     }
-    let (_, pool_again, evals_again) = play(&programs[1], folder.path());
+    let (_, pool_again, evals_again) = play(&programs[1]);
     assert_eq!(pool_again, pool, "the same seed has the same pool");
     assert_eq!(evals_again, evals, "and the same evaluations, task by task");
 }

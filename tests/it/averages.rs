@@ -1,19 +1,17 @@
-//! Runs whose reference policy is the moving average of the weights, and whose layers are computed anew for the backward pass: killed and
-//! gone on with, they end as runs that were never stopped.
+//! Runs with the moving average of the weights as reference policy and with recomputed activations.
+//! Killed and resumed, they end with the weights of an undisturbed run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tests::program::{Program, json_lines, metrics};
+use tests::program::Program;
 use tests::small::Small;
-use tests::trace::{audit, final_digest};
+use tests::trace::{audit, batches, final_digest, train};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const STEPS: u64 = 24;
-
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
 
 fn whole() -> Small {
     Small::new()
@@ -26,44 +24,22 @@ fn whole() -> Small {
         .set("defaults.agent.train.checkpoint_activations", true)
 }
 
-/// The same over adapters of a model in a folder.
-fn adapters(base: &Path) -> Small {
-    whole()
-        .without("defaults.agent.model.random")
-        .set("defaults.agent.model.path", base.to_str().unwrap())
-        .set("defaults.agent.lora.rank", 4)
-        .set("defaults.agent.lora.alpha", 8)
-        .set("defaults.agent.lora.targets", vec!["attn", "mlp", "unembed"])
-}
-
-fn write(program: &Program, config: Small) -> String {
-    let config = config.set("run.folder", program.runs().to_str().unwrap());
-    let path = config.write(&program.runs().with_extension("toml"));
-    path.to_str().unwrap().to_owned()
-}
-
-/// A run in which nothing happens; the program keeps its folder.
-fn undisturbed(config: Small) -> (Program, PathBuf) {
+/// Runs to the end without faults; the program keeps its folder.
+fn undisturbed(config: &Small) -> (Program, PathBuf) {
     let program = program();
-    program.succeed(&["run", &write(&program, config)]);
-    let run = program.run_folder();
+    let run = program.play("run", &config.save(&program), &[]);
     (program, run)
 }
 
-fn trained(run: &Path) -> usize {
-    let lines = json_lines(&run.join("metrics/a.jsonl"));
-    lines.iter().filter(|line| line["kind"] == "train").count()
-}
-
-/// A run that is killed with -9 after so many more batches each time, and gone on with.
-fn killed(config: Small, after: &[usize]) -> (Program, PathBuf) {
+/// Kills a run with SIGKILL after each number of further batches, and resumes it.
+fn killed(config: &Small, after: &[usize]) -> (Program, PathBuf) {
     let program = program();
-    let mut running = program.start(&["run", &write(&program, config)]);
+    let mut running = program.launch("run", &config.save(&program), &[]);
     let run = program.run_folder();
     let mut before = 0;
-    for batches in after {
-        running.kill_when("some batches", PATIENCE, || trained(&run) >= before + *batches);
-        before = trained(&run);
+    for more in after {
+        running.kill_when("some batches", PATIENCE, || batches(&run, "a") >= before + *more);
+        before = batches(&run, "a");
         running = program.start(&["run", "--resume", run.to_str().unwrap()]);
     }
     running.finish(PATIENCE);
@@ -74,11 +50,10 @@ fn ends(run: &Path) -> [String; 2] {
     ["a", "b"].map(|agent| final_digest(run, agent))
 }
 
-/// The KL to the reference of each batch of an agent.
+/// Returns the KL to the reference of each batch of an agent.
 fn divergence(run: &Path, agent: &str) -> Vec<f64> {
-    let lines = metrics(run, "train");
-    let own = lines.iter().filter(|line| line["agent"] == agent);
-    own.map(|line| line["loss/reference_kl"].as_f64().unwrap()).collect()
+    let lines = train(run, agent).into_iter();
+    lines.map(|line| line["loss/reference_kl"].as_f64().unwrap()).collect()
 }
 
 fn average_of(run: &Path, agent: &str, file: &str) -> Vec<u8> {
@@ -87,9 +62,9 @@ fn average_of(run: &Path, agent: &str, file: &str) -> Vec<u8> {
     std::fs::read(path).unwrap()
 }
 
-fn goes_on_as_if_nothing_had_happened(config: impl Fn() -> Small, file: &str) {
-    let (_clean, clean) = undisturbed(config());
-    let (_killed, broken) = killed(config(), &[3, 6]);
+fn equals_an_undisturbed_run(config: impl Fn() -> Small, file: &str) {
+    let (_clean, clean) = undisturbed(&config());
+    let (_killed, broken) = killed(&config(), &[3, 6]);
     assert_eq!(ends(&broken), ends(&clean));
     for agent in ["a", "b"] {
         assert!(
@@ -108,21 +83,21 @@ fn goes_on_as_if_nothing_had_happened(config: impl Fn() -> Small, file: &str) {
             "weights leave their average: {kl:?}"
         );
     }
-    // What was compared is of this reference, and of the same gradients as without recomputation.
+    // Another reference gives other weights, and the gradients equal those without recomputation.
     let initial = config().set("defaults.agent.train.kl.ref", "initial");
-    assert_ne!(ends(&undisturbed(initial).1), ends(&clean));
+    assert_ne!(ends(&undisturbed(&initial).1), ends(&clean));
     let kept = config().set("defaults.agent.train.checkpoint_activations", false);
-    assert_eq!(ends(&undisturbed(kept).1), ends(&clean));
+    assert_eq!(ends(&undisturbed(&kept).1), ends(&clean));
 }
 
 #[test]
-fn a_killed_run_goes_on_from_its_average_as_if_nothing_had_happened() {
-    goes_on_as_if_nothing_had_happened(whole, "model.safetensors");
+fn a_killed_run_with_an_average_resumes_exactly() {
+    equals_an_undisturbed_run(whole, "model.safetensors");
 }
 
 #[test]
-fn so_does_one_of_adapters() {
-    let (_made, made) = undisturbed(whole().set("run.train_steps", 1));
+fn a_killed_run_of_adapters_with_an_average_resumes_exactly() {
+    let (_made, made) = undisturbed(&whole().set("run.train_steps", 1));
     let base = made.join("models/a");
-    goes_on_as_if_nothing_had_happened(|| adapters(&base), "adapter_model.safetensors");
+    equals_an_undisturbed_run(|| whole().adapters(&base, 4), "adapter_model.safetensors");
 }

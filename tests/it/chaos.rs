@@ -20,7 +20,7 @@ fn nothing_is_lost_and_nothing_counted_twice_under_chaos() {
         pause: Duration::from_secs(number("DYAD_CHAOS_PAUSE", 0)),
     };
     println!("{plan:?}");
-    let report = run(env!("CARGO_BIN_EXE_dyad-under-test"), plan);
+    let report = run(crate::DYAD, plan);
     println!("{report}");
     assert!(report.audit_passed, "{}", report.audit);
     assert_eq!((report.lost(), report.double()), (0, 0), "{report}");

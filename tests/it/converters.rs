@@ -1,10 +1,12 @@
-//! Converters of other people's data: what they write is what `dyad publish` and a JSONL source take.
+//! Converters of public data sets: `dyad publish` and a JSONL source accept their output.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
 use tests::program::Program;
+
+use crate::program;
 
 fn convert(script: &str, args: &[&str], lines: impl AsRef<[u8]>) -> Output {
     let mut child = Command::new("python3")
@@ -35,14 +37,14 @@ const CONVERTERS: [&str; 4] = [
     "healthbench.py",
 ];
 
-/// A line that each of them can use.
+/// Returns a line that every converter can use.
 fn usable(id: &str, prompt: &str) -> String {
     json!({"prompt_id": id, "prompt": prompt, "question": prompt, "label": "7", "answer": "7",
            "metadata": {"self_report": "r"}, "rubrics": [{"criterion": "c", "points": 1}]})
     .to_string()
 }
 
-/// Lines that none of them can use.
+/// Returns lines that no converter can use.
 fn odd() -> Vec<Vec<u8>> {
     let messages =
         r#"{"prompt_id": "p", "prompt": ["x"], "label": "2", "metadata": {"self_report": "r"}, "rubrics": [3]}"#;
@@ -70,7 +72,7 @@ fn odd() -> Vec<Vec<u8>> {
 fn an_odd_line_is_named_and_those_behind_it_are_converted() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    // As some programs begin a file: with a byte-order mark.
+    // Some programs begin a file with a byte-order mark.
     let first = format!("\u{feff}{}", usable("q1", "One?")).into_bytes();
     let mut all = vec![first];
     all.extend(odd());
@@ -104,7 +106,7 @@ fn an_odd_line_is_named_and_those_behind_it_are_converted() {
 }
 
 #[test]
-fn a_line_of_questions_to_leave_out_that_names_none_is_told_and_the_others_stay_out() {
+fn a_bad_line_in_leave_out_is_reported_and_the_rest_stays_out() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let questions = format!("{}\n{}\n", usable("q1", "One?"), usable("q2", "Two?"));
@@ -125,12 +127,12 @@ fn a_line_of_questions_to_leave_out_that_names_none_is_told_and_the_others_stay_
 
 #[test]
 fn dapo_and_deepscaler_lines_become_tasks() {
-    let told = "Solve the following math problem step by step. The last line of your response should be of the form \
+    let asked = "Solve the following math problem step by step. The last line of your response should be of the form \
                 Answer: $Answer (without quotes) where $Answer is the answer to the problem.\n\nWhat is 3+4?\n\nRemember \
                 to put your answer on its own line after \"Answer:\".";
     let given = [
-        json!({"prompt": [{"role": "user", "content": told}], "label": "7"}),
-        json!({"prompt": [{"role": "user", "content": told}], "reward_model": {"ground_truth": "7"}}),
+        json!({"prompt": [{"role": "user", "content": asked}], "label": "7"}),
+        json!({"prompt": [{"role": "user", "content": asked}], "reward_model": {"ground_truth": "7"}}),
         json!({"prompt": "Halve 2/3. Please reason step by step, and put your final answer within \\boxed{}.",
                "solution": "It is \\boxed{\\frac{1}{3}}."}),
         json!({"problem": "Count\nto 5.", "answer": 5, "solution": "One, two .."}),
@@ -144,7 +146,7 @@ fn dapo_and_deepscaler_lines_become_tasks() {
     ];
     assert_eq!(tasks(&good), expected);
     let kept = convert("math_problems.py", &["--keep-instructions"], lines(&given[..1]));
-    assert_eq!(tasks(&kept)[0]["prompt"], told);
+    assert_eq!(tasks(&kept)[0]["prompt"], asked);
     let bad = [
         json!({"problem": "Prove it.", "solution": "It is clear."}),
         json!([1]),
@@ -158,7 +160,8 @@ fn dapo_and_deepscaler_lines_become_tasks() {
     }
 }
 
-/// What comes out is played: a coordinator checks every line of a source with the workflow before it begins.
+/// The output can be played: a coordinator checks every line of a source with the workflow before
+/// it starts.
 #[test]
 fn mtmeddialog_lines_become_cases_that_can_be_played() {
     let given = [
@@ -186,7 +189,7 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
         let source = format!("source = \"jsonl:{}\"", file.display());
         let text = tiny.replace("source = \"jsonl:configs/data/cases-tiny.jsonl\"", &source);
         std::fs::write(&config, text).unwrap();
-        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+        let program = program();
         program.output(&["check", "-q", config.to_str().unwrap()])
     };
     assert!(check(&cases[1..]).status.success());
@@ -203,23 +206,24 @@ fn mtmeddialog_lines_become_cases_that_can_be_played() {
     assert!(String::from_utf8_lossy(&bad.stderr).contains("line 1: it has no self report"));
 }
 
-/// What MrlX's own conversion writes, and the lines of the parquet file that it reads: there the prompt is a whole rendered chat.
+/// The output of MrlX's own conversion, and lines of the parquet file that it reads. In the latter
+/// the prompt is a whole rendered chat.
 #[test]
 fn both_forms_of_mtmeddialog_become_the_same_case() {
     let solution = json!({"diagnosis": "angina", "recommendation": "rest"});
-    let told = |text: &str| json!([{"role": "user", "content": text}]);
+    let user = |text: &str| json!([{"role": "user", "content": text}]);
     let rules =
         "You are a doctor.\nRewards:\nbe right.\nPatient's description: My throat is sore.\n\nDecide next action:";
     let chat =
         |text: &str| format!("<|im_start|>user\n{text}\nAlways think.<|im_end|>\n<|im_start|>assistant\n<think>");
     let raw = |text: &str| {
-        json!({"data_source": "mtmed", "prompt": told(&chat(text)), "extra_info": {"index": 0},
+        json!({"data_source": "mtmed", "prompt": user(&chat(text)), "extra_info": {"index": 0},
         "reward_model": {"ground_truth": solution, "enhanced_description": "It has hurt for a week."}})
     };
     let given = [
         json!({"extra_info": {"index": 0, "solution": solution, "chief_complaint": "My throat is sore.",
-                              "self_report": "It has hurt for a week."}, "messages": told("Hello.")}),
-        json!({"extra_info": {"solution": solution, "self_report": "It has hurt for a week."}, "messages": told(rules)}),
+                              "self_report": "It has hurt for a week."}, "messages": user("Hello.")}),
+        json!({"extra_info": {"solution": solution, "self_report": "It has hurt for a week."}, "messages": user(rules)}),
         raw(rules),
     ];
     let output = convert("doctor_patient.py", &[], lines(&given));
@@ -239,14 +243,14 @@ fn both_forms_of_mtmeddialog_become_the_same_case() {
 
 /// Tasks and corpus are played together: `dyad check` reads both.
 #[test]
-fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
-    let told = "Answer the given question. You must think first. Question: When was it?\n";
+fn questions_become_tasks_and_their_context_a_corpus() {
+    let asked = "Answer the given question. You must think first. Question: When was it?\n";
     let given = [
         json!({"question": "What is the capital of France?", "answer": "Paris"}),
         json!({"id": "q7", "question": "Who wrote it?", "golden_answers": ["Ada", "Ada Lovelace"]}),
         json!({"question": "Which stone?", "answer": "amber", "answer_aliases": ["burmite", "amber"],
                "paragraphs": [{"idx": 0, "title": "Amber", "paragraph_text": "Amber floats."}]}),
-        json!({"prompt": [{"role": "user", "content": told}], "reward_model": {"ground_truth": {"target": ["1843"]}}}),
+        json!({"prompt": [{"role": "user", "content": asked}], "reward_model": {"ground_truth": {"target": ["1843"]}}}),
         json!({"question": "Which floats?", "answer": "amber",
                "context": {"title": ["Amber", "Jade", "Amber"],
                            "sentences": [["Amber floats."], ["Jade ", "sinks."], ["Another amber."]]}}),
@@ -300,7 +304,7 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
         .replace("corpus:configs/data/stones", &format!("corpus:{}", corpus.display()));
     assert_eq!(text.matches(&folder.path().display().to_string()).count(), 4, "{text}");
     std::fs::write(&config, text).unwrap();
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let said = program.output(&["check", config.to_str().unwrap()]);
     assert!(said.status.success(), "{said:?}");
     assert!(
@@ -309,10 +313,10 @@ fn questions_become_tasks_and_what_stands_beside_them_a_corpus() {
     );
 
     let half = folder.path().join("half.jsonl");
-    let beside = |question: &str, key: &str, value: Value| json!({"question": question, "answer": "a", key: value});
+    let with = |question: &str, key: &str, value: Value| json!({"question": question, "answer": "a", key: value});
     let bad = [
-        beside("One?", "context", json!({"title": 5, "sentences": []})),
-        beside(
+        with("One?", "context", json!({"title": 5, "sentences": []})),
+        with(
             "Two?",
             "paragraphs",
             json!([{"title": "Half", "paragraph_text": "half"}, 3]),

@@ -1,22 +1,23 @@
-//! The crash-point matrix: at every named step boundary the process that gets there is killed once, as `kill -9` would, and
-//! the run must come to the very end of a run in which nothing happened.
+//! The crash-point matrix: at every named step boundary the process that reaches it is killed once,
+//! as `kill -9` does. The run must end exactly like an undisturbed run.
 //!
 //! `cargo test -p tests crash_points -- --nocapture` prints the table.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tests::program::Program;
 use tests::servers::Servers;
 use tests::small::Small;
 use tests::trace::{audit, final_digest};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(150);
 const STEPS: u64 = 8;
 /// Two groups of 128 conversations a batch.
 const SAMPLES: u64 = STEPS * 2 * 128;
 
-/// What became of one run.
+/// The result of one run.
 struct Row {
     point: &'static str,
     /// Labels of processes that were started again.
@@ -48,14 +49,6 @@ struct Matrix {
     rows: Vec<Row>,
 }
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-fn home(program: &Program) -> PathBuf {
-    program.runs().parent().unwrap().to_owned()
-}
-
 fn digests(run: &Path) -> [String; 2] {
     ["a", "b"].map(|agent| final_digest(run, agent))
 }
@@ -63,19 +56,16 @@ fn digests(run: &Path) -> [String; 2] {
 impl Matrix {
     fn new() -> Self {
         let program = program();
-        let config = Small::new()
-            .set("run.train_steps", STEPS as i64)
-            .write(&home(&program).join("run.toml"));
-        let runs = program.runs();
-        program.succeed(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
+        let config = Small::new().set("run.train_steps", STEPS as i64);
+        let run = program.play("run", &config.save(&program), &[]);
         Self {
             servers: Servers::start(),
-            clean: digests(&program.run_folder()),
+            clean: digests(&run),
             rows: Vec::new(),
         }
     }
 
-    /// One run in which `point` does what `terms` say, once.
+    /// Plays one run in which `point` follows `terms`, once.
     fn crash(&mut self, point: &'static str, terms: &str) {
         let program = program();
         let began = Instant::now();
@@ -83,16 +73,12 @@ impl Matrix {
             .set("run.train_steps", STEPS as i64)
             .set("run.broker", self.servers.rabbit.url())
             .set("run.state", self.servers.redis.url())
-            .write(&home(&program).join("run.toml"));
-        let once = home(&program).join("fired");
+            .save(&program);
+        let once = program.home().join("fired");
         std::fs::create_dir(&once).unwrap();
-        let mut running = program.start_with(
-            &[
-                "up",
-                config.to_str().unwrap(),
-                "--folder",
-                program.runs().to_str().unwrap(),
-            ],
+        let mut running = program.launch(
+            "up",
+            &config,
             &[
                 ("DYAD_FAILPOINTS", &format!("{point}={terms}")),
                 ("DYAD_FAILPOINTS_ONCE", once.to_str().unwrap()),
@@ -104,12 +90,10 @@ impl Matrix {
         if !once.join(point).exists() {
             problems.push("the point was never reached".into());
         }
-        let log = running.log();
-        let killed: Vec<String> = log
-            .lines()
-            .filter_map(|line| line.split_once('|'))
-            .filter(|(_, said)| said.contains("starting again in"))
-            .map(|(who, _)| who.trim().to_owned())
+        let again = running.supervised().into_iter();
+        let killed: Vec<String> = again
+            .filter(|(_, text)| text.contains("starting again in"))
+            .map(|(label, _)| label)
             .collect();
         if killed.len() != 1 {
             problems.push(format!("started again: {killed:?}"));
@@ -125,7 +109,7 @@ impl Matrix {
                 problems.push(format!("{:?} is not {:?}", digests(&run), self.clean));
             }
         } else {
-            problems.push(log);
+            problems.push(running.log());
         }
         let row = Row {
             point,
@@ -137,7 +121,7 @@ impl Matrix {
         self.rows.push(row);
     }
 
-    /// All must be green.
+    /// Asserts that no run had a problem.
     fn end(self) {
         let bad = self.rows.iter().filter(|row| !row.problems.is_empty());
         let bad: Vec<String> = bad.map(ToString::to_string).collect();
@@ -174,7 +158,7 @@ fn crash_points_of_an_agent() {
     matrix.end();
 }
 
-/// The second checkpoint: the first is of step 0.
+/// The second checkpoint: the first is that of step 0.
 #[test]
 fn crash_points_of_a_checkpoint() {
     let mut matrix = Matrix::new();

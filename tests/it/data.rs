@@ -6,20 +6,18 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use tests::program::{Program, json_lines};
 use tests::small::Small;
-use tests::trace::{audit, final_digest};
+use tests::trace::{audit, final_digest, transcripts};
+
+use crate::program;
 
 const STEPS: i64 = 3;
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// Eight sums as verl keeps them, made by pyarrow.
+/// Eight sums in verl's layout, made by pyarrow.
 fn parquet() -> PathBuf {
     Program::root().join("rollout/src/tasks/fixtures/verl.parquet")
 }
 
-/// Two tiny models that have learnt nothing, on tasks of the test's own.
+/// Returns a configuration of two tiny untrained models, without tasks.
 fn config() -> Small {
     let mut config = Small::of("configs/arithmetic.toml")
         .without("tasks")
@@ -47,27 +45,16 @@ fn of_parquet(config: Small) -> Small {
         .set("tasks.id", "extra_info.index")
 }
 
-/// Runs it to its end; answers with its folder.
+/// Runs it to its end and returns its folder.
 fn run(program: &Program, config: &Small) -> PathBuf {
-    let file = written(program, config);
-    let runs = program.runs();
-    program.succeed(&["run", file.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
-    program.run_folder()
+    program.play("run", &config.save(program), &[])
 }
 
-fn written(program: &Program, config: &Small) -> PathBuf {
-    let runs = program.runs();
-    std::fs::create_dir_all(&runs).unwrap();
-    config.write(&runs.join("config-under-test.toml"))
-}
-
-/// Conversations of each task, by its id, those of training.
+/// Returns the number of training conversations of each task, by its id.
 fn played(run: &Path) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for file in std::fs::read_dir(run.join("transcripts")).unwrap() {
-        for line in json_lines(&file.unwrap().path()) {
-            *counts.entry(line["task"].as_str().unwrap().to_owned()).or_default() += 1;
-        }
+    for line in transcripts(run) {
+        *counts.entry(line["task"].as_str().unwrap().to_owned()).or_default() += 1;
     }
     counts
 }
@@ -99,16 +86,15 @@ fn a_run_trains_on_a_parquet_file_and_does_so_again_bit_for_bit() {
 }
 
 #[test]
-fn a_run_trains_on_a_mix_by_its_weights_and_check_says_what_there_is() {
+fn a_run_trains_on_a_mix_by_weights_and_check_counts_its_tasks() {
     let program = program();
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let hub = program.runs().join("sums");
+    let hub = program.home().join("sums");
     std::fs::create_dir_all(hub.join("data")).unwrap();
     std::fs::copy(parquet(), hub.join("data/train-00000-of-00001.parquet")).unwrap();
     let lines: String = (0..30)
         .map(|n| json!({"q": format!("{n}+1="), "a": n + 1}).to_string() + "\n")
         .collect();
-    let file = program.runs().join("plus-one.jsonl");
+    let file = program.home().join("plus-one.jsonl");
     std::fs::write(&file, lines).unwrap();
     let mix: toml::Table = format!(
         "[[mix]]\nsource = \"hf:{}:train\"\nname = \"sums\"\nweight = 3.0\nlabel = \"reward_model.ground_truth\"\nfilter = \"extra_info.level > 0\"\n[[mix]]\nsource = \"jsonl:{}\"\nprompt = \"q\"\nlabel = \"a\"\nslice = \"10:\"\n",
@@ -121,7 +107,7 @@ fn a_run_trains_on_a_mix_by_its_weights_and_check_says_what_there_is() {
         .set("tasks.source", "mix")
         .set("tasks.stopping", "all_exhausted")
         .set("tasks.mix", mix["mix"].clone());
-    let checked = program.succeed(&["check", written(&program, &config).to_str().unwrap()]);
+    let checked = program.succeed(&["check", &config.save(&program)]);
     for line in [
         "# tasks: sums has 6 tasks of 8 rows; 59 in a pass",
         "# tasks: plus-one has 20 tasks; 20 in a pass",
@@ -136,10 +122,10 @@ fn a_run_trains_on_a_mix_by_its_weights_and_check_says_what_there_is() {
 #[test]
 fn pass_rates_of_an_evaluation_order_the_next_run() {
     let program = program();
-    let whole = written(&program, &of_parquet(config()));
-    let rates = program.runs().join("rates.jsonl");
+    let whole = of_parquet(config()).save(&program);
+    let rates = program.home().join("rates.jsonl");
     let measure = |more: &[&str]| {
-        let mut args = vec!["eval", whole.to_str().unwrap(), "--pass-rates", rates.to_str().unwrap()];
+        let mut args = vec!["eval", &whole, "--pass-rates", rates.to_str().unwrap()];
         args.extend(more);
         program.succeed(&args);
         json_lines(&rates)
@@ -156,17 +142,13 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
         keys
     };
     assert_eq!(own.len(), 8);
-    assert_eq!(
-        keys(&own),
-        keys(&suite),
-        "tasks are known by what they hold, whatever they are called"
-    );
+    assert_eq!(keys(&own), keys(&suite), "a task's key depends on its content alone");
     assert!(
         own.iter()
             .all(|line| line["conversations"] == 2 && line["pass_rate"].is_number()),
         "{own:?}"
     );
-    // These models solve nothing: the rates that a better one would have.
+    // These models solve nothing, so the rates are made up.
     let lines: String = own
         .iter()
         .map(|line| {
@@ -181,7 +163,7 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
         .set("tasks.curriculum.max", 0.9)
         .set("tasks.curriculum.stages", 2);
     let counts = played(&run(&program, &config));
-    // Of tasks 0 to 6 the stage of the easier ones has 3, and then comes one of the harder.
+    // Among tasks 0 to 6 the easier stage has 3; one of the harder stage follows.
     assert!(["4", "5", "6"].iter().all(|id| counts.contains_key(*id)), "{counts:?}");
     assert!(!counts.contains_key("7") && counts.len() == 4, "{counts:?}");
 }
@@ -189,8 +171,7 @@ fn pass_rates_of_an_evaluation_order_the_next_run() {
 #[test]
 fn pass_rates_of_a_mix_are_those_of_its_own_tasks() {
     let program = program();
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let file = program.runs().join("plus-one.jsonl");
+    let file = program.home().join("plus-one.jsonl");
     let line = |n: u64| json!({"prompt": format!("{n}+1="), "label": (n + 1).to_string()}).to_string() + "\n";
     std::fs::write(&file, (0..4).map(line).collect::<String>()).unwrap();
     let mix: toml::Table = format!(
@@ -201,19 +182,19 @@ fn pass_rates_of_a_mix_are_those_of_its_own_tasks() {
     .parse()
     .unwrap();
     let mixed = || config().set("tasks.source", "mix").set("tasks.mix", mix["mix"].clone());
-    let whole = written(&program, &mixed());
-    let rates = program.runs().join("rates.jsonl");
+    let whole = mixed().save(&program);
+    let rates = program.home().join("rates.jsonl");
     let rates = rates.to_str().unwrap();
-    program.succeed(&["eval", whole.to_str().unwrap(), "--own-tasks", "--pass-rates", rates]);
-    // A task without a rate would be an error.
+    program.succeed(&["eval", &whole, "--own-tasks", "--pass-rates", rates]);
+    // A task without a rate is an error.
     let next = mixed().set("tasks.curriculum.pass_rates", rates);
-    let checked = program.succeed(&["check", written(&program, &next).to_str().unwrap()]);
+    let checked = program.succeed(&["check", &next.save(&program)]);
     for line in ["# tasks: sums has 8 tasks", "# tasks: plus-one has 4 tasks"] {
         assert!(checked.contains(line), "{line} is not in\n{checked}");
     }
 }
 
-/// Its reader panics on it, which is no bug of ours.
+/// The reader panics on the damage, which is no bug of ours.
 #[test]
 fn a_damaged_data_set_is_an_error_that_names_it() {
     let program = program();
@@ -222,16 +203,13 @@ fn a_damaged_data_set_is_an_error_that_names_it() {
     for at in [2236, 3518] {
         bytes[at] = 0xff;
     }
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let damaged = program.runs().join("damaged.arrow");
+    let damaged = program.home().join("damaged.arrow");
     std::fs::write(&damaged, bytes).unwrap();
     let config = of_parquet(config()).set("tasks.source", format!("arrow:{}", damaged.display()));
-    let (file, runs) = (written(&program, &config), program.runs());
-    let (file, runs) = (file.to_str().unwrap(), runs.to_str().unwrap());
+    let (file, runs) = (config.save(&program), program.runs());
+    let (file, runs) = (file.as_str(), runs.to_str().unwrap());
     for (args, code) in [(&["check", file][..], 2), (&["run", file, "--folder", runs], 1)] {
-        let output = program.output(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        let said = program.fail(code, args);
         assert!(
             said.contains("damaged.arrow cannot be read as Arrow"),
             "{args:?}: {said}"

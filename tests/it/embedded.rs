@@ -1,43 +1,21 @@
 //! The whole run in one process.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use serde_json::Value;
 use tests::program::{Program, metrics};
 use tests::small::Small;
-use tests::trace::{audit, final_digest, rewards, successes};
+use tests::trace::{audit, final_digest, rewards, successes, without_times};
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
+use crate::program;
 
-/// Runs the signal game for a few steps and answers with its metrics.
+/// Runs the signal game for a few steps and returns its metrics.
 fn signal(program: &Program, seed: &str, steps: &str) -> Vec<Value> {
-    let runs = program.runs();
-    let runs = runs.to_str().unwrap();
-    program.succeed(&[
-        "run",
-        "configs/signal.toml",
-        "--seed",
-        seed,
-        "--steps",
-        steps,
-        "--folder",
-        runs,
-    ]);
-    let folder = program.run_folder();
+    let folder = program.play("run", "configs/signal.toml", &["--seed", seed, "--steps", steps]);
     let mut lines = metrics(&folder, "train");
     lines.extend(metrics(&folder, "eval"));
     lines.extend(metrics(&folder, "checkpoint"));
-    lines.iter_mut().for_each(strip_time);
-    lines
-}
-
-fn strip_time(line: &mut Value) {
-    if let Some(line) = line.as_object_mut() {
-        line.retain(|key, _| !key.starts_with("time/"));
-    }
+    without_times(lines)
 }
 
 #[test]
@@ -84,23 +62,20 @@ fn every_sample_is_trained_once() {
     }
 }
 
-/// Each agent's router shares its conversations out between two engines, the same way each time.
+/// Each agent's router divides its conversations between two engines in the same way each time.
 #[test]
-fn an_agent_with_two_engines_repeats_itself_and_serves_what_it_trained() {
+fn two_engines_of_an_agent_repeat_and_serve_the_newest_weights() {
     let run = || {
         let program = program();
         let config = Small::new()
             .set("workflow.group_size", 16)
             .set("defaults.agent.train.batch_groups", 4)
             .set("defaults.agent.engine.replicas", 2)
-            .write(&program.runs().with_extension("toml"));
-        let runs = program.runs();
-        let (config, runs) = (config.to_str().unwrap(), runs.to_str().unwrap());
-        program.succeed(&["run", config, "--steps", "6", "--folder", runs]);
-        let mut lines = metrics(&program.run_folder(), "train");
-        lines.extend(metrics(&program.run_folder(), "checkpoint"));
-        lines.iter_mut().for_each(strip_time);
-        lines
+            .save(&program);
+        let folder = program.play("run", &config, &["--steps", "6"]);
+        let mut lines = metrics(&folder, "train");
+        lines.extend(metrics(&folder, "checkpoint"));
+        without_times(lines)
     };
     let (one, two) = (run(), run());
     assert_eq!(one, two);
@@ -113,7 +88,8 @@ fn an_agent_with_two_engines_repeats_itself_and_serves_what_it_trained() {
     }
 }
 
-/// Two agents that begin at random invent a language: a few dozen rounds are enough to be far from chance (1/16).
+/// Two agents with random weights invent a language: after a few dozen rounds they are far above
+/// chance (1/16).
 #[test]
 fn both_agents_get_better() {
     let program = program();
@@ -130,10 +106,10 @@ fn both_agents_get_better() {
     );
 }
 
-/// The weights at the start of a synchronous batch are those that sampled it: decoupled, every weight is 1 and the gradient
-/// the same, but where a cap of 0.5 halves it.
+/// A synchronous batch is sampled from the weights at its start. Decoupled, every weight is
+/// therefore 1 and the gradient the same, except that a cap of 0.5 halves it.
 #[test]
-fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
+fn a_decoupled_gradient_is_the_coupled_one_times_its_weight() {
     let gradients = |ratio: &str, cap: f64| -> Vec<f64> {
         let program = program();
         let config = Small::new()
@@ -142,10 +118,9 @@ fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
             .set("defaults.agent.train.entropy", 0.0)
             .set("defaults.agent.train.loss.ratio", ratio)
             .set("defaults.agent.train.loss.weight_cap", cap)
-            .write(&program.runs().with_extension("toml"));
-        let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
-        program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);
-        let lines = metrics(&program.run_folder(), "train");
+            .save(&program);
+        let folder = program.play("run", &config, &["--steps", "1"]);
+        let lines = metrics(&folder, "train");
         lines
             .iter()
             .map(|line| line["optim/grad_norm"].as_f64().unwrap())
@@ -159,12 +134,13 @@ fn a_decoupled_gradient_is_the_coupled_one_times_its_capped_weight() {
     for (cap, share) in [(5.0, 1.0), (0.5, 0.5)] {
         for (decoupled, coupled) in gradients("decoupled", cap).iter().zip(&coupled) {
             let gap = (decoupled / coupled - share).abs();
-            assert!(gap < 0.05 * share, "cap {cap}: {decoupled} beside {coupled}");
+            assert!(gap < 0.05 * share, "cap {cap}: {decoupled} against {coupled}");
         }
     }
 }
 
-/// What sampled the batch is what is trained: each loss has the plain policy gradient then, and one of its own after a step.
+/// The weights that sampled the batch are those that are trained. Each loss then has the plain
+/// policy gradient, and its own gradient after a step.
 #[test]
 fn every_loss_begins_with_the_policy_gradient() {
     let run = |kind: &str, epochs: i64| -> (Vec<f64>, String) {
@@ -181,36 +157,35 @@ fn every_loss_begins_with_the_policy_gradient() {
             .without("defaults.agent.train.entropy_final")
             .set("defaults.agent.train.optimizer.lr", 0.02)
             .set("defaults.agent.train.loss.kind", kind)
-            .write(&program.runs().with_extension("toml"));
-        let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
-        program.succeed(&["run", &config, "--steps", "1", "--folder", runs.to_str().unwrap()]);
-        let lines = metrics(&program.run_folder(), "train");
+            .save(&program);
+        let folder = program.play("run", &config, &["--steps", "1"]);
+        let lines = metrics(&folder, "train");
         let norms = lines.iter().map(|line| line["optim/grad_norm"].as_f64().unwrap());
-        (norms.collect(), final_digest(&program.run_folder(), "a"))
+        (norms.collect(), final_digest(&folder, "a"))
     };
     let kinds = ["grpo", "importance_sampling", "cispo", "dro", "m2po"];
     let (first, _) = run(kinds[0], 1);
     assert!(first.len() == 2 && first.iter().all(|norm| *norm > 1e-3), "{first:?}");
     for kind in &kinds[1..] {
         for (norm, first) in run(kind, 1).0.iter().zip(&first) {
-            assert!((norm / first - 1.0).abs() < 1e-3, "{kind}: {norm} beside {first}");
+            assert!((norm / first - 1.0).abs() < 1e-3, "{kind}: {norm} against {first}");
         }
     }
     let ends: BTreeSet<String> = kinds.iter().map(|kind| run(kind, 2).1).collect();
     assert_eq!(
         ends.len(),
         kinds.len(),
-        "two steps on one batch tell them apart: {ends:?}"
+        "each loss ends with other weights after two steps: {ends:?}"
     );
     // An answer of one word has one ratio.
     let (gspo, grpo) = (run("gspo", 2).0, run("grpo", 2).0);
     for (norm, same) in gspo.iter().zip(&grpo) {
-        assert!((norm / same - 1.0).abs() < 1e-4, "gspo: {norm} beside {same}");
+        assert!((norm / same - 1.0).abs() < 1e-4, "gspo: {norm} against {same}");
     }
 }
 
-/// REINFORCE++ needs one conversation of a task, and its KL lessens advantages: nothing at first, since the policy is its own
-/// reference, then what it has moved.
+/// REINFORCE++ needs one conversation of a task, and its KL lowers advantages. The KL is zero at
+/// first, because the policy is its own reference, and then grows.
 #[test]
 fn reinforce_plus_plus_takes_the_kl_off_the_advantages() {
     let program = program();
@@ -222,10 +197,8 @@ fn reinforce_plus_plus_takes_the_kl_off_the_advantages() {
         .set("defaults.agent.train.kl.kind", "k2")
         .set("defaults.agent.train.kl.place", "reward")
         .set("defaults.agent.train.optimizer.lr", 0.01)
-        .write(&program.runs().with_extension("toml"));
-    let (config, runs) = (config.to_str().unwrap().to_owned(), program.runs());
-    program.succeed(&["run", &config, "--steps", "3", "--folder", runs.to_str().unwrap()]);
-    let lines = metrics(&program.run_folder(), "train");
+        .save(&program);
+    let lines = metrics(&program.play("run", &config, &["--steps", "3"]), "train");
     for agent in ["a", "b"] {
         let own = lines.iter().filter(|line| line["agent"] == agent);
         let kl: Vec<f64> = own.map(|line| line["advantage/kl"].as_f64().unwrap()).collect();
@@ -233,19 +206,7 @@ fn reinforce_plus_plus_takes_the_kl_off_the_advantages() {
     }
     let trained =
         |line: &Value| line["tokens/trained"].as_u64().unwrap() > 0 && line["optim/grad_norm"].as_f64() > Some(1e-4);
-    assert!(lines.iter().all(trained), "each batch pushes");
-}
-
-/// `configs/signal.toml` with the model of `folder` as the base of both agents' adapters.
-fn signal_with_adapters(folder: &Path) -> String {
-    let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
-    let (before, rest) = text.split_once("[defaults.agent.model.random]").unwrap();
-    let (_, after) = rest.split_once("[defaults.agent.train]").unwrap();
-    format!(
-        "{before}[defaults.agent.model]\npath = {:?}\n\n[defaults.agent.lora]\nrank = 8\nalpha = 16\n\
-         targets = [\"attn\", \"mlp\", \"unembed\"]\n\n[defaults.agent.train]{after}",
-        folder.display().to_string()
-    )
+    assert!(lines.iter().all(trained), "each batch has a gradient");
 }
 
 #[test]
@@ -255,18 +216,8 @@ fn two_agents_train_adapters_of_one_base() {
     let base = first.run_folder().join("models/a");
     let untouched = std::fs::read(base.join("model.safetensors")).unwrap();
     let second = program();
-    let config = second.runs().with_file_name("adapters.toml");
-    std::fs::write(&config, signal_with_adapters(&base)).unwrap();
-    let runs = second.runs();
-    second.succeed(&[
-        "run",
-        config.to_str().unwrap(),
-        "--steps",
-        "4",
-        "--folder",
-        runs.to_str().unwrap(),
-    ]);
-    let run = second.run_folder();
+    let config = Small::of("configs/signal.toml").adapters(&base, 8).save(&second);
+    let run = second.play("run", &config, &["--steps", "4"]);
     let trained = metrics(&run, "train");
     assert_eq!(trained.len(), 8, "4 steps of two agents");
     for line in &trained {

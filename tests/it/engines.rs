@@ -1,25 +1,22 @@
-//! Agents whose engines are processes of their own.
+//! Agents with separate engine processes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tests::ports::quiet_port;
-use tests::program::{Program, Running, json_lines, wait_for};
+use tests::program::{Program, Running, signal, wait_for, wait_until};
 use tests::small::Small;
-use tests::trace::{audit, digests};
+use tests::trace::{batches, digests, nothing_lost};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 12;
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// A short run with an engine process for each agent.
+/// Gives each agent an engine process.
 pub(crate) fn apart(config: Small) -> Small {
     let url = |port: u16| toml::Value::from(vec![format!("http://127.0.0.1:{port}")]);
     config
@@ -35,68 +32,43 @@ fn short() -> Small {
 }
 
 pub(crate) fn start(program: &Program, command: &str, config: &Small) -> Running {
-    let config = config.write(&program.runs().with_extension("toml"));
-    let runs = program.runs();
-    program.start(&[command, config.to_str().unwrap(), "--folder", runs.to_str().unwrap()])
+    program.launch(command, &config.save(program), &[])
 }
 
-/// The digests of the same run with embedded engines, in which nothing happened.
+/// Returns the digests of the same run with embedded engines and without faults.
 fn embedded() -> Vec<(String, u64, String)> {
     let program = program();
     start(&program, "run", &short()).finish(PATIENCE);
     digests(&program.run_folder())
 }
 
-/// Process ids of a label, in the order of their starts, as the supervisor told them.
-pub(crate) fn pids(log: &str, label: &str) -> Vec<u32> {
-    log.lines()
-        .filter_map(|line| line.split_once('|'))
-        .filter(|(who, _)| who.trim() == label)
-        .filter_map(|(_, said)| said.trim().strip_prefix("started, process ")?.parse().ok())
-        .collect()
-}
-
-fn trained(run: &Path, agent: &str) -> usize {
-    let lines = json_lines(&run.join("metrics").join(format!("{agent}.jsonl")));
-    lines.iter().filter(|line| line["kind"] == "train").count()
-}
-
-pub(crate) fn kill(pid: u32) {
-    let status = Command::new("kill").args(["-9", &pid.to_string()]).status();
-    assert!(status.unwrap().success());
-}
-
 fn books_are_right(program: &Program, run: &Path) {
     for agent in ["a", "b"] {
-        let found = audit(run, agent);
-        assert_eq!((found.twice, found.missing), (0, 0), "agent {agent}: {found:?}");
-        assert!(found.counts.trained > 0);
+        nothing_lost(run, agent);
     }
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
 }
 
-/// Kills the engine of b with -9, twice in the middle of the run, once it has trained so many batches.
+/// Kills the engine of b with SIGKILL twice, each time after b has trained a number of batches.
 fn killed_twice(program: &Program, running: &mut Running) -> PathBuf {
     let run = program.run_folder();
-    for (round, batches) in [2, 5].into_iter().enumerate() {
-        wait_for("batches of b", PATIENCE, || {
-            (trained(&run, "b") >= batches).then_some(())
-        });
+    for (round, count) in [2, 5].into_iter().enumerate() {
+        wait_until("batches of b", PATIENCE, || batches(&run, "b") >= count);
         let engine = wait_for("its engine", PATIENCE, || {
-            let pids = pids(&running.log(), "b.engine0");
+            let pids = running.pids("b.engine0");
             (pids.len() > round).then(|| pids[pids.len() - 1])
         });
-        kill(engine);
+        signal("KILL", engine);
     }
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!(pids(&log, "b.engine0").len(), 3, "started again each time:\n{log}");
-    assert_eq!(pids(&log, "b").len(), 1, "its agent lives on:\n{log}");
+    assert_eq!(running.pids("b.engine0").len(), 3, "started again each time:\n{log}");
+    assert_eq!(running.pids("b").len(), 1, "its agent still runs:\n{log}");
     run
 }
 
 #[test]
-fn a_synchronous_run_has_the_bits_of_embedded_engines_though_one_is_killed() {
+fn a_synchronous_run_with_a_killed_engine_has_the_same_bits() {
     let program = program();
     let mut running = start(&program, "up", &apart(short()));
     let run = killed_twice(&program, &mut running);
@@ -116,41 +88,50 @@ fn an_asynchronous_run_loses_nothing_when_its_engine_is_killed() {
     assert!(running.log().contains("new weights"), "{}", running.log());
 }
 
-/// The engine holds weights of a lineage that ended with the agent, and takes those of the next.
+/// The engine holds weights of the killed agent's lineage and accepts those of the next.
 #[test]
 fn an_agent_that_is_killed_finds_its_engine_again() {
     let program = program();
     let mut running = start(&program, "up", &apart(short()));
     let run = program.run_folder();
-    wait_for("batches of b", PATIENCE, || (trained(&run, "b") >= 3).then_some(()));
-    kill(*pids(&running.log(), "b").last().unwrap());
+    wait_until("batches of b", PATIENCE, || batches(&run, "b") >= 3);
+    signal("KILL", *running.pids("b").last().unwrap());
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
+    assert_eq!(
+        (running.pids("b").len(), running.pids("b.engine0").len()),
+        (2, 1),
+        "{log}"
+    );
     books_are_right(&program, &run);
     assert_eq!(digests(&run), embedded());
 }
 
-/// Its weights have the same version and the same bits in each of its lives: the engine has nothing to fetch, and says so once.
+/// Its weights have the same version and bits after each start: the engine has nothing to fetch.
 #[test]
 fn a_frozen_agent_that_is_killed_finds_its_engine_again() {
     let program = program();
     let config = apart(short()).set("agents.b.train.enabled", false);
     let mut running = start(&program, "up", &config);
     let run = program.run_folder();
-    wait_for("batches of a", PATIENCE, || (trained(&run, "a") >= 3).then_some(()));
-    kill(*pids(&running.log(), "b").last().unwrap());
+    wait_until("batches of a", PATIENCE, || batches(&run, "a") >= 3);
+    signal("KILL", *running.pids("b").last().unwrap());
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!((pids(&log, "b").len(), pids(&log, "b.engine0").len()), (2, 1), "{log}");
-    assert_eq!(trained(&run, "a"), usize::try_from(STEPS).unwrap());
+    assert_eq!(
+        (running.pids("b").len(), running.pids("b.engine0").len()),
+        (2, 1),
+        "{log}"
+    );
+    assert_eq!(batches(&run, "a"), usize::try_from(STEPS).unwrap());
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);
 }
 
 /// Token ids and the bits of their log-probs.
 type Said = (Vec<u64>, Vec<u64>);
 
-/// Has an agent's front go on behind a prompt, of another length for each `n`. `None` while it is not there.
+/// Asks an agent's front to continue a prompt, with another length for each `n`. Returns `None`
+/// until the front is there.
 fn completion(port: u16, n: u64) -> Option<Said> {
     let prompt: Vec<u64> = (0..3 + 29 * n).map(|i| (i * 7 + n) % 32).collect();
     let body = json!({
@@ -179,9 +160,10 @@ fn completion(port: u16, n: u64) -> Option<Said> {
     ))
 }
 
-/// `engine.deterministic`: clients of an agent get the same bits by themselves and in any company, of others and of the run.
+/// `engine.deterministic`: a client receives the same bits alone, with other clients and while the
+/// run generates.
 #[test]
-fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
+fn an_engine_process_gives_a_request_the_same_bits_in_a_batch() {
     const REQUESTS: u64 = 9;
     let (program, port) = (program(), quiet_port());
     let config = apart(short())
@@ -201,19 +183,20 @@ fn an_engine_process_gives_a_request_its_own_bits_in_every_company() {
     assert!(alone.iter().map(|(ids, _)| ids.len()).sum::<usize>() > 60, "{alone:?}");
     let run = program.run_folder();
     let before = wait_for("batches of a", PATIENCE, || {
-        Some(trained(&run, "a")).filter(|batches| *batches > 0)
+        Some(batches(&run, "a")).filter(|count| *count > 0)
     });
     let mut rounds = 0;
-    // b plays for each batch of a, two batches ahead at most (max_staleness): after four more it generated for the run between the first of
-    // these answers and the last. Whether one step of its engine had both is not looked at.
-    wait_for("batches of a while answers are asked for", PATIENCE, || {
+    // b plays for each batch of a, and max_staleness keeps it two batches ahead at most. After four
+    // more batches it generated for the run between the first and the last of these answers. The
+    // test does not check that one engine step held both.
+    wait_until("batches of a while answers are asked for", PATIENCE, || {
         let together: Vec<Said> = std::thread::scope(|scope| {
             let asked: Vec<_> = (0..REQUESTS).map(|n| scope.spawn(move || ask(n))).collect();
             asked.into_iter().map(|thread| thread.join().unwrap()).collect()
         });
         assert_eq!(together, alone);
         rounds += 1;
-        (rounds >= 3 && trained(&run, "a") >= before + 4).then_some(())
+        rounds >= 3 && batches(&run, "a") >= before + 4
     });
     assert!(running.running(), "{}", running.log());
 }

@@ -1,53 +1,50 @@
-//! Evaluations with weights of one's choosing, cross-play, comparisons, and the table of all recipes.
+//! Evaluations with chosen weights, cross-play, comparisons, and the table of all recipes.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tests::program::{Program, json_lines, metrics};
+use tests::program::{Program, json_folder, metrics};
 use tests::small::Small;
+use tests::trace::{checkpoint, train};
 
-pub(crate) fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
+use crate::program;
 
 pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-/// Runs a configuration to its end; answers with its folder.
-pub(crate) fn run(program: &Program, config: &Small, more: &[&str]) -> PathBuf {
-    let runs = program.runs();
-    std::fs::create_dir_all(&runs).unwrap();
-    let file = config.write(&runs.join("config-under-test.toml"));
-    let mut args = vec!["run", file.to_str().unwrap(), "--folder", runs.to_str().unwrap()];
-    args.extend(more);
-    program.succeed(&args);
-    program.run_folder()
+/// Runs a configuration to its end and returns its folder.
+pub(crate) fn run(program: &Program, config: &Small) -> PathBuf {
+    program.play("run", &config.save(program), &[])
 }
 
-/// A metric's value of each task.
+/// A metric's value for each task.
 pub(crate) type Values = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// The evaluations of a run, task by task, in the order of their steps.
+/// Returns the evaluations of a run, task by task, in the order of their steps.
 pub(crate) fn evaluations(run: &Path) -> Vec<Values> {
-    let files = std::fs::read_dir(run.join("evals")).unwrap();
-    let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
+    let mut lines = json_folder(&run.join("evals"));
     lines.sort_by_key(|line| line["step"].as_u64().unwrap());
     let values = lines.into_iter().map(|line| line["values"].clone());
     values.map(|values| serde_json::from_value(values).unwrap()).collect()
 }
 
-/// What `dyad eval` measured of the greedy conversations of `[eval]`, in the same shape.
+fn mean(values: &Values, metric: &str) -> f64 {
+    let values = &values[metric];
+    values.values().sum::<f64>() / values.len() as f64
+}
+
+/// Returns the figures of `dyad eval` for the greedy conversations of `[eval]`, in the same shape.
 fn measured(program: &Program, args: &[&str]) -> Values {
-    let file = program.runs().join("figures.json");
+    let file = program.home().join("figures.json");
     let mut all = vec!["eval", "--json", file.to_str().unwrap()];
     all.extend(args);
     program.succeed(&all);
     let mut values = Values::new();
     let found = json(&file);
     let sets = found["sets"].as_array().unwrap().iter();
-    // The tasks of [eval], and the verifier's pool.
+    // The tasks of `[eval]`, and the verifier's pool.
     for one in sets.flat_map(|set| set["conversations"].as_array().unwrap()) {
         for (name, value) in one["figures"]
             .as_object()
@@ -65,14 +62,13 @@ fn measured(program: &Program, args: &[&str]) -> Values {
     values
 }
 
-/// A row that comes again as it was is one task: two conversations under one name waited for each other for ever.
+/// A repeated row is one task: two conversations under one name would wait for each other for ever.
 #[test]
 fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
     let row = |id: &str, word: &str| format!("{{\"id\": \"{id}\", \"prompt\": \"{word}\", \"label\": \"{word}\"}}\n");
     for mode in ["sync", "async"] {
         let program = program();
-        std::fs::create_dir_all(program.runs()).unwrap();
-        let tasks = program.runs().join("tasks.jsonl");
+        let tasks = program.home().join("tasks.jsonl");
         std::fs::write(&tasks, row("x", "o0") + &row("y", "o1") + &row("x", "o0")).unwrap();
         let config = Small::new()
             .set("run.mode", mode)
@@ -80,36 +76,31 @@ fn an_evaluation_in_which_a_row_comes_again_ends_in_both_modes() {
             .set("eval.every", 1)
             .set("eval.id", "id")
             .set("eval.source", format!("jsonl:{}", tasks.display()));
-        let folder = run(&program, &config, &[]);
+        let folder = run(&program, &config);
         let found = evaluations(&folder);
         assert!(found.len() >= 2, "{mode}: {found:?}");
         for one in &found {
             assert!(one["success"].keys().eq(["x", "y"]), "{mode}: {one:?}");
         }
-        // A turn is one token here, and what evaluations say is in neither figure.
+        // A turn is one token here, and neither figure counts evaluations.
         let counted = metrics(&folder, "coordinator").pop().unwrap();
         assert!(counted["turns"].as_u64() > Some(0), "{counted}");
         assert_eq!(counted["tokens"], counted["turns"], "{mode}");
         std::fs::write(&tasks, row("x", "o0") + &row("x", "o1")).unwrap();
-        let file = config.write(&program.runs().join("other.toml"));
-        let checked = program.output(&["check", file.to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&checked.stderr).into_owned();
-        assert!(
-            !checked.status.success() && said.contains("the id \"x\" is that of "),
-            "{said}"
-        );
+        let said = program.fail(2, &["check", &config.save(&program)]);
+        assert!(said.contains("the id \"x\" is that of "), "{said}");
     }
 }
 
-/// The weights after a warm start are nowhere but in the first checkpoint, which goes.
+/// The weights after a warm start are in the first checkpoint alone, which is removed.
 #[test]
-fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_start_too() {
+fn initial_weights_have_the_figures_of_the_first_evaluation() {
     let whole = Small::of("configs/arithmetic.toml")
         .set("run.train_steps", 3)
         .set("defaults.agent.train.checkpoint_every", 1)
         .set("defaults.agent.train.keep_checkpoints", 1)
         .set("defaults.agent.train.batch_groups", 4)
-        // Something changes though nothing is right yet.
+        // Entropy changes the weights although no answer is right yet.
         .set("defaults.agent.train.entropy", 0.5)
         .set("agents.solver.train.optimizer.lr", 0.01)
         .set("agents.solver.train.warm_start.steps", 120)
@@ -128,7 +119,7 @@ fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_s
         .set("eval.tasks", 20);
     for config in [whole, adapters] {
         let program = program();
-        let folder = run(&program, &config, &[]);
+        let folder = run(&program, &config);
         let path = folder.to_str().unwrap();
         let found = evaluations(&folder);
         assert_eq!(found.len(), 2);
@@ -138,14 +129,9 @@ fn a_run_as_it_began_has_the_very_figures_of_its_first_evaluation_after_a_warm_s
         }
         assert_eq!(measured(&program, &["--run", &format!("{path}@initial")]), found[0]);
         assert_eq!(measured(&program, &["--run", path]), found[1]);
-        // A configuration alone does not have what a warm start makes.
-        let file = program.runs().join("config-under-test.toml");
-        let refused = program.output(&["eval", file.to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        assert!(
-            refused.status.code() == Some(2) && said.contains("RUN@initial"),
-            "{said}"
-        );
+        // A configuration alone has no warm-started weights.
+        let said = program.fail(2, &["eval", &config.save(&program)]);
+        assert!(said.contains("RUN@initial"), "{said}");
     }
 }
 
@@ -157,52 +143,35 @@ fn signal() -> Small {
 }
 
 #[test]
-fn weights_are_chosen_by_run_step_folder_and_agent_and_samples_are_told_by_k() {
+fn eval_chooses_weights_by_run_step_folder_and_agent() {
     let program = program();
-    let folder = run(&program, &signal(), &[]);
+    let folder = run(&program, &signal());
     let path = folder.to_str().unwrap();
     let found = evaluations(&folder);
-    let config = program.runs().join("config-under-test.toml");
-    let config = config.to_str().unwrap();
-    // Nothing is kept of a run without a warm start: it is made again from the seed.
+    let config = signal().save(&program);
+    // A run without a warm start keeps nothing: its first weights are made again from the seed.
     assert!(!folder.join("initial").exists());
     assert_eq!(measured(&program, &["--run", &format!("{path}@initial")]), found[0]);
-    assert_eq!(measured(&program, &[config]), found[0]);
+    assert_eq!(measured(&program, &[&config]), found[0]);
     assert_eq!(measured(&program, &["--run", &format!("{path}@4")]), found[1]);
-    let (a, b) = (folder.join("checkpoints/a/step-4"), folder.join("checkpoints/b"));
-    let latest = std::fs::read_to_string(b.join("LATEST")).unwrap();
-    let (a, b) = (
-        format!("a={}", a.display()),
-        format!("b={}", b.join(latest.trim()).display()),
-    );
+    let a = format!("a={}", folder.join("checkpoints/a/step-4").display());
+    let b = format!("b={}", checkpoint(&folder, "b").display());
     assert_eq!(
-        measured(&program, &[config, "--checkpoint", &a, "--checkpoint", &b]),
+        measured(&program, &[&config, "--checkpoint", &a, "--checkpoint", &b]),
         found[1]
     );
-    let gone = program.output(&["eval", "--run", &format!("{path}@3")]);
-    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
-    assert!(
-        gone.status.code() == Some(2) && said.contains("kept are: 2, 4"),
-        "{said}"
-    );
+    let said = program.fail(2, &["eval", "--run", &format!("{path}@3")]);
+    assert!(said.contains("kept are: 2, 4"), "{said}");
 
-    let file = program.runs().join("sampled.json");
-    let sampled = [
-        "eval",
-        "--run",
-        path,
-        "--samples",
-        "4",
-        "--temperature",
-        "0.7",
-        "--json",
-        file.to_str().unwrap(),
-    ];
+    let file = program.home().join("sampled.json");
+    let file = file.to_str().unwrap();
+    let samples = ["--samples", "4", "--temperature", "0.7", "--json", file];
+    let sampled = [&["eval", "--run", path][..], &samples].concat();
     let printed = program.succeed(&sampled);
     assert!(printed.contains("avg@4") && printed.contains("pass@2"), "{printed}");
-    let first = json(&file);
+    let first = json(file.as_ref());
     program.succeed(&sampled);
-    assert_eq!(json(&file), first, "samples repeat");
+    assert_eq!(json(file.as_ref()), first, "samples repeat");
     let conversations = first["sets"][0]["conversations"].as_array().unwrap();
     assert_eq!(conversations.len(), 16 * 5);
     let rows = first["sets"][0]["score"]["rows"].as_array().unwrap();
@@ -219,28 +188,21 @@ fn weights_are_chosen_by_run_step_folder_and_agent_and_samples_are_told_by_k() {
 #[test]
 fn cross_play_and_comparisons_have_the_figures_of_the_runs() {
     let program = program();
-    let runs = program.runs();
     let folders: Vec<PathBuf> = ["0", "1"]
         .iter()
         .map(|seed| {
-            std::fs::create_dir_all(&runs).unwrap();
-            let base = runs.join(format!("seed-{seed}"));
-            let file = signal().write(&runs.join("config-under-test.toml"));
-            let (file, base_text) = (file.to_str().unwrap(), base.to_str().unwrap());
-            program.succeed(&["run", file, "--seed", seed, "--folder", base_text]);
+            let base = program.home().join(format!("seed-{seed}"));
+            let file = signal().save(&program);
+            program.succeed(&["run", &file, "--seed", seed, "--folder", base.to_str().unwrap()]);
             let mut entries = std::fs::read_dir(&base).unwrap();
             entries.next().unwrap().unwrap().path()
         })
         .collect();
-    let mean = |values: &Values, metric: &str| {
-        let values = &values[metric];
-        values.values().sum::<f64>() / values.len() as f64
-    };
     let ends: Vec<Vec<Values>> = folders.iter().map(|folder| evaluations(folder)).collect();
     let over_runs = |at: usize, metric: &str| ends.iter().map(|ends| mean(&ends[at], metric)).sum::<f64>() / 2.0;
     let paths: Vec<&str> = folders.iter().map(|folder| folder.to_str().unwrap()).collect();
 
-    let out = runs.join("cross.json");
+    let out = program.home().join("cross.json");
     let printed = program.succeed(&["cross-play", paths[0], paths[1], "--json", out.to_str().unwrap()]);
     assert!(
         printed.contains("a trained, others initial") && printed.contains("2 runs, Student's t"),
@@ -266,7 +228,7 @@ fn cross_play_and_comparisons_have_the_figures_of_the_runs() {
         assert!((all - (of_cell(3) - of_cell(0))).abs() < 1e-12);
     }
 
-    let out = runs.join("compare.json");
+    let out = program.home().join("compare.json");
     let printed = program.succeed(&["compare", paths[0], paths[1], "--json", out.to_str().unwrap()]);
     assert!(
         printed.contains("tasks, paired") && printed.contains("trained tokens"),
@@ -276,26 +238,16 @@ fn cross_play_and_comparisons_have_the_figures_of_the_runs() {
     assert_eq!(row["metric"], "success");
     let expected = mean(&ends[1][1], "success") - mean(&ends[0][1], "success");
     assert!((row["difference"]["mean"].as_f64().unwrap() - expected).abs() < 1e-12);
-    let one_sided = program.output(&["compare", "--a", paths[0], "--b", paths[0], paths[1]]);
-    assert_eq!(one_sided.status.code(), Some(2));
+    program.fail(2, &["compare", "--a", paths[0], "--b", paths[0], paths[1]]);
 }
 
 #[test]
-fn a_recipe_is_learnt_over_seeds_and_told_with_cross_play() {
+fn learn_reports_a_recipe_over_seeds_with_cross_play() {
     let program = program();
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let file = signal().write(&program.runs().join("config-under-test.toml"));
-    let base = program.runs().join("learn");
-    let printed = program.succeed(&[
-        "learn",
-        file.to_str().unwrap(),
-        "--seeds",
-        "2",
-        "--steps",
-        "2",
-        "--folder",
-        base.to_str().unwrap(),
-    ]);
+    let file = signal().save(&program);
+    let base = program.home().join("learn");
+    let base = ["--folder", base.to_str().unwrap()];
+    let printed = program.succeed(&[&["learn", &file, "--seeds", "2", "--steps", "2"][..], &base].concat());
     let learnt = |metric: &str| {
         printed
             .lines()
@@ -310,17 +262,15 @@ fn a_recipe_is_learnt_over_seeds_and_told_with_cross_play() {
 
 /// Over the real RabbitMQ and Redis, as `make recipes` does.
 #[test]
-fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
+fn the_table_of_recipes_has_their_figures_and_names_a_failure() {
     let program = program();
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let out = program.runs().join("recipes.json");
-    let broken = program.runs().join("broken.toml");
-    std::fs::write(&broken, "[run]\nname = \"broken\"\n").unwrap();
-    let base = program.runs().join("base");
+    let out = program.home().join("recipes.json");
+    let broken = program.file("broken.toml", "[run]\nname = \"broken\"\n");
+    let base = program.home().join("base");
     let output = program.output(&[
         "recipes",
         "configs/signal.toml",
-        broken.to_str().unwrap(),
+        &broken,
         "configs/doctor-patient-8b.toml",
         "configs/guess-number.toml",
         "--steps",
@@ -344,10 +294,7 @@ fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
         assert!(row["failed"].is_null(), "{row}");
         let folder = PathBuf::from(row["run"].as_str().unwrap());
         let ends = evaluations(&folder);
-        let mean = |at: usize, metric: &str| {
-            let values = &ends[at][metric];
-            values.values().sum::<f64>() / values.len() as f64
-        };
+        let mean = |at: usize, metric: &str| mean(&ends[at], metric);
         let close = |found: &Value, expected: f64| (found.as_f64().unwrap() - expected).abs() < 1e-9;
         let last = ends.len() - 1;
         assert!(
@@ -361,12 +308,8 @@ fn the_table_of_recipes_has_the_figures_of_their_runs_and_a_failure_is_told() {
                 close(&one["reward"]["before"], mean(0, &metric))
                     && close(&one["reward"]["after"], mean(last, &metric))
             );
-            let lines = metrics(&folder, "train");
-            let samples: u64 = lines
-                .iter()
-                .filter(|line| line["agent"] == agent)
-                .map(|line| line["samples"].as_u64().unwrap())
-                .sum();
+            let lines = train(&folder, agent);
+            let samples: u64 = lines.iter().map(|line| line["samples"].as_u64().unwrap()).sum();
             assert!(samples > 0 && one["samples"].as_u64() == Some(samples), "{row}");
         }
     }

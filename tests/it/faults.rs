@@ -1,31 +1,26 @@
-//! Faults by name, each injected into a run of separate processes over a real RabbitMQ and Redis: nothing is lost, nothing is
-//! counted twice, and the run goes on by itself once the fault is over.
+//! Named faults, each injected into a run of separate processes over a real RabbitMQ and Redis.
+//! Nothing is lost, nothing is counted twice, and the run continues on its own after the fault.
 
 use std::process::Command;
 use std::time::Duration;
 
 use tests::chaos::{GROUP, Shape, World, impatient};
-use tests::program::{json_lines, wait_for};
+use tests::program::{json_lines, wait_for, wait_until};
 use tests::proxy::Mode;
+use tests::trace::audit;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn world(coordinators: usize) -> World {
-    World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
+    World::with(crate::DYAD, coordinators, &[])
 }
 
-/// Waits until a process has said something.
-fn said(world: &World, label: &str, what: &str) {
-    wait_for(&format!("{label} to say {what:?}"), PATIENCE, || {
-        world.fleet.log(label).contains(what).then_some(())
-    });
-}
-
-/// A new version is rolled out: every process is told to stop and started again, and both servers restart, one after the other.
+/// A new version is rolled out: every process is stopped and started again in turn, then each
+/// server restarts.
 #[test]
 fn every_service_restarted_in_turn_costs_nothing() {
     let mut world = world(2);
-    let mut publisher = world.publish_beside(60);
+    let mut publisher = world.publish_in_background(60);
     for label in ["a", "c1", "b", "c2"] {
         world.fleet.restart(label, PATIENCE);
         // On a fast machine all is done by now.
@@ -33,28 +28,26 @@ fn every_service_restarted_in_turn_costs_nothing() {
     }
     publisher.join().unwrap();
     for (label, what) in [("b", "agent is serving"), ("c2", "coordinator is running")] {
-        wait_for(&format!("{label} to be there again"), PATIENCE, || {
-            (world.fleet.log(label).matches(what).count() == 2).then_some(())
+        wait_until(&format!("{label} to be there again"), PATIENCE, || {
+            world.fleet.log(label).matches(what).count() == 2
         });
     }
-    // RabbitMQ 3.10 loses the leader of a quorum queue that was declared in the second before it was killed; that is found out
-    // after 15 seconds, and is another test's.
+    // RabbitMQ 3.10 loses the leader of a quorum queue that was declared in the second before the
+    // kill. It recovers after 15 seconds, and another test covers that.
     std::thread::sleep(Duration::from_secs(2));
-    publisher = world.publish_beside(20);
+    publisher = world.publish_in_background(20);
     world.servers.crash_rabbit();
     world.wait_closed((world.closed() + 2).min(world.published()));
     publisher.join().unwrap();
-    publisher = world.publish_beside(20);
+    publisher = world.publish_in_background(20);
     world.servers.crash_redis(true);
     publisher.join().unwrap();
-    for label in ["a", "b", "c1", "c2"] {
-        assert_eq!(world.fleet.starts(label), 2, "{label}:\n{}", world.fleet.log(label));
-    }
+    world.fleet.all_started(2);
     world.end_well();
 }
 
-/// Longer than leases, heartbeats and the waits between attempts to connect; `DYAD_GONE_SECONDS=300` for longer yet. Whoever was
-/// waiting goes on by itself.
+/// Longer than leases, heartbeats and the waits between connection attempts.
+/// `DYAD_GONE_SECONDS=300` makes it longer. Waiting processes continue on their own.
 #[test]
 fn servers_that_are_gone_for_a_while_cost_only_the_while() {
     let mut world = world(2);
@@ -67,32 +60,32 @@ fn servers_that_are_gone_for_a_while_cost_only_the_while() {
         "all was done {:.1} s after {seconds} s without servers",
         waited.as_secs_f64()
     );
-    for label in ["a", "b", "c1", "c2"] {
-        assert_eq!(world.fleet.starts(label), 1, "{label}:\n{}", world.fleet.log(label));
-    }
+    world.fleet.all_started(1);
     world.end_well();
 }
 
-/// Its release hangs, because the store does: who insists does not wait for it.
+/// The first signal's release hangs because the store does; the second signal does not wait for it.
 #[test]
 fn a_second_signal_ends_a_process_at_once() {
     let mut world = world(1);
-    let publisher = world.publish_beside(20);
+    let publisher = world.publish_in_background(20);
     world.wait_closed(1);
     world.store.set(Mode::Stall);
     world.fleet.signal("c1", "TERM");
-    said(&world, "c1", "received a stop signal; releasing open groups");
+    world
+        .fleet
+        .wait_for_log("c1", "received a stop signal; releasing open groups", PATIENCE);
     world.fleet.signal("c1", "TERM");
-    // An end in order would be a good one, and nothing would be started again.
-    wait_for("the coordinator to be started again", PATIENCE, || {
-        (world.fleet.starts("c1") == 2).then_some(())
+    // An orderly end would be a good one, and no process would be started again.
+    wait_until("the coordinator to be started again", PATIENCE, || {
+        world.fleet.starts("c1") == 2
     });
     world.store.set(Mode::Pass);
     publisher.join().unwrap();
     world.end_well();
 }
 
-/// Each process has another idea of what time it is, and all of them change it twice by two hours.
+/// Each process has another time, and all clocks are stepped twice by two hours.
 #[test]
 fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
     let clocks = tempfile::tempdir().unwrap();
@@ -117,7 +110,7 @@ fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
         })
         .collect();
     let mut world = World::shaped(
-        env!("CARGO_BIN_EXE_dyad-under-test"),
+        crate::DYAD,
         Shape {
             environment: &environment,
             ..Shape::default()
@@ -130,7 +123,7 @@ fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
         world.publish(5);
         world.wait_closed(world.published());
     }
-    let hours = ["a", "b"].map(|agent| hours_told(&world, agent));
+    let hours = ["a", "b"].map(|agent| logged_hours(&world, agent));
     assert!(
         hours.iter().all(|hours| *hours >= 2),
         "the clocks were stepped: {hours:?}"
@@ -138,7 +131,7 @@ fn clocks_that_are_wrong_and_stepped_by_hours_change_nothing() {
     world.end_well();
 }
 
-/// The library that lies about the time, of Debian's package of that name.
+/// Returns the library that fakes the time, from Debian's package faketime.
 fn faketime() -> String {
     let folders = std::fs::read_dir("/usr/lib").unwrap().flatten();
     let libraries = folders.map(|folder| folder.path().join("faketime/libfaketimeMT.so.1"));
@@ -147,8 +140,8 @@ fn faketime() -> String {
     found.to_str().unwrap().to_owned()
 }
 
-/// How many hours lie between the earliest and the latest line that a process has logged.
-fn hours_told(world: &World, label: &str) -> i64 {
+/// Returns the hours between the earliest and the latest line in a process's log.
+fn logged_hours(world: &World, label: &str) -> i64 {
     let lines = json_lines(&world.fleet.run().join(format!("logs/{label}.jsonl")));
     let hour = |line: &serde_json::Value| {
         let time = line["time"].as_str().unwrap();
@@ -160,11 +153,12 @@ fn hours_told(world: &World, label: &str) -> i64 {
     (hours.iter().max().unwrap() - hours.iter().min().unwrap()).min(23)
 }
 
-/// A broker that closes the channel of a consumer that keeps a message for long: what it held is done by whoever gets it next.
+/// The broker closes the channel of a consumer that keeps a message for long. The next receiver
+/// handles the message.
 #[test]
 fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     let mut world = World::shaped(
-        env!("CARGO_BIN_EXE_dyad-under-test"),
+        crate::DYAD,
         Shape {
             rabbit: || impatient(3000),
             failpoints: &[("b", "turn.generated=3*off->1*sleep(12000)->off")],
@@ -181,11 +175,11 @@ fn a_delivery_held_for_too_long_is_taken_away_and_done_once() {
     world.end_well();
 }
 
-/// The coordinator dies in the middle of taking several tasks: those it has taken are in no ledger yet.
+/// The coordinator dies while it takes several tasks: those already taken are in no ledger yet.
 #[test]
 fn a_task_outlives_the_coordinator_that_took_it() {
     let points = "task.taken=1*sleep(1000)->kill";
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[("c1", points)]);
+    let mut world = World::with(crate::DYAD, 1, &[("c1", points)]);
     world.publish(5);
     world.wait_closed(5);
     assert_eq!(
@@ -197,9 +191,10 @@ fn a_task_outlives_the_coordinator_that_took_it() {
     world.end_well();
 }
 
-/// A call that never returns, on the thread that generates: the heart beats on, so nobody else would ever notice.
+/// A call on the generating thread never returns. Heartbeats continue, so no other process would
+/// notice.
 #[test]
-fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
+fn an_agent_with_a_hanging_engine_ends_and_restarts() {
     let shape = Shape {
         coordinators: 1,
         failpoints: &[("a", "engine.step=5*off->hang")],
@@ -210,9 +205,9 @@ fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
         },
         ..Shape::default()
     };
-    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    let mut world = World::shaped(crate::DYAD, shape);
     world.publish(10);
-    said(&world, "a", "failpoint engine.step: Hang");
+    world.fleet.wait_for_log("a", "failpoint engine.step: Hang", PATIENCE);
     world.wait_closed(10);
     assert_eq!(world.fleet.codes("a"), [Some(70)], "{}", world.fleet.logs());
     assert!(
@@ -223,20 +218,23 @@ fn an_agent_whose_engine_hangs_ends_and_is_started_again() {
     world.end_well();
 }
 
-/// Halted between its decision and its bundles, a coordinator is replaced; what it then sends late counts once.
+/// A coordinator halted between its decision and its bundles is replaced. Its late bundles count
+/// once.
 #[test]
-fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {
+fn late_bundles_of_a_replaced_zombie_coordinator_count_once() {
     let points = "group.decided=1*off->stop";
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 2, &[("c1", points)]);
+    let mut world = World::with(crate::DYAD, 2, &[("c1", points)]);
     world.publish(20);
-    said(&world, "c1", "failpoint group.decided: Stop");
+    world
+        .fleet
+        .wait_for_log("c1", "failpoint group.decided: Stop", PATIENCE);
     world.wait_closed(20);
     world.fleet.signal("c1", "CONT");
     let late = wait_for("late bundles to be counted", PATIENCE, || {
         let late: u64 = ["a", "b"]
             .iter()
             .map(|agent| {
-                let counts = tests::trace::audit(world.fleet.run(), agent).counts;
+                let counts = audit(world.fleet.run(), agent).counts;
                 counts.duplicates + counts.other_attempt
             })
             .sum();
@@ -246,7 +244,7 @@ fn a_zombie_coordinator_is_replaced_and_its_late_bundles_count_once() {
     world.end_well();
 }
 
-/// An agent that hears and says nothing for several leases; then its connections are what they were, or are cut.
+/// An agent cut off for several leases; then its connections work again or are cut.
 #[test]
 fn an_agent_cut_off_for_longer_than_its_leases_loses_nothing() {
     let mut world = world(2);
@@ -265,10 +263,10 @@ fn an_agent_cut_off_for_longer_than_its_leases_loses_nothing() {
 }
 
 #[test]
-fn streams_that_break_in_the_middle_of_a_frame_are_only_reconnected() {
+fn streams_that_break_inside_a_frame_are_only_reconnected() {
     let mut world = world(2);
     for after in [1, 300, 5_000] {
-        let publisher = world.publish_beside(5);
+        let publisher = world.publish_in_background(5);
         for proxy in [&world.broker, &world.link, &world.store] {
             proxy.set(Mode::Truncate(after));
         }
@@ -286,7 +284,7 @@ fn streams_that_break_in_the_middle_of_a_frame_are_only_reconnected() {
 fn redis_flushed_in_mid_run_costs_work_and_nothing_else() {
     let mut world = world(2);
     for _ in 0..4 {
-        let publisher = world.publish_beside(5);
+        let publisher = world.publish_in_background(5);
         std::thread::sleep(Duration::from_millis(700));
         world.servers.redis_cli(&["FLUSHALL"]);
         world.servers.redis_cli(&["SCRIPT", "FLUSH"]);
@@ -297,13 +295,13 @@ fn redis_flushed_in_mid_run_costs_work_and_nothing_else() {
 }
 
 #[test]
-fn a_full_redis_pauses_the_run_and_names_what_to_do() {
+fn a_full_redis_pauses_the_run_and_logs_the_fix() {
     let mut world = world(2);
     world.servers.redis_cli(&["CONFIG", "SET", "maxmemory", "1"]);
     world.publish(5);
-    wait_for("a coordinator to complain", PATIENCE, || {
+    wait_until("a coordinator to complain", PATIENCE, || {
         let logs = [world.fleet.log("c1"), world.fleet.log("c2")].concat();
-        logs.contains("raise its maxmemory").then_some(())
+        logs.contains("raise its maxmemory")
     });
     assert_eq!(world.closed(), 0, "nothing is played without a store");
     world.servers.redis_cli(&["CONFIG", "SET", "maxmemory", "0"]);
@@ -316,29 +314,25 @@ fn a_broker_in_memory_alarm_pauses_the_run() {
     let mut world = world(2);
     world.publish(5);
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "absolute", "1"]);
-    let publisher = world.publish_beside(5);
-    said(&world, "c1", "RabbitMQ accepts no publishes");
-    // Longer than the broker may keep silent when it is well.
+    let publisher = world.publish_in_background(5);
+    world
+        .fleet
+        .wait_for_log("c1", "RabbitMQ accepts no publishes", PATIENCE);
+    // Longer than a healthy broker may be silent.
     std::thread::sleep(Duration::from_secs(20));
     world.rabbitmqctl(&["set_vm_memory_high_watermark", "0.6"]);
     publisher.join().unwrap();
     world.wait_closed(10);
-    for label in ["a", "b", "c1", "c2"] {
-        assert_eq!(
-            world.fleet.starts(label),
-            1,
-            "{label} sat it out:\n{}",
-            world.fleet.log(label)
-        );
-    }
+    world.fleet.all_started(1);
     world.end_well();
 }
 
-/// What was in them is lost; the ledgers have custody of every group, and tell it to the next coordinator.
+/// The messages in the queues are lost. The ledgers have custody of every group and report it to
+/// the next coordinator.
 #[test]
 fn queues_deleted_under_load_are_made_again() {
     let mut world = world(2);
-    let publisher = world.publish_beside(20);
+    let publisher = world.publish_in_background(20);
     for queue in ["a.turns", "b.samples", "a.samples", "b.reserve"] {
         std::thread::sleep(Duration::from_millis(400));
         world.rabbitmqctl(&["delete_queue", &format!("dyad.fleet.{queue}.v1")]);
@@ -349,7 +343,8 @@ fn queues_deleted_under_load_are_made_again() {
     world.end_well();
 }
 
-/// No file of agent a may grow beyond what its ledger's log has: it says so, takes nothing, and goes on when there is room.
+/// No file of agent a may grow beyond its ledger's log. The agent logs that, takes nothing, and
+/// continues when there is space.
 #[test]
 fn a_full_disk_pauses_an_agent() {
     fn limit(pid: u32, size: &str) {
@@ -361,16 +356,16 @@ fn a_full_disk_pauses_an_agent() {
     }
     let mut world = world(2);
     world.publish(5);
-    wait_for("agent a to train what it has", PATIENCE, || {
-        (tests::trace::audit(world.fleet.run(), "a").counts.trained == 5 * GROUP).then_some(())
+    wait_until("agent a to train its samples", PATIENCE, || {
+        audit(world.fleet.run(), "a").counts.trained == 5 * GROUP
     });
     let log = world.fleet.run().join("buffer/a.sqlite-wal");
     let pid = world.fleet.pid("a").unwrap();
     limit(pid, &std::fs::metadata(&log).unwrap().len().to_string());
-    let publisher = world.publish_beside(10);
-    wait_for("agent a to say so", PATIENCE, || {
+    let publisher = world.publish_in_background(10);
+    wait_until("agent a to report it", PATIENCE, || {
         let log = world.fleet.log("a");
-        (log.contains("the ledger takes no") || log.contains("the ledger could not be")).then_some(())
+        log.contains("the ledger takes no") || log.contains("the ledger could not be")
     });
     publisher.join().unwrap();
     assert_eq!(world.closed(), 5, "nothing is taken without a disk");
@@ -379,9 +374,10 @@ fn a_full_disk_pauses_an_agent() {
     world.end_well();
 }
 
-/// A ledger that was overwritten is refused in words; made anew from the other's, the run goes on and adds up.
+/// An overwritten ledger is refused with a reason. Rebuilt from the other agent's ledger, the run
+/// continues and its audit passes.
 #[test]
-fn a_damaged_ledger_is_refused_and_made_anew() {
+fn a_damaged_ledger_is_refused_and_rebuilt() {
     let mut world = world(1);
     world.publish(10);
     world.wait_closed(10);
@@ -396,13 +392,15 @@ fn a_damaged_ledger_is_refused_and_made_anew() {
     )
     .unwrap();
     world.fleet.release("b");
-    said(&world, "b", "restore it from a copy, or start a new run");
+    world
+        .fleet
+        .wait_for_log("b", "restore it from a copy, or start a new run", PATIENCE);
     world.fleet.hold("b");
     std::fs::remove_file(&ledger).unwrap();
     let run = world.fleet.run().to_str().unwrap().to_owned();
-    let told = world.program.output(&["audit", "--run", &run]);
-    assert!(!told.status.success());
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
+    let damaged = world.program.output(&["audit", "--run", &run]);
+    assert!(!damaged.status.success());
+    let text = String::from_utf8_lossy(&damaged.stdout).into_owned();
     assert!(text.contains("dyad audit --repair b"), "{text}");
     let repaired = world.program.succeed(&["audit", "--repair", "b", "--run", &run]);
     assert!(repaired.contains("made the ledger of b"), "{repaired}");
@@ -415,17 +413,11 @@ fn a_damaged_ledger_is_refused_and_made_anew() {
 #[test]
 fn an_agent_started_twice_is_refused() {
     let world = world(1);
-    let config = world.program.runs().parent().unwrap().join("run.toml");
-    let second = [
-        "agent",
-        "--name",
-        "a",
-        "--config",
-        config.to_str().unwrap(),
-        "--run",
-        "fleet",
-    ];
-    let output = world.program.output(&second);
+    let config = world.program.home().join("run.toml");
+    let config = ["--config", config.to_str().unwrap()];
+    let output = world
+        .program
+        .output(&[&["agent", "--name", "a", "--run", "fleet"][..], &config].concat());
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("is in use by process"), "{text}");

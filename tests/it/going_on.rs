@@ -1,13 +1,12 @@
-//! Turns that go on: an engine computes only what is new, and nothing else of the run shows it.
+//! Turns that continue earlier ones: an engine computes only the new tokens, and the run is
+//! otherwise the same.
 
 use tests::program::{Program, json_lines, metrics};
 use tests::small::Small;
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
+use crate::program;
 
-/// Guess the number in whole sentences, so that a later turn has something to begin with: some hundred tokens.
+/// Plays guess-number in whole sentences: the prompt of a later turn repeats some hundred tokens.
 fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
     let config = Small::of("configs/guess-number.toml")
         .set("run.mode", mode)
@@ -19,11 +18,10 @@ fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
         .set("defaults.agent.model.random.tokenizer", "bytes")
         .set("defaults.agent.train.max_staleness", if mode == "sync" { 0 } else { 4 })
         .without("eval")
-        .write(&program.runs().with_extension("toml"));
+        .save(program);
     let runs = program.runs();
-    let arguments = ["run", config.to_str().unwrap(), "--steps", "2", "--folder"];
     let run = program
-        .command(&[&arguments[..], &[runs.to_str().unwrap()]].concat())
+        .command(&["run", &config, "--steps", "2", "--folder", runs.to_str().unwrap()])
         .env("RUST_LOG", "debug")
         .output()
         .unwrap();
@@ -31,7 +29,7 @@ fn wordy(program: &Program, mode: &str) -> std::path::PathBuf {
     program.run_folder()
 }
 
-/// Tokens of all prompts, and those that were there already.
+/// Returns the tokens of all prompts, and those that the engine reused.
 fn computed(run: &std::path::Path) -> (u64, u64) {
     let lines = json_lines(&run.join("logs/run.jsonl"));
     let generated = lines.iter().filter(|line| line["message"] == "generated");
@@ -42,7 +40,7 @@ fn computed(run: &std::path::Path) -> (u64, u64) {
 }
 
 #[test]
-fn later_turns_are_computed_behind_earlier_ones_and_the_trainer_agrees() {
+fn later_turns_reuse_earlier_tokens_and_the_trainer_agrees() {
     let program = program();
     let run = wordy(&program, "async");
     let (prompts, reused) = computed(&run);
@@ -64,7 +62,7 @@ fn later_turns_are_computed_behind_earlier_ones_and_the_trainer_agrees() {
 }
 
 #[test]
-fn a_synchronous_round_computes_every_prompt_from_its_first_token() {
+fn a_synchronous_round_computes_every_prompt_whole() {
     let program = program();
     let (prompts, reused) = computed(&wordy(&program, "sync"));
     assert!(prompts > 0);

@@ -5,19 +5,16 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use tests::ports::quiet_port;
-use tests::program::{Program, Running, json_lines, metrics, wait_for};
+use tests::program::{Program, Running, fail, metrics, signal, wait_until};
 use tests::small::Small;
 use tests::trace::digests;
 
+use crate::program;
+
 const PATIENCE: Duration = Duration::from_secs(240);
 const TOKEN: &str = "0123456789abcdef-of-the-tests";
-const LISTENS: &str = "the agent answers over HTTP";
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// OpenAI's client in a process of its own.
+/// Returns a command that runs OpenAI's client.
 fn python(scenario: &str, urls: &[String]) -> Command {
     let python = std::env::var_os("DYAD_TEST_PYTHON").unwrap_or_else(|| "tests/.venv/bin/python".into());
     let mut command = Command::new(python);
@@ -30,7 +27,7 @@ fn python(scenario: &str, urls: &[String]) -> Command {
     command
 }
 
-/// Plays a scenario to its end, which must be good.
+/// Plays a scenario to its end, which must be good. Returns its output.
 fn scenario(name: &str, urls: &[String], token: Option<&str>) -> String {
     let mut command = python(name, urls);
     if let Some(token) = token {
@@ -46,7 +43,7 @@ fn scenario(name: &str, urls: &[String], token: Option<&str>) -> String {
     said
 }
 
-/// A run without end in which a trains and b stands still, with room for long answers.
+/// Returns a run without end in which a trains and b is frozen, with room for long answers.
 fn without_end() -> Small {
     Small::new()
         .set("run.mode", "async")
@@ -59,24 +56,7 @@ fn without_end() -> Small {
 }
 
 fn start(program: &Program, config: &Small, environment: &[(&str, &str)]) -> Running {
-    let config = config.write(&program.runs().with_extension("toml"));
-    let runs = program.runs();
-    program.start_with(
-        &["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()],
-        environment,
-    )
-}
-
-/// Where an agent of a run in one process listens, once it does.
-fn url(program: &Program, agent: &str) -> String {
-    let log = program.run_folder().join("logs/run.jsonl");
-    wait_for("an agent that listens", Duration::from_secs(60), || {
-        let lines = json_lines(&log);
-        let line = lines
-            .iter()
-            .find(|line| line["message"] == LISTENS && line["agent"] == agent)?;
-        Some(format!("http://{}/v1", line["address"].as_str().unwrap()))
-    })
+    program.launch("run", &config.save(program), environment)
 }
 
 #[test]
@@ -85,14 +65,14 @@ fn openais_client_talks_to_agents_while_they_train() {
     let config = without_end()
         .set("defaults.agent.http.listen", "127.0.0.1:0")
         .set("agents.a.engine.replicas", 2);
-    // Every line there is, so that a token in any of them is found.
+    // Log every line, so that a token in any of them is found.
     let mut run = start(&program, &config, &[("DYAD_HTTP_TOKEN", TOKEN), ("RUST_LOG", "trace")]);
-    let urls = [url(&program, "a"), url(&program, "b")];
+    let urls = [program.front("a"), program.front("b")];
     scenario("training", &urls, Some(TOKEN));
     assert!(run.running());
     let trained = metrics(&program.run_folder(), "train").len();
-    wait_for("more steps after all that", PATIENCE, || {
-        (metrics(&program.run_folder(), "train").len() > trained).then_some(())
+    wait_until("more steps after the scenario", PATIENCE, || {
+        metrics(&program.run_folder(), "train").len() > trained
     });
     drop(run);
     let mut files = vec![program.run_folder()];
@@ -108,14 +88,14 @@ fn openais_client_talks_to_agents_while_they_train() {
 }
 
 #[test]
-fn who_leaves_is_cancelled_and_one_too_many_is_told() {
+fn a_client_that_leaves_is_cancelled_and_one_too_many_rejected() {
     let program = program();
     let config = without_end()
         .set("agents.b.http.listen", "127.0.0.1:0")
         .set("agents.b.http.requests", 1)
         .set("agents.b.http.generations", 1);
     let _run = start(&program, &config, &[]);
-    scenario("leaving", &[url(&program, "b")], None);
+    scenario("leaving", &[program.front("b")], None);
 }
 
 #[test]
@@ -125,10 +105,11 @@ fn an_engine_without_a_model_answers_too() {
         .set("run.train_steps", 1_000_000)
         .set("agents.a.http.listen", "127.0.0.1:0");
     let _run = start(&program, &config, &[]);
-    scenario("scripted", &[url(&program, "a")], None);
+    scenario("scripted", &[program.front("a")], None);
 }
 
-/// Waves are computed alone: who chats meanwhile changes nothing that is trained, and gets whole answers.
+/// Waves are computed alone: a chatting client changes no trained sample and receives whole
+/// answers.
 #[test]
 fn a_synchronous_run_is_the_same_with_a_client_that_chats() {
     let run = |fronts: bool| {
@@ -144,20 +125,20 @@ fn a_synchronous_run_is_the_same_with_a_client_that_chats() {
         }
         let client = fronts.then(|| python("chatter", &urls).stdout(Stdio::piped()).spawn().unwrap());
         start(&program, &config, &[]).finish(PATIENCE);
-        let told = client.map(|client| client.wait_with_output().unwrap());
+        let counts = client.map(|client| client.wait_with_output().unwrap());
         let digests = digests(&program.run_folder());
         assert!(digests.len() >= 4, "{digests:?}");
         (
             digests,
-            told.map(|told| serde_json::from_slice::<serde_json::Value>(&told.stdout).unwrap()),
+            counts.map(|output| serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()),
         )
     };
-    let (with, told) = run(true);
-    let told = told.unwrap();
-    assert!(told["answers"].as_u64().unwrap() >= 8, "{told}");
+    let (with, counts) = run(true);
+    let counts = counts.unwrap();
+    assert!(counts["answers"].as_u64().unwrap() >= 8, "{counts}");
     assert!(
-        told["versions"].as_u64().unwrap() >= 2,
-        "an answer was interrupted by rounds: {told}"
+        counts["versions"].as_u64().unwrap() >= 2,
+        "an answer was interrupted by rounds: {counts}"
     );
     assert_eq!(with, run(false).0);
 }
@@ -168,43 +149,35 @@ fn line(child: &mut Child) -> impl FnMut() -> String + use<> {
 }
 
 #[test]
-fn a_stream_that_outlasts_the_run_is_told_so() {
+fn a_stream_that_outlasts_the_run_ends_with_the_reason() {
     let program = program();
     let config = without_end()
         .set("agents.b.http.listen", "127.0.0.1:0")
         .set("agents.b.http.context", 1_000_000)
         .set("defaults.agent.model.random.max_context", 2_000_000);
     let mut run = start(&program, &config, &[]);
-    let mut client = python("last_words", &[url(&program, "b")])
+    let mut client = python("last_words", &[program.front("b")])
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = line(&mut client);
     assert_eq!(line(), "begun");
-    let killed = Command::new("kill").arg(run.pid().to_string()).status().unwrap();
-    assert!(killed.success());
-    let told = line();
-    assert!(told.contains("the run is ending"), "{told}");
+    signal("TERM", run.pid());
+    let last = line();
+    assert!(last.contains("the run is ending"), "{last}");
     assert!(client.wait().unwrap().success());
     assert!(run.end(Duration::from_secs(30)).is_some(), "{}", run.log());
 }
 
-/// One that other machines reach, without a token, is refused before anything is loaded.
+/// A front that other machines reach needs a token; the run is refused before anything is loaded.
 #[test]
-fn nobody_listens_to_the_network_without_a_token() {
+fn no_front_listens_to_the_network_without_a_token() {
     let program = program();
     let config = without_end().set("agents.b.http.listen", "0.0.0.0:0");
-    let path = config.write(&program.runs().with_extension("toml"));
-    let runs = program.runs();
-    let args = ["run", path.to_str().unwrap(), "--folder", runs.to_str().unwrap()];
-    let output = program.output(&args);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let (path, runs) = (config.save(&program), program.runs());
+    let args = ["run", &path, "--folder", runs.to_str().unwrap()];
+    let said = program.fail(2, &args);
     assert!(said.contains("DYAD_HTTP_TOKEN") && said.contains("0.0.0.0:0"), "{said}");
-    let output = program.command(&args).env("DYAD_HTTP_TOKEN", "short").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        output.status.code() == Some(2) && said.contains("can be guessed"),
-        "{said}"
-    );
+    let said = fail(2, program.command(&args).env("DYAD_HTTP_TOKEN", "short"));
+    assert!(said.contains("can be guessed"), "{said}");
 }

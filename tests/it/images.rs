@@ -1,4 +1,4 @@
-//! Messages with images, from tasks over queues and prompts to a server that sees.
+//! Messages with images, from tasks over queues and prompts to a server with vision.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use tests::ports::quiet_port;
-use tests::program::{Program, json_lines, metrics};
-use tests::trace::successes;
+use tests::program::{Program, json_folder, metrics};
+use tests::trace::{nothing_lost, successes, transcripts};
 
-use crate::recipes::nothing_lost;
+use crate::program;
 
 /// The server of the recipe, ended with the test.
 struct Server(Child);
@@ -38,7 +38,7 @@ impl Drop for Server {
     }
 }
 
-/// The recipe with another server.
+/// Writes the recipe with another server and returns its path.
 fn config(folder: &Path, url: &str) -> String {
     std::fs::create_dir_all(folder).unwrap();
     let text = std::fs::read_to_string(Program::root().join("configs/image-turns.toml")).unwrap();
@@ -50,13 +50,12 @@ fn config(folder: &Path, url: &str) -> String {
 }
 
 #[test]
-fn pictures_reach_the_one_who_sees_and_the_other_learns_from_what_is_said() {
+fn the_seeing_agent_gets_pictures_and_the_other_learns_from_it() {
     let (_server, url) = Server::start();
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let runs = program.runs();
     let config = config(&runs, &url);
-    program.succeed(&["up", &config, "--folder", runs.to_str().unwrap()]);
-    let folder = program.run_folder();
+    let folder = program.play("up", &config, &[]);
     let named: Vec<f64> = metrics(&folder, "eval")
         .iter()
         .map(|line| line["first"].as_f64().unwrap())
@@ -68,7 +67,8 @@ fn pictures_reach_the_one_who_sees_and_the_other_learns_from_what_is_said() {
     nothing_lost(&folder, "a");
 }
 
-/// `count` tasks with a picture in the prompt and a second one in the metadata; the label names the colours of both.
+/// Returns `count` tasks with a picture in the prompt and a second one in the metadata. The label
+/// names the colours of both.
 fn pairs_of_pictures(count: usize) -> String {
     let text = std::fs::read_to_string(Program::root().join("configs/data/colours.jsonl")).unwrap();
     let pictures: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -92,9 +92,9 @@ fn pairs_of_pictures(count: usize) -> String {
 }
 
 #[test]
-fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
+fn a_second_picture_in_a_later_turn_is_seen_with_the_first() {
     let (_server, url) = Server::start();
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let runs = program.runs();
     std::fs::create_dir_all(&runs).unwrap();
     let tasks = runs.join("pairs.jsonl");
@@ -133,11 +133,9 @@ fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
         tasks.display()
     );
     std::fs::write(&config, text).unwrap();
-    program.succeed(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
-    let folder = program.run_folder();
-    let files = std::fs::read_dir(folder.join("transcripts")).unwrap();
-    let ended = files.flat_map(|file| json_lines(&file.unwrap().path()));
-    let transcripts: Vec<Value> = ended.filter(|one| one["status"] != "failed").collect();
+    let folder = program.play("run", config.to_str().unwrap(), &[]);
+    let mut transcripts = transcripts(&folder);
+    transcripts.retain(|one| one["status"] != "failed");
     assert!(
         transcripts.len() >= 8,
         "two steps of two groups of two: {}",
@@ -162,7 +160,8 @@ fn a_second_picture_in_a_later_turn_is_seen_beside_the_first() {
     nothing_lost(&folder, "a");
 }
 
-/// A program that shows a picture to an agent that reads text only: now, or as a part of a chat that was answered.
+/// A program that shows a picture to an agent without vision: now, or in a part of the chat that
+/// was answered.
 const SHOWING: &str = r#"
 import json, sys
 for line in sys.stdin:
@@ -180,7 +179,7 @@ for line in sys.stdin:
     print(json.dumps({"id": asked["id"], **out}), flush=True)
 "#;
 
-/// Its run and its tasks, of which the first shows the picture now.
+/// Writes its run and its tasks; the first task shows the picture now.
 fn showing(folder: &Path) -> (String, String) {
     std::fs::create_dir_all(folder).unwrap();
     let file = |name: &str, text: &str| {
@@ -219,7 +218,7 @@ fn showing(folder: &Path) -> (String, String) {
     (file("showing.toml", &text), tasks)
 }
 
-/// What a transcript of a turn that cannot be asked says.
+/// Returns true if the transcript reports a turn that no engine can play.
 fn is_refused(transcript: &Value) -> bool {
     let status = transcript["status"].as_str().unwrap();
     [
@@ -234,54 +233,50 @@ fn is_refused(transcript: &Value) -> bool {
 }
 
 #[test]
-fn a_picture_said_to_who_cannot_see_fails_the_turn_by_name_with_and_without_engines() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn a_picture_for_an_agent_without_vision_fails_the_turn_by_name() {
+    let program = program();
     let (config, tasks) = showing(&program.runs());
     let test = ["workflow", "test", config.as_str(), "--task", tasks.as_str(), "--json"];
     for more in [None, Some("--engine")] {
         let args: Vec<&str> = test.into_iter().chain(more).collect();
         let output = program.output(&args);
         let said = String::from_utf8(output.stdout).unwrap();
-        let told: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(told.len(), 4, "{said}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(is_refused(&told[0]), "{more:?}: {}", told[0]);
-        for past in &told[1..] {
+        let played: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(played.len(), 4, "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(is_refused(&played[0]), "{more:?}: {}", played[0]);
+        for past in &played[1..] {
             assert!(past["rewards"]["reader"].is_object(), "{more:?}: {past}");
         }
     }
 }
 
 #[test]
-fn nobody_is_trained_on_a_picture_that_was_not_seen_and_that_text_was_told_is_logged_once() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn unseen_pictures_train_no_agent_and_are_logged_once() {
+    let program = program();
     let runs = program.runs();
     let (config, _) = showing(&runs);
     let folder = runs.join("made");
     program.succeed(&["run", &config, "--folder", folder.to_str().unwrap()]);
     let mut made = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let run = made.find(|path| path.join("config.toml").exists()).unwrap();
-    let lines = |part: &str| -> Vec<Value> {
-        let files = std::fs::read_dir(run.join(part)).unwrap();
-        files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
-    };
-    let transcripts = lines("transcripts");
+    let transcripts = transcripts(&run);
     let of = |label: &'static str| transcripts.iter().filter(move |one| one["label"] == label);
     let failed = |one: &&Value| one["status"].as_str().unwrap().starts_with("failed: ");
     assert!(of("now").all(|one| failed(&one)), "{transcripts:?}");
     assert!(of("now").any(is_refused), "{transcripts:?}");
     let played = of("past").filter(|one| !failed(one)).count();
     assert!(played >= 8, "two steps of two groups of two: {transcripts:?}");
-    let logged = lines("logs");
-    let told = logged
+    let logged = json_folder(&run.join("logs"));
+    let warned = logged
         .iter()
         .filter(|line| line.to_string().contains("of messages with pictures"));
-    assert_eq!(told.count(), 1, "{logged:?}");
+    assert_eq!(warned.count(), 1, "{logged:?}");
 }
 
-/// As `make recipes` does it: the server stands beside the run, and is gone after it.
+/// Plays as `make recipes` does: the server runs next to the run and ends after it.
 #[test]
 fn the_table_of_recipes_brings_the_server() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let runs = program.runs();
     let port = quiet_port();
     let file = config(&runs, &format!("http://127.0.0.1:{port}"));

@@ -1,25 +1,25 @@
-//! Interleavings by name in which a real server's behaviour is the point.
+//! Named interleavings that depend on the behaviour of a real server.
 
 use std::time::Duration;
 
-use broker::bus::{Bus, Outgoing, PublishError};
-use broker::ids::RunId;
+use broker::bus::{Bus, PublishError};
 use broker::protocol::Kind;
-use broker::topology::Topology;
 use tests::chaos::World;
 use tests::fleet::RUN;
-use tests::letters::connect;
-use tests::program::{Program, metrics, wait_for};
+use tests::letters::{connect, message, topology};
+use tests::program::{metrics, wait_until};
 use tests::small::Small;
 use tests::trace::audit;
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn world(coordinators: usize) -> World {
-    World::with(env!("CARGO_BIN_EXE_dyad-under-test"), coordinators, &[])
+    World::with(crate::DYAD, coordinators, &[])
 }
 
-/// Messages that lie in a queue of the run.
+/// Returns the number of messages in a queue of the run.
 fn depth(world: &World, queue: &str) -> u64 {
     let listed = world.rabbitmqctl(&["list_queues", "-q", "name", "messages"]);
     let name = format!("dyad.{RUN}.{queue}.v1");
@@ -30,16 +30,17 @@ fn depth(world: &World, queue: &str) -> u64 {
     line.trim().parse().unwrap_or(0)
 }
 
-/// Redis comes back as it was two seconds ago: what was claimed, committed and decided since is unknown to it.
+/// Redis returns with the data of two seconds ago. It has lost every claim, commit and decision
+/// since.
 #[test]
 fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
     let mut world = world(2);
     for _ in 0..3 {
-        let publisher = world.publish_beside(10);
+        let publisher = world.publish_in_background(10);
         std::thread::sleep(Duration::from_millis(700));
         let old = world.servers.copy_redis();
         std::thread::sleep(Duration::from_secs(2));
-        let more = world.publish_beside(5);
+        let more = world.publish_in_background(5);
         world.servers.restore_redis(old.path());
         publisher.join().unwrap();
         more.join().unwrap();
@@ -48,37 +49,38 @@ fn redis_set_back_by_two_seconds_costs_work_and_nothing_else() {
     world.end_well();
 }
 
-/// What lay in the queue of an agent's samples is lost after its confirm; then the queue itself.
+/// The messages in the queue of an agent's samples are lost after their confirm; then the queue
+/// itself is deleted.
 #[test]
-fn samples_purged_and_their_queue_deleted_under_load_are_sent_again() {
-    // Halted when it has sent a part to agent a, so that b is away before anything comes to it.
+fn samples_of_a_purged_and_deleted_queue_are_sent_again() {
+    // The coordinator halts after its first part to agent a, so that b is away before it receives
+    // any.
     let points = "bundle.part-sent=stop";
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[("c1", points)]);
-    let publisher = world.publish_beside(20);
-    wait_for("the first part", PATIENCE, || {
-        let log = world.fleet.log("c1");
-        log.contains("failpoint bundle.part-sent: Stop").then_some(())
-    });
+    let mut world = World::with(crate::DYAD, 1, &[("c1", points)]);
+    let publisher = world.publish_in_background(20);
+    world
+        .fleet
+        .wait_for_log("c1", "failpoint bundle.part-sent: Stop", PATIENCE);
     world.fleet.hold("b");
     world.fleet.signal("c1", "CONT");
-    wait_for("samples for b", PATIENCE, || {
-        (depth(&world, "b.samples") > 0).then_some(())
-    });
+    wait_until("samples for b", PATIENCE, || depth(&world, "b.samples") > 0);
     let queue = format!("dyad.{RUN}.b.samples.v1");
     world.rabbitmqctl(&["purge_queue", &queue]);
     world.fleet.release("b");
     std::thread::sleep(Duration::from_millis(500));
     world.rabbitmqctl(&["delete_queue", &queue]);
     publisher.join().unwrap();
-    // A new one is told of every row that still waits; so is the same one, after five minutes.
+    // A new coordinator receives every waiting row. The same coordinator would receive them after
+    // five minutes.
     world.fleet.signal("c1", "KILL");
     world.wait_closed(20);
     world.end_well();
 }
 
-/// Each queue refuses while a single message waits in it: whoever sends waits for whoever takes, and nobody for itself.
+/// Each queue refuses while it holds one message: senders wait for receivers, and no process waits
+/// for itself.
 #[test]
-fn a_run_whose_every_queue_is_full_goes_on() {
+fn a_run_with_every_queue_full_continues() {
     let mut world = world(2);
     world.rabbitmqctl(&[
         "set_policy",
@@ -106,7 +108,7 @@ fn a_run_whose_every_queue_is_full_goes_on() {
         let line = limited.lines().find(|line| line.starts_with(&name)).unwrap_or_default();
         assert!(line.ends_with("full"), "{queue}: {limited}");
     }
-    let publisher = world.publish_beside(20);
+    let publisher = world.publish_in_background(20);
     world.servers.block_on(fill(&world.servers.rabbit.url()));
     for agent in ["a", "b", "c1", "c2"] {
         world.fleet.signal(agent, "CONT");
@@ -116,32 +118,25 @@ fn a_run_whose_every_queue_is_full_goes_on() {
     world.end_well();
 }
 
-/// Publishes a task again and again, which is done once, until its queue refuses it.
+/// Publishes the same task, which is played once, until its queue refuses it.
 async fn fill(url: &str) {
-    let topology = Topology::new(RunId::new(RUN).unwrap());
+    let topology = topology(RUN);
     let bus = connect(url).await;
     for _ in 0..1000 {
-        let message = Outgoing {
-            to: topology.to(&topology.tasks()),
-            kind: Kind::Task,
-            message_id: "task-0".into(),
-            correlation_id: None,
-            headers: Vec::new(),
-            body: br#"{"id": "task-0", "prompt": "o0", "label": "o0"}"#.to_vec().into(),
-            durable: true,
-        };
+        let body = br#"{"id": "task-0", "prompt": "o0", "label": "o0"}"#;
+        let message = message(topology.to(&topology.tasks()), Kind::Task, "task-0", *body);
         if let Err(PublishError::Full(_)) = bus.publish(message).await {
             return bus.close().await;
         }
     }
-    panic!("the queue of tasks takes whatever comes");
+    panic!("the queue of tasks never refused a message");
 }
 
-/// Every reward is the same, so every advantage is zero and refilling draws in vain: at staleness 0 the agents still do not
-/// wait for each other for ever.
+/// Every reward is the same, so every advantage is zero and refilling never finds a better group.
+/// At staleness 0 the agents must not wait for each other for ever.
 #[test]
 fn a_run_without_any_advantage_ends() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let config = Small::scripted()
         .set("run.train_steps", 3)
         .set("defaults.agent.train.max_staleness", 0)
@@ -149,10 +144,8 @@ fn a_run_without_any_advantage_ends() {
         .set("workflow.group_size", 4)
         .set("workflow.reward.speaker.success", 0.0)
         .set("workflow.reward.listener.success", 0.0)
-        .write(&program.runs().parent().unwrap().join("run.toml"));
-    let runs = program.runs();
-    let mut running = program.start(&["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
-    running.finish(PATIENCE);
+        .save(&program);
+    program.launch("run", &config, &[]).finish(PATIENCE);
     let lines = metrics(&program.run_folder(), "train");
     let steps = lines.iter().filter(|line| line["agent"] == "a").count();
     assert!(steps >= 3, "{lines:?}");
@@ -161,15 +154,13 @@ fn a_run_without_any_advantage_ends() {
     }
 }
 
-/// A name is for people; an id has eight random characters more.
+/// A name is for people; an id adds eight random characters.
 #[test]
 fn a_name_begun_twice_is_two_runs() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = Small::new()
-        .set("run.train_steps", 2)
-        .write(&program.runs().parent().unwrap().join("run.toml"));
+    let program = program();
+    let config = Small::new().set("run.train_steps", 2).save(&program);
     let runs = program.runs();
-    let args = ["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()];
+    let args = ["run", &config, "--folder", runs.to_str().unwrap()];
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| program.succeed(&args));

@@ -1,21 +1,21 @@
-//! A model as a grader: an agent of another run, a real engine behind dyad's own HTTP front, says what answers are worth.
+//! A model as a grader: an agent of another run, a real engine behind dyad's own HTTP front, scores
+//! answers.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use std::time::Duration;
 
 use serde_json::Value;
-use tests::program::{Program, Running, json_lines, wait_for};
+use tests::kit;
+use tests::program::{Program, Running, metrics};
 use tests::small::Small;
+use tests::trace::{nothing_lost, transcripts};
 
-const PATIENCE: Duration = Duration::from_secs(120);
+use crate::program;
+
 const TOKEN: &str = "0123456789abcdef-of-the-judge";
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// A run whose agent b stands still, and says digits and a few words.
+/// Starts a run with a frozen agent b that says digits and a few words, and returns the URL of its
+/// front.
 fn front(program: &Program) -> (Running, String) {
     let config = Small::of("configs/guess-number.toml")
         .set("run.mode", "async")
@@ -25,34 +25,18 @@ fn front(program: &Program) -> (Running, String) {
         .set("agents.b.train.enabled", false)
         .set("agents.b.http.listen", "127.0.0.1:0")
         .without("eval")
-        .write(&program.runs().with_extension("toml"));
-    let runs = program.runs();
-    let running = program.start_with(
-        &["run", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()],
-        &[("DYAD_HTTP_TOKEN", TOKEN)],
-    );
-    let log = program.run_folder().join("logs/run.jsonl");
-    let url = wait_for("an agent that listens", PATIENCE, || {
-        let lines = json_lines(&log);
-        let line = lines
-            .iter()
-            .find(|line| line["message"] == "the agent answers over HTTP")?;
-        Some(format!("http://{}/v1", line["address"].as_str().unwrap()))
-    });
+        .save(program);
+    let running = program.launch("run", &config, &[("DYAD_HTTP_TOKEN", TOKEN)]);
+    let url = program.front("b");
     (running, url)
 }
 
-/// `solo` with a judge whose prompt is the answer alone, and to whom one word from 0 to 7 is a score.
+/// Returns `solo` with a judge. Its prompt is the answer alone, and its score is one word from 0 to
+/// 7.
 fn judged(folder: &Path, missing: &str, tries: i64) -> Small {
     let template = folder.join("judge.jinja");
     std::fs::write(&template, "{{ answer }}").unwrap();
-    Small::of("configs/programs.toml")
-        .set("workflow.kind", "solo")
-        .set("workflow.params.prompts", "short")
-        .without("workflow.process")
-        .without("workflow.roles.retry")
-        .without("workflow.roles.verifier")
-        .without("workflow.reward")
+    kit::solo()
         .set("graders.correct.kind", "judge")
         .set("graders.correct.missing", missing)
         .set("graders.correct.judge.template", template.to_str().unwrap())
@@ -65,7 +49,7 @@ fn judged(folder: &Path, missing: &str, tries: i64) -> Small {
         .set("graders.correct.judge.tries", tries)
 }
 
-/// The judge is a model behind this address.
+/// Writes a configuration with the judge at this address.
 fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
     judged(folder, missing, 12)
         .without("agents.verifier")
@@ -77,18 +61,9 @@ fn configuration(folder: &Path, url: &str, missing: &str) -> PathBuf {
 }
 
 fn played(program: &Program, config: &Path, key: &str) -> (Vec<Value>, Output) {
-    let args = [
-        "workflow",
-        "test",
-        config.to_str().unwrap(),
-        "--task",
-        "configs/programs/task.json",
-        "--members",
-        "8",
-        "--say",
-        "solver=5",
-        "--json",
-    ];
+    let task = ["--task", "configs/programs/task.json", "--members", "8", "--say"];
+    let config = config.to_str().unwrap();
+    let args = [&["workflow", "test", config][..], &task, &["solver=5", "--json"]].concat();
     let output = program.command(&args).env("DYAD_JUDGE_KEY", key).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let printed = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -97,7 +72,7 @@ fn played(program: &Program, config: &Path, key: &str) -> (Vec<Value>, Output) {
 }
 
 #[test]
-fn an_agent_of_another_run_judges_and_a_judge_that_refuses_is_no_zero() {
+fn an_agent_of_another_run_judges_and_its_refusal_is_no_zero() {
     let program = program();
     let (_running, url) = front(&program);
     let folder = tempfile::tempdir().unwrap();
@@ -119,11 +94,11 @@ fn an_agent_of_another_run_judges_and_a_judge_that_refuses_is_no_zero() {
         assert!(status.starts_with("failed: ") && status.contains("401"), "{status}");
         assert!(transcript["rewards"].as_object().is_none_or(serde_json::Map::is_empty));
     }
-    let told = [output.stdout, output.stderr].concat();
-    assert!(!String::from_utf8_lossy(&told).contains(wrong), "the key is told");
-    let buried = configuration(folder.path(), &url, "tombstone");
-    let (buried, _) = played(&program, &buried, wrong);
-    for transcript in &buried {
+    let printed = [output.stdout, output.stderr].concat();
+    assert!(!String::from_utf8_lossy(&printed).contains(wrong), "the key is printed");
+    let config = configuration(folder.path(), &url, "tombstone");
+    let (ungraded, _) = played(&program, &config, wrong);
+    for transcript in &ungraded {
         assert_eq!(transcript["status"], "completed");
         assert!(
             transcript["rewards"].as_object().is_none_or(serde_json::Map::is_empty),
@@ -133,7 +108,7 @@ fn an_agent_of_another_run_judges_and_a_judge_that_refuses_is_no_zero() {
     }
 }
 
-/// `solo` in a run of two agents: one answers and learns, the other says what the answers are worth.
+/// Writes `solo` for a run of two agents: one answers and learns, the other scores the answers.
 fn judged_by_an_agent(mode: &str, folder: &Path) -> PathBuf {
     let words = (0..8).map(|digit| toml::Value::from(digit.to_string())).collect();
     let tokenizer = toml::Table::from_iter([("words".to_owned(), toml::Value::Array(words))]);
@@ -145,12 +120,8 @@ fn judged_by_an_agent(mode: &str, folder: &Path) -> PathBuf {
         .write(&folder.join("judged.toml"))
 }
 
-fn transcripts(folder: &Path) -> Vec<Value> {
-    let files = std::fs::read_dir(folder.join("transcripts")).unwrap();
-    files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
-}
-
-/// What the agent was asked and said is in the transcript, and the reward is the number that it said. Answers how many were graded.
+/// Asserts that each transcript has the judge's prompt and words, and that the reward is its
+/// number. Returns the number of graded answers.
 fn check_grades(transcripts: &[Value]) -> usize {
     let mut graded = 0;
     for transcript in transcripts {
@@ -180,15 +151,13 @@ fn check_grades(transcripts: &[Value]) -> usize {
 }
 
 #[test]
-fn an_agent_of_the_same_run_judges_and_the_same_seed_gives_the_same_grades() {
+fn an_agent_of_the_same_run_judges_and_a_seed_repeats_grades() {
     let played = || {
         let program = program();
-        let config = judged_by_an_agent("sync", program.runs().parent().unwrap());
-        let (config, runs) = (config.to_str().unwrap(), program.runs());
-        program.succeed(&["run", config, "--steps", "3", "--folder", runs.to_str().unwrap()]);
-        let folder = program.run_folder();
+        let config = judged_by_an_agent("sync", program.home());
+        let folder = program.play("run", config.to_str().unwrap(), &["--steps", "3"]);
         let trained = |line: &Value| (line["agent"].clone(), line["loss"].clone(), line["reward/mean"].clone());
-        let lines = tests::program::metrics(&folder, "train");
+        let lines = metrics(&folder, "train");
         let mut said: Vec<String> = transcripts(&folder)
             .iter()
             .map(|one| format!("{} {} {}", one["task"], one["turns"], one["rewards"]))
@@ -210,14 +179,8 @@ fn an_agent_of_the_same_run_judges_and_the_same_seed_gives_the_same_grades() {
 #[test]
 fn an_agent_judges_over_rabbitmq_and_redis_too() {
     let program = program();
-    let config = judged_by_an_agent("async", program.runs().parent().unwrap());
-    let (config, runs) = (config.to_str().unwrap(), program.runs());
-    program.succeed(&["up", config, "--steps", "2", "--folder", runs.to_str().unwrap()]);
-    let folder = program.run_folder();
+    let config = judged_by_an_agent("async", program.home());
+    let folder = program.play("up", config.to_str().unwrap(), &["--steps", "2"]);
     assert!(check_grades(&transcripts(&folder)) > 5);
-    let audit = tests::trace::audit(&folder, "solver");
-    assert!(
-        audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
-        "{audit:?}"
-    );
+    nothing_lost(&folder, "solver");
 }

@@ -1,15 +1,34 @@
-//! The layers of each crate: a folder names only those before it, and files import in no wide circle.
+//! The layers of each crate: a folder names only those before it, and files import in no wide
+//! circle.
 
 use tests::imports::{self, Graph, Module};
 use tests::program::Program;
 
-/// Crate -> its folders and single files, each of which may name those before it.
+/// Crate -> its folders and single files; each may name those before it.
 const LAYERS: [(&str, &[&str]); 5] = [
     (
         "configs",
         &[
-            "units", "names", "past", "http", "loss", "alarms", "train", "agent", "problem", "tasks", "tools",
-            "shaping", "workflow", "kinds", "suites", "eval", "run", "check", "load", "reference",
+            "units",
+            "names",
+            "past",
+            "http",
+            "loss",
+            "alarms",
+            "train",
+            "agent",
+            "problem",
+            "tasks",
+            "tools",
+            "shaping",
+            "workflow",
+            "kinds",
+            "suites",
+            "eval",
+            "run",
+            "check",
+            "load",
+            "reference",
         ],
     ),
     (
@@ -85,7 +104,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
     ),
 ];
 
-/// More files in a circle are read as one.
+/// The largest circle of files; more files in a circle are read as one file.
 const WIDEST_CIRCLE: usize = 4;
 
 fn graph(name: &str) -> Graph {

@@ -1,4 +1,5 @@
-//! Somebody's own connection to RabbitMQ, past our client: what the server itself allows and refuses.
+//! A user's own connection to RabbitMQ without our client: the acts that the server allows and
+//! refuses.
 
 use broker::topology::Address;
 use lapin::options::{
@@ -9,7 +10,7 @@ use lapin::types::{AMQPValue, FieldTable};
 use lapin::{BasicProperties, Channel, Connection, ConnectionProperties};
 use tests::secured::Secured;
 
-/// One user's connection, and what the server says to what it tries.
+/// One user's connection.
 pub(crate) struct Login<'a> {
     servers: &'a Secured,
     connection: Connection,
@@ -27,7 +28,7 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Does something on a channel of its own: a refusal closes the channel.
+    /// Performs an act on its own channel: a refusal closes the channel.
     pub(crate) fn try_to<T>(&self, act: impl AsyncFnOnce(Channel) -> lapin::Result<T>) -> lapin::Result<T> {
         self.servers.block_on(async {
             let channel = self.connection.create_channel().await?;
@@ -35,7 +36,7 @@ impl<'a> Login<'a> {
         })
     }
 
-    /// Must be refused by the server with this code; its words must name `what`.
+    /// Asserts that the server refuses the act with this code and names `what`.
     pub(crate) fn refused<T>(
         &self,
         deed: &str,
@@ -56,7 +57,8 @@ impl<'a> Login<'a> {
         }
     }
 
-    /// Must be allowed: what is forbidden beside it is then forbidden for itself.
+    /// Asserts that the server allows the act. This shows that a refusal of a similar act has its
+    /// own reason.
     pub(crate) fn allowed<T>(&self, deed: &str, act: impl AsyncFnOnce(Channel) -> lapin::Result<T>) {
         if let Err(error) = self.try_to(act) {
             panic!("{} cannot {deed}: {error}", self.name);
@@ -65,7 +67,8 @@ impl<'a> Login<'a> {
 }
 
 impl Login<'_> {
-    /// Publishes under its `own` key into a queue of its own whose dead letters go out under `other`, and rejects it there.
+    /// Publishes under its `own` key into its own queue, which sends dead letters under `other`,
+    /// and rejects the message there.
     pub(crate) async fn forge(&self, queue: &str, own: &Address, other: &Address, body: &[u8]) -> lapin::Result<()> {
         let channel = self.connection.create_channel().await?;
         let mut arguments = FieldTable::default();
@@ -89,7 +92,7 @@ impl Login<'_> {
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let sent = channel.basic_publish(exchange.into(), key.into(), options, body, properties);
         sent.await?.await?;
-        // Confirmed: it lies in the queue.
+        // The publish is confirmed, so the queue holds the message.
         let taken = channel
             .basic_get(queue.into(), BasicGetOptions::default())
             .await?
@@ -99,7 +102,7 @@ impl Login<'_> {
     }
 }
 
-/// Publishes one message and waits for the broker's word on it.
+/// Publishes one message and waits for the broker's confirm.
 pub(crate) async fn publish(
     channel: Channel,
     exchange: &str,

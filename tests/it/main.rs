@@ -1,4 +1,4 @@
-//! What the project promises, seen from outside.
+//! The promises of the project, tested from outside.
 #![allow(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 mod answer_judge;
@@ -46,3 +46,10 @@ mod stop;
 mod suites;
 mod tls;
 mod users;
+
+/// The program under test.
+const DYAD: &str = env!("CARGO_BIN_EXE_dyad-under-test");
+
+fn program() -> tests::program::Program {
+    tests::program::Program::new(DYAD)
+}

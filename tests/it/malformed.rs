@@ -1,10 +1,9 @@
-//! Messages damaged in every way, on every queue of a live run: each lies in the dead letters byte for byte with its reason,
-//! and the run does not notice.
+//! Messages damaged in every way, on every queue of a live run: each is kept in the dead letters
+//! byte for byte with its reason, and the run is unaffected.
 
+use broker::bus::Bus;
 use broker::bus::amqp::AmqpBus;
-use broker::bus::{Bus, Outgoing};
 use broker::codec::{self, CodecError};
-use broker::ids::RunId;
 use broker::protocol::Kind;
 use broker::protocol::bundle::{Bundle, BundleContent};
 use broker::protocol::reserve::{ReserveAnswerFrame, ReserveFrame};
@@ -13,11 +12,11 @@ use broker::topology::{Address, Queue, Speaker, Topology};
 use configs::AgentName;
 use tests::chaos::{Dice, World};
 use tests::fleet::RUN;
-use tests::letters::{connect, dead_letters};
+use tests::letters::{connect, dead_letters, message, topology};
 use tests::program::Program;
 
 const TASKS: u64 = 40;
-/// Of each message.
+/// Bit flips of each message.
 const FLIPS: usize = 8;
 
 fn golden(name: &str) -> Vec<u8> {
@@ -31,14 +30,14 @@ fn bomb() -> Vec<u8> {
 /// Decodes as the receiver does.
 type Reads = fn(&[u8]) -> Result<(), CodecError>;
 
-/// A binary message and how it is damaged.
+/// A binary message and the places to damage.
 struct Binary {
     kind: Kind,
     healthy: Vec<u8>,
     reads: Reads,
-    /// Where the length of its first text is.
+    /// The offset of the length of its first text.
     length_at: usize,
-    /// With a number that is none, for types that have numbers.
+    /// The message with NaN in it, for types that have numbers.
     not_a_number: Option<Vec<u8>>,
 }
 
@@ -66,7 +65,7 @@ impl Binary {
             let at = dice.below(self.healthy.len() as u64) as usize;
             let bit = dice.below(8);
             let flipped = changed(&|b| b[at] ^= 1 << bit);
-            // Another healthy message is what it is: no receiver could tell.
+            // A flip may give another valid message, which no receiver can detect.
             if (self.reads)(&flipped).is_err() {
                 all.push(flipped);
             }
@@ -115,7 +114,7 @@ fn samples() -> Binary {
         kind: Kind::Bundle,
         healthy: golden("bundle.bin"),
         reads: |bytes| codec::decode::<Bundle>(bytes)?.validate(),
-        // After the group's id.
+        // The offset follows the group's id.
         length_at: 18,
         not_a_number: Some(codec::encode(&bundle)),
     }
@@ -152,7 +151,7 @@ fn tasks(dice: &mut Dice) -> Vec<Vec<u8>> {
     ];
     all.extend((0..FLIPS).map(|_| {
         let mut bytes = healthy.clone();
-        // Text that is no UTF-8 any more.
+        // The text is no UTF-8 any more.
         bytes[dice.below(healthy.len() as u64) as usize] |= 0x80;
         bytes
     }));
@@ -160,19 +159,12 @@ fn tasks(dice: &mut Dice) -> Vec<Vec<u8>> {
 }
 
 async fn publish(bus: &AmqpBus, to: Address, kind: Kind, id: String, body: Vec<u8>) {
-    let message = Outgoing {
-        to,
-        kind,
-        message_id: id,
-        correlation_id: None,
-        headers: Vec::new(),
-        body: body.into(),
-        durable: kind != Kind::Heartbeat && kind != Kind::Command,
-    };
+    let mut message = message(to, kind, &id, body);
+    message.durable = kind != Kind::Heartbeat && kind != Kind::Command;
     bus.publish(message).await.unwrap();
 }
 
-/// The results queue of the run's only coordinator.
+/// Returns the results queue of the run's only coordinator.
 fn results_queue(world: &World, topology: &Topology) -> Queue {
     let listed = world.rabbitmqctl(&["list_queues", "-q", "name"]);
     let incarnation = listed.lines().find_map(|name| {
@@ -183,9 +175,9 @@ fn results_queue(world: &World, topology: &Topology) -> Queue {
 }
 
 #[test]
-fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on() {
-    let mut world = World::with(env!("CARGO_BIN_EXE_dyad-under-test"), 1, &[]);
-    let topology = Topology::new(RunId::new(RUN).unwrap());
+fn damaged_messages_on_every_queue_become_dead_letters() {
+    let mut world = World::with(crate::DYAD, 1, &[]);
+    let topology = topology(RUN);
     let mut dice = Dice(7);
     let mut sent: Vec<(Queue, Kind, Vec<u8>)> = Vec::new();
     let mut aim = |queue: &Queue, kind, bodies: Vec<Vec<u8>>| {
@@ -206,13 +198,14 @@ fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on()
         }
     }
 
-    let publisher = world.publish_beside(TASKS);
+    let publisher = world.publish_in_background(TASKS);
     let found = world.servers.block_on(async {
         let bus = connect(&world.servers.rabbit.url()).await;
         for (n, (queue, kind, body)) in sent.iter().enumerate() {
             publish(&bus, topology.to(queue), *kind, format!("damaged-{n}"), body.clone()).await;
         }
-        // To everybody at once, and nobody's business: newest wins, so it is only ignored.
+        // Heartbeats and orders go to every process; receivers ignore malformed ones, because the
+        // newest replaces them.
         for (n, kind) in [Kind::Heartbeat, Kind::Command].into_iter().enumerate() {
             for body in [Vec::new(), vec![0xff; 100], bomb(), b"{\"agent\": NaN}".to_vec()] {
                 publish(
@@ -241,9 +234,7 @@ fn damaged_messages_on_every_queue_lie_in_the_dead_letters_and_the_run_goes_on()
         assert!(!letter.reason.is_empty(), "{id}");
     }
     world.wait_closed(TASKS);
-    for label in world.fleet.labels() {
-        assert_eq!(world.fleet.starts(&label), 1, "{label}:\n{}", world.fleet.log(&label));
-    }
+    world.fleet.all_started(1);
     println!("{} damaged messages among {TASKS} tasks", sent.len());
     world.end_well();
 }

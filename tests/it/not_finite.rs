@@ -1,4 +1,4 @@
-//! Weights that cannot be sampled of: the run ends in seconds, says why, and loses nothing.
+//! Weights that cannot be sampled from: the run ends in seconds with a reason and loses nothing.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,14 +7,16 @@ use configs::{ModelConfig, RunConfig};
 use rollout::text::TextCodec;
 use rollout::text::make::write_tokenizer;
 use serde_json::Value;
-use tests::program::Program;
+use tests::program::{Program, Running};
 use tests::small::Small;
 use tests::trace::audit;
 use trainer::model::{Init, ModelShape, Weights};
 
+use crate::program;
+
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// The model of `configs/signal.toml` as a folder.
+/// Writes the model of `configs/signal.toml` to a folder.
 fn model(folder: &Path) {
     let config = RunConfig::load(&Program::root().join("configs/signal.toml")).unwrap();
     let settings = config.agents.into_values().next().unwrap();
@@ -29,7 +31,7 @@ fn model(folder: &Path) {
     weights.save(&shape, folder).unwrap();
 }
 
-/// Writes `value` over the first so many numbers of one tensor.
+/// Overwrites the first `numbers` numbers of one tensor with `value`.
 fn overwrite(folder: &Path, tensor: &str, value: f32, numbers: usize) {
     let file = folder.join("model.safetensors");
     let mut bytes = std::fs::read(&file).unwrap();
@@ -43,32 +45,32 @@ fn overwrite(folder: &Path, tensor: &str, value: f32, numbers: usize) {
     std::fs::write(file, bytes).unwrap();
 }
 
-/// A model whose values are numbers, and whose logits are none: the last norm's are what the output matrix is multiplied by.
+/// Writes a model with finite values and overflowing logits: the last norm multiplies the output
+/// matrix.
 fn overflowing(folder: &Path) {
     model(folder);
     overwrite(folder, "model.norm.weight", 3e38, 64);
 }
 
-/// The signal game with the model of this folder.
-fn config(program: &Program, folder: &Path) -> PathBuf {
-    small(program, folder).write(&program.runs().with_extension("toml"))
-}
-
-fn small(program: &Program, folder: &Path) -> Small {
+/// Returns the signal game with the model of this folder.
+fn small(folder: &Path) -> Small {
     Small::new()
         .without("defaults.agent.model.random")
         .set("defaults.agent.model.path", folder.to_str().unwrap())
-        .set("run.folder", program.runs().to_str().unwrap())
 }
 
-/// Runs it; answers what it said and where its run folder is.
-fn ends_with_an_error(folder: &Path) -> (String, Program, PathBuf) {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = config(&program, folder);
-    let mut running = program.start(&["run", config.to_str().unwrap()]);
+/// Waits for an end with this exit code and returns the output.
+fn ends_with(code: i32, mut running: Running) -> String {
     let ended = running.end(PATIENCE);
     let said = running.log();
-    assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+    assert_eq!(ended.and_then(|status| status.code()), Some(code), "{said}");
+    said
+}
+
+/// Runs it to its end with an error; returns its output and its run folder.
+fn ends_with_an_error(folder: &Path) -> (String, Program, PathBuf) {
+    let program = program();
+    let said = ends_with(2, program.launch("run", &small(folder).save(&program), &[]));
     let run = program.run_folder();
     (said, program, run)
 }
@@ -85,9 +87,9 @@ fn a_damaged_weight_file_is_named_with_its_tensor_at_the_start() {
     }
 }
 
-/// It is found out when the first wave is sampled.
+/// The engine detects it when the first wave is sampled.
 #[test]
-fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
+fn weights_with_overflowing_logits_end_the_run_and_use_no_task() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("large");
     overflowing(&folder);
@@ -107,46 +109,40 @@ fn weights_whose_logits_overflow_end_the_run_and_use_no_task_up() {
     }
 }
 
-/// Its figures would be of conversations that nobody played.
+/// Its figures would count conversations that were not played.
 #[test]
-fn weights_whose_logits_overflow_are_evaluated_to_an_error() {
+fn weights_with_overflowing_logits_are_evaluated_to_an_error() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("large");
     overflowing(&folder);
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let one = small(&program, &folder)
+    let program = program();
+    let one = small(&folder)
         .set("eval.source", "generator:signal")
-        .set("eval.tasks", 1)
-        .write(&program.runs().with_extension("one.toml"));
-    for config in [config(&program, &folder), one] {
-        let evaluated = program.output(&["eval", config.to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&evaluated.stderr);
-        assert_eq!(evaluated.status.code(), Some(2), "{said}");
+        .set("eval.tasks", 1);
+    for config in [small(&folder), one] {
+        let said = program.fail(2, &["eval", &config.save(&program)]);
         for part in ["agent a", "were not finite", "sampling.temperature"] {
             assert!(said.contains(part), "{part}: {said}");
         }
     }
 }
 
-/// A policy that is never trained would be kept so for good, and the next start blame a damaged file.
+/// A frozen policy would keep these weights for good, and the next start would report a damaged
+/// file.
 #[test]
-fn a_warm_start_that_diverges_ends_the_run_and_names_its_learning_rate() {
-    // One step beyond the largest number, or one that leaves numbers whose logits are none.
+fn a_diverging_warm_start_ends_the_run_and_names_its_rate() {
+    // One step beyond the largest number, or one to finite weights with overflowing logits.
     for (is_trained, lr, steps) in [(true, 1e39, 1), (false, 1e39, 1), (false, 1e15, 1), (true, 1e15, 3)] {
-        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+        let program = program();
         let config = Small::of("configs/arithmetic.toml")
             .without("eval")
-            .set("run.folder", program.runs().to_str().unwrap())
             .set("run.lead", "verifier")
             .set("agents.solver.train.enabled", is_trained)
             .set("agents.solver.train.warm_start.steps", steps)
             .set("agents.solver.train.warm_start.lr", lr)
             .set("agents.verifier.train.warm_start.steps", 1)
-            .write(&program.runs().with_extension("toml"));
-        let mut running = program.start(&["run", config.to_str().unwrap()]);
-        let ended = running.end(PATIENCE);
-        let said = running.log();
-        assert_eq!(ended.and_then(|status| status.code()), Some(2), "{said}");
+            .save(&program);
+        let said = ends_with(2, program.launch("run", &config, &[]));
         for part in ["agent solver", "warm start", "agents.solver.train.warm_start.lr"] {
             assert!(said.contains(part), "{part}: {said}");
         }

@@ -4,20 +4,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
-use tests::program::{Program, json_lines, wait_for};
+use tests::program::{wait_for, wait_until};
 use tests::small::Small;
-use tests::trace::audit;
+use tests::trace::{audit, batches};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 
-fn steps(run: &Path) -> usize {
-    let trained = json_lines(&run.join("metrics/a.jsonl"));
-    trained.iter().filter(|line| line["kind"] == "train").count()
-}
-
 fn more_steps(run: &Path) {
-    let before = steps(run);
-    wait_for("more batches", PATIENCE, || (steps(run) > before + 2).then_some(()));
+    let before = batches(run, "a");
+    wait_until("more batches", PATIENCE, || batches(run, "a") > before + 2);
 }
 
 fn copy(from: &Path, to: &Path) {
@@ -27,15 +24,13 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let home = program.runs().parent().unwrap().to_owned();
+    let program = program();
     let config = Small::scripted()
         .set("run.train_steps", 1_000_000)
-        .set("run.folder", program.runs().to_str().unwrap())
         .set("run.last_batch", "train")
         .set("defaults.agent.train.batch_groups", 3)
-        .write(&home.join("orders.toml"));
-    let mut running = program.start(&["up", config.to_str().unwrap()]);
+        .save(&program);
+    let mut running = program.launch("up", &config, &[]);
     let run = program.run_folder();
     let folder = run.to_str().unwrap().to_owned();
     let order = |args: &[&str]| {
@@ -58,16 +53,16 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     assert!(run.join("snapshots/snapshot-2.json").is_file());
     more_steps(&run);
     assert!(order(&["pause", &folder]).contains("paused"));
-    let old = home.join("old.sqlite");
+    let old = program.home().join("old.sqlite");
     let quiet = |steps: usize| {
         std::thread::sleep(Duration::from_millis(500));
         steps
     };
     let held = wait_for("nothing to move", PATIENCE, || {
-        let before = quiet(steps(&run));
-        (before == steps(&run)).then_some(before)
+        let before = quiet(batches(&run, "a"));
+        (before == batches(&run, "a")).then_some(before)
     });
-    assert_eq!(quiet(held), steps(&run), "a paused run begins nothing");
+    assert_eq!(quiet(held), batches(&run, "a"), "a paused run begins nothing");
     copy(&run.join("buffer/b.sqlite"), &old);
     assert!(order(&["resume", &folder]).contains("running"));
     more_steps(&run);
@@ -84,9 +79,9 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
         );
     }
     let too_late = program.output(&["pause", &folder]);
-    assert!(!too_late.status.success(), "nobody is there any more");
+    assert!(!too_late.status.success(), "the run has ended");
 
-    // It goes on from where it ended, which is at once its end again; not with a ledger of an earlier time.
+    // It resumes where it ended, which ends it at once. A ledger of an earlier time is refused.
     program.succeed(&["up", "--resume", &folder]);
     for file in ["b.sqlite-wal", "b.sqlite-shm"] {
         let _ = std::fs::remove_file(run.join("buffer").join(file));
@@ -100,21 +95,15 @@ fn a_run_is_paused_snapshot_gone_on_with_and_drained() {
     );
 }
 
-/// Each would count rounds of its own.
+/// Two coordinators of a synchronous run would each count their own rounds.
 #[test]
 fn a_second_coordinator_of_a_synchronous_run_is_refused() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let home = program.runs().parent().unwrap().to_owned();
-    let config = Small::new()
-        .set("run.train_steps", 100_000)
-        .set("run.folder", program.runs().to_str().unwrap())
-        .write(&home.join("second.toml"));
-    let mut running = program.start(&["up", config.to_str().unwrap()]);
+    let program = program();
+    let config = Small::new().set("run.train_steps", 100_000).save(&program);
+    let mut running = program.launch("up", &config, &[]);
     let run = program.run_folder();
     more_steps(&run);
-    let second = program.output(&["coordinator", "--run", run.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert_eq!(second.status.code(), Some(2), "{said}");
+    let said = program.fail(2, &["coordinator", "--run", run.to_str().unwrap()]);
     assert!(
         said.contains("coordinates this run already") && said.contains("async"),
         "{said}"

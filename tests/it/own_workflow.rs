@@ -1,26 +1,24 @@
-//! A program with a workflow and a grader of its own in Rust (`configs/programs/own_workflow.rs`): every command knows them.
+//! A program with its own workflow and grader in Rust (`configs/programs/own_workflow.rs`): every
+//! command knows them.
 
-use std::time::Duration;
+use std::path::Path;
 
 use tests::kit::{configuration, essence, played};
-use tests::program::{Program, json_lines};
+use tests::program::Program;
 use tests::small::Small;
-use tests::trace::audit;
+use tests::trace::{nothing_lost, transcripts};
 
-const PATIENCE: Duration = Duration::from_secs(180);
+use crate::program;
+
 const CONFIG: &str = "configs/programs/own_workflow.toml";
 
 fn own() -> Program {
     Program::exactly(env!("CARGO_BIN_EXE_own-workflow"))
 }
 
-fn dyad() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
 #[test]
-fn a_rust_type_of_another_crate_plays_what_the_shipped_one_and_the_program_play() {
-    let (own, dyad) = (own(), dyad());
+fn a_rust_type_of_another_crate_plays_like_the_shipped_one() {
+    let (own, dyad) = (own(), program());
     let home = tempfile::tempdir().unwrap();
     let file = |name: &str, kind: &str| configuration(kind).write(&home.path().join(name));
     let shipped = played(&dyad, &file("shipped.toml", "solve-verify"), &[]);
@@ -33,7 +31,7 @@ fn a_rust_type_of_another_crate_plays_what_the_shipped_one_and_the_program_play(
         assert_eq!(essence(rust), essence(shipped));
         assert_eq!(essence(rust), essence(process));
     }
-    // Its grader grades for shipped workflows too.
+    // Its grader also grades for shipped workflows.
     let graded = configuration("solve-verify")
         .set("graders.correct.kind", "last-number")
         .write(&home.path().join("graded.toml"));
@@ -45,35 +43,20 @@ fn a_rust_type_of_another_crate_plays_what_the_shipped_one_and_the_program_play(
 }
 
 #[test]
-fn the_program_that_registers_a_kind_checks_it_and_others_refuse_it_by_name() {
-    let (own, dyad) = (own(), dyad());
+fn only_the_program_that_registers_a_kind_accepts_it() {
+    let (own, dyad) = (own(), program());
     own.succeed(&["check", CONFIG, "--quiet"]);
-    let refused = dyad.output(&["check", CONFIG]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
+    let said = dyad.fail(2, &["check", CONFIG]);
     for path in ["workflow.kind", "graders.correct.kind"] {
         assert!(said.contains(path), "{path}: {said}");
     }
-    let home = tempfile::tempdir().unwrap();
-    let wrong = Small::of(CONFIG)
-        .set("workflow.params.rounds", 3)
-        .write(&home.path().join("wrong.toml"));
-    let refused = own.output(&["check", wrong.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{said}");
+    let check = |config: Small| own.fail(2, &["check", &config.save(&own)]);
+    let said = check(Small::of(CONFIG).set("workflow.params.rounds", 3));
     assert!(said.contains("workflow.params.rounds"), "{said}");
-    let wrong = Small::of(CONFIG)
-        .set("workflow.reward.solver.style", 1.0)
-        .write(&home.path().join("wrong.toml"));
-    let refused = own.output(&["check", wrong.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let said = check(Small::of(CONFIG).set("workflow.reward.solver.style", 1.0));
     assert!(said.contains("workflow.reward.solver.style"), "{said}");
-    // A name that is nearly right is told.
-    let near = Small::of(CONFIG)
-        .set("workflow.kind", "double-chek")
-        .write(&home.path().join("near.toml"));
-    let refused = own.output(&["check", near.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    // A misspelled name is answered with the right one.
+    let said = check(Small::of(CONFIG).set("workflow.kind", "double-chek"));
     assert!(said.contains("did you mean \"double-check\""), "{said}");
 }
 
@@ -84,37 +67,26 @@ fn workflow_test_tries_the_contract_first() {
 }
 
 #[test]
-fn a_run_in_one_process_trains_on_what_it_pays() {
+fn a_run_in_one_process_trains_on_its_own_rewards() {
     let program = own();
-    let runs = program.runs();
-    program.succeed(&["run", CONFIG, "--steps", "2", "--folder", runs.to_str().unwrap()]);
-    trained(&program);
+    trained(&program.play("run", CONFIG, &["--steps", "2"]));
 }
 
 #[test]
 fn the_processes_of_a_run_are_the_program_too() {
     let program = own();
-    let runs = program.runs();
-    let mut running = program.start(&["up", CONFIG, "--steps", "2", "--folder", runs.to_str().unwrap()]);
-    running.finish(PATIENCE);
-    trained(&program);
+    trained(&program.play("up", CONFIG, &["--steps", "2"]));
 }
 
-/// Conversations of the workflow were played and paid, and each agent trained on its part of them, once.
-fn trained(program: &Program) {
-    let run = program.run_folder();
+/// Asserts that conversations were played and paid, and that each agent trained its samples once.
+fn trained(run: &Path) {
     for agent in ["solver", "verifier"] {
-        let audit = audit(&run, agent);
-        assert!(
-            audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
-            "{agent}: {audit:?}"
-        );
+        nothing_lost(run, agent);
     }
-    let files = std::fs::read_dir(run.join("transcripts")).unwrap();
-    let told: Vec<_> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
-    // Models of random bytes talk to their limit: what they said is cut, and paid.
-    let played: Vec<_> = told.iter().filter(|one| one["status"] != "failed").collect();
-    assert!(!played.is_empty(), "{} transcripts", told.len());
+    let all = transcripts(run);
+    // Models of random bytes talk to their limit: their answers are cut, and paid.
+    let played: Vec<_> = all.iter().filter(|one| one["status"] != "failed").collect();
+    assert!(!played.is_empty(), "{} transcripts", all.len());
     for one in played {
         assert!(one["rewards"]["verifier"].get("verdict").is_some(), "{one}");
     }

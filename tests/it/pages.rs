@@ -1,4 +1,4 @@
-//! The pages: their budgets, their links, and their commands, which are run as they are written.
+//! The pages: their budgets, their links, and their commands, which are run as written.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,12 +13,12 @@ const BYTES_OF_ARCHITECTURE: usize = 20 * 1024;
 const WORDS_OF_A_PARAGRAPH: usize = 80;
 const WORDS_OF_A_CELL: usize = 40;
 
-/// A block that begins so is not run; the rest of the line says what it needs.
+/// A block with this first line is not run; the rest of the line states what it needs.
 const NEEDS: &str = "# needs ";
-/// A block that begins so is run beside a run that does not end.
+/// A block with this first line is run next to an endless run.
 const WHILE: &str = "# while ";
 
-/// Every page of the repository, by its path from the root.
+/// Returns every page of the repository, by its path from the root.
 fn pages() -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut open = vec![Program::root()];
@@ -38,7 +38,7 @@ fn pages() -> Vec<(String, String)> {
     found
 }
 
-/// Lines outside fenced blocks.
+/// Returns the lines outside fenced blocks.
 fn prose(text: &str) -> impl Iterator<Item = &str> {
     let mut fenced = false;
     text.lines().filter(move |line| {
@@ -128,7 +128,7 @@ fn links_lead_to_pages_and_headings() {
     }
 }
 
-/// A heading as the hosts of repositories link it.
+/// Returns the anchor of a heading as repository hosts write it.
 fn anchor(heading: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || [' ', '-', '_'].contains(c);
     heading
@@ -140,7 +140,7 @@ fn anchor(heading: &str) -> String {
         .replace(' ', "-")
 }
 
-/// Without `..`.
+/// Returns the path without `..`.
 fn normal(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut path, part| {
         if part.as_os_str() == ".." {
@@ -152,7 +152,7 @@ fn normal(path: &Path) -> PathBuf {
     })
 }
 
-/// The shell blocks of a page, in order.
+/// Returns the shell blocks of a page, in order.
 fn blocks(text: &str) -> Vec<String> {
     text.split("```sh\n")
         .skip(1)
@@ -160,8 +160,9 @@ fn blocks(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The script of a page: its blocks, in one shell, behind a short run if the page takes one for granted.
-fn script(text: &str, first: &str, beside: &str) -> String {
+/// Returns the script of a page: its blocks, in one shell, after a short run if the page expects
+/// one.
+fn script(text: &str, first: &str, endless: &str) -> String {
     let mut script = include_str!("pages.sh").to_owned();
     if !first.is_empty() {
         script += &format!("dyad {first}\n");
@@ -170,11 +171,11 @@ fn script(text: &str, first: &str, beside: &str) -> String {
         if block.starts_with(NEEDS) {
             continue;
         }
-        // Containers are run by tests/docker/prove.sh.
+        // tests/docker/prove.sh runs containers.
         let lines = block.lines().filter(|line| !line.starts_with("docker "));
         let block: String = lines.map(|line| format!("{line}\n")).collect();
         if block.starts_with(WHILE) {
-            script += &format!("while_runs {beside}\n{block}stop\n");
+            script += &format!("while_runs {endless}\n{block}stop\n");
         } else {
             script += &block;
         }
@@ -182,9 +183,9 @@ fn script(text: &str, first: &str, beside: &str) -> String {
     script
 }
 
-/// Runs the commands of a page in a folder that looks like the root. `beside`: the run of its `# while` blocks.
-/// `first`: a run that is made before.
-fn run(page: &str, first: &str, beside: &str) {
+/// Runs the commands of a page in a folder that looks like the root. `endless` is the run of its `#
+/// while` blocks, `first` a run that is made before.
+fn run(page: &str, first: &str, endless: &str) {
     let home = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(Program::root()).unwrap().flatten() {
         let name = entry.file_name();
@@ -193,7 +194,7 @@ fn run(page: &str, first: &str, beside: &str) {
         }
     }
     let text = std::fs::read_to_string(Program::root().join(page)).unwrap();
-    std::fs::write(home.path().join("page.sh"), script(&text, first, beside)).unwrap();
+    std::fs::write(home.path().join("page.sh"), script(&text, first, endless)).unwrap();
     let mut command = Command::new("bash");
     if let Some(python) = std::env::var_os("DYAD_TEST_PYTHON") {
         let folder = Path::new(&python).parent().unwrap().to_owned();
@@ -203,7 +204,7 @@ fn run(page: &str, first: &str, beside: &str) {
     let output = command
         .arg("page.sh")
         .current_dir(home.path())
-        .env("DYAD", env!("CARGO_BIN_EXE_dyad-under-test"))
+        .env("DYAD", crate::DYAD)
         .env("OWN_WORKFLOW", env!("CARGO_BIN_EXE_own-workflow"))
         .env_remove("DYAD_BROKER")
         .env_remove("DYAD_STATE")
@@ -219,15 +220,15 @@ fn run(page: &str, first: &str, beside: &str) {
     );
 }
 
-/// One test for each page with commands, so that pages are run side by side.
+/// Makes one test for each page with commands, so that pages run in parallel.
 macro_rules! commands_work {
-    ($($name:ident: $page:literal, $first:literal, $beside:literal;)*) => {
+    ($($name:ident: $page:literal, $first:literal, $endless:literal;)*) => {
         const WITH_COMMANDS: &[&str] = &[$($page),*];
 
         $(
             #[test]
             fn $name() {
-                run($page, $first, $beside);
+                run($page, $first, $endless);
             }
         )*
     };

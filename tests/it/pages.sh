@@ -1,4 +1,5 @@
-# Runs the commands of one page, as `pages.rs` puts them behind this: in a copy of the root, with runs that are short.
+# Runs the commands of one page, which `pages.rs` appends to this file: in a copy of the root, with
+# short runs.
 set -euo pipefail
 trap 'echo "failed: $BASH_COMMAND" >&2; stop' ERR
 trap stop EXIT
@@ -9,7 +10,8 @@ stop() {
     background=
 }
 
-# `dyad` as the page writes it; runs end after a few steps, and what follows a log or serves for ever is ended.
+# Runs `dyad` as the page writes it. Runs end after a few steps; commands that follow a log or serve
+# for ever are ended.
 dyad() {
     local command=$1 given=() steps=()
     shift
@@ -28,7 +30,7 @@ dyad() {
     esac
 }
 
-# Starts a run that does not end by itself, and waits until it has trained.
+# Starts an endless run and waits until it has trained.
 while_runs() {
     "$DYAD" "$@" --steps 1000000 >background.log 2>&1 &
     background=$!
@@ -41,12 +43,12 @@ while_runs() {
     return 1
 }
 
-# A target of the Makefile is there; `make test` and `make demo` are run elsewhere.
+# Checks that the Makefile has the target; `make test` and `make demo` are run elsewhere.
 make() {
     grep -q "^$1:" Makefile
 }
 
-# The example of a program of the user's own is built with the tests.
+# Runs the example of a user's own program, which is built with the tests.
 cargo() {
     while [ "$1" != -- ]; do shift; done
     shift

@@ -1,21 +1,24 @@
-//! Evaluations of asynchronous runs: each is of one version of every agent's weights, and training goes on afterwards.
+//! Evaluations of asynchronous runs: each uses one version of every agent's weights, and training
+//! continues afterwards.
 
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 use tests::chaos::{Shape, World};
-use tests::program::{json_lines, metrics, wait_for};
+use tests::program::{json_folder, metrics, signal, wait_until};
 use tests::small::Small;
-use tests::trace::audit;
+use tests::trace::{audit, checkpoint, train};
 
-use crate::engines::{apart, kill, pids, start};
-use crate::evals::{json, program, run};
+use crate::engines::{apart, start};
+use crate::evals::{json, run};
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 16;
 
-/// Evaluated at every fourth step; with suites, so that evaluations take longer than a few steps of training would.
+/// Evaluates at every fourth step, with suites, so that evaluations take longer than a few steps of
+/// training would.
 pub(crate) fn evaluated(config: Small) -> Small {
     config
         .set("run.train_steps", STEPS as i64)
@@ -32,15 +35,14 @@ pub(crate) fn evaluated(config: Small) -> Small {
         .set("eval.suites.more.every", 1)
 }
 
-/// The lines of all evaluations, in the order of their steps.
+/// Returns the lines of all evaluations, in the order of their steps.
 pub(crate) fn evaluations(run: &Path) -> Vec<Value> {
-    let files = std::fs::read_dir(run.join("evals")).unwrap();
-    let mut lines: Vec<Value> = files.flat_map(|file| json_lines(&file.unwrap().path())).collect();
+    let mut lines = json_folder(&run.join("evals"));
     lines.sort_by_key(|line| (line["step"].as_u64(), line["last"].as_bool()));
     lines
 }
 
-/// Steps of evaluations while a run trains, and of those after its last step.
+/// Returns the steps of evaluations while a run trains, and of those after its last step.
 fn steps(lines: &[Value]) -> (Vec<u64>, Vec<u64>) {
     let step = |line: &Value| line["step"].as_u64().unwrap();
     let (last, regular): (Vec<&Value>, Vec<&Value>) = lines.iter().partition(|line| line["last"] == true);
@@ -48,16 +50,14 @@ fn steps(lines: &[Value]) -> (Vec<u64>, Vec<u64>) {
     (steps(regular), steps(last))
 }
 
-/// How many versions of an agent's weights have a part in an evaluation.
+/// Returns the number of versions of an agent's weights in an evaluation.
 fn versions(line: &Value, agent: &str) -> usize {
     line["versions"][agent].as_array().unwrap().len()
 }
 
-/// All batches were trained, each sample once.
+/// Asserts that all batches were trained, each sample once.
 fn trained_to_the_end(run: &Path) {
-    let lines = metrics(run, "train");
-    let lead = lines.iter().filter(|line| line["agent"] == "a");
-    assert_eq!(lead.count() as u64, STEPS);
+    assert_eq!(train(run, "a").len() as u64, STEPS);
     for agent in ["a", "b"] {
         let found = audit(run, agent);
         assert_eq!(
@@ -68,16 +68,17 @@ fn trained_to_the_end(run: &Path) {
     }
 }
 
-/// Every evaluation is of one version of each agent's weights, the lead's at the step that it is told for.
+/// Asserts that every evaluation uses one version of each agent's weights, and the lead's version
+/// has the evaluation's step.
 fn all_pinned(run: &Path) {
     let lines = evaluations(run);
     assert!(lines.len() >= 3, "{:?}", steps(&lines));
     assert_eq!(lines[lines.len() - 1]["last"], true);
     for line in &lines {
-        let told = (&line["step"], &line["pinned"], &line["versions"]);
-        assert_eq!(line["pinned"], true, "{told:?}");
-        assert_eq!((versions(line, "a"), versions(line, "b")), (1, 1), "{told:?}");
-        assert_eq!(line["versions"]["a"][0]["step"], line["step"], "{told:?}");
+        let weights = (&line["step"], &line["pinned"], &line["versions"]);
+        assert_eq!(line["pinned"], true, "{weights:?}");
+        assert_eq!((versions(line, "a"), versions(line, "b")), (1, 1), "{weights:?}");
+        assert_eq!(line["versions"]["a"][0]["step"], line["step"], "{weights:?}");
     }
     for line in metrics(run, "eval") {
         assert_eq!(line["weights/pinned"], 1);
@@ -90,22 +91,23 @@ fn all_pinned(run: &Path) {
 fn every_evaluation_is_of_one_version_and_training_goes_on() {
     for config in [Small::scripted(), Small::new().set("run.mode", "async")] {
         let program = program();
-        let folder = run(&program, &evaluated(config), &[]);
+        let folder = run(&program, &evaluated(config));
         all_pinned(&folder);
-        // However quick training is: before the first batch, and at every fourth step, at none later.
+        // At any speed of training: before the first batch and at every fourth step, never later.
         assert_eq!(steps(&evaluations(&folder)), (vec![0, 4, 8, 12], vec![STEPS]));
         trained_to_the_end(&folder);
     }
 }
 
-/// As it was asked for: agents train on while they are evaluated. How much that mixes is a matter of who is faster.
+/// With `eval.hold = false` agents train during the evaluation. The number of mixed versions
+/// depends on their speed.
 #[test]
-fn an_evaluation_that_nobody_holds_for_says_what_it_mixes() {
+fn an_evaluation_without_holding_reports_its_mixed_versions() {
     let program = program();
     let config = evaluated(Small::scripted())
         .set("eval.hold", false)
         .set("eval.suites.more.samples", 200);
-    let folder = run(&program, &config, &[]);
+    let folder = run(&program, &config);
     let lines = evaluations(&folder);
     for line in &lines {
         let single = versions(line, "a") == 1 && versions(line, "b") == 1;
@@ -114,19 +116,18 @@ fn an_evaluation_that_nobody_holds_for_says_what_it_mixes() {
     trained_to_the_end(&folder);
 }
 
-/// Step of an agent's last checkpoint.
+/// Returns the step of an agent's last checkpoint.
 fn last_checkpoint(run: &Path, agent: &str) -> Value {
-    let checkpoints = run.join("checkpoints").join(agent);
-    let latest = std::fs::read_to_string(checkpoints.join("LATEST")).unwrap();
-    json(&checkpoints.join(latest.trim()).join("manifest.json"))["step"].clone()
+    json(&checkpoint(run, agent).join("manifest.json"))["step"].clone()
 }
 
-/// Each batch of b takes many times what one of a takes: when a has made its last step, b has full batches left.
+/// A batch of b takes many times as long as one of a: when a has made its last step, b has full
+/// batches left.
 #[test]
 fn the_last_evaluation_is_of_the_weights_that_the_run_ends_with() {
     let program = program();
     let config = evaluated(Small::new().set("run.mode", "async")).set("agents.b.train.epochs", 40);
-    let folder = run(&program, &config, &[]);
+    let folder = run(&program, &config);
     let lines = evaluations(&folder);
     let last = &lines[lines.len() - 1];
     assert_eq!(
@@ -134,9 +135,13 @@ fn the_last_evaluation_is_of_the_weights_that_the_run_ends_with() {
         (&Value::from(true), &Value::from(true))
     );
     for agent in ["a", "b"] {
-        let told = &last["versions"][agent];
-        assert_eq!(versions(last, agent), 1, "{agent}: {told}");
-        assert_eq!(told[0]["step"], last_checkpoint(&folder, agent), "{agent}: {told}");
+        let weights = &last["versions"][agent];
+        assert_eq!(versions(last, agent), 1, "{agent}: {weights}");
+        assert_eq!(
+            weights[0]["step"],
+            last_checkpoint(&folder, agent),
+            "{agent}: {weights}"
+        );
     }
     trained_to_the_end(&folder);
 }
@@ -151,36 +156,37 @@ fn two_coordinators_make_each_evaluation_once() {
             change,
             ..Shape::default()
         };
-        let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+        let mut world = World::shaped(crate::DYAD, shape);
         world.publish(TASKS);
         world.wait_closed(TASKS);
         world.end_well();
         let (regular, last) = steps(&evaluations(world.fleet.run()));
         assert_eq!(last.len(), 1, "{regular:?}");
-        // One is due at every fourth step. Where nobody waits for it, it is made at that step or later, or not at all.
+        // One evaluation is due at every fourth step. Without holding it is made at that step or
+        // later, or not at all.
         let mut due: Vec<u64> = regular.iter().map(|step| step / 4).collect();
         due.dedup();
         assert_eq!(due.len(), regular.len(), "{regular:?}");
-        // Eight batches: the last evaluation is at the end of them, or one before it is too.
+        // Eight batches: the last evaluation is at their end, and there may be one just before it.
         assert!(!held || [&[0, 4][..], &[0, 4, 8]].contains(&&*regular), "{regular:?}");
     }
 }
 
-/// Over real servers and engine processes. Whoever asked agents to hold dies: they are not held for ever, and the next coordinator
-/// evaluates.
+/// Over real servers and engine processes. The coordinator that asked agents to hold dies: they do
+/// not hold for ever, and the next coordinator evaluates.
 #[test]
-fn a_coordinator_that_is_killed_while_agents_hold_holds_nobody_up() {
+fn a_coordinator_killed_while_agents_hold_blocks_no_agent() {
     let program = program();
     let config = evaluated(Small::new().set("run.mode", "async"));
     let mut running = start(&program, "up", &apart(config));
     let run = program.run_folder();
-    wait_for("agents to hold", PATIENCE, || {
-        running.log().contains("holding: no batch").then_some(())
+    wait_until("agents to hold", PATIENCE, || {
+        running.log().contains("holding: no batch")
     });
-    kill(pids(&running.log(), "coordinator")[0]);
+    signal("KILL", running.pids("coordinator")[0]);
     running.finish(PATIENCE);
     let log = running.log();
-    assert_eq!(pids(&log, "coordinator").len(), 2, "{log}");
+    assert_eq!(running.pids("coordinator").len(), 2, "{log}");
     all_pinned(&run);
     trained_to_the_end(&run);
     program.succeed(&["audit", "--run", run.to_str().unwrap()]);

@@ -1,40 +1,40 @@
-//! Work that kills whoever does it, among good work: it ends in the dead letters, alone, and the run goes on.
+//! Work that kills its process, among good work: it ends in the dead letters, alone, and the run
+//! continues.
 
 use broker::bus::Bus;
 use broker::ids::{Digest, GroupId, RunId};
-use broker::topology::Topology;
 use tests::chaos::{GROUP, Shape, World, task_line};
 use tests::fleet::RUN;
-use tests::letters::{connect, dead_letters};
+use tests::letters::{connect, dead_letters, topology};
 use tests::trace::audit;
 
-/// With its 63 neighbours.
+/// The poisoned task and 63 good ones.
 const TASKS: u64 = 64;
 const POISON: u64 = 17;
 /// Nine batches of good groups.
 const BATCH: u64 = 7;
 
-/// Publishes all at once; work on one of the groups kills the process `label` at `point`, every time.
+/// Publishes all at once; work on one of the groups kills the process `label` at `point` every
+/// time.
 fn poisoned(label: &str, point: &str, says: &str) {
     let group = GroupId::new(&RunId::new(RUN).unwrap(), &format!("task-{POISON}"));
     kills(label, &format!("{point}/{group}"), says, "play", 1);
 }
 
-/// As [`poisoned`], wherever it is; `rows` is how many a ledger has of the dead task.
+/// Does the same as [`poisoned`] at any point; a ledger has `rows` rows of the dead task.
 fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
     let task = format!("task-{POISON}");
-    let run = RunId::new(RUN).unwrap();
     let points = format!("{point}=kill");
     let shape = Shape {
         coordinators: 1,
         batch: BATCH,
-        // What waits while a process dies again and again is trained on all the same.
+        // Groups that wait while a process dies repeatedly are trained in spite of their age.
         staleness: 100,
         failpoints: &[(label, &points)],
         always: true,
         ..Shape::default()
     };
-    let mut world = World::shaped(env!("CARGO_BIN_EXE_dyad-under-test"), shape);
+    let mut world = World::shaped(crate::DYAD, shape);
     world.publish(TASKS);
     let (books, passed) = world.end_after(TASKS - 1 + rows);
     assert!(passed, "{books:#}\n{}", world.fleet.logs());
@@ -55,7 +55,7 @@ fn kills(label: &str, point: &str, says: &str, stage: &str, rows: u64) {
     println!("{label} was started {} times", world.fleet.starts(label));
     let letters = world.servers.block_on(async {
         let bus = connect(&world.servers.rabbit.url()).await;
-        let letters = dead_letters(&bus, &Topology::new(run), 1).await;
+        let letters = dead_letters(&bus, &topology(RUN), 1).await;
         bus.close().await;
         letters
     });
@@ -77,15 +77,15 @@ fn a_task_that_kills_an_agent_dies_alone() {
     poisoned("a", "job.begun", "agent a died 3 times");
 }
 
-/// The second to speak, in a group that is half played.
+/// The second speaker dies, in a group that is half played.
 #[test]
 fn a_task_that_kills_the_agent_that_answers_dies_alone() {
     poisoned("b", "job.begun", "agent b died 3 times");
 }
 
-/// Before it is in anybody's custody: nothing is known of it but its bytes.
+/// The task is in no custody yet: only its bytes are known.
 #[test]
-fn a_task_that_kills_whoever_reads_it_dies_alone() {
+fn a_task_that_kills_its_reader_dies_alone() {
     let mark = Digest::of(task_line(POISON, "").as_bytes());
     kills(
         "c1",

@@ -1,4 +1,5 @@
-//! What each user of `dyad topology export` may do, and what the servers refuse: every act is tried on the real ones.
+//! The acts that each user of `dyad topology export` may perform, and those that the servers
+//! refuse; all are tried on real servers.
 
 use std::time::Duration;
 
@@ -6,7 +7,6 @@ use broker::AgentName;
 use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use broker::bus::heard::{self, Disbelief};
-use broker::ids::RunId;
 use broker::topology::{Queue, Speaker, Topology};
 use configs::ParticipantName;
 use lapin::options::{
@@ -15,21 +15,14 @@ use lapin::options::{
 use lapin::types::FieldTable;
 use lapin::{BasicProperties, Channel};
 use tests::fleet::RUN;
-use tests::program::Program;
+use tests::letters::topology;
 use tests::secured::{OTHER, Secured};
 
 use crate::login::{Login, publish};
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const REFUSED: &str = "ACCESS_REFUSED";
-
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-fn topology(run: &str) -> Topology {
-    Topology::new(RunId::new(run).unwrap())
-}
 
 fn agent(name: &str) -> AgentName {
     AgentName::new(name).unwrap()
@@ -54,7 +47,7 @@ async fn bind(channel: Channel, queue: &str, exchange: &str, key: &str) -> lapin
         .await
 }
 
-/// A queue of its listener's own, as every process makes one to hear the others.
+/// Declares a listener's own queue, as every process does to receive the others' heartbeats.
 async fn own_queue(channel: &Channel, name: &str) -> lapin::Result<()> {
     let options = QueueDeclareOptions {
         exclusive: true,
@@ -90,19 +83,19 @@ fn refused_consume(login: &Login, deed: &str, queue: &Queue) {
 }
 
 #[test]
-fn an_agent_can_touch_only_what_is_its_own() {
+fn an_agent_can_use_only_its_own_queues() {
     let program = program();
     let servers = Secured::start(&program);
     let login = Login::new(&servers, "agent-a");
     let run = topology(RUN);
-    it_has_what_it_needs(&login, &run);
+    its_own_queues_are_allowed(&login, &run);
     tasks_are_not_its(&login, &run);
     the_other_agent_is_not_its(&login, &run);
-    nobody_elses_name_is_its(&login, &run);
-    what_others_are_told_is_not_its(&login, &run);
+    other_names_are_not_its(&login, &run);
+    messages_of_others_are_not_its(&login, &run);
 }
 
-fn it_has_what_it_needs(login: &Login, run: &Topology) {
+fn its_own_queues_are_allowed(login: &Login, run: &Topology) {
     let a = agent("a");
     for queue in [run.turns(&a), run.reserve(&a), run.samples(&a)] {
         login.allowed("consume from its own queue", async |channel| {
@@ -113,7 +106,7 @@ fn it_has_what_it_needs(login: &Login, run: &Topology) {
         });
     }
     let control = run.to_control(Speaker::Agent(&a));
-    allowed_publish(login, "say its own heartbeat", &control.exchange, &control.routing_key);
+    allowed_publish(login, "send its own heartbeat", &control.exchange, &control.routing_key);
     let answer = run.to_results("c0ffee00", "a");
     allowed_publish(
         login,
@@ -123,7 +116,12 @@ fn it_has_what_it_needs(login: &Login, run: &Topology) {
     );
     for queue in [run.reclaim(), run.dead()] {
         let to = run.to(&queue);
-        allowed_publish(login, "hand back and give up", &to.exchange, &to.routing_key);
+        allowed_publish(
+            login,
+            "hand back tasks and send dead letters",
+            &to.exchange,
+            &to.routing_key,
+        );
     }
 }
 
@@ -131,7 +129,7 @@ fn tasks_are_not_its(login: &Login, run: &Topology) {
     let tasks = run.to(&run.tasks());
     refused_publish(login, "publish a task", &tasks.exchange, &tasks.routing_key);
     refused_consume(login, "take tasks", &run.tasks());
-    refused_consume(login, "take what is handed back", &run.reclaim());
+    refused_consume(login, "take groups that are handed back", &run.reclaim());
     refused_consume(login, "read the dead letters", &run.dead());
 }
 
@@ -143,7 +141,7 @@ fn the_other_agent_is_not_its(login: &Login, run: &Topology) {
         refused_publish(login, "publish to the other agent", &to.exchange, &to.routing_key);
         let mine = run.samples(&a);
         login.refused(
-            "bind its own queue to what the other receives",
+            "bind its own queue to the other agent's messages",
             REFUSED,
             &queue.exchange.name,
             async |channel| bind(channel, &mine.name, &queue.exchange.name, &queue.routing_key).await,
@@ -175,12 +173,12 @@ fn the_other_agent_is_not_its(login: &Login, run: &Topology) {
     }
 }
 
-fn nobody_elses_name_is_its(login: &Login, run: &Topology) {
+fn other_names_are_not_its(login: &Login, run: &Topology) {
     let (a, b) = (agent("a"), agent("b"));
     let control = run.to_control(Speaker::Agent(&a));
     for (deed, speaker) in [
-        ("say the other agent's heartbeat", Speaker::Agent(&b)),
-        ("say a coordinator's heartbeat", Speaker::Coordinator),
+        ("send the other agent's heartbeat", Speaker::Agent(&b)),
+        ("send a coordinator's heartbeat", Speaker::Coordinator),
         ("give orders", Speaker::Operator),
     ] {
         let to = run.to_control(speaker);
@@ -195,19 +193,19 @@ fn nobody_elses_name_is_its(login: &Login, run: &Topology) {
     );
     let false_user = BasicProperties::default().with_user_id(format!("{RUN}.agent-b").into());
     login.refused(
-        "say that it is another user",
+        "claim to be another user",
         "PRECONDITION_FAILED",
         "user_id",
         async |channel| publish(channel, &control.exchange, &control.routing_key, false_user).await,
     );
 }
 
-fn what_others_are_told_is_not_its(login: &Login, run: &Topology) {
+fn messages_of_others_are_not_its(login: &Login, run: &Topology) {
     let (a, other) = (agent("a"), topology(OTHER));
     let mine = run.control("a-0");
     let shared = run.inference("a-0");
     login.refused(
-        "overhear what all agents say",
+        "receive the messages of all agents",
         REFUSED,
         &shared.exchange.name,
         async |channel| {
@@ -217,7 +215,7 @@ fn what_others_are_told_is_not_its(login: &Login, run: &Topology) {
     );
     let results = run.results("c0ffee00");
     login.refused(
-        "overhear what coordinators are told",
+        "receive the answers to coordinators",
         REFUSED,
         &results.exchange.name,
         async |channel| {
@@ -229,7 +227,7 @@ fn what_others_are_told_is_not_its(login: &Login, run: &Topology) {
     let elsewhere = other.to_control(Speaker::Agent(&a));
     refused_publish(
         login,
-        "say a heartbeat in another run",
+        "send a heartbeat in another run",
         &elsewhere.exchange,
         &elsewhere.routing_key,
     );
@@ -238,9 +236,9 @@ fn what_others_are_told_is_not_its(login: &Login, run: &Topology) {
     });
 }
 
-/// What no permission of RabbitMQ judges: the key that a queue gives its dead letters. Receivers do.
+/// RabbitMQ does not check the key that a queue gives its dead letters. Receivers do.
 #[test]
-fn an_order_that_an_agent_forged_as_a_dead_letter_is_not_believed() {
+fn an_order_forged_as_a_dead_letter_is_rejected() {
     let program = program();
     let servers = Secured::start(&program);
     let run = topology(RUN);
@@ -253,25 +251,25 @@ fn an_order_that_an_agent_forged_as_a_dead_letter_is_not_believed() {
             .unwrap();
         let queue = run.control("c0ffee00");
         bus.declare_queue(&queue).await.unwrap();
-        let mut heard = bus.consume(&queue, 10).await.unwrap();
+        let mut control = bus.consume(&queue, 10).await.unwrap();
         login
             .forge(&run.control("a-0").name, &own, &order, b"\"drain\"")
             .await
             .unwrap();
         loop {
-            let delivery = tokio::time::timeout(PATIENCE, heard.next()).await.unwrap().unwrap();
+            let delivery = tokio::time::timeout(PATIENCE, control.next()).await.unwrap().unwrap();
             if delivery.routing_key == order.routing_key {
                 return delivery;
             }
         }
     });
-    assert_eq!(delivery.body, b"\"drain\"".as_slice(), "the server lets it through");
+    assert_eq!(delivery.body, b"\"drain\"".as_slice(), "the server accepts it");
     let disbelief = heard::command(&run, &delivery).unwrap_err();
     assert!(matches!(disbelief, Disbelief::Forged { .. }), "{disbelief}");
 }
 
 #[test]
-fn people_can_do_what_they_are_for() {
+fn people_can_only_perform_their_own_acts() {
     let program = program();
     let servers = Secured::start(&program);
     let run = topology(RUN);
@@ -301,7 +299,12 @@ fn people_can_do_what_they_are_for() {
         let dead = run.dead().name;
         channel.basic_get(dead.into(), BasicGetOptions::default()).await
     });
-    refused_key(&operator, "say an agent's heartbeat", &beat.exchange, &beat.routing_key);
+    refused_key(
+        &operator,
+        "send an agent's heartbeat",
+        &beat.exchange,
+        &beat.routing_key,
+    );
     refused_consume(&operator, "take samples", &run.samples(&a));
     refused_consume(&operator, "take tasks", &run.tasks());
 
@@ -331,7 +334,7 @@ fn people_can_do_what_they_are_for() {
 }
 
 #[test]
-fn a_participant_takes_its_questions_and_answers_them_and_can_do_nothing_else() {
+fn a_participant_can_only_take_and_answer_its_questions() {
     let program = program();
     let servers = Secured::start(&program);
     let run = topology(RUN);
@@ -345,7 +348,7 @@ fn a_participant_takes_its_questions_and_answers_them_and_can_do_nothing_else() 
     let own = run.to_answers("c0ffee00", "judge");
     allowed_publish(&login, "answer a coordinator", &own.exchange, &own.routing_key);
 
-    let another = run.to_answers("c0ffee00", "somebody");
+    let another = run.to_answers("c0ffee00", "other");
     refused_key(&login, "answer as another", &another.exchange, &another.routing_key);
     let as_agent = run.to_results("c0ffee00", "a");
     refused_key(&login, "answer as an agent", &as_agent.exchange, &as_agent.routing_key);
@@ -378,7 +381,7 @@ fn a_participant_takes_its_questions_and_answers_them_and_can_do_nothing_else() 
         channel.queue_delete(questions.name.as_str().into(), options).await
     });
     login.refused(
-        "hear more than it is asked",
+        "receive more than its questions",
         REFUSED,
         &questions.name,
         async |channel| bind(channel, &questions.name, &run.tasks().exchange.name, "#").await,
@@ -389,7 +392,7 @@ fn a_participant_takes_its_questions_and_answers_them_and_can_do_nothing_else() 
         "amq.default",
         async |channel| publish(channel, "", &run.tasks().name, BasicProperties::default()).await,
     );
-    // Nobody else takes its questions or answers for it.
+    // No other user takes its questions or answers for it.
     let agent_login = Login::new(&servers, "agent-a");
     refused_consume(&agent_login, "take a participant's questions", &questions);
     refused_key(
@@ -441,11 +444,11 @@ fn redis_serves_coordinators_and_only_their_own_run() {
     ] {
         assert!(
             !servers.environment(name).contains_key("DYAD_STATE"),
-            "{name} is told where Redis is"
+            "{name} has the URL of Redis"
         );
         let answer = servers.redis(&[&credentials(&servers.broker(name))]);
         assert!(answer.starts_with("-WRONGPASS"), "{name}: {answer}");
     }
     let answer = servers.redis(&[&format!("HGETALL {key}")]);
-    assert!(answer.starts_with("-NOAUTH"), "nobody: {answer}");
+    assert!(answer.starts_with("-NOAUTH"), "without a user: {answer}");
 }

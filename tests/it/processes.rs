@@ -1,72 +1,34 @@
 //! Separate processes over a private RabbitMQ and Redis.
 
 use std::collections::BTreeSet;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tests::program::{Program, Running, json_lines, wait_for};
-use tests::trace::{audit, digests, rewards};
+use tests::program::{Program, Running, signal, wait_until};
+use tests::trace::{audit, batches, digests, rewards};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 40;
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-fn arguments<'a>(command: &'a str, steps: &'a str, runs: &'a str) -> [&'a str; 8] {
-    [
-        command,
-        "configs/signal.toml",
-        "--seed",
-        "5",
-        "--steps",
-        steps,
-        "--folder",
-        runs,
-    ]
-}
+const CONFIG: &str = "configs/signal.toml";
 
 fn up(program: &Program) -> Running {
-    program.start(&arguments("up", &STEPS.to_string(), program.runs().to_str().unwrap()))
+    let (steps, runs) = (STEPS.to_string(), program.runs());
+    let folder = ["--folder", runs.to_str().unwrap()];
+    program.start(&[&["up", CONFIG, "--seed", "5", "--steps", &steps][..], &folder].concat())
 }
 
-/// The same run in one process, in which nothing happened.
-fn undisturbed() -> (Program, std::path::PathBuf) {
+/// Plays the same run in one process and without faults.
+fn undisturbed() -> (Program, PathBuf) {
     let program = program();
-    program.succeed(&arguments("run", &STEPS.to_string(), program.runs().to_str().unwrap()));
-    let run = program.run_folder();
+    let run = program.play("run", CONFIG, &["--seed", "5", "--steps", &STEPS.to_string()]);
     (program, run)
 }
 
-/// Process ids of a label, in the order of their starts, as the supervisor told them.
-fn pids(log: &str, label: &str) -> Vec<u32> {
-    log.lines()
-        .filter_map(|line| line.split_once('|'))
-        .filter(|(who, _)| who.trim() == label)
-        .filter_map(|(_, said)| said.trim().strip_prefix("started, process ")?.parse().ok())
-        .collect()
-}
-
-fn steps_trained(run: &Path, agent: &str) -> usize {
-    json_lines(&run.join("metrics").join(format!("{agent}.jsonl")))
-        .iter()
-        .filter(|l| l["kind"] == "train")
-        .count()
-}
-
-fn kill(pid: u32) {
-    assert!(
-        Command::new("kill")
-            .args(["-9", &pid.to_string()])
-            .status()
-            .unwrap()
-            .success()
-    );
-}
-
-/// Every sample trained once by either agent, and the weights those of the undisturbed run, bit for bit.
+/// Asserts that either agent trained every sample once and has the weights of the undisturbed run,
+/// bit for bit.
 fn nothing_happened(run: &Path) {
     let (_keep, clean) = undisturbed();
     for agent in ["a", "b"] {
@@ -78,14 +40,14 @@ fn nothing_happened(run: &Path) {
 }
 
 #[test]
-fn three_processes_train_what_one_process_trains() {
+fn three_processes_and_one_process_train_the_same() {
     let program = program();
     let mut running = up(&program);
     running.finish(PATIENCE);
     let log = running.log();
     let all: BTreeSet<u32> = ["a", "b", "coordinator"]
         .iter()
-        .flat_map(|label| pids(&log, label))
+        .flat_map(|label| running.pids(label))
         .collect();
     assert_eq!(all.len(), 3, "three processes:\n{log}");
     let run = program.run_folder();
@@ -97,31 +59,27 @@ fn three_processes_train_what_one_process_trains() {
 }
 
 #[test]
-fn a_killed_agent_comes_back_and_nothing_is_lost_or_counted_twice() {
+fn a_killed_agent_restarts_and_no_sample_is_lost_or_repeated() {
     let program = program();
     let mut running = up(&program);
     let run = program.run_folder();
-    wait_for("agent b to train 12 batches", PATIENCE, || {
-        (steps_trained(&run, "b") >= 12).then_some(())
-    });
-    kill(*pids(&running.log(), "b").last().unwrap());
+    wait_until("agent b to train 12 batches", PATIENCE, || batches(&run, "b") >= 12);
+    signal("KILL", *running.pids("b").last().unwrap());
     running.finish(PATIENCE);
-    assert_eq!(pids(&running.log(), "b").len(), 2, "started again:\n{}", running.log());
+    assert_eq!(running.pids("b").len(), 2, "started again:\n{}", running.log());
     nothing_happened(&run);
 }
 
 #[test]
-fn a_killed_coordinator_comes_back_and_nothing_is_lost_or_counted_twice() {
+fn a_killed_coordinator_restarts_and_no_sample_is_lost() {
     let program = program();
     let mut running = up(&program);
     let run = program.run_folder();
-    wait_for("agent a to train 12 batches", PATIENCE, || {
-        (steps_trained(&run, "a") >= 12).then_some(())
-    });
-    kill(*pids(&running.log(), "coordinator").last().unwrap());
+    wait_until("agent a to train 12 batches", PATIENCE, || batches(&run, "a") >= 12);
+    signal("KILL", *running.pids("coordinator").last().unwrap());
     running.finish(PATIENCE);
     assert_eq!(
-        pids(&running.log(), "coordinator").len(),
+        running.pids("coordinator").len(),
         2,
         "started again:\n{}",
         running.log()

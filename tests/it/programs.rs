@@ -1,45 +1,26 @@
-//! Programs of the user's own as workflows and graders, in one process and over RabbitMQ and Redis.
+//! A user's own programs as workflows and graders, in one process and over RabbitMQ and Redis.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use tests::program::{Program, json_lines, metrics};
-use tests::trace::audit;
+use tests::program::{Program, metrics};
+use tests::small::Small;
+use tests::trace::{nothing_lost, transcripts, without_times};
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
+use crate::program;
+
+/// Returns `configs/programs.toml` with long time limits, because a busy machine starts Python
+/// slowly.
+fn configuration() -> Small {
+    Small::of("configs/programs.toml").replace("workflow.process.timeout", "120s")
 }
 
-/// `configs/programs.toml` with these changes; time limits are long, for a busy machine takes its time to start Python.
-fn configuration(program: &Program, changes: &[(&str, &str)]) -> PathBuf {
-    let text = std::fs::read_to_string(Program::root().join("configs/programs.toml")).unwrap();
-    let patience = [("timeout = \"10s\"", "timeout = \"120s\"")];
-    let text = patience.iter().chain(changes).fold(text, |text, (from, to)| {
-        assert!(text.contains(from), "configs/programs.toml no longer has {from:?}");
-        text.replace(from, to)
-    });
-    let path = program.runs().parent().unwrap().join("programs.toml");
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
-fn play(program: &Program, command: &str, config: &Path) -> PathBuf {
-    let (config, runs) = (config.to_str().unwrap(), program.runs());
-    program.succeed(&[command, config, "--steps", "3", "--folder", runs.to_str().unwrap()]);
-    program.run_folder()
+fn play(program: &Program, command: &str, config: &Small) -> PathBuf {
+    program.play(command, &config.save(program), &["--steps", "3"])
 }
 
 fn trained(folder: &Path) -> Vec<Value> {
-    let mut lines = metrics(folder, "train");
-    for line in lines.iter_mut().filter_map(Value::as_object_mut) {
-        line.retain(|key, _| !key.starts_with("time/"));
-    }
-    lines
-}
-
-fn transcripts(folder: &Path) -> Vec<Value> {
-    let files = std::fs::read_dir(folder.join("transcripts")).unwrap();
-    files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
+    without_times(metrics(folder, "train"))
 }
 
 fn spoke(transcript: &Value, role: &str) -> bool {
@@ -50,22 +31,18 @@ fn spoke(transcript: &Value, role: &str) -> bool {
         .any(|turn| turn["role"] == role)
 }
 
-/// Nothing lost, nothing counted twice.
+/// Asserts that nothing is lost or counted twice.
 fn check_audit(folder: &Path) {
     for agent in ["solver", "verifier"] {
-        let audit = audit(folder, agent);
-        assert!(
-            audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
-            "{agent}: {audit:?}"
-        );
+        nothing_lost(folder, agent);
     }
 }
 
 #[test]
-fn a_workflow_in_python_trains_and_the_same_seed_gives_the_same_run() {
+fn a_workflow_in_python_trains_and_a_seed_repeats_the_run() {
     let (first, second) = (program(), program());
-    let one = play(&first, "run", &configuration(&first, &[]));
-    let two = play(&second, "run", &configuration(&second, &[]));
+    let one = play(&first, "run", &configuration());
+    let two = play(&second, "run", &configuration());
     assert_eq!(trained(&one), trained(&two));
     assert_eq!(trained(&one).len(), 6, "3 steps of two agents");
     let all = transcripts(&one);
@@ -85,35 +62,27 @@ fn a_workflow_in_python_trains_and_the_same_seed_gives_the_same_run() {
 #[test]
 fn a_grader_in_python_pays_over_rabbitmq_and_redis() {
     let program = program();
-    let config = configuration(
-        &program,
-        &[
-            (
-                "kind = \"process:configs/programs/solve_verify.py\"",
-                "kind = \"solve-verify\"\nparams = { prompts = \"short\" }",
-            ),
-            (
-                "[defaults.agent]\n",
-                "[graders.correct]\nkind = \"process:configs/programs/reward.py\"\ntimeout = \"120s\"\n\n[defaults.agent]\n",
-            ),
-            ("mode = \"sync\"", "mode = \"async\""),
-        ],
-    );
+    let config = configuration()
+        .replace("workflow.kind", "solve-verify")
+        .set("workflow.params.prompts", "short")
+        .set("graders.correct.kind", "process:configs/programs/reward.py")
+        .set("graders.correct.timeout", "120s")
+        .replace("run.mode", "async");
     let folder = play(&program, "up", &config);
     let all = transcripts(&folder);
     assert!(!all.is_empty() && all.iter().all(|transcript| spoke(transcript, "grade-solver")));
     check_audit(&folder);
 }
 
-/// The kit of Rust types: made-up conversations, in which each question is asked twice.
+/// The kit of Rust types: made-up conversations in which each question is asked twice.
 #[test]
 fn workflow_test_puts_a_program_through_the_contract() {
     let program = program();
-    let test = |config: &Path| {
-        let config = config.to_str().unwrap();
-        program.output(&["workflow", "test", config, "--task", "configs/programs/task.json"])
+    let test = |config: &Small| {
+        let config = config.save(&program);
+        program.output(&["workflow", "test", &config, "--task", "configs/programs/task.json"])
     };
-    let kept = test(&configuration(&program, &[]));
+    let kept = test(&configuration());
     let said = String::from_utf8_lossy(&kept.stderr);
     assert!(
         kept.status.success() && said.contains("solve_verify.py keeps its contract in 8 made-up conversations"),
@@ -127,11 +96,9 @@ fn workflow_test_puts_a_program_through_the_contract() {
     for (from, to) in by_chance {
         let changed = shipped.replace(from, to);
         assert_ne!(shipped, changed);
-        let file = program.runs().parent().unwrap().join("chance.py");
-        std::fs::write(&file, changed.replace("import json\n", "import json\nimport random\n")).unwrap();
-        let kind = format!("process:{}", file.display());
-        let config = configuration(&program, &[("process:configs/programs/solve_verify.py", &kind)]);
-        let broken = test(&config);
+        let changed = changed.replace("import json\n", "import json\nimport random\n");
+        let kind = format!("process:{}", program.file("chance.py", &changed));
+        let broken = test(&configuration().replace("workflow.kind", kind));
         let said = String::from_utf8_lossy(&broken.stderr);
         assert_eq!(broken.status.code(), Some(1), "{to}: {said}");
         for part in [
@@ -142,25 +109,21 @@ fn workflow_test_puts_a_program_through_the_contract() {
         ] {
             assert!(said.contains(part), "{to}: {part} is not in {said}");
         }
-        assert!(broken.stdout.is_empty(), "nothing of it is played");
+        assert!(broken.stdout.is_empty(), "nothing is played");
     }
 }
 
-/// What a program is started with has none of the URLs and passwords that its coordinator was started with.
+/// The environment of a program has none of the URLs and passwords in its coordinator's.
 #[test]
-fn a_program_is_told_no_password() {
+fn a_program_receives_no_password() {
     let program = program();
-    let spy = program.runs().parent().unwrap().join("spy.sh");
-    std::fs::write(&spy, "env > \"$0.env\"\nexit 1\n").unwrap();
-    let kind = format!("kind = \"process:{}\"", spy.display());
-    let config = configuration(
-        &program,
-        &[("kind = \"process:configs/programs/solve_verify.py\"", &kind)],
-    );
-    let config = config.to_str().unwrap();
+    let spy = program.file("spy.sh", "env > \"$0.env\"\nexit 1\n");
+    let config = configuration()
+        .set("workflow.kind", format!("process:{spy}"))
+        .save(&program);
     let url = "amqp://u:topsecret@h/v";
-    let told = program
-        .command(&["workflow", "test", config, "--task", "configs/programs/task.json"])
+    let output = program
+        .command(&["workflow", "test", &config, "--task", "configs/programs/task.json"])
         .envs([
             ("DYAD_BROKER", url),
             ("DYAD_STATE", url),
@@ -172,8 +135,9 @@ fn a_program_is_told_no_password() {
         ])
         .output()
         .unwrap();
-    let environment = std::fs::read_to_string(spy.with_extension("sh.env"));
-    let environment = environment.unwrap_or_else(|_| panic!("not started: {}", String::from_utf8_lossy(&told.stderr)));
+    let environment = std::fs::read_to_string(format!("{spy}.env"));
+    let environment =
+        environment.unwrap_or_else(|_| panic!("not started: {}", String::from_utf8_lossy(&output.stderr)));
     assert!(environment.contains("DYAD_HARMLESS=yes"), "{environment}");
     assert!(!environment.contains("topsecret"), "{environment}");
 }

@@ -1,40 +1,33 @@
-//! Tasks that others publish: trained on, or in the dead letters with a reason a person understands.
+//! Published tasks: trained, or in the dead letters with a reason that a person understands.
 
 use std::path::Path;
 use std::time::Duration;
 
+use broker::bus::Bus;
 use broker::bus::amqp::AmqpBus;
-use broker::bus::{Bus, Outgoing};
-use broker::ids::RunId;
 use broker::protocol::Kind;
 use broker::topology::Topology;
-use tests::letters::{Letter, connect, dead_letters};
-use tests::program::{Program, Running, json_lines, metrics, wait_for};
+use tests::letters::{Letter, broker_of, connect, dead_letters, message, topology};
+use tests::program::{Program, Running, json_lines, metrics, wait_until};
+use tests::small::Small;
 use tests::trace::audit;
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Two batches of four groups.
 const GOOD: usize = 8;
 
-/// The signal game on published tasks alone, in small batches, as they arrive.
-fn configuration(program: &Program) -> std::path::PathBuf {
-    let text = std::fs::read_to_string(Program::root().join("configs/signal.toml")).unwrap();
-    let changes = [
-        ("source = \"generator:signal\"   #", "source = \"queue\"   #"),
-        ("params = { objects = 16 }\n\n[workflow]", "\n[workflow]"),
-        ("mode = \"sync\" ", "mode = \"async\" "),
-        ("train_steps = 1500", "train_steps = 2"),
-        ("group_size = 16 ", "group_size = 4 "),
-        ("batch_groups = 16 ", "batch_groups = 4 "),
-        ("max_staleness = 0", "max_staleness = 1"),
-    ];
-    let text = changes.into_iter().fold(text, |text, (from, to)| {
-        assert!(text.contains(from), "configs/signal.toml no longer has {from:?}");
-        text.replace(from, to)
-    });
-    let path = program.runs().parent().unwrap().join("published.toml");
-    std::fs::write(&path, text).unwrap();
-    path
+/// Returns the signal game on published tasks alone, asynchronous and in small batches.
+fn configuration() -> Small {
+    Small::of("configs/signal.toml")
+        .replace("tasks.source", "queue")
+        .without("tasks.params")
+        .replace("run.mode", "async")
+        .replace("run.train_steps", 2)
+        .replace("workflow.group_size", 4)
+        .replace("defaults.agent.train.batch_groups", 4)
+        .replace("defaults.agent.train.max_staleness", 1)
 }
 
 struct Live {
@@ -44,30 +37,22 @@ struct Live {
 }
 
 fn live() -> Live {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let config = configuration(&program);
-    let runs = program.runs();
-    let running = program.start(&["up", config.to_str().unwrap(), "--folder", runs.to_str().unwrap()]);
+    let program = program();
+    let running = program.launch("up", &configuration().save(&program), &[]);
     let run = program.run_folder();
-    wait_for("the run to be running", PATIENCE, || {
+    wait_until("the run to be running", PATIENCE, || {
         let lines = json_lines(&run.join("logs/coordinator.jsonl"));
-        lines
-            .iter()
-            .any(|line| line["message"] == "the run is running")
-            .then_some(())
+        lines.iter().any(|line| line["message"] == "the run is running")
     });
     Live { program, running, run }
 }
 
 async fn bus(run: &Path) -> (std::sync::Arc<AmqpBus>, Topology) {
-    let connection: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(run.join("connection.json")).unwrap()).unwrap();
-    let bus = connect(connection["broker"].as_str().unwrap()).await;
-    let id = run.file_name().unwrap().to_str().unwrap();
-    (bus, Topology::new(RunId::new(id).unwrap()))
+    let bus = connect(&broker_of(run).unwrap()).await;
+    (bus, topology(run.file_name().unwrap().to_str().unwrap()))
 }
 
-/// What must be refused, as what, and words that its reason must have.
+/// Returns refused messages as (id, body, class of failure, words in the reason).
 fn poison() -> Vec<(&'static str, Vec<u8>, &'static str, &'static [&'static str])> {
     let oversize = format!("{{\"prompt\": \"{}\", \"label\": \"o1\"}}", "x".repeat(1 << 20));
     vec![
@@ -101,15 +86,7 @@ fn poison() -> Vec<(&'static str, Vec<u8>, &'static str, &'static [&'static str]
 }
 
 async fn publish(bus: &AmqpBus, topology: &Topology, id: &str, body: Vec<u8>) {
-    let message = Outgoing {
-        to: topology.to(&topology.tasks()),
-        kind: Kind::Task,
-        message_id: id.into(),
-        correlation_id: None,
-        headers: Vec::new(),
-        body: body.into(),
-        durable: true,
-    };
+    let message = message(topology.to(&topology.tasks()), Kind::Task, id, body);
     bus.publish(message).await.unwrap();
 }
 
@@ -152,9 +129,9 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     });
     let listed = program.succeed(&["tasks", "dead", "--run", run.to_str().unwrap()]);
     assert!(listed.contains("chess"), "{listed}");
-    mend(&program, &run, "wrong-label");
+    correct(&program, &run, "wrong-label");
 
-    // The run goes on: plain JSON lines, as anyone would write them.
+    // The run continues: plain JSON lines, as a person would write them.
     let tasks: String = (1..GOOD)
         .map(|i| format!("{{\"id\": \"mine-{i}\", \"prompt\": \"o{i}\", \"label\": \"o{i}\"}}\n"))
         .collect();
@@ -168,8 +145,8 @@ fn good_tasks_are_trained_on_and_bad_ones_end_with_a_reason() {
     }
 }
 
-/// A person looks at a letter, writes it anew, wrongly and then well, and publishes that in its place.
-fn mend(program: &Program, run: &Path, id: &str) {
+/// Inspects a dead letter, edits it wrongly and then rightly, and requeues it.
+fn correct(program: &Program, run: &Path, id: &str) {
     let dead = |more: &[&str]| {
         let args = ["tasks", "dead", "--run", run.to_str().unwrap()];
         program.output(&[args.as_slice(), more].concat())
@@ -185,7 +162,7 @@ fn mend(program: &Program, run: &Path, id: &str) {
             && !shown.contains("chess"),
         "{shown}"
     );
-    let file = run.join("mended.json");
+    let file = run.join("corrected.json");
     for (label, code, says) in [("6", 2, "the edited task is no task"), ("\"o1\"", 0, "  requeued\n")] {
         std::fs::write(&file, format!("{{\"prompt\": \"o1\", \"label\": {label}}}\n")).unwrap();
         let done = dead(&["--requeue", id, "--edit", file.to_str().unwrap()]);
@@ -196,10 +173,11 @@ fn mend(program: &Program, run: &Path, id: &str) {
     assert_eq!(gone.status.code(), Some(2), "{}", text(&gone));
 }
 
-/// Relative paths count from the working directory: elsewhere the workflow cannot be built, and then no task is called good.
+/// Relative paths count from the working directory. From another folder the workflow cannot be
+/// built, and then no task is called good.
 #[test]
 fn a_task_that_cannot_be_judged_is_not_good() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("tasks.jsonl");
     std::fs::write(&file, "{\"prompt\": \"cough\", \"label\": 5}\n").unwrap();
@@ -230,7 +208,7 @@ fn a_task_that_cannot_be_judged_is_not_good() {
     );
 }
 
-/// Any AMQP client can publish: Python's pika, where the tests have it.
+/// Any AMQP client can publish: here Python's pika, if the tests have it.
 #[test]
 fn python_publishes_and_is_trained_on() {
     let Ok(python) = std::env::var("DYAD_TEST_PYTHON") else {
@@ -242,13 +220,12 @@ fn python_publishes_and_is_trained_on() {
         mut running,
         run,
     } = live();
-    let connection: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(run.join("connection.json")).unwrap()).unwrap();
+    let broker = broker_of(&run).unwrap();
     for i in 0..GOOD {
         let output = std::process::Command::new(&python)
             .arg(Program::root().join("tests/python/publish_task.py"))
             .args([format!("o{i}"), format!("o{i}")])
-            .env("DYAD_BROKER", connection["broker"].as_str().unwrap())
+            .env("DYAD_BROKER", &broker)
             .env("DYAD_RUN", run.file_name().unwrap())
             .output()
             .unwrap();

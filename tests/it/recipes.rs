@@ -1,25 +1,16 @@
 //! The shipped tiny recipes over RabbitMQ and Redis.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use tests::program::{Program, json_lines, metrics};
-use tests::trace::{audit, rewards, successes};
+use tests::program::{Program, metrics};
+use tests::trace::{nothing_lost, rewards, successes, transcripts};
+
+use crate::program;
 
 pub(crate) fn up(config: &str, steps: &str) -> (Program, PathBuf) {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let runs = program.runs();
-    program.succeed(&["up", config, "--steps", steps, "--folder", runs.to_str().unwrap()]);
-    let folder = program.run_folder();
+    let program = program();
+    let folder = program.play("up", config, &["--steps", steps]);
     (program, folder)
-}
-
-/// Trained on, nothing lost, nothing counted twice.
-pub(crate) fn nothing_lost(folder: &Path, agent: &str) {
-    let audit = audit(folder, agent);
-    assert!(
-        audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
-        "{agent}: {audit:?}"
-    );
 }
 
 #[test]
@@ -35,9 +26,9 @@ fn asker_and_answerer_learn_to_find_the_number() {
     assert!(last > first + 0.3, "{found:?}");
 }
 
-/// The baseline: the patient is what its warm start made of it, and stays that.
+/// The baseline: the patient keeps the weights of its warm start.
 #[test]
-fn a_doctor_learns_beside_a_patient_that_does_not() {
+fn a_doctor_learns_with_a_frozen_patient() {
     let (_program, folder) = up("configs/doctor-patient-fixed.toml", "40");
     let (first, last) = rewards(&folder, "doctor", 5);
     assert!(last > first + 0.1, "{first} -> {last}");
@@ -46,19 +37,20 @@ fn a_doctor_learns_beside_a_patient_that_does_not() {
     assert!(folder.join("initial/patient/model.safetensors").is_file());
     assert!(
         !folder.join("initial/patient.warm").exists(),
-        "nothing of its trainer stays"
+        "its trainer's files are removed"
     );
-    // With its warm start it earns 5.5 (configs/recipes); most of that is for telling facts, which random weights do not.
-    let transcripts = std::fs::read_dir(folder.join("transcripts")).unwrap();
-    let told = transcripts.flat_map(|file| json_lines(&file.unwrap().path()));
-    let earned: Vec<f64> = told
+    // With its warm start it earns 5.5 (configs/recipes). Most of that is for facts, which random
+    // weights do not name.
+    let earned: Vec<f64> = transcripts(&folder)
+        .iter()
         .filter_map(|line| line["rewards"]["patient"]["total"].as_f64())
         .collect();
     let mean = earned.iter().sum::<f64>() / earned.len() as f64;
     assert!(mean > 4.0, "{mean} over {}", earned.len());
 }
 
-/// The doctor learns to ask for what decides, and to hear it. That it finds cases it never saw takes more steps (configs/recipes).
+/// The doctor learns to ask the deciding question and to use the answer. To solve unseen cases
+/// takes more steps (configs/recipes).
 #[test]
 fn doctor_and_patient_learn_from_their_dialogue() {
     let (_program, folder) = up("configs/doctor-patient.toml", "50");
@@ -72,7 +64,7 @@ fn doctor_and_patient_learn_from_their_dialogue() {
         let figure = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line}"));
         let turns = figure("multi_agent/avg_turns");
         assert!((1.0..=3.0).contains(&turns), "{line}");
-        // Of three generations at most, two are missing where the doctor does not ask.
+        // Three generations at most; two are missing when the doctor does not ask.
         let early = figure("multi_agent/early_termination_rate");
         assert!((turns - (3.0 - 2.0 * early)).abs() < 1e-9, "{line}");
         let split =
@@ -90,7 +82,7 @@ fn doctor_and_patient_learn_from_their_dialogue() {
     let boards = std::fs::read_dir(folder.join("tensorboard")).unwrap();
     let coordinator = |name: &str| name.starts_with("coordinator");
     let found = boards.filter(|entry| coordinator(&entry.as_ref().unwrap().file_name().to_string_lossy()));
-    assert_eq!(found.count(), 1, "the coordinator's figures are on the board too");
+    assert_eq!(found.count(), 1, "the board has the coordinator's figures");
     let train = metrics(&folder, "train");
     let right: Vec<f64> = train
         .iter()
@@ -99,7 +91,7 @@ fn doctor_and_patient_learn_from_their_dialogue() {
     let last = right[right.len() - 5..].iter().sum::<f64>() / 5.0;
     assert!(
         right[0] < 0.3 && last > 0.65,
-        "half is what a doctor gets who does not hear: {right:?}"
+        "a doctor that ignores the answer is right half of the time: {right:?}"
     );
     nothing_lost(&folder, "doctor");
     nothing_lost(&folder, "patient");

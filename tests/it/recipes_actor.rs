@@ -1,10 +1,11 @@
 //! The tiny actor and verifier over RabbitMQ and Redis.
 
-use crate::recipes::nothing_lost;
+use tests::trace::{nothing_lost, train, transcripts};
+
 use crate::recipes_pairs::play;
 
 #[test]
-fn solver_and_verifier_train_on_what_each_earns() {
+fn solver_and_verifier_train_on_their_own_rewards() {
     let changes = [
         ("agents.solver.train.warm_start.steps", 350.into()),
         ("agents.verifier.train.warm_start.steps", 60.into()),
@@ -14,7 +15,7 @@ fn solver_and_verifier_train_on_what_each_earns() {
     let run = play("up", "configs/arithmetic.toml", &changes, "3");
     for agent in ["solver", "verifier"] {
         nothing_lost(&run.folder, agent);
-        let lines = run.train(agent);
+        let lines = train(&run.folder, agent);
         assert_eq!(lines.len(), 3, "{agent}");
         for line in lines {
             assert!(line["mismatch/on_policy_gap"].as_f64().unwrap() < 1e-4, "{line}");
@@ -22,7 +23,7 @@ fn solver_and_verifier_train_on_what_each_earns() {
             assert!(trained.as_u64() > Some(0), "{line}");
         }
     }
-    let transcripts = run.transcripts();
+    let transcripts = transcripts(&run.folder);
     assert!(!transcripts.is_empty());
     for transcript in transcripts {
         let turns = transcript["turns"].as_array().unwrap();
@@ -30,7 +31,7 @@ fn solver_and_verifier_train_on_what_each_earns() {
             .iter()
             .map(|turn| (turn["role"].as_str().unwrap(), turn["agent"].as_str().unwrap()))
             .collect();
-        // A second attempt follows where the verifier sends the first back.
+        // A second attempt follows when the verifier rejects the first.
         let once = [("solver", "solver"), ("verifier", "verifier")];
         assert!(said.starts_with(&once), "{transcript}");
         assert!(

@@ -1,30 +1,16 @@
-//! Two adapters over one base, teams of three roles, and pairs that earn at each other's cost, over RabbitMQ and Redis.
+//! Two adapters over one base, teams of three roles, and pairs that earn at each other's cost, over
+//! RabbitMQ and Redis.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use tests::program::{Program, metrics};
-use tests::trace::digests;
+use tests::small::Small;
+use tests::trace::{checkpoint, digests, nothing_lost, train, transcripts};
 
-use crate::recipes::nothing_lost;
+use crate::program;
 
-/// A shipped configuration with some values replaced or added, each by its path.
-fn changed(config: &str, changes: &[(&str, toml::Value)]) -> String {
-    let text = std::fs::read_to_string(Program::root().join(config)).unwrap();
-    let mut whole: toml::Table = text.parse().unwrap();
-    for (path, value) in changes {
-        let keys: Vec<&str> = path.split('.').collect();
-        let (last, tables) = keys.split_last().unwrap();
-        let table = tables.iter().fold(&mut whole, |table, key| {
-            let inner = table.entry(*key).or_insert_with(|| toml::Table::new().into());
-            inner.as_table_mut().unwrap()
-        });
-        table.insert((*last).to_owned(), value.clone());
-    }
-    whole.to_string()
-}
-
-/// A finished run: what was printed, and its folder.
+/// A finished run: its output and its folder.
 pub(crate) struct Played {
     program: Program,
     printed: String,
@@ -32,40 +18,15 @@ pub(crate) struct Played {
 }
 
 pub(crate) fn play(how: &str, config: &str, changes: &[(&str, toml::Value)], steps: &str) -> Played {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+    let program = program();
+    let file = Small::of(config).set_all(changes).save(&program);
     let runs = program.runs();
-    std::fs::create_dir_all(&runs).unwrap();
-    let file = runs.join("config-under-test.toml");
-    std::fs::write(&file, changed(config, changes)).unwrap();
-    let (file, base) = (file.to_str().unwrap(), runs.to_str().unwrap());
-    let printed = program.succeed(&[how, file, "--steps", steps, "--folder", base]);
+    let printed = program.succeed(&[how, &file, "--steps", steps, "--folder", runs.to_str().unwrap()]);
     let folder = program.run_folder();
     Played {
         program,
         printed,
         folder,
-    }
-}
-
-impl Played {
-    pub(crate) fn train(&self, agent: &str) -> Vec<Value> {
-        let lines = metrics(&self.folder, "train");
-        lines.into_iter().filter(|line| line["agent"] == agent).collect()
-    }
-
-    pub(crate) fn transcripts(&self) -> Vec<Value> {
-        let files = std::fs::read_dir(self.folder.join("transcripts")).unwrap();
-        let text: String = files
-            .map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap())
-            .collect();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-    }
-
-    /// The newest checkpoint of an agent.
-    fn checkpoint(&self, agent: &str) -> PathBuf {
-        let root = self.folder.join("checkpoints").join(agent);
-        let latest = std::fs::read_to_string(root.join("LATEST")).unwrap();
-        root.join(latest.trim())
     }
 }
 
@@ -78,8 +39,7 @@ fn two_adapters_over_one_base_learn_the_known_answers() {
     let run = play("up", "configs/two-lora.toml", &[], "100");
     for agent in ["a", "b"] {
         nothing_lost(&run.folder, agent);
-        let losses: Vec<f64> = run
-            .train(agent)
+        let losses: Vec<f64> = train(&run.folder, agent)
             .iter()
             .map(|line| line["loss"].as_f64().unwrap())
             .collect();
@@ -92,7 +52,10 @@ fn two_adapters_over_one_base_learn_the_known_answers() {
         );
     }
     assert!(run.printed.contains("Mode: concurrent two-client"), "{}", run.printed);
-    assert_ne!(adapter(&run.checkpoint("a")), adapter(&run.checkpoint("b")));
+    assert_ne!(
+        adapter(&checkpoint(&run.folder, "a")),
+        adapter(&checkpoint(&run.folder, "b"))
+    );
     let models: Vec<_> = std::fs::read_dir(run.folder.join("models")).unwrap().collect();
     assert_eq!(models.len(), 1, "one base: {models:?}");
 }
@@ -103,14 +66,10 @@ fn one_client_takes_turns_with_itself() {
         ("workflow.roles.second", "a".into()),
         ("workflow.params.clients", "any".into()),
     ];
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let mut config: toml::Table = changed("configs/two-lora.toml", &changes).parse().unwrap();
-    config["agents"].as_table_mut().unwrap().remove("b");
-    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
-    std::fs::write(&file, config.to_string()).unwrap();
-    let runs = program.runs();
-    let (file, base) = (file.path().to_str().unwrap(), runs.to_str().unwrap());
-    let printed = program.succeed(&["run", file, "--steps", "20", "--folder", base]);
+    let program = program();
+    let config = Small::of("configs/two-lora.toml").set_all(&changes);
+    let (file, runs) = (config.without("agents.b").save(&program), program.runs());
+    let printed = program.succeed(&["run", &file, "--steps", "20", "--folder", runs.to_str().unwrap()]);
     assert!(printed.contains("Mode: single-client role switching"), "{printed}");
     assert!(
         printed.contains("Agent a (first) response:") && printed.contains("Agent a (second) response:"),
@@ -130,14 +89,10 @@ fn one_client_takes_turns_with_itself() {
 }
 
 #[test]
-fn two_clients_that_cannot_be_are_refused_with_what_to_change() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let file = tempfile::NamedTempFile::with_suffix(".toml").unwrap();
-    let other = changed("configs/two-lora.toml", &[("agents.b.model.random.layers", 3.into())]);
-    std::fs::write(&file, other).unwrap();
-    let output = program.output(&["run", file.path().to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+fn two_clients_with_different_bases_are_refused_with_a_fix() {
+    let program = program();
+    let config = Small::of("configs/two-lora.toml").set("agents.b.model.random.layers", 3);
+    let said = program.fail(2, &["run", &config.save(&program)]);
     assert!(
         said.contains("a and b have different ones: give both the same model"),
         "{said}"
@@ -145,7 +100,7 @@ fn two_clients_that_cannot_be_are_refused_with_what_to_change() {
 }
 
 #[test]
-fn two_adapters_train_on_what_their_answers_earn() {
+fn two_adapters_train_on_the_rewards_of_their_answers() {
     let changes = [
         ("agents.a.train.warm_start.steps", 60.into()),
         ("agents.b.train.warm_start.steps", 60.into()),
@@ -154,7 +109,7 @@ fn two_adapters_train_on_what_their_answers_earn() {
     let run = play("up", "configs/two-lora-rewards.toml", &changes, "4");
     for agent in ["a", "b"] {
         nothing_lost(&run.folder, agent);
-        let lines = run.train(agent);
+        let lines = train(&run.folder, agent);
         // Sampler and trainer agree about an adapter over a shared base.
         assert!(
             lines
@@ -170,7 +125,7 @@ fn two_adapters_train_on_what_their_answers_earn() {
     }
 }
 
-/// Every role of every agent speaks and is trained on, by what the sampler said of it.
+/// Asserts that every role of every agent speaks and is trained, with the sampler's log-probs.
 fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
     let mut changes: Vec<(String, toml::Value)> = agents
         .iter()
@@ -184,7 +139,7 @@ fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
     let run = play("up", config, &changes, "3");
     for (agent, roles) in agents {
         nothing_lost(&run.folder, agent);
-        let lines = run.train(agent);
+        let lines = train(&run.folder, agent);
         assert_eq!(lines.len(), 3, "{agent}");
         for line in lines {
             assert!(line["mismatch/on_policy_gap"].as_f64().unwrap() < 1e-4, "{line}");
@@ -194,7 +149,7 @@ fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
                     "{role}: {line}"
                 );
                 assert!(line[format!("reward_std/{role}")].is_f64(), "{role}: {line}");
-                // It is there only where tokens on policy were measured.
+                // It is there only if tokens on policy were measured.
                 let gap = line[format!("role/{role}/on_policy_gap")].as_f64();
                 assert!(gap.is_some_and(|gap| gap < 1e-4), "{role}: {line}");
                 assert!(
@@ -204,7 +159,7 @@ fn solved_rewritten_and_selected(config: &str, agents: &[(&str, &[&str])]) {
             }
         }
     }
-    for transcript in run.transcripts() {
+    for transcript in transcripts(&run.folder) {
         let turns = transcript["turns"].as_array().unwrap();
         let seats = |role: &str| turns.iter().filter(|turn| turn["role"] == role).count();
         assert_eq!(seats("solver"), 3, "{transcript}");
@@ -249,7 +204,7 @@ fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
         !run.folder.join("checkpoints/past").exists(),
         "a frozen opponent trains nothing"
     );
-    let proposer = run.train("proposer");
+    let proposer = train(&run.folder, "proposer");
     assert!(
         proposer.iter().all(|line| line["collapse/alarms"].as_u64() > Some(0)),
         "{proposer:?}"
@@ -260,15 +215,16 @@ fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
     );
     let evals = metrics(&run.folder, "eval");
     assert!(evals.iter().all(|line| line["collapse/alarms"] == 1), "{evals:?}");
-    let transcripts = run.transcripts();
+    let transcripts = transcripts(&run.folder);
     for solver in ["solver", "past"] {
         let met = |t: &&Value| t["turns"].as_array().unwrap().iter().any(|turn| turn["role"] == solver);
         let fixed = |t: &Value| t["metrics"]["win_fixed"].is_f64();
         let against: Vec<&Value> = transcripts.iter().filter(met).collect();
-        assert!(!against.is_empty(), "nobody met {solver}");
+        assert!(!against.is_empty(), "no agent met {solver}");
         assert!(against.iter().all(|t| fixed(t) == (solver == "past")), "{against:?}");
     }
-    // Who trains is shown what the group makes of its reward, and who does not, why not.
+    // A trained agent's transcript has the group's comparison; an untrained one's has the reason
+    // for its absence.
     let played = transcripts.iter().filter(|t| t["eval"].is_null());
     let seats: Vec<(&String, &Value)> = played.filter_map(|t| t["earned"].as_object()).flatten().collect();
     let of = |role: &'static str| {
@@ -288,23 +244,22 @@ fn proposer_and_solver_meet_a_fixed_opponent_and_alarms_ring() {
 }
 
 #[test]
-fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
+fn a_past_version_and_a_frozen_adversary_can_be_opponents() {
     let first = play("up", "configs/thinker-adversary.toml", &[], "4");
     for agent in ["thinker", "adversary"] {
         nothing_lost(&first.folder, agent);
     }
-    let past = first.checkpoint("adversary");
+    let past = checkpoint(&first.folder, "adversary");
     let model: toml::Table = format!("path = {past:?}").parse().unwrap();
     let changes = [
-        // In the place of the random model that the defaults give.
+        // It replaces the random model of the defaults.
         ("agents.past1.model", model.into()),
         ("agents.adversary.train.enabled", false.into()),
     ];
     let second = play("up", "configs/thinker-adversary.toml", &changes, "4");
     nothing_lost(&second.folder, "thinker");
     assert!(!second.folder.join("checkpoints/adversary").exists(), "it is frozen");
-    let roles: std::collections::BTreeSet<String> = second
-        .transcripts()
+    let roles: std::collections::BTreeSet<String> = transcripts(&second.folder)
         .iter()
         .flat_map(|t| t["turns"].as_array().unwrap().clone())
         .map(|turn| turn["role"].as_str().unwrap().to_owned())
@@ -313,23 +268,23 @@ fn a_past_version_is_an_opponent_and_a_frozen_adversary_is_an_environment() {
     assert_eq!(roles, all.into());
 }
 
-/// The turns of the opponent that renews itself, as (renewal, step of its weights), and what no run of it may be without.
+/// Returns the turns of the opponent that renews itself, as (renewal, step of its weights), and
+/// asserts the rules of every such run.
 fn renewals(run: &Played) -> Vec<(u64, u64)> {
     nothing_lost(&run.folder, "thinker");
     nothing_lost(&run.folder, "adversary");
     assert!(!run.folder.join("checkpoints/past").exists(), "it trains nothing");
-    // One that was just being kept as the run ended has another name still.
+    // A renewal in progress at the end still has another name.
     let names = std::fs::read_dir(run.folder.join("past/past")).unwrap();
     let kept = names
         .filter(|entry| !entry.as_ref().unwrap().file_name().to_string_lossy().contains('.'))
         .count();
     assert!(
-        // The oldest goes once the newest serves; the run may end in between.
+        // The oldest is removed once the newest serves; the run may end in between.
         (1..=4).contains(&kept),
         "{kept} models of the past, and three are enough"
     );
-    let turns = run
-        .transcripts()
+    let turns = transcripts(&run.folder)
         .into_iter()
         .flat_map(|t| t["turns"].as_array().unwrap().clone());
     let played = turns.filter(|turn| turn["role"] == "past");
@@ -337,7 +292,7 @@ fn renewals(run: &Played) -> Vec<(u64, u64)> {
         let version = turn["version"].as_str().unwrap();
         let (lineage, step) = version.split_once('.').unwrap();
         let lineage: u64 = lineage.parse().unwrap();
-        assert!(lineage > 0, "it played with weights of its own: {turn}");
+        assert!(lineage > 0, "it played with its own weights: {turn}");
         (lineage - 1, step.parse().unwrap())
     };
     played.map(version).collect()
@@ -348,7 +303,8 @@ const RENEWING: [(&str, i64); 2] = [
     ("agents.adversary.train.keep_checkpoints", 1),
 ];
 
-/// Fourteen steps of the thinker are about nine of the adversary, which plays in a third of the groups: four renewals.
+/// Fourteen steps of the thinker are about nine of the adversary, which plays in a third of the
+/// groups: four renewals.
 fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
     let past = "of = \"adversary\"\nevery = 2\nkeep = 3"
         .parse::<toml::Table>()
@@ -361,7 +317,7 @@ fn renewing(mode: &str) -> Vec<(&'static str, toml::Value)> {
 }
 
 #[test]
-fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many() {
+fn a_renewed_opponent_is_the_same_in_one_process_and_in_many() {
     let config = "configs/thinker-adversary-past.toml";
     let up = play("up", config, &renewing("sync"), "14");
     let run = play("run", config, &renewing("sync"), "14");
@@ -376,8 +332,8 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
         assert!(step % 2 == 0 && range.contains(step), "{distinct:?}");
     }
     assert_eq!(distinct, renewals(&run).into_iter().collect());
-    // What is won against those that never change is apart from what is won against one that does.
-    for transcript in up.transcripts() {
+    // Wins against fixed opponents are counted apart from wins against the renewed one.
+    for transcript in transcripts(&up.folder) {
         let met = |role: &str| {
             transcript["turns"]
                 .as_array()
@@ -389,13 +345,15 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
             assert_eq!(transcript["metrics"][name].is_f64(), met(role), "{transcript}");
         }
     }
-    // Afterwards it plays as the one whose past it played with.
+    // Afterwards it plays with the weights of the agent that it renews from.
     let printed = run.program.succeed(&["eval", "--run", run.folder.to_str().unwrap()]);
     let weights = |agent: &str| {
-        let told = printed
+        let found = printed
             .lines()
             .find_map(|line| line.strip_prefix(&format!("{agent}: ")));
-        told.unwrap_or_else(|| panic!("{agent} is not in {printed}")).to_owned()
+        found
+            .unwrap_or_else(|| panic!("{agent} is not in {printed}"))
+            .to_owned()
     };
     assert_eq!(weights("past"), weights("adversary"));
     assert!(weights("past").contains(" step "), "{printed}");
@@ -405,5 +363,5 @@ fn an_opponent_renews_itself_and_rounds_are_the_same_in_one_process_and_in_many(
 fn an_opponent_renews_itself_as_checkpoints_come() {
     let run = play("up", "configs/thinker-adversary-past.toml", &renewing("async"), "14");
     let played = renewals(&run);
-    assert!(!played.is_empty(), "nobody met the past");
+    assert!(!played.is_empty(), "no agent met the past");
 }

@@ -3,29 +3,25 @@
 use std::process::Command;
 
 use serde_json::Value;
-use tests::program::{Program, json_lines, metrics};
+use tests::program::{Program, metrics};
+use tests::trace::{nothing_lost, train, transcripts, without_times};
 
-use crate::recipes::{nothing_lost, up};
+use crate::program;
+use crate::recipes::up;
 
-fn transcripts(folder: &std::path::Path) -> Vec<Value> {
-    let files = std::fs::read_dir(folder.join("transcripts")).unwrap();
-    files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
-}
-
-/// The turns of a role, in all conversations.
+/// Returns the turns of a role, in all conversations.
 fn said<'a>(transcripts: &'a [Value], role: &str) -> Vec<&'a Value> {
     let turns = transcripts.iter().flat_map(|one| one["turns"].as_array().unwrap());
     turns.filter(|turn| turn["role"] == role).collect()
 }
 
 #[test]
-fn main_calls_sub_and_sub_searches_and_reads_and_both_are_trained() {
+fn main_calls_sub_which_searches_and_both_are_trained() {
     let (_program, folder) = up("configs/deep-research.toml", "6");
     for agent in ["main", "sub"] {
         nothing_lost(&folder, agent);
-        let lines = metrics(&folder, "train");
-        let gaps = lines.iter().filter(|line| line["agent"] == agent);
-        let gaps: Vec<f64> = gaps
+        let gaps: Vec<f64> = train(&folder, agent)
+            .iter()
             .map(|line| line["mismatch/on_policy_gap"].as_f64().unwrap())
             .collect();
         assert!(
@@ -52,26 +48,15 @@ fn main_calls_sub_and_sub_searches_and_reads_and_both_are_trained() {
             .any(|one| figure(one, "research_calls") > 0.0 && figure(one, "success") == 1.0)
     );
     let paid = |one: &&Value| one["rewards"]["sub"]["found"] == 1.0;
-    assert!(all.iter().filter(paid).count() > 0, "no call has found anything");
-}
-
-/// What a run trained on, without its clock.
-fn trained(folder: &std::path::Path) -> Vec<Value> {
-    let mut lines = metrics(folder, "train");
-    for line in lines.iter_mut().filter_map(Value::as_object_mut) {
-        line.retain(|key, _| !key.starts_with("time/"));
-    }
-    lines
+    assert!(all.iter().filter(paid).count() > 0, "no call was successful");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_run_with_tools() {
     let play = || {
-        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-        let runs = program.runs();
-        let folder = runs.to_str().unwrap();
-        program.succeed(&["run", "configs/deep-research.toml", "--steps", "4", "--folder", folder]);
-        trained(&program.run_folder())
+        let program = program();
+        let folder = program.play("run", "configs/deep-research.toml", &["--steps", "4"]);
+        without_times(metrics(&folder, "train"))
     };
     let (one, two) = (play(), play());
     assert_eq!((one.len(), &one), (8, &two), "4 steps of two agents");
@@ -102,7 +87,7 @@ fn an_agent_answers_and_judges_its_answers_itself() {
 }
 
 #[test]
-fn questions_in_healthbenchs_format_become_tasks_and_the_held_out_stay_out() {
+fn healthbench_questions_become_tasks_without_the_held_out() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -134,22 +119,13 @@ fn questions_in_healthbenchs_format_become_tasks_and_the_held_out_stay_out() {
         (task["id"].as_str(), task["metadata"]["rubric"][1]["points"].as_i64()),
         (Some("q1"), Some(-3))
     );
-    // They are what the workflow takes: it plays one.
+    // The workflow accepts them: it plays one.
     let file = write("tasks.jsonl", &tasks);
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let met = "grader={\"criteria_met\": true}";
+    let program = program();
+    let says = ["--say", "answerer=Rest.", "--say", "grader={\"criteria_met\": true}"];
     let config = "configs/self-reward-8b.toml";
-    let played = program.succeed(&[
-        "workflow",
-        "test",
-        config,
-        "--task",
-        file.to_str().unwrap(),
-        "--say",
-        "answerer=Rest.",
-        "--say",
-        met,
-    ]);
+    let test = ["workflow", "test", config, "--task", file.to_str().unwrap()];
+    let played = program.succeed(&[&test[..], &says].concat());
     assert!(played.contains("rubric 0.250"), "{played}");
 
     let bad = write(

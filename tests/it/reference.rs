@@ -1,4 +1,5 @@
-//! Configurations at the size of the systems that they follow. Nobody here has run them, so what is written of them has to be whole.
+//! Configurations at the size of the systems that they follow. They were not run here, so their
+//! pages must be complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -6,12 +7,14 @@ use std::path::PathBuf;
 use configs::{ModelConfig, RunConfig};
 use tests::program::Program;
 
-/// The heading of a recipe's page under which they are.
+use crate::program;
+
+/// The heading of a recipe's page above them.
 const HEADING: &str = "## The reference's size\n";
-/// What its table has a row for.
+/// The rows of its table.
 const ROWS: [&str; 4] = ["model", "data", "GPUs", "command"];
 
-/// Those that need a model that somebody else made, by their path from the root.
+/// Returns the configurations that need a published model, by their path from the root.
 fn references() -> BTreeMap<String, RunConfig> {
     let mut found = BTreeMap::new();
     for entry in std::fs::read_dir(Program::root().join("configs")).unwrap() {
@@ -29,7 +32,7 @@ fn references() -> BTreeMap<String, RunConfig> {
     found
 }
 
-/// The section of each page, with the page's name.
+/// Returns the section of each page, with the page's name.
 fn sections() -> Vec<(PathBuf, String)> {
     let pages = std::fs::read_dir(Program::root().join("configs/recipes")).unwrap();
     let section = |path: PathBuf| {
@@ -42,7 +45,7 @@ fn sections() -> Vec<(PathBuf, String)> {
 }
 
 #[test]
-fn every_reference_configuration_has_its_model_data_gpus_and_command_on_a_page() {
+fn every_reference_configuration_is_described_on_a_page() {
     let (references, sections) = (references(), sections());
     assert!(references.len() >= 12, "{:?}", references.keys());
     for (path, config) in references {
@@ -91,7 +94,7 @@ fn every_reference_configuration_has_its_model_data_gpus_and_command_on_a_page()
     }
 }
 
-/// Whatever is played by tiny models is there for large ones too.
+/// Every recipe that tiny models play has a configuration for large ones.
 #[test]
 fn every_recipe_has_a_configuration_beyond_the_tiny_one() {
     let pages = std::fs::read_dir(Program::root().join("configs/recipes")).unwrap();
@@ -118,8 +121,8 @@ fn every_recipe_has_a_configuration_beyond_the_tiny_one() {
 }
 
 #[test]
-fn every_reference_configuration_passes_dyad_check_without_its_model_and_data() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn every_reference_configuration_passes_check_without_its_model() {
+    let program = program();
     let empty = tempfile::tempdir().unwrap();
     for (path, config) in references() {
         let output = program
@@ -139,8 +142,8 @@ fn every_reference_configuration_passes_dyad_check_without_its_model_and_data() 
 }
 
 #[test]
-fn a_run_whose_models_and_data_sets_are_not_here_is_not_started() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn a_run_without_its_models_and_data_sets_is_not_started() {
+    let program = program();
     let (empty, runs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let path = "configs/actor-verifier-astraflow.toml";
     let ask = |words: &[&str]| {

@@ -1,30 +1,26 @@
-//! Participants over RabbitMQ: the same conversations as a Rust type and a program play, and nothing lost when one dies.
+//! Participants over RabbitMQ: they play the same conversations as a Rust type and a program, and
+//! nothing is lost when one dies.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use broker::bus::{Bus, Outgoing};
-use broker::ids::RunId;
+use broker::bus::Bus;
 use broker::protocol::Kind;
-use broker::topology::Topology;
 use configs::ParticipantName;
-use serde_json::Value;
 use tests::kit::{configuration, essence, played};
-use tests::letters::connect;
-use tests::program::{Program, json_lines, wait_for};
+use tests::letters::{broker_of, connect, message, topology};
+use tests::program::{Program, json_lines, wait_for, wait_until};
 use tests::servers::Servers;
 use tests::small::Small;
-use tests::trace::audit;
+use tests::trace::nothing_lost;
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(180);
 const NAME: &str = "referee";
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// A Python with pika, where the tests have one.
+/// Returns a Python with pika, if the tests have one.
 fn python() -> Option<String> {
     let python = std::env::var("DYAD_TEST_PYTHON").ok();
     if python.is_none() {
@@ -64,12 +60,12 @@ impl Drop for Participant {
 }
 
 #[test]
-fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
+fn a_rust_type_a_program_and_a_participant_play_the_same() {
     let Some(python) = python() else { return };
     let (program, servers) = (program(), Servers::start());
     let file = |kind: &str| {
         let name = kind.split(':').next().unwrap();
-        configuration(kind).write(&program.runs().parent().unwrap().join(format!("{name}.toml")))
+        configuration(kind).write(&program.home().join(format!("{name}.toml")))
     };
     let broker = servers.rabbit.url();
     let _participant = Participant::start(&python, &broker, "contract");
@@ -91,45 +87,37 @@ fn a_rust_type_a_program_and_a_participant_play_the_same_conversations() {
         assert_eq!(essence(rust), essence(process));
         assert_eq!(process, remote, "the same decisions in the same words");
     }
-    // A grader over RabbitMQ pays what the rule pays.
+    // A grader over RabbitMQ gives the same rewards as the rule.
     let config = configuration("solve-verify").set("graders.correct.kind", "remote:referee");
     let config = config
         .set("graders.correct.timeout", "120s")
-        .write(&program.runs().parent().unwrap().join("graded.toml"));
+        .write(&program.home().join("graded.toml"));
     let graded = played(&program, &config, &over);
     assert_eq!(graded.len(), 32);
     for (rule, remote) in rust.iter().zip(&graded) {
         assert_eq!(essence(rule), essence(remote));
     }
-    let missing = program.output(&[
-        "workflow",
-        "test",
-        config.to_str().unwrap(),
-        "--task",
-        "configs/programs/task.json",
-    ]);
-    let said = String::from_utf8_lossy(&missing.stderr).into_owned();
-    assert!(missing.status.code() == Some(2) && said.contains("--broker"), "{said}");
+    let task = ["--task", "configs/programs/task.json"];
+    let said = program.fail(
+        2,
+        &[&["workflow", "test", config.to_str().unwrap()][..], &task].concat(),
+    );
+    assert!(said.contains("--broker"), "{said}");
 }
 
-/// As a Rust type is: in made-up conversations, in which each question is asked twice.
+/// The same contract as for a Rust type: made-up conversations in which each question is asked
+/// twice.
 #[test]
 fn workflow_test_puts_a_participant_through_the_contract() {
     let Some(python) = python() else { return };
     let (program, servers) = (program(), Servers::start());
-    let (home, broker) = (program.runs().parent().unwrap().to_owned(), servers.rabbit.url());
+    let (home, broker) = (program.home(), servers.rabbit.url());
     let config = configuration("remote:referee").write(&home.join("kept.toml"));
     let test = |run: &str| {
         let config = config.to_str().unwrap();
-        let task = [
-            "--task",
-            "configs/programs/task.json",
-            "--broker",
-            &broker,
-            "--run",
-            run,
-        ];
-        let output = program.output(&[&["workflow", "test", config][..], &task[..]].concat());
+        let task = ["--task", "configs/programs/task.json"];
+        let run = ["--broker", &broker, "--run", run];
+        let output = program.output(&[&["workflow", "test", config][..], &task, &run].concat());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), said)
     };
@@ -165,20 +153,16 @@ struct Live {
     broker: String,
 }
 
-fn live(steps: &str) -> Live {
+fn live(steps: i64) -> Live {
     let program = program();
     let config = Small::of("configs/remote.toml")
         .set("workflow.process.timeout", "120s")
         .set("workflow.process.workers", 2)
-        .write(&program.runs().parent().unwrap().join("remote.toml"));
-    let (config, runs) = (config.to_str().unwrap(), program.runs());
-    let running = program.start(&["up", config, "--steps", steps, "--folder", runs.to_str().unwrap()]);
+        .set("run.train_steps", steps)
+        .save(&program);
+    let running = program.launch("up", &config, &[]);
     let run = program.run_folder();
-    let broker = wait_for("the broker", PATIENCE, || {
-        let text = std::fs::read(run.join("connection.json")).ok()?;
-        let connection: Value = serde_json::from_slice(&text).ok()?;
-        connection["broker"].as_str().map(str::to_owned)
-    });
+    let broker = wait_for("the broker", PATIENCE, || broker_of(&run));
     Live {
         program,
         running,
@@ -205,49 +189,46 @@ impl Live {
 }
 
 #[test]
-fn a_run_waits_for_its_participant_and_loses_nothing_when_it_is_killed() {
+fn a_run_waits_for_its_participant_and_survives_its_kill() {
     let Some(python) = python() else { return };
-    let mut live = live("4");
-    wait_for("the warning that nobody is there", PATIENCE, || {
-        live.says("no copy of the participant is connected").then_some(())
+    let mut live = live(4);
+    wait_until("the warning about the absent participant", PATIENCE, || {
+        live.says("no copy of the participant is connected")
     });
     assert_eq!(live.conversations(), 0);
     let first = Participant::start(&python, &live.broker, live.id());
-    wait_for("conversations", PATIENCE, || (live.conversations() >= 8).then_some(()));
-    // SIGKILL, with questions in its hands.
+    wait_until("conversations", PATIENCE, || live.conversations() >= 8);
+    // SIGKILL while it holds questions.
     drop(first);
-    // What nobody asked for, in the name of the participant and in another's, and what is no answer.
+    // Answers to no question, under the participant's name and under another, and bytes that are no
+    // answer.
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    let told = runtime.block_on(async { tokio::time::timeout(PATIENCE, nonsense(&live)).await });
+    let sent = runtime.block_on(async { tokio::time::timeout(PATIENCE, nonsense(&live)).await });
     assert!(
-        told.is_ok(),
+        sent.is_ok(),
         "no question came within {PATIENCE:?}, or the broker took no answer"
     );
     let _second = Participant::start(&python, &live.broker, live.id());
     let _third = Participant::start(&python, &live.broker, live.id());
     live.running.finish(PATIENCE);
     for agent in ["solver", "verifier"] {
-        let audit = audit(&live.run, agent);
-        assert!(
-            audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
-            "{agent}: {audit:?}"
-        );
+        nothing_lost(&live.run, agent);
     }
     let failed = json_lines(&live.run.join("logs/coordinator.jsonl"));
     let failed = failed
         .iter()
         .filter(|line| line.to_string().contains("has no answer"))
         .count();
-    assert_eq!(failed, 0, "no question failed: what was not acked came again");
+    assert_eq!(failed, 0, "no question failed: questions without an ack came again");
     let _ = &live.program;
 }
 
 /// Publishes answers that no question waits for to every coordinator of the run.
 async fn nonsense(live: &Live) {
-    let topology = Topology::new(RunId::new(live.id()).unwrap());
+    let topology = topology(live.id());
     let bus = connect(&live.broker).await;
     let questions = topology.questions(&ParticipantName::new(NAME).unwrap());
-    // Whoever asks says where the answer goes.
+    // The question carries the key of its answer.
     let mut asked = bus.consume(&questions, 1).await.unwrap();
     let question = asked.next().await.unwrap();
     let key = question.header("answer_key").unwrap().to_owned();
@@ -255,7 +236,7 @@ async fn nonsense(live: &Live) {
     let incarnation = key.split('.').nth(1).unwrap();
     let own = topology.to_answers(incarnation, NAME);
     assert_eq!(own.routing_key, key);
-    let other = topology.to_answers(incarnation, "somebody");
+    let other = topology.to_answers(incarnation, "other");
     for (n, (to, correlation)) in [
         (own.clone(), Some("late-1".to_owned())),
         (own.clone(), None),
@@ -264,15 +245,8 @@ async fn nonsense(live: &Live) {
     .into_iter()
     .enumerate()
     {
-        let message = Outgoing {
-            to,
-            kind: Kind::Question,
-            message_id: format!("nonsense-{n}"),
-            correlation_id: correlation,
-            headers: Vec::new(),
-            body: b"{".to_vec().into(),
-            durable: true,
-        };
+        let mut message = message(to, Kind::Question, &format!("nonsense-{n}"), *b"{");
+        message.correlation_id = correlation;
         bus.publish(message).await.unwrap();
     }
     question.acker.reject(true).await;
@@ -282,11 +256,9 @@ async fn nonsense(live: &Live) {
 #[test]
 fn with_a_broker_in_memory_a_participant_is_refused_by_name() {
     let program = program();
-    let config = configuration("remote:referee").write(&program.runs().parent().unwrap().join("memory.toml"));
+    let config = configuration("remote:referee").save(&program);
     for command in ["check", "run"] {
-        let output = program.output(&[command, config.to_str().unwrap()]);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "{command}: {said}");
+        let said = program.fail(2, &[command, &config]);
         assert!(
             said.contains("run.broker") && said.contains("referee"),
             "{command}: {said}"
@@ -295,15 +267,12 @@ fn with_a_broker_in_memory_a_participant_is_refused_by_name() {
 }
 
 #[test]
-fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
+fn an_absent_participant_is_reported_and_no_queue_stays() {
     let (program, servers) = (program(), Servers::start());
-    let config = configuration("remote:referee").write(&program.runs().parent().unwrap().join("absent.toml"));
-    let (config, broker) = (config.to_str().unwrap(), servers.rabbit.url());
+    let (config, broker) = (configuration("remote:referee").save(&program), servers.rabbit.url());
     let task = ["--task", "configs/programs/task.json", "--broker", &broker];
-    let args = ["workflow", "test", config, "--run", "absent", "--wait", "1s"];
-    let output = program.output(&[&args[..], &task[..]].concat());
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(75), "{said}");
+    let args = ["workflow", "test", &config, "--run", "absent", "--wait", "1s"];
+    let said = program.fail(75, &[&args[..], &task].concat());
     assert!(
         said.contains("no program listens as participant referee") && said.contains("DYAD_RUN=absent"),
         "{said}"
@@ -311,7 +280,7 @@ fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let bus = connect(&broker).await;
-        let topology = Topology::new(RunId::new("absent").unwrap());
+        let topology = topology("absent");
         let questions = topology.questions(&ParticipantName::new(NAME).unwrap());
         for queue in [questions, topology.dead(), topology.tasks()] {
             assert_eq!(bus.depth(&queue).await, None, "{} is still there", queue.name);
@@ -320,20 +289,14 @@ fn a_participant_that_is_absent_is_said_and_nothing_of_the_test_stays() {
     });
 }
 
-/// As `make recipes` does it: the participant finds the run's broker, and ends with the run.
+/// Plays as `make recipes` does: the participant finds the run's broker and ends with the run.
 #[test]
 fn the_table_of_recipes_brings_the_participant() {
     let Some(python) = python() else { return };
     let program = program();
-    let base = program.runs().join("base");
-    let arguments = [
-        "recipes",
-        "configs/remote.toml",
-        "--steps",
-        "2",
-        "--folder",
-        base.to_str().unwrap(),
-    ];
+    let base = program.home().join("base");
+    let folder = ["--folder", base.to_str().unwrap()];
+    let arguments = [&["recipes", "configs/remote.toml", "--steps", "2"][..], &folder].concat();
     let mut running = program.start_with(&arguments, &[("DYAD_PYTHON", &python)]);
     running.finish(PATIENCE);
     assert!(running.log().contains("remote: ok"), "{}", running.log());

@@ -1,48 +1,34 @@
-//! A run that is killed and gone on with ends as one that was never stopped.
+//! A run that is killed and resumed ends with the weights of an undisturbed run.
 
-use std::path::Path;
 use std::time::Duration;
 
-use tests::program::{Program, json_lines};
 use tests::small::Small;
-use tests::trace::{audit, final_digest};
+use tests::trace::{audit, batches, final_digest};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 const STEPS: u64 = 24;
 
-fn steps(run: &Path) -> usize {
-    let trained = json_lines(&run.join("metrics/a.jsonl"));
-    trained.iter().filter(|line| line["kind"] == "train").count()
-}
-
-/// Two conversations' turns make a round: it is killed wherever it happens to be.
+/// A round is the turns of two conversations; the kill may hit any point of it.
 #[test]
-fn a_run_in_one_process_killed_in_mid_round_ends_with_the_same_weights() {
-    let program = |name: &str| {
-        let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-        let home = program.runs().parent().unwrap().to_owned();
-        let config = Small::new()
-            .set("run.train_steps", STEPS as i64)
-            .set("run.folder", program.runs().to_str().unwrap())
-            .write(&home.join(format!("{name}.toml")));
-        (program, config.to_str().unwrap().to_owned())
-    };
-    let (clean, config) = program("clean");
-    clean.succeed(&["run", &config]);
-    let (killed, config) = program("killed");
-    let mut running = killed.start(&["run", &config]);
+fn a_run_killed_in_mid_round_ends_with_the_same_weights() {
+    let config = Small::new().set("run.train_steps", STEPS as i64);
+    let (clean, killed) = (program(), program());
+    let clean_run = clean.play("run", &config.save(&clean), &[]);
+    let mut running = killed.launch("run", &config.save(&killed), &[]);
     let run = killed.run_folder();
     let folder = run.to_str().unwrap().to_owned();
     for kill_after in [5, 9, 14] {
-        // Metrics are written behind: it is further than they say.
-        running.kill_when("some batches", PATIENCE, || steps(&run) >= kill_after);
+        // Metrics are written late: the run is further than they show.
+        running.kill_when("some batches", PATIENCE, || batches(&run, "a") >= kill_after);
         running = killed.start(&["run", "--resume", &folder]);
     }
     running.finish(PATIENCE);
     for agent in ["a", "b"] {
         assert_eq!(
             final_digest(&run, agent),
-            final_digest(&clean.run_folder(), agent),
+            final_digest(&clean_run, agent),
             "agent {agent}"
         );
         let audit = audit(&run, agent);

@@ -1,52 +1,34 @@
-//! Being told to stop, and what the supervisor makes of ends that are none.
+//! Orders to stop, and the supervisor's reaction to processes that end too early.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
-use tests::program::{Program, Running, json_lines, wait_for};
-use tests::trace::audit;
+use tests::program::{Program, Running, json_lines, signal, wait_until};
+use tests::small::Small;
+use tests::trace::{audit, batches};
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(240);
 const STEPS: u64 = 30;
 
 fn up() -> (Program, Running, PathBuf) {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let (steps, runs) = (STEPS.to_string(), program.runs());
-    let runs = runs.to_str().unwrap();
-    let running = program.start(&["up", "configs/signal.toml", "--steps", &steps, "--folder", runs]);
+    let program = program();
+    let config = Small::of("configs/signal.toml").set("run.train_steps", STEPS as i64);
+    let running = program.launch("up", &config.save(&program), &[]);
     let run = program.run_folder();
     trained(&run, "b", 5);
     (program, running, run)
 }
 
-/// Waits until an agent has trained so many batches.
+/// Waits until an agent has trained a number of batches.
 fn trained(run: &Path, agent: &str, steps: usize) {
-    let metrics = run.join("metrics").join(format!("{agent}.jsonl"));
-    wait_for(&format!("agent {agent} to train {steps} batches"), PATIENCE, || {
-        let lines = json_lines(&metrics);
-        let done = lines.iter().filter(|line| line["kind"] == "train").count();
-        (done >= steps).then_some(())
+    wait_until(&format!("agent {agent} to train {steps} batches"), PATIENCE, || {
+        batches(run, agent) >= steps
     });
 }
 
-/// Process ids of a label, in the order of their starts, as the supervisor told them.
-fn pids(log: &str, label: &str) -> Vec<u32> {
-    log.lines()
-        .filter_map(|line| line.split_once('|'))
-        .filter(|(who, _)| who.trim() == label)
-        .filter_map(|(_, said)| said.trim().strip_prefix("started, process ")?.parse().ok())
-        .collect()
-}
-
-fn signal(name: &str, pid: u32) {
-    let sent = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .status();
-    assert!(sent.unwrap().success(), "kill -{name} {pid}");
-}
-
-/// The process of this name that works in this folder.
+/// Returns the process of this name that works in this folder.
 fn server(name: &str, folder: &Path) -> Option<u32> {
     let folder = folder.canonicalize().ok()?;
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -68,22 +50,22 @@ fn complete(run: &Path) {
     }
 }
 
-/// Both end well, and neither is done.
+/// Both processes end well although the run is not done.
 #[test]
-fn processes_that_somebody_told_to_stop_are_started_again() {
+fn processes_stopped_by_a_signal_are_started_again() {
     let (_program, mut running, run) = up();
-    signal("TERM", pids(&running.log(), "b")[0]);
+    signal("TERM", running.pids("b")[0]);
     trained(&run, "b", 10);
-    signal("TERM", pids(&running.log(), "coordinator")[0]);
+    signal("TERM", running.pids("coordinator")[0]);
     running.finish(PATIENCE);
     let log = running.log();
     for label in ["b", "coordinator"] {
-        assert_eq!(pids(&log, label).len(), 2, "{label}:\n{log}");
+        assert_eq!(running.pids(label).len(), 2, "{label}:\n{log}");
     }
     let coordinator = json_lines(&run.join("logs/coordinator.jsonl"));
     assert!(
         coordinator.iter().any(|line| line["message"] == "released"),
-        "it gave its groups up"
+        "it released its groups"
     );
     complete(&run);
 }
@@ -108,12 +90,12 @@ fn private_servers_that_die_come_back_with_their_data() {
     complete(&run);
 }
 
-/// The others would wait for it for ever.
+/// The other processes would wait for it for ever.
 #[test]
-fn a_process_that_refuses_its_configuration_ends_all_with_its_exit_code() {
+fn a_process_that_refuses_its_configuration_ends_the_run() {
     let (_program, mut running, run) = up();
     std::fs::write(run.join("config.toml"), "[run]\nname = 7\n").unwrap();
-    signal("KILL", pids(&running.log(), "b")[0]);
+    signal("KILL", running.pids("b")[0]);
     let status = running.end(PATIENCE).expect("it ends");
     let log = running.log();
     assert_eq!(status.code(), Some(2), "{log}");

@@ -1,54 +1,31 @@
-//! Suites: sets of tasks that `dyad eval` plays, and runs too.
+//! Suites: sets of tasks that `dyad eval` and runs play.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use tests::program::{json_lines, metrics};
+use tests::kit;
+use tests::program::metrics;
 use tests::small::Small;
+use tests::trace::batches;
 
-use crate::evals::{Values, evaluations, json, program, run};
+use crate::evals::{Values, evaluations, json, run};
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_suite_of_a_preset_needs_its_file_alone() {
     let program = program();
-    std::fs::create_dir_all(program.runs()).unwrap();
-    let tasks = program.runs().join("aime.jsonl");
-    std::fs::write(
-        &tasks,
-        "{\"problem\": \"2+3=\", \"answer\": \"5\"}\n{\"problem\": \"1+1=\", \"answer\": \"2\"}\n",
-    )
-    .unwrap();
-    let config = Small::of("configs/programs.toml")
-        .set("workflow.kind", "solo")
+    let lines = "{\"problem\": \"2+3=\", \"answer\": \"5\"}\n{\"problem\": \"1+1=\", \"answer\": \"2\"}\n";
+    let tasks = program.file("aime.jsonl", lines);
+    let file = kit::solo()
         .set("graders.correct.kind", "integer")
-        .without("workflow.process")
-        .without("agents.verifier");
-    let file = program.runs().join("config.toml");
-    let text = std::fs::read_to_string(config.write(&file)).unwrap();
-    let mut table: toml::Table = text.parse().unwrap();
-    let workflow = table["workflow"].as_table_mut().unwrap();
-    let roles = workflow["roles"].as_table_mut().unwrap();
-    roles.retain(|role, _| role == "solver");
-    workflow.remove("reward");
-    workflow.insert(
-        "params".into(),
-        "prompts = \"short\"".parse::<toml::Table>().unwrap().into(),
-    );
-    std::fs::write(&file, table.to_string()).unwrap();
-    let suite = format!("aime24={}", tasks.display());
-    let out = program.runs().join("suite.json");
-    let printed = program.succeed(&[
-        "eval",
-        file.to_str().unwrap(),
-        "--suite",
-        &suite,
-        "--samples",
-        "3",
-        "--json",
-        out.to_str().unwrap(),
-    ]);
+        .without("agents.verifier")
+        .save(&program);
+    let suite = format!("aime24={tasks}");
+    let out = program.home().join("suite.json");
+    let json_file = ["--json", out.to_str().unwrap()];
+    let printed = program.succeed(&[&["eval", &file, "--suite", &suite, "--samples", "3"][..], &json_file].concat());
     assert!(
         printed.contains("aime24: 2 tasks, greedy and 3 samples of each at temperature 0.6"),
         "{printed}"
@@ -57,12 +34,11 @@ fn a_suite_of_a_preset_needs_its_file_alone() {
     let set = &json(&out)["sets"][0];
     assert_eq!(set["conversations"].as_array().unwrap().len(), 2 * 4);
     assert!(set["conversations"][0]["answer"].is_string());
-    let unknown = program.output(&["eval", file.to_str().unwrap(), "--suite", "other"]);
-    let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(unknown.status.code() == Some(2) && said.contains("math500"), "{said}");
+    let said = program.fail(2, &["eval", &file, "--suite", "other"]);
+    assert!(said.contains("math500"), "{said}");
 }
 
-/// The tiny signal game with a suite that every second evaluation plays.
+/// Returns the tiny signal game with a suite that every second evaluation plays.
 fn with_suite() -> Small {
     Small::new()
         .set("workflow.group_size", 16)
@@ -79,13 +55,13 @@ fn with_suite() -> Small {
 }
 
 #[test]
-fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
+fn a_suite_of_a_run_and_eval_give_the_same_figures() {
     let (one, two) = (program(), program());
-    let folder = run(&one, &with_suite(), &[]);
+    let folder = run(&one, &with_suite());
     let found = evaluations(&folder);
     assert_eq!(
         found,
-        evaluations(&run(&two, &with_suite(), &[])),
+        evaluations(&run(&two, &with_suite())),
         "the same seed, the same figures"
     );
     let plays = |values: &Values| values.contains_key("more/success");
@@ -98,18 +74,11 @@ fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
     assert!(found[0]["more/success"].len() == 6 && found[0]["more/pass@64/success"].len() == 6);
     let lines = metrics(&folder, "eval");
     assert!(lines[0]["more/avg@100/success"].is_number() && lines[1].get("more/success").is_none());
-    // What a run measures and what `dyad eval` measures are one thing.
-    let file = one.runs().join("figures.json");
+    // A run and `dyad eval` give the same figures.
+    let file = one.home().join("figures.json");
     let of = format!("{}@initial", folder.display());
-    one.succeed(&[
-        "eval",
-        "--run",
-        &of,
-        "--suite",
-        "more",
-        "--json",
-        file.to_str().unwrap(),
-    ]);
+    let json_file = ["--json", file.to_str().unwrap()];
+    one.succeed(&[&["eval", "--run", &of, "--suite", "more"][..], &json_file].concat());
     let mut greedy = BTreeMap::new();
     let mut sampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
     for one in json(&file)["sets"][0]["conversations"].as_array().unwrap() {
@@ -130,23 +99,18 @@ fn a_suite_is_played_now_and_then_and_eval_finds_the_very_figures_again() {
     }
 }
 
-/// A crash in mid-suite leaves nothing of that evaluation: it is made again, and is what it would have been.
+/// A crash in the middle of a suite leaves nothing of that evaluation: it is made again with the
+/// same figures.
 #[test]
-fn an_evaluation_that_a_crash_broke_off_in_a_suite_is_made_again_whole() {
+fn an_evaluation_that_crashed_in_a_suite_is_made_again_whole() {
     let longer = || with_suite().set("eval.suites.more.samples", 800);
     let clean = program();
-    let clean = evaluations(&run(&clean, &longer(), &[]));
+    let clean = evaluations(&run(&clean, &longer()));
     let killed = program();
-    let config = longer().set("run.folder", killed.runs().to_str().unwrap());
-    let config = config.write(&killed.runs().with_extension("toml"));
-    let mut running = killed.start(&["run", config.to_str().unwrap()]);
+    let mut running = killed.launch("run", &longer().save(&killed), &[]);
     let folder = killed.run_folder();
-    // Behind the second batch comes an evaluation with the suite.
-    let trained = || {
-        let lines = json_lines(&folder.join("metrics/a.jsonl"));
-        lines.iter().filter(|line| line["kind"] == "train").count()
-    };
-    running.kill_when("two batches", PATIENCE, || trained() >= 2);
+    // The evaluation after the second batch plays the suite.
+    running.kill_when("two batches", PATIENCE, || batches(&folder, "a") >= 2);
     let before = evaluations(&folder);
     assert_eq!(before[..], clean[..before.len()]);
     assert_eq!(before.len(), 2, "it was killed in the third evaluation");

@@ -1,14 +1,16 @@
-//! A whole run whose processes reach both servers by TLS alone.
+//! A whole run with processes that reach both servers by TLS alone.
 
 use std::time::Duration;
 
 use broker::local::rabbitmq::RabbitOptions;
 use broker::local::redis::RedisServerOptions;
 use tests::fleet::{Fleet, RUN};
-use tests::program::{Program, json_lines};
+use tests::program::fail;
 use tests::servers::Servers;
 use tests::small::Small;
-use tests::trace::audit;
+use tests::trace::{audit, batches};
+
+use crate::program;
 
 // The same file as in broker's tests: one way to make certificates.
 #[path = "../../broker/tests/tls/authority.rs"]
@@ -19,8 +21,8 @@ use self::authority::Authority;
 const STEPS: usize = 4;
 
 #[test]
-fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
+fn a_run_trains_over_tls_only_with_the_authority() {
+    let program = program();
     let authority = Authority::new();
     let rabbit = RabbitOptions {
         tls: Some(authority.server()),
@@ -60,8 +62,7 @@ fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
     let fleet = Fleet::start_with(&program, &config, 1, &environment);
     fleet.finish(Duration::from_secs(240));
     for agent in ["a", "b"] {
-        let metrics = json_lines(&fleet.run().join("metrics").join(format!("{agent}.jsonl")));
-        let trained = metrics.iter().filter(|line| line["kind"] == "train").count();
+        let trained = batches(fleet.run(), agent);
         assert!(trained >= STEPS, "agent {agent} trained {trained} batches");
         let audit = audit(fleet.run(), agent);
         assert_eq!((audit.twice, audit.missing), (0, 0), "agent {agent}: {audit:?}");
@@ -75,23 +76,14 @@ fn a_run_trains_over_tls_and_without_the_authority_nothing_begins() {
     assert!(doctor.status.success() && text.contains("amqps://127.0.0.1"), "{text}");
 }
 
-/// A supervisor starts what cannot reach a server again and again; what was told a wrong file it must not.
+/// A supervisor restarts a process that cannot reach a server. It must not restart one with a wrong
+/// file.
 #[test]
 fn a_wrong_file_is_wrong_usage() {
-    let program = Program::new(env!("CARGO_BIN_EXE_dyad-under-test"));
-    let tasks = program.runs().parent().unwrap().join("tasks.jsonl");
-    std::fs::write(&tasks, "{\"prompt\": \"o1\"}\n").unwrap();
-    let tasks = tasks.to_str().unwrap();
-    let mut publish = program.command(&[
-        "publish",
-        tasks,
-        "--run",
-        "r-1",
-        "--broker",
-        "amqps://u:p@localhost:1/%2f",
-    ]);
-    let output = publish.env("DYAD_CA", "/nowhere/ca.pem").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(told.contains("/nowhere/ca.pem, which DYAD_CA names"), "{told}");
+    let program = program();
+    let tasks = program.file("tasks.jsonl", "{\"prompt\": \"o1\"}\n");
+    let broker = ["--broker", "amqps://u:p@localhost:1/%2f"];
+    let mut publish = program.command(&[&["publish", &tasks, "--run", "r-1"][..], &broker].concat());
+    let said = fail(2, publish.env("DYAD_CA", "/nowhere/ca.pem"));
+    assert!(said.contains("/nowhere/ca.pem, which DYAD_CA names"), "{said}");
 }

@@ -1,29 +1,26 @@
-//! A run of processes that each have a user of their own, and what the export writes.
+//! A run of processes that each have their own user, and the files of the export.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use broker::bus::{Bus, Outgoing};
-use broker::ids::RunId;
+use broker::bus::Bus;
 use broker::protocol::Kind;
 use broker::seal::{HEADER_ORDER, HEADER_SEAL, Seal};
-use broker::topology::Topology;
 use tests::chaos::closed_groups;
 use tests::fleet::{Fleet, RUN};
-use tests::letters::connect;
-use tests::program::{Program, wait_for};
+use tests::letters::{connect, message, topology};
+use tests::program::{Program, wait_for, wait_until};
 use tests::secured::Secured;
 use tests::trace::audit;
+
+use crate::program;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Two batches.
 const TASKS: u64 = 10;
 
-fn program() -> Program {
-    Program::new(env!("CARGO_BIN_EXE_dyad-under-test"))
-}
-
-/// Every process under its own user: tasks go in, both agents train on them, orders are kept, and it adds up.
+/// Every process has its own user: tasks go in, both agents train them, orders are obeyed, and the
+/// audit passes.
 #[test]
 fn a_run_passes_with_a_user_for_each_process() {
     let program = program();
@@ -38,9 +35,7 @@ fn a_run_passes_with_a_user_for_each_process() {
         .collect();
     let config = servers.config();
     let fleet = Fleet::start_with(&program, &config, 1, &environment);
-    wait_for("the run to be running", PATIENCE, || {
-        fleet.log("c1").contains("the run is running").then_some(())
-    });
+    fleet.wait_until_running(PATIENCE);
     let run = fleet.run().to_str().unwrap();
     let lines: String = (0..TASKS)
         .map(|n| format!("{{\"id\": \"t{n}\", \"prompt\": \"o{n}\", \"label\": \"o{n}\"}}\n"))
@@ -48,25 +43,20 @@ fn a_run_passes_with_a_user_for_each_process() {
     let file = servers.users().join("tasks.jsonl");
     std::fs::write(&file, lines).unwrap();
     let as_user = |name: &str| servers.broker(name);
-    // What only a's ledger has when the coordinator dies comes back from a, under its seal.
+    // Groups that only a's ledger has when the coordinator dies are handed back by a, under their
+    // seal.
     fleet.signal("b", "STOP");
-    program.succeed(&[
-        "publish",
-        file.to_str().unwrap(),
-        "--run",
-        run,
-        "--broker",
-        &as_user("publisher"),
-    ]);
-    wait_for("tasks in the custody of a", PATIENCE, || {
-        (audit(fleet.run(), "a").counts.reserved > 0).then_some(())
+    let broker = ["--broker", &as_user("publisher")];
+    program.succeed(&[&["publish", file.to_str().unwrap(), "--run", run][..], &broker].concat());
+    wait_until("tasks in the custody of a", PATIENCE, || {
+        audit(fleet.run(), "a").counts.reserved > 0
     });
     fleet.signal("c1", "KILL");
     fleet.signal("b", "CONT");
     servers.block_on(make_up(&as_user("agent-a")));
-    wait_for("both agents to close every group", PATIENCE, || {
+    wait_until("both agents to close every group", PATIENCE, || {
         let closed = |agent| closed_groups(fleet.run(), agent).unwrap_or(0);
-        (closed("a").min(closed("b")) == TASKS).then_some(())
+        closed("a").min(closed("b")) == TASKS
     });
     let status = program.succeed(&["status", "--json", "--run", run, "--broker", &as_user("onlooker")]);
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -90,29 +80,24 @@ fn a_run_passes_with_a_user_for_each_process() {
     let books = program.succeed(&["audit", "--json", "--run", run, "--broker", &as_user("operator")]);
     let books: serde_json::Value = serde_json::from_str(&books).unwrap();
     assert_eq!(books["books"]["finished"].as_u64(), Some(TASKS), "{books:#}");
-    no_password_is_told(&servers, &fleet);
+    no_password_is_logged(&servers, &fleet);
 }
 
-/// A task that no coordinator gave to agent a, handed back by it as any other.
+/// Hands back, as agent a, a task that no coordinator gave it.
 async fn make_up(url: &str) {
-    let topology = Topology::new(RunId::new(RUN).unwrap());
+    let topology = topology(RUN);
     let bus = connect(url).await;
     let headers = [(HEADER_ORDER, "0".to_owned()), (HEADER_SEAL, Seal([7; 32]).to_string())];
-    let message = Outgoing {
-        to: topology.to(&topology.reclaim()),
-        kind: Kind::Task,
-        message_id: "made-up".into(),
-        correlation_id: None,
-        headers: headers.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-        body: br#"{"id": "made-up", "prompt": "o1", "label": "o1"}"#.to_vec().into(),
-        durable: true,
-    };
+    let body = br#"{"id": "made-up", "prompt": "o1", "label": "o1"}"#;
+    let mut message = message(topology.to(&topology.reclaim()), Kind::Task, "made-up", *body);
+    message.headers = headers.map(|(key, value)| (key.to_owned(), value)).to_vec();
     bus.publish(message).await.unwrap();
     bus.close().await;
 }
 
-/// Of the URLs in all files of the export, no password stands in any log, nor in anything else of the run folder.
-fn no_password_is_told(servers: &Secured, fleet: &Fleet) {
+/// Asserts that no password of the export's URLs is in a log or in any other file of the run
+/// folder.
+fn no_password_is_logged(servers: &Secured, fleet: &Fleet) {
     let secrets: Vec<String> = ["coordinator", "agent-a", "agent-b", "publisher", "operator", "onlooker"]
         .into_iter()
         .flat_map(|name| servers.environment(name).into_values())
@@ -136,7 +121,7 @@ fn no_password_is_told(servers: &Secured, fleet: &Fleet) {
             >= 3
     );
     for secret in &secrets {
-        assert!(!texts.iter().any(|text| text.contains(secret)), "a password is told");
+        assert!(!texts.iter().any(|text| text.contains(secret)), "a password is logged");
     }
 }
 
@@ -184,8 +169,8 @@ fn an_export_keeps_its_secrets() {
         .collect();
     assert_eq!(secrets.len(), 3);
     for secret in secrets.into_iter().chain(["given-by-the-environment", "topsecret"]) {
-        for told in [&text, &read("rabbitmq.json"), &read("users.acl")] {
-            assert!(!told.contains(secret), "{told}");
+        for text in [&text, &read("rabbitmq.json"), &read("users.acl")] {
+            assert!(!text.contains(secret), "{text}");
         }
     }
     for name in [
@@ -199,11 +184,15 @@ fn an_export_keeps_its_secrets() {
     ] {
         assert_eq!(mode(name), 0o600, "{name}");
     }
-    assert_eq!(mode("."), 0o700, "what has hashes lies in a folder of its owner's");
+    assert_eq!(mode("."), 0o700, "only its owner may read the folder with hashes");
 
     let (status, text) = export(&[]);
     assert!(status.code() == Some(2) && text.contains("--replace"), "{text}");
-    assert_eq!(read("coordinator.env"), first, "nothing is overwritten unasked");
+    assert_eq!(
+        read("coordinator.env"),
+        first,
+        "files are overwritten only with --replace"
+    );
     assert!(export(&["--replace"]).0.success());
     assert_ne!(read("coordinator.env"), first);
     let task_key = |text: &str| {
@@ -213,6 +202,6 @@ fn an_export_keeps_its_secrets() {
     let (before, now) = (task_key(&first), task_key(&read("coordinator.env")));
     assert!(
         now.ends_with(&format!(",{before}")),
-        "what is in custody under the first is still believed"
+        "the first key is still accepted for groups in custody"
     );
 }

@@ -1,8 +1,9 @@
-"""Talks to agents as OpenAI's own client does. `tests/it/http.rs` runs it; each scenario is a function.
+"""Talks to agents with OpenAI's own client. `tests/it/http.rs` runs it; each scenario is a function.
 
     openai_client.py SCENARIO [URL ...]
 
-A URL is an agent's, such as http://127.0.0.1:8001/v1. DYAD_HTTP_TOKEN is the token, if the agents want one.
+A URL is that of an agent, for example http://127.0.0.1:8001/v1. DYAD_HTTP_TOKEN is the token, if the
+agents require one.
 """
 
 import json
@@ -20,19 +21,19 @@ def client(url, token=TOKEN):
 
 
 def name_of(api):
-    """The agent's name, once it answers."""
+    """Returns the agent's name, once it answers."""
     until = time.monotonic() + 120
     while True:
         try:
             (model,) = api.models.list().data
             return model.id
         except openai.APIConnectionError:
-            assert time.monotonic() < until, "nobody listens"
+            assert time.monotonic() < until, "no agent listens"
             time.sleep(0.05)
 
 
 def fails(status, call, **fields):
-    """The call is refused with this status, in OpenAI's shape."""
+    """Asserts that the call is refused with this status, in OpenAI's format. Returns the error."""
     try:
         call(**fields)
     except openai.APIStatusError as error:
@@ -53,7 +54,7 @@ def ask(api, model, text, **more):
 
 
 def training(trained, frozen):
-    """Lists, chats and streams while the first agent trains; the second one's weights stand still."""
+    """Lists, chats and streams while the first agent trains; the second agent is frozen."""
     one, other = client(trained), client(frozen)
     a, b = name_of(one), name_of(other)
     moves(one, a)
@@ -68,7 +69,7 @@ def training(trained, frozen):
 
 
 def moves(api, model):
-    """Weights move between two answers, and each answer says which weights made it."""
+    """Weights change between two answers, and each answer names its weights."""
     first = ask(api, model, "o3", max_tokens=4)
     (choice,) = first.choices
     assert choice.message.role == "assistant" and choice.finish_reason in ("stop", "length")
@@ -76,14 +77,14 @@ def moves(api, model):
     assert choice.dyad["spans"][-1]["end"] == first.usage.completion_tokens
     until = time.monotonic() + 60
     while weights(ask(api, model, "o3", max_tokens=1).choices[0]) == weights(choice)[-1:]:
-        assert time.monotonic() < until, "the weights never move"
+        assert time.monotonic() < until, "the weights never change"
         time.sleep(0.02)
     known = api.models.retrieve(model).dyad
     assert known["step"] > 0 and known["weights"] == f"{known['lineage']}.{known['step']}", known
 
 
 def streams(api, model):
-    """A stream has the same shape as OpenAI's, and counts at its end."""
+    """A stream has OpenAI's format and ends with the usage."""
     made = ask(api, model, "o5", max_tokens=20, stream=True, stream_options={"include_usage": True}, logprobs=True)
     chunks = list(made)
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -97,7 +98,7 @@ def streams(api, model):
 
 
 def ids_in_and_out(api, model):
-    """A chat, and a completion of the very ids that it began with, say the same when they are greedy."""
+    """A greedy chat and a greedy completion of the same ids give the same answer."""
     more = {"return_token_ids": True}
     for text in ("o1", "o2 o7", "s3"):
         chat = ask(api, model, text, max_tokens=12, temperature=0, extra_body=more)
@@ -115,7 +116,7 @@ def ids_in_and_out(api, model):
             ids += chunk.choices[0].token_ids
             said += chunk.choices[0].delta.content or ""
         assert (ids, said) == (one.token_ids, one.message.content)
-        # The ids of an answer can be gone on from.
+        # A completion can continue the ids of an answer.
         more_ids = api.completions.create(
             model=model, prompt=chat.prompt_token_ids + one.token_ids[:5], max_tokens=7, temperature=0, extra_body=more
         )
@@ -123,7 +124,7 @@ def ids_in_and_out(api, model):
 
 
 def likely(api, model, ids):
-    """The most likely tokens of a greedy answer begin with the chosen one, in the shapes of chats and of completions."""
+    """The most likely token of a greedy answer is the chosen one, in chats and in completions."""
     chat = ask(api, model, "o1", max_tokens=3, temperature=0, logprobs=True, top_logprobs=4).choices[0].logprobs.content
     assert chat and all(len(token.top_logprobs) == 4 and token.top_logprobs[0].logprob == token.logprob for token in chat)
     plain = api.completions.create(model=model, prompt=ids, max_tokens=3, temperature=0, logprobs=4).choices[0].logprobs
@@ -135,7 +136,7 @@ def likely(api, model, ids):
 
 
 def choices(api, model):
-    """Every choice of every prompt has its place, and a seed gives the same ones again."""
+    """Every choice of every prompt has its place, and a seed repeats the choices."""
     def made():
         return api.completions.create(
             model=model, prompt=["o1", "o2", "o3"], n=2, seed=7, max_tokens=8, extra_body={"return_token_ids": True}
@@ -160,7 +161,7 @@ def stops(api, model):
 
     words, seed, text = max(spoken(seed) for seed in range(40))
     assert words > 5, text
-    # The word that comes last for the first time.
+    # The word with the latest first place.
     stop = max(set(text.split()), key=lambda word: (" " + text).index(" " + word))
     wanted = text[: text.index(stop)]
     stopped = made(seed, stop=[stop, "never"])
@@ -171,14 +172,14 @@ def stops(api, model):
 
 
 def stop_tokens(api, model):
-    """A token ends the text and is the last of the ids, as vLLM has it; its own text is told if it is asked for."""
+    """A stop token ends the text and is the last id, as in vLLM; its text is included on request."""
     def made(seed, **more):
         more = {"return_token_ids": True, **more}
         return api.completions.create(model=model, prompt="o1", max_tokens=60, seed=seed, extra_body=more).choices[0]
 
     whole, seed = max(((made(seed), seed) for seed in range(20)), key=lambda one: len(set(one[0].token_ids)))
     ids = whole.token_ids
-    # The one that comes last for the first time.
+    # The token with the latest first place.
     stop = max(set(ids), key=ids.index)
     at = ids.index(stop)
     assert at > 5, ids
@@ -204,7 +205,7 @@ def near(some, others):
 
 
 def scores(api, model):
-    """Log-probs of a text that is there already, as evaluations ask for them: those that its tokens had when they were generated."""
+    """Log-probs of a given text, for evaluations, equal those of its tokens at generation."""
     def asked(prompt, **more):
         more = {"temperature": 0, "logprobs": 1, **more}
         return api.completions.create(model=model, prompt=prompt, **more)
@@ -228,18 +229,18 @@ def scores(api, model):
     # The answer was greedy.
     assert near(whole.token_logprobs[made_at:], made.logprobs.token_logprobs)
     assert near(whole.token_logprobs[made_at:], [max(top.values()) for top in whole.top_logprobs[made_at:]])
-    # As lm-evaluation-harness asks: with one token more, which it leaves out.
+    # lm-evaluation-harness asks like this: with one more token, which it leaves out.
     one = asked(ids, max_tokens=1, echo=True, seed=1234).choices[0]
     assert len(one.logprobs.tokens) == len(ids) + 1 and near(one.logprobs.token_logprobs[1:-1], whole.token_logprobs[1:])
     assert one.text.startswith(answer.choices[0].text)
     pieces = [chunk.choices[0] for chunk in asked(ids, max_tokens=1, echo=True, stream=True)]
-    told = [logprob for piece in pieces for logprob in piece.logprobs.token_logprobs]
-    assert told[0] is None and near(told[1:], one.logprobs.token_logprobs[1:])
+    streamed = [logprob for piece in pieces for logprob in piece.logprobs.token_logprobs]
+    assert streamed[0] is None and near(streamed[1:], one.logprobs.token_logprobs[1:])
     assert "".join(piece.text for piece in pieces) == one.text
 
 
 def refusals(api, model):
-    """What is not done is refused by its name; a client with another token, or none, learns nothing."""
+    """An unsupported field is refused by name; a client without the right token learns nothing."""
     chat = [{"role": "user", "content": "o1"}]
     create = api.chat.completions.create
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
@@ -255,14 +256,14 @@ def refusals(api, model):
     fails(404, lambda: api.embeddings.create(model=model, input="x"))
     if TOKEN != "none":
         for wrong in ("", "x" + TOKEN, TOKEN[:-1]):
-            # An empty key is not sent at all by newer clients.
+            # Newer clients do not send an empty key.
             other = client(str(api.base_url), wrong or "-")
             assert fails(401, other.models.list)["code"] == "invalid_api_key"
             assert fails(401, other.chat.completions.create, model=model, messages=chat)["code"] == "invalid_api_key"
 
 
 def leaving(url):
-    """The agent does one request of one generation at once: the next is done as soon as the client of the first is gone."""
+    """The agent serves one generation at once: the next when the first client has left."""
     api = client(url)
     model = name_of(api)
     word = lasting(api, model)
@@ -278,7 +279,7 @@ def leaving(url):
             impatient = openai.OpenAI(base_url=url, api_key=TOKEN, max_retries=0, timeout=0.5)
             try:
                 impatient.completions.create(model=model, prompt=word, max_tokens=1_000_000, temperature=0)
-                raise AssertionError("it lasts longer than that")
+                raise AssertionError("the answer is not that quick")
             except openai.APITimeoutError:
                 pass
         until = time.monotonic() + 20
@@ -287,13 +288,13 @@ def leaving(url):
                 api.completions.create(model=model, prompt=word, max_tokens=1)
                 break
             except openai.RateLimitError:
-                assert time.monotonic() < until, "what was left goes on"
+                assert time.monotonic() < until, "the abandoned request still runs"
                 time.sleep(0.02)
     assert fails(400, api.completions.create, model=model, prompt=word, n=2)["param"] == "n"
 
 
 def lasting(api, model):
-    """A word from which greedy sampling goes on for long."""
+    """Returns a word after which greedy sampling is long."""
     for word in [f"{kind}{n}" for kind in "os" for n in range(16)]:
         (choice,) = api.completions.create(model=model, prompt=word, max_tokens=200, temperature=0).choices
         if choice.finish_reason == "length":
@@ -302,7 +303,7 @@ def lasting(api, model):
 
 
 def chatter(*urls):
-    """Chats with all of them until they are gone; tells how many answers there were, and of how many versions one had most."""
+    """Chats until the agents end; prints the number of answers and the most versions in one answer."""
     apis = [client(url) for url in urls]
     models = [name_of(api) for api in apis]
     answers, most = 0, 0
@@ -318,7 +319,7 @@ def chatter(*urls):
 
 
 def last_words(url):
-    """Begins a stream that lasts; tells when it has begun, and how it ends."""
+    """Begins a long stream; prints when it has begun and how it ends."""
     api = client(url)
     model = name_of(api)
     word = lasting(api, model)

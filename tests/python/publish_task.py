@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Publish tasks to a run from Python.
+"""Publishes tasks to a run from Python.
 
     export DYAD_BROKER=amqp://user:password@host:5672/vhost DYAD_RUN=signal-2b707e80
     python3 tests/python/publish_task.py o3 o3              # one task: its prompt and its label
     python3 tests/python/publish_task.py < tasks.jsonl      # one JSON object a line
 
-Needs pika (pip install pika). Exit status 0: the broker holds every task. Anything else: publish the same again; the same
-task is done once in a run.
+Needs pika (pip install pika). With exit status 0 the broker holds every task. With any other status
+publish the same tasks again; a run plays the same task once.
 """
 
 import json
@@ -21,7 +21,8 @@ def publish(url, run, tasks):
     connection = pika.BlockingConnection(pika.URLParameters(url))
     try:
         channel = connection.channel()
-        # With confirms, basic_publish returns when the queue has the message on disk, and raises if it does not.
+        # With confirms, basic_publish returns when the queue has the message on disk, and raises if
+        # it does not.
         channel.confirm_delivery()
         sent = 0
         for body in tasks:
@@ -48,7 +49,7 @@ def main():
     if len(sys.argv) == 3:
         tasks = [json.dumps({"prompt": sys.argv[1], "label": sys.argv[2]}).encode()]
     elif len(sys.argv) == 1:
-        # Whatever stands there: dyad puts what is no task to the dead letters, with the reason.
+        # Any line is sent: dyad moves lines that are no task to the dead letters, with the reason.
         tasks = (line.strip() for line in sys.stdin.buffer if line.strip())
     else:
         sys.exit(__doc__)

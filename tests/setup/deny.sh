@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# cargo-deny with deny.toml: licences, bans and sources always; advisories where their database can be fetched.
+# Runs cargo-deny with deny.toml: licences, bans and sources always; advisories where their database
+# can be fetched.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 if ! command -v cargo-deny >/dev/null; then

@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# Sees that the machine has what dyad needs, and installs what is missing where it may.
+# Checks that the machine has what dyad needs, and installs missing packages where it may.
 #
-#   machine.sh rust        the Rust toolchain (only said, never installed)
+#   machine.sh rust        the Rust toolchain (reported, never installed)
 #   machine.sh build       a C++ compiler and Python with pip or venv
-#   machine.sh venv        what makes Python environments (parity and benches)
-#   machine.sh servers     RabbitMQ and Redis, whose binaries dyad starts privately
-#   machine.sh clients     what only tests need: Python's pika and openai in tests/.venv, and faketime, which lies about the time
+#   machine.sh venv        the tool that makes Python environments (parity and benches)
+#   machine.sh servers     RabbitMQ and Redis; dyad starts their binaries privately
+#   machine.sh clients     for tests only: Python's pika and openai in tests/.venv, and faketime,
+#                          which fakes the time
 #
-# Several may be given. Nothing is done, and nothing said, when nothing is missing. As root or with password-less sudo
-# packages are installed with apt-get; otherwise the command to run is printed and the exit status is 1.
+# Several may be given. When nothing is missing, the script does and prints nothing. As root or with
+# password-less sudo it installs packages with apt-get. Otherwise it prints the command to run and
+# exits with 1.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -86,8 +88,9 @@ install_packages() {
         fi
     fi
     say "installing ${wanted[*]}"
-    # Debian starts a server when it is installed, on the default ports. dyad starts its own on ports of its own, so
-    # the installed ones stay off: now (policy-rc.d, taken away again) and at the next boot.
+    # Debian starts a server on its default port at installation. dyad starts private servers on
+    # other ports, so the installed ones stay off: now (by policy-rc.d, which is removed again) and
+    # at the next boot.
     local policy=/usr/sbin/policy-rc.d ours=
     if [ ! -e "$policy" ]; then
         ours=1
@@ -100,7 +103,7 @@ install_packages() {
     apt_get "${install[@]}" 2>/dev/null || { apt_get update && apt_get "${install[@]}"; } || status=$?
     [ -z "$ours" ] || "${as_root[@]}" rm -f "$policy"
     if [ "$status" != 0 ]; then
-        say "apt-get failed; what it says is above. The command was: $command"
+        say "apt-get failed; its output is above. The command was: $command"
         exit 1
     fi
     if [ -d /run/systemd/system ]; then

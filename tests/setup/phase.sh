@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# phase.sh TITLE EXPECTATION COMMAND...: says what comes and how long it should take, runs it, says how long it took.
+# phase.sh TITLE EXPECTATION COMMAND...: announces a command and its expected time, runs it, and
+# reports its time.
 set -euo pipefail
 title=$1 expected=$2
 shift 2

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Runs a command with RabbitMQ 4 instead of this machine's: tests/setup/rabbitmq4.sh cargo nextest run --workspace -E 'package(broker) or test(users::)'
+# Runs a command with RabbitMQ 4 instead of this machine's version:
+#   tests/setup/rabbitmq4.sh cargo nextest run --workspace -E 'package(broker) or test(users::)'
 #
-# The node lives in a root file system of Debian's next release, made once by debootstrap (300 MB, two minutes) in
-# DYAD_RABBITMQ4 (default /var/lib/dyad-rabbitmq4). Needs root: the node runs under chroot, and so that it sees the tests'
-# folders, /tmp is bound there in a mount namespace that ends with the command.
+# The node runs in a root file system of Debian's next release. debootstrap makes it once (300 MB,
+# two minutes) in DYAD_RABBITMQ4 (default /var/lib/dyad-rabbitmq4). Needs root: the node runs under
+# chroot. It must see the tests' folders, so /tmp is bound there in a mount namespace that ends with
+# the command.
 set -euo pipefail
 
 root=${DYAD_RABBITMQ4:-/var/lib/dyad-rabbitmq4}
@@ -20,7 +22,7 @@ if [ ! -x "$root/usr$server" ] && [ ! -x "$root$server" ]; then
     debootstrap --variant=minbase --include=rabbitmq-server "$release" "$root" >&2
 fi
 
-# Side by side, where the tests look for the second beside the first.
+# In one folder: the tests look for the second program next to the first.
 mkdir -p "$root/dyad"
 for program in rabbitmq-server rabbitmqctl; do
     printf '#!/bin/sh\nexec chroot %s %s/%s "$@"\n' "$root" "$(dirname "$server")" "$program" >"$root/dyad/$program"

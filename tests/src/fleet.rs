@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::program::Program;
+use crate::program::{Program, wait_until};
 
 /// The id of every run; each test has its own folder.
 pub const RUN: &str = "fleet";
@@ -61,7 +61,7 @@ impl Fleet {
         let mut members = BTreeMap::new();
         for (label, args) in agents.into_iter().chain(coordinators) {
             let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
-            let own = environment.iter().filter(|(whose, ..)| *whose == label);
+            let own = environment.iter().filter(|(name, ..)| *name == label);
             let own: Vec<(String, String)> = own.map(|(_, k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             let command = move |program: &Program| {
                 let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -78,7 +78,7 @@ impl Fleet {
                 command.envs(own.clone());
                 command
             };
-            let log = program.runs().parent().unwrap().join(format!("{label}.log"));
+            let log = program.home().join(format!("{label}.log"));
             members.insert(label.clone(), Member::start(label, command(program), log));
         }
         Self {
@@ -115,11 +115,21 @@ impl Fleet {
         let (shared, starts) = (&self.members[label].shared, self.starts(label));
         shared.again.store(true, Ordering::SeqCst);
         assert!(self.signal(label, "TERM"), "{label} runs");
-        let until = Instant::now() + patience;
-        while self.starts(label) == starts {
-            assert!(Instant::now() < until, "{label} does not stop:\n{}", self.log(label));
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait_until(&format!("{label} to stop and start"), patience, || {
+            self.starts(label) != starts
+        });
+    }
+
+    /// Waits until coordinator c1 reports that the run is running.
+    pub fn wait_until_running(&self, patience: Duration) {
+        self.wait_for_log("c1", "the run is running", patience);
+    }
+
+    /// Waits until a process has logged `text`.
+    pub fn wait_for_log(&self, label: &str, text: &str, patience: Duration) {
+        wait_until(&format!("{label} to log {text:?}"), patience, || {
+            self.log(label).contains(text)
+        });
     }
 
     /// Kills a process and keeps it stopped until [`Fleet::release`].
@@ -153,6 +163,13 @@ impl Fleet {
     #[must_use]
     pub fn codes(&self, label: &str) -> Vec<Option<i32>> {
         self.members[label].shared.codes().clone()
+    }
+
+    /// Asserts that every process was started `times` times.
+    pub fn all_started(&self, times: u64) {
+        for label in self.members.keys() {
+            assert_eq!(self.starts(label), times, "{label}:\n{}", self.log(label));
+        }
     }
 
     /// Returns true if every process has ended well.

@@ -36,6 +36,18 @@ pub fn configuration(kind: &str) -> Small {
     }
 }
 
+/// Returns `configs/programs.toml` with the workflow `solo`: a solver alone, without a program.
+#[must_use]
+pub fn solo() -> Small {
+    Small::of("configs/programs.toml")
+        .set("workflow.kind", "solo")
+        .set("workflow.params.prompts", "short")
+        .without("workflow.process")
+        .without("workflow.roles.retry")
+        .without("workflow.roles.verifier")
+        .without("workflow.reward")
+}
+
 /// Plays sixteen conversations of each of two tasks with scripted answers and returns the output of
 /// `workflow test`.
 #[must_use]
@@ -44,18 +56,8 @@ pub fn played(program: &Program, config: &Path, more: &[&str]) -> Vec<Value> {
     let lines = "{\"id\": \"sum\", \"prompt\": \"2+3=\", \"label\": 5}\n{\"id\": \"other\", \"prompt\": \"3+4=\", \"label\": 7}\n";
     std::fs::write(&tasks, lines).unwrap();
     let (config, tasks) = (config.to_str().unwrap(), tasks.to_str().unwrap());
-    let mut args = vec![
-        "workflow",
-        "test",
-        config,
-        "--task",
-        tasks,
-        "--members",
-        "16",
-        "--seed",
-        "3",
-        "--json",
-    ];
+    let mut args = vec!["workflow", "test", config, "--task", tasks];
+    args.extend(["--members", "16", "--seed", "3", "--json"]);
     args.extend(SAYS.iter().flat_map(|say| ["--say", say]));
     args.extend(more);
     let output = program.output(&args);

@@ -1,11 +1,15 @@
 //! The dead letters of a run, read without removing them.
 
+use std::path::Path;
 use std::time::Duration;
 
-use broker::bus::Bus;
 use broker::bus::amqp::{AmqpBus, AmqpOptions};
 use broker::bus::letter::{HEADER_CLASS, HEADER_QUEUE, HEADER_REASON, HEADER_STAGE};
-use broker::topology::Topology;
+use broker::bus::{Bus, Outgoing};
+use broker::ids::RunId;
+use broker::protocol::Kind;
+use broker::topology::{Address, Topology};
+use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -43,6 +47,34 @@ pub async fn dead_letters(bus: &AmqpBus, topology: &Topology, count: usize) -> V
         });
     }
     found
+}
+
+/// Returns the addresses of a run.
+#[must_use]
+pub fn topology(run: &str) -> Topology {
+    Topology::new(RunId::new(run).unwrap())
+}
+
+/// Returns a durable message without headers.
+#[must_use]
+pub fn message(to: Address, kind: Kind, id: &str, body: impl Into<Vec<u8>>) -> Outgoing {
+    Outgoing {
+        to,
+        kind,
+        message_id: id.into(),
+        correlation_id: None,
+        headers: Vec::new(),
+        body: body.into().into(),
+        durable: true,
+    }
+}
+
+/// Returns the URL of a run's broker once the run has written it.
+#[must_use]
+pub fn broker_of(run: &Path) -> Option<String> {
+    let text = std::fs::read(run.join("connection.json")).ok()?;
+    let connection: Value = serde_json::from_slice(&text).ok()?;
+    connection["broker"].as_str().map(str::to_owned)
 }
 
 /// Opens a connection for the test.

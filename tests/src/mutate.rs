@@ -40,7 +40,7 @@ const WORDS: [&[u8]; 30] = [
     b"<|end|>",
 ];
 
-/// Returns one of `seeds`, damaged up to five times; one in fifty is noise.
+/// Returns one of `seeds`, damaged up to four times; one in fifty is noise.
 #[must_use]
 pub fn damaged(seeds: &[Vec<u8>], dice: &mut Dice) -> Vec<u8> {
     let mut bytes = pick(seeds, dice).clone();

@@ -40,17 +40,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_is_given_once_and_whoever_was_given_it_may_listen() {
+    fn a_port_is_given_once_and_its_owner_may_listen() {
         let (one, other) = (quiet_port(), quiet_port());
         assert_ne!(one, other);
-        assert!(hold(one).is_none() && hold(other).is_none(), "no other test gets it");
+        assert!(
+            hold(one).is_none() && hold(other).is_none(),
+            "a held port is not handed out again"
+        );
         let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, one)).unwrap();
         drop(taken);
         let apart = QUIET.rev().find_map(|port| Some((port, hold(port)?))).unwrap();
         let busy = TcpListener::bind((Ipv4Addr::LOCALHOST, apart.0)).unwrap();
         drop(apart.1);
-        assert!(hold(apart.0).is_none(), "somebody listens there");
+        assert!(hold(apart.0).is_none(), "a server listens there");
         drop(busy);
-        assert!(hold(apart.0).is_some(), "what was let go may be had again");
+        assert!(hold(apart.0).is_some(), "a released port is free again");
     }
 }

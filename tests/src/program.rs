@@ -42,6 +42,20 @@ impl Program {
         self.home.path().join("runs")
     }
 
+    /// Returns the folder that holds the run folders, logs and configurations of this program.
+    #[must_use]
+    pub fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// Writes a file into [`Program::home`] and returns its path.
+    #[must_use]
+    pub fn file(&self, name: &str, text: &str) -> String {
+        let path = self.home().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
     /// Returns the root of the repository.
     #[must_use]
     pub fn root() -> PathBuf {
@@ -82,6 +96,25 @@ impl Program {
         text
     }
 
+    /// Runs to the end, which must have this exit code. Returns standard error.
+    pub fn fail(&self, code: i32, args: &[&str]) -> String {
+        fail(code, &mut self.command(args))
+    }
+
+    /// Runs `COMMAND CONFIG MORE` to a good end, in [`Program::runs`]. Returns the run folder.
+    pub fn play(&self, command: &str, config: &str, more: &[&str]) -> PathBuf {
+        let runs = self.runs();
+        self.succeed(&[&[command, config, "--folder", runs.to_str().unwrap()], more].concat());
+        self.run_folder()
+    }
+
+    /// Starts `COMMAND CONFIG`, with its folder in [`Program::runs`].
+    #[must_use]
+    pub fn launch(&self, command: &str, config: &str, environment: &[(&str, &str)]) -> Running {
+        let runs = self.runs();
+        self.start_with(&[command, config, "--folder", runs.to_str().unwrap()], environment)
+    }
+
     /// Starts a child that prints to a file.
     #[must_use]
     pub fn start(&self, args: &[&str]) -> Running {
@@ -110,6 +143,18 @@ impl Program {
         wait_for("a run folder", Duration::from_secs(30), || {
             let mut entries = std::fs::read_dir(self.runs()).ok()?.flatten().map(|entry| entry.path());
             entries.find(|path| path.join("config.toml").exists())
+        })
+    }
+
+    /// Waits until an agent of a run in one process answers over HTTP, and returns its URL.
+    #[must_use]
+    pub fn front(&self, agent: &str) -> String {
+        let log = self.run_folder().join("logs/run.jsonl");
+        wait_for("an agent that listens", Duration::from_secs(120), || {
+            let is_wanted =
+                |line: &serde_json::Value| line["message"] == "the agent answers over HTTP" && line["agent"] == agent;
+            let line = json_lines(&log).into_iter().find(is_wanted)?;
+            Some(format!("http://{}/v1", line["address"].as_str().unwrap()))
         })
     }
 }
@@ -155,7 +200,7 @@ impl Running {
         wait_for(what, patience, || (seen() || !self.running()).then_some(()));
         assert!(self.running(), "it ended before it was killed:\n{}", self.log());
         self.child.kill().unwrap();
-        self.end(patience).expect("it is dead");
+        self.end(patience).expect("a killed process ends");
     }
 
     /// Returns true if it still runs.
@@ -166,6 +211,25 @@ impl Running {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Returns the supervisor's lines as (label, text).
+    #[must_use]
+    pub fn supervised(&self) -> Vec<(String, String)> {
+        let log = self.log();
+        let lines = log.lines().filter_map(|line| line.split_once('|'));
+        lines
+            .map(|(label, text)| (label.trim().to_owned(), text.trim().to_owned()))
+            .collect()
+    }
+
+    /// Returns the process ids of a label in the order of their starts, from the supervisor's log.
+    #[must_use]
+    pub fn pids(&self, label: &str) -> Vec<u32> {
+        let lines = self.supervised().into_iter().filter(|(own, _)| own == label);
+        lines
+            .filter_map(|(_, text)| text.strip_prefix("started, process ")?.parse().ok())
+            .collect()
     }
 }
 
@@ -184,6 +248,25 @@ impl Drop for Running {
             let _ = self.child.wait();
         }
     }
+}
+
+/// Runs a command to its end, which must have this exit code. Returns standard error.
+pub fn fail(code: i32, command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{command:?}: {errors}");
+    errors
+}
+
+/// Sends a signal (`KILL` or `TERM`) to a process, which must be there.
+pub fn signal(name: &str, pid: u32) {
+    let sent = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(sent.unwrap().success(), "kill -s {name} {pid}");
+}
+
+/// Waits until `is_done` returns true, or fails.
+pub fn wait_until(what: &str, patience: Duration, mut is_done: impl FnMut() -> bool) {
+    wait_for(what, patience, || is_done().then_some(()));
 }
 
 /// Calls `look` until it returns a value, or fails.
@@ -205,6 +288,13 @@ pub fn json_lines(path: &Path) -> Vec<serde_json::Value> {
     text.lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
+}
+
+/// Returns the lines of all JSON-lines files in a folder, which must be there.
+#[must_use]
+pub fn json_folder(folder: &Path) -> Vec<serde_json::Value> {
+    let files = std::fs::read_dir(folder).unwrap();
+    files.flat_map(|file| json_lines(&file.unwrap().path())).collect()
 }
 
 /// Returns all metrics lines of one kind, of all processes of a run.

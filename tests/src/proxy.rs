@@ -186,7 +186,7 @@ mod tests {
             let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, proxy.port)).unwrap();
             stream.write_all(b"late").unwrap();
             stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-            assert!(stream.read(&mut [0; 4]).is_err(), "{held:?} holds what is said");
+            assert!(stream.read(&mut [0; 4]).is_err(), "{held:?} holds bytes");
             proxy.set(Mode::Pass);
             stream.set_read_timeout(None).unwrap();
             let mut answer = [0; 4];
@@ -199,6 +199,6 @@ mod tests {
         proxy.set(Mode::Delay(pause));
         let began = std::time::Instant::now();
         assert_eq!(talk(&proxy, "slow"), "slow");
-        assert!(began.elapsed() >= pause * 2, "there and back");
+        assert!(began.elapsed() >= pause * 2, "both directions are delayed");
     }
 }

@@ -50,6 +50,32 @@ impl Small {
             .set("defaults.agent.train.max_staleness", 3)
     }
 
+    /// Trains adapters of the model in `base` instead of a random model.
+    #[must_use]
+    pub fn adapters(self, base: &Path, rank: i64) -> Self {
+        self.without("defaults.agent.model.random")
+            .set("defaults.agent.model.path", base.to_str().unwrap())
+            .set("defaults.agent.lora.rank", rank)
+            .set("defaults.agent.lora.alpha", 2 * rank)
+            .set("defaults.agent.lora.targets", vec!["attn", "mlp", "unembed"])
+    }
+
+    /// Sets several keys by their paths.
+    #[must_use]
+    pub fn set_all(self, changes: &[(&str, Value)]) -> Self {
+        let changes = changes.iter().cloned();
+        changes.fold(self, |config, (path, value)| config.set(path, value))
+    }
+
+    /// Replaces the value of a key, which must be there.
+    #[must_use]
+    pub fn replace(self, path: &str, value: impl Into<Value>) -> Self {
+        let (tables, key) = path.rsplit_once('.').unwrap();
+        let table = tables.split('.').fold(&self.0, |at, part| at[part].as_table().unwrap());
+        assert!(table.contains_key(key), "{path} is not in the file");
+        self.set(path, value)
+    }
+
     /// Sets a key by its path; missing tables are made.
     #[must_use]
     pub fn set(mut self, path: &str, value: impl Into<Value>) -> Self {
@@ -78,5 +104,11 @@ impl Small {
     pub fn write(&self, path: &Path) -> PathBuf {
         std::fs::write(path, self.0.to_string()).unwrap();
         path.to_owned()
+    }
+
+    /// Writes it as `run.toml` into the program's home and returns its path.
+    #[must_use]
+    pub fn save(&self, program: &Program) -> String {
+        program.file("run.toml", &self.0.to_string())
     }
 }

@@ -1,11 +1,11 @@
 //! The records of a run as numbers by which two runs are compared.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agents::ledger::{Audit, Inspector};
 use serde_json::Value;
 
-use crate::program::metrics;
+use crate::program::{json_lines, metrics};
 
 /// Returns the digests of all checkpoints as (agent, step, digest), each once.
 #[must_use]
@@ -29,16 +29,54 @@ pub fn digests(run: &Path) -> Vec<(String, u64, String)> {
 /// Returns the digest of an agent's newest checkpoint: of weights, optimizer and trained samples.
 #[must_use]
 pub fn final_digest(run: &Path, agent: &str) -> String {
-    let checkpoints = run.join("checkpoints").join(agent);
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let latest = read(checkpoints.join("LATEST"));
-    let manifest = read(checkpoints.join(latest.trim()).join("manifest.json"));
-    let manifest: Value = serde_json::from_str(&manifest).unwrap_or_default();
+    let manifest = std::fs::read(checkpoint(run, agent).join("manifest.json")).unwrap_or_default();
+    let manifest: Value = serde_json::from_slice(&manifest).unwrap_or_default();
     format!(
         "{} at step {}",
         manifest["digest"].as_str().unwrap_or("none"),
         manifest["step"]
     )
+}
+
+/// Returns the folder of an agent's newest checkpoint.
+#[must_use]
+pub fn checkpoint(run: &Path, agent: &str) -> PathBuf {
+    let checkpoints = run.join("checkpoints").join(agent);
+    let latest = std::fs::read_to_string(checkpoints.join("LATEST")).unwrap_or_default();
+    checkpoints.join(latest.trim())
+}
+
+/// Returns the number of batches that an agent has trained so far.
+#[must_use]
+pub fn batches(run: &Path, agent: &str) -> usize {
+    let lines = json_lines(&run.join("metrics").join(format!("{agent}.jsonl")));
+    lines.iter().filter(|line| line["kind"] == "train").count()
+}
+
+/// Returns the metrics of each batch of an agent.
+#[must_use]
+pub fn train(run: &Path, agent: &str) -> Vec<Value> {
+    let lines = metrics(run, "train").into_iter();
+    lines.filter(|line| line["agent"] == agent).collect()
+}
+
+/// Removes times from metrics, so that two runs are comparable.
+#[must_use]
+pub fn without_times(mut lines: Vec<Value>) -> Vec<Value> {
+    for line in lines.iter_mut().filter_map(Value::as_object_mut) {
+        line.retain(|key, _| !key.starts_with("time/"));
+    }
+    lines
+}
+
+/// Returns the transcripts of a run.
+#[must_use]
+pub fn transcripts(run: &Path) -> Vec<Value> {
+    let files = std::fs::read_dir(run.join("transcripts")).unwrap();
+    let texts = files.map(|file| std::fs::read_to_string(file.unwrap().path()).unwrap());
+    let parsed =
+        |text: String| -> Vec<Value> { text.lines().map(|line| serde_json::from_str(line).unwrap()).collect() };
+    texts.flat_map(parsed).collect()
 }
 
 /// Returns the success of the evaluations, by step.
@@ -59,10 +97,7 @@ pub fn successes(run: &Path) -> Vec<(u64, f64)> {
 /// Returns the mean reward of an agent's first and last `n` batches.
 #[must_use]
 pub fn rewards(run: &Path, agent: &str, n: usize) -> (f64, f64) {
-    let lines: Vec<Value> = metrics(run, "train")
-        .into_iter()
-        .filter(|line| line["agent"] == agent)
-        .collect();
+    let lines = train(run, agent);
     let mean = |part: &[Value]| part.iter().filter_map(|l| l["reward/mean"].as_f64()).sum::<f64>() / part.len() as f64;
     (mean(&lines[..n]), mean(&lines[lines.len() - n..]))
 }
@@ -76,4 +111,13 @@ pub fn audit(run: &Path, agent: &str) -> Audit {
         .unwrap();
     assert!(audit.violations().is_empty(), "{agent}: {:?}", audit.violations());
     audit
+}
+
+/// Asserts that the agent trained and that nothing is lost or counted twice.
+pub fn nothing_lost(run: &Path, agent: &str) {
+    let audit = audit(run, agent);
+    assert!(
+        audit.counts.trained > 0 && audit.twice == 0 && audit.missing == 0,
+        "{agent}: {audit:?}"
+    );
 }

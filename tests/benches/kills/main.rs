@@ -1,13 +1,15 @@
-//! Conversations per second while a process is killed every ten seconds, beside the same run left alone: windows in turn, in
-//! one run over real servers. `make bench BENCH=kills ARGS='ROUNDS SECONDS'`; nothing is asserted but that nothing is lost.
+//! Conversations per second while a process is killed every ten seconds, next to the same run left
+//! alone. Windows alternate in one run over real servers.
+//!
+//! `make bench BENCH=kills ARGS='ROUNDS SECONDS'`. The only assertion is that nothing is lost.
 
 use std::time::{Duration, Instant};
 
 use tests::chaos::{Dice, GROUP, Shape, World};
 
-/// Between two kills.
+/// The time between two kills.
 const EVERY: Duration = Duration::from_secs(10);
-/// Fewer tasks in the queue than this, and more are published.
+/// Below this number of waiting tasks more are published.
 const WAITING: u64 = 4000;
 const PROCESSES: [&str; 4] = ["a", "b", "c1", "c2"];
 
@@ -15,7 +17,7 @@ fn main() {
     let numbers: Vec<u64> = std::env::args().skip(1).filter_map(|arg| arg.parse().ok()).collect();
     let rounds = numbers.first().copied().unwrap_or(3);
     let window = Duration::from_secs(numbers.get(1).copied().unwrap_or(60));
-    // No pauses: the data plane as fast as it is.
+    // No pauses: the data plane runs at full speed.
     let shape = Shape {
         batch: 50,
         failpoints: &PROCESSES.map(|label| (label, "")),
@@ -44,7 +46,8 @@ fn main() {
     );
 }
 
-/// Conversations that both agents closed per second of the window, and how many processes were killed in it.
+/// Returns the conversations per second that both agents closed in the window, and the number of
+/// kills in it.
 fn measure(world: &mut World, window: Duration, mut kills: Option<&mut Dice>) -> (f64, u64) {
     world.publish(WAITING);
     let (began, before) = (Instant::now(), world.closed());
@@ -55,7 +58,8 @@ fn measure(world: &mut World, window: Duration, mut kills: Option<&mut Dice>) ->
         if world.published() - closed < WAITING {
             world.publish(WAITING);
         }
-        // From the middle of the first interval on, so that what a kill costs lies within the window.
+        // The first kill comes in the middle of the first interval, so that its cost is within the
+        // window.
         let due = (began.elapsed() + EVERY / 2).as_secs() / EVERY.as_secs();
         if let Some(dice) = kills.as_deref_mut()
             && killed < due

@@ -1,4 +1,4 @@
-//! Ten thousand conversations in flight at once: what one of them costs.
+//! Ten thousand conversations in flight at once, and the cost of one of them.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use tests::chaos::{GROUP, Shape, World};
 
 use crate::look;
 
-/// Groups of a batch, and batches that a window holds.
+/// Groups in a batch; `BATCHES` is the number of batches in a window.
 const BATCH: u64 = 250;
 const BATCHES: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -15,7 +15,7 @@ pub(crate) fn run() {
     let shape = Shape {
         batch: BATCH,
         staleness: BATCHES - 1,
-        // Both agents answer late, so that nothing is over before all has begun.
+        // Both agents answer late, so that all conversations begin before the first ends.
         failpoints: &[
             ("a", "turn.generated=sleep(300)"),
             ("b", "turn.generated=sleep(300)"),
@@ -29,7 +29,7 @@ pub(crate) fn run() {
     let (empty, keys_before) = look::redis(&world);
     let before = look::memory(&world);
     let groups = BATCH * BATCHES;
-    let publisher = world.publish_beside(groups);
+    let publisher = world.publish_in_background(groups);
     let (began, mut most) = (Instant::now(), None::<(u64, f64, look::Memory)>);
     let mut all_committed = 0.0_f64;
     while world.closed() < groups && began.elapsed() < PATIENCE {

@@ -1,4 +1,5 @@
-//! Producers much faster than the run: what the queue takes, what it refuses, and how long until all is as before.
+//! Producers much faster than the run: the load of the queue, its refusals, and the time until it
+//! is empty.
 
 use std::time::{Duration, Instant};
 
@@ -6,15 +7,16 @@ use tests::chaos::{Shape, World};
 
 use crate::look::{self, Queues};
 
-/// A task's size on the wire, about.
+/// The approximate size of a task on the wire.
 const BYTES: usize = 64 << 10;
-/// Tasks of one `dyad publish`; two at once.
+/// Tasks of one `dyad publish`; two run at once.
 const BURST: u64 = 2000;
 const PRODUCERS: usize = 2;
 
 pub(crate) fn run(seconds: u64) {
     let fields = format!(", \"metadata\": {{\"pad\": \"{}\"}}", "x".repeat(BYTES));
-    // The run takes about 30 tasks a second at most, so that the producers are ten times as fast; in the end it is itself.
+    // The run takes about 30 tasks a second, so producers are ten times as fast. In the end it runs
+    // at full speed.
     let slow = format!("task.taken={}*sleep(30)->off", seconds * 33);
     let shape = Shape {
         batch: 50,
@@ -32,7 +34,7 @@ pub(crate) fn run(seconds: u64) {
     while began.elapsed().as_secs() < seconds {
         producers.retain(|producer: &std::thread::JoinHandle<()>| !producer.is_finished());
         while producers.len() < PRODUCERS {
-            producers.push(world.publish_beside(BURST));
+            producers.push(world.publish_in_background(BURST));
         }
         let (tasks, memory) = (queues.depths(&world).0, look::memory(&world));
         most = (most.0.max(tasks), most.1.max(look::of(&memory, "RabbitMQ")));

@@ -1,4 +1,4 @@
-//! Looking at a run from outside: memory of its processes and servers, messages in its queues.
+//! Measurements of a run from outside: memory of its processes and servers, messages in its queues.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use tests::fleet::RUN;
 
 pub(crate) const PROCESSES: [&str; 4] = ["a", "b", "c1", "c2"];
 
-/// MiB of memory in use (resident), by process; a server with all its children.
+/// Resident memory in MiB by process; a server counts with all its children.
 pub(crate) type Memory = Vec<(&'static str, f64)>;
 
 pub(crate) fn memory(world: &World) -> Memory {
@@ -31,7 +31,7 @@ pub(crate) fn memory(world: &World) -> Memory {
         .collect()
 }
 
-/// MiB of one process of [`memory`].
+/// Returns the MiB of one process in [`memory`].
 pub(crate) fn of(memory: &Memory, who: &str) -> f64 {
     memory
         .iter()
@@ -66,7 +66,7 @@ fn children() -> HashMap<u32, Vec<u32>> {
     children
 }
 
-/// Bytes that Redis counts as its data's, and keys it has.
+/// Returns the bytes that Redis counts as its data, and its number of keys.
 pub(crate) fn redis(world: &World) -> (f64, u64) {
     let info = world.servers.redis_ask(&["INFO", "memory"]);
     let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
@@ -77,7 +77,7 @@ pub(crate) fn redis(world: &World) -> (f64, u64) {
     )
 }
 
-/// The run's queues, seen over a connection of its own.
+/// The run's queues over a separate connection.
 pub(crate) struct Queues {
     bus: std::sync::Arc<AmqpBus>,
     topology: Topology,
@@ -93,7 +93,7 @@ impl Queues {
         }
     }
 
-    /// Messages that are ready, in the queue of tasks and in all others together.
+    /// Returns the ready messages in the queue of tasks, and in all others together.
     pub(crate) fn depths(&self, world: &World) -> (u64, u64) {
         let agents = ["a", "b"].map(|name| AgentName::new(name).unwrap());
         let (mut tasks, mut others) = (0, 0);

@@ -1,6 +1,9 @@
-//! What a long run, a full one and a flooded one need of memory and queues. Over real servers, with two coordinators and two
-//! agents of several scripted engines each; every part ends with the audit, and nothing else is asserted.
-//! `make bench BENCH=soak ARGS='[soak CONVERSATIONS] [flight] [flood SECONDS]'`; all three without ARGS.
+//! Memory and queues of a long run, a full one and a flooded one. Over real servers, with two
+//! coordinators and two agents of several scripted engines each. Every part ends with the audit;
+//! nothing else is asserted.
+//!
+//! `make bench BENCH=soak ARGS='[soak CONVERSATIONS] [flight] [flood SECONDS]'`; all three without
+//! ARGS.
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 mod flight;

@@ -1,6 +1,7 @@
-//! A long run under random kills: is memory after all of it what it was after a tenth?
+//! A long run under random kills: compares memory at its end with memory after a tenth of it.
 //!
-//! Agent b and coordinator c2 are killed all along; a and c1 live through, so that what grows in them is seen.
+//! Agent b and coordinator c2 are killed repeatedly. Agent a and coordinator c1 live through, which
+//! shows their growth.
 
 use std::time::{Duration, Instant};
 
@@ -10,9 +11,9 @@ use crate::look::{self, Memory, Queues};
 
 const KILL_EVERY: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// When memory is looked at, in percent of all that is to be done.
+/// The points at which memory is measured, in percent of all conversations.
 const SHARES: [u64; 3] = [10, 50, 100];
-/// Fewer tasks in the queue than this, and more are published.
+/// Below this number of waiting tasks more are published.
 const WAITING: u64 = 4000;
 
 pub(crate) fn run(conversations: u64) {

@@ -1,4 +1,5 @@
-//! The client to compare with: lapin alone, one task per side, as fast as the same durability allows.
+//! The client to compare with: lapin alone, one task per side, as fast as the same durability
+//! allows.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use super::figures::Times;
 
 const PREFETCH: u16 = 256;
 
-/// Declared as our results queues are.
+/// Two queues declared as our results queues are.
 pub(crate) struct Queues {
     pub(crate) requests: Queue,
     pub(crate) replies: Queue,
@@ -58,7 +59,7 @@ async fn connect(url: &str, queue: &Queue) -> anyhow::Result<Client> {
     })
 }
 
-/// `reply` tells the responder how many bytes to answer with.
+/// Sends a request; `reply` gives the responder the number of bytes to answer with.
 async fn send(channel: &Channel, to: &Queue, id: &str, body: &[u8], reply: usize) -> lapin::Result<PublisherConfirm> {
     let properties = BasicProperties::default()
         .with_delivery_mode(2)
@@ -73,7 +74,7 @@ async fn send(channel: &Channel, to: &Queue, id: &str, body: &[u8], reply: usize
     channel.basic_publish(exchange, key, options, body, properties).await
 }
 
-/// Answers every request; acks it when the reply is confirmed.
+/// Answers every request and acks it when the reply is confirmed.
 pub(crate) async fn respond(url: String, queues: Queues) -> anyhow::Result<()> {
     let mut client = connect(&url, &queues.requests).await?;
     let body = vec![b'y'; 1 << 20];

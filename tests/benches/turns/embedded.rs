@@ -1,8 +1,10 @@
-//! Conversations per second in one process: the signal game on the memory bus and store, with the scripted engine.
+//! Conversations per second in one process: the signal game on the memory bus and store, with the
+//! scripted engine.
 //!
-//! Everything but the model's answers is real: custody and bundles go through a ledger on disk (SQLite, synchronous=FULL)
-//! and every batch is trained. The second variant trains a model of one layer of 8, so that little but the data plane is
-//! left. A run's start and end are taken out by a run of one step.
+//! Everything except the model's answers is real. Custody and bundles go through a ledger on disk
+//! (SQLite, synchronous=FULL), and every batch is trained. The second variant trains a model of one
+//! layer of 8, so that little except the data plane is left. A run of one step measures start and
+//! end, which are subtracted.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,7 +18,7 @@ use configs::{ModelConfig, RunConfig};
 use super::figures::{load, spread};
 use super::peer;
 
-/// 16 groups of 16 conversations each: over 20,000.
+/// Each step has 16 groups of 16 conversations: over 20,000 in all.
 const STEPS: u64 = 80;
 const VARIANTS: [(&str, &str); 3] = [
     ("signal", "configs/signal.toml, training its 2 layers of 64"),
@@ -43,7 +45,7 @@ fn config(variant: &str, folder: &Path, steps: u64) -> anyhow::Result<RunConfig>
     Ok(config)
 }
 
-/// The child's part: `variant` is `NAME/STEPS`; prints seconds and conversations.
+/// Runs the child's part: `variant` is `NAME/STEPS`. Prints seconds and conversations.
 pub(crate) async fn run(variant: &str, folder: &Path) -> anyhow::Result<()> {
     let (name, steps) = variant.split_once('/').context("NAME/STEPS")?;
     let config = config(name, folder, steps.parse()?)?;

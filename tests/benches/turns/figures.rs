@@ -1,4 +1,5 @@
-//! What is printed: the machine, the servers with their settings read back, and a row for each case.
+//! The printed report: the machine, the servers with their settings read back, and a row for each
+//! case.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -13,13 +14,14 @@ use rollout::text::TextCodec;
 
 use super::ours::{self, Case, Prompts};
 
-/// What a sample measured.
+/// The measurements of a sample.
 pub(crate) struct Times {
     pub(crate) exchanges: Vec<Duration>,
     pub(crate) elapsed: Duration,
 }
 
-/// CPU seconds of the clients (driver, agent, responder) and of the servers with all their children.
+/// CPU seconds of the clients (driver, agent, responder), and of the servers with all their
+/// children.
 #[derive(Clone, Copy)]
 pub(crate) struct Cpu {
     clients: f64,
@@ -64,14 +66,15 @@ impl Cpu {
     }
 }
 
-/// (pid, parent, ticks of user and system time) of every process.
+/// Returns (pid, parent, ticks of user and system time) of every process.
 fn processes() -> Vec<(u32, u32, u64)> {
     let folders = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     folders
         .filter_map(|entry| {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
             let text = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            // The name before the last parenthesis may hold anything; after it come state, parent, ...
+            // The name before the last parenthesis may hold any character; after it come state,
+            // parent, ...
             let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
             let ticks = |i: usize| fields.get(i)?.parse::<u64>().ok();
             Some((pid, fields.get(1)?.parse().ok()?, ticks(11)? + ticks(12)?))
@@ -104,7 +107,7 @@ impl Rate {
     }
 }
 
-/// Middle, least and most.
+/// Returns the median, the least and the most.
 pub(crate) fn spread(values: impl Iterator<Item = f64>) -> (f64, f64, f64) {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
@@ -186,7 +189,7 @@ impl Row {
     }
 }
 
-/// The load average of the last minute; what is measured counts in it.
+/// Returns the load average of the last minute, which includes the measured work.
 pub(crate) fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("?").to_owned()
@@ -203,7 +206,7 @@ pub(crate) fn print_machine() {
     );
 }
 
-/// What template and tokenizer alone take for the prompts of text, on one core.
+/// Prints the time of template and tokenizer alone for the prompts of text, on one core.
 pub(crate) fn print_tokenizer(text: &TextCodec, cases: &[Case]) -> anyhow::Result<()> {
     let mut sizes: Vec<usize> = cases
         .iter()
@@ -234,7 +237,7 @@ pub(crate) fn print_tokenizer(text: &TextCodec, cases: &[Case]) -> anyhow::Resul
     Ok(())
 }
 
-/// Versions and settings, as the servers themselves say.
+/// Prints versions and settings as the servers report them.
 pub(crate) fn print_servers(rabbit: &PrivateRabbit, redis: &PrivateRedis) -> anyhow::Result<()> {
     println!(
         "RabbitMQ {}; quorum queues, persistent, mandatory, confirms, manual acks",
@@ -260,14 +263,15 @@ pub(crate) fn print_servers(rabbit: &PrivateRabbit, redis: &PrivateRedis) -> any
     Ok(())
 }
 
-/// From the properties in the `Connection.Start` that answers the protocol's header, whoever asks.
+/// Returns the version in the properties of `Connection.Start`, which answers the protocol header
+/// before any login.
 fn rabbit_version(url: &str) -> anyhow::Result<String> {
     let place = url.rsplit_once('@').map_or(url, |(_, place)| place);
     let place = place.split('/').next().unwrap_or(place);
     let mut stream = TcpStream::connect(place)?;
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     stream.write_all(b"AMQP\0\0\x09\x01")?;
-    // Type, channel and length, then as many bytes.
+    // Type, channel and length, then the frame of that length.
     let mut head = [0; 7];
     stream.read_exact(&mut head)?;
     let length = u32::from_be_bytes([head[3], head[4], head[5], head[6]]);
@@ -282,7 +286,7 @@ fn rabbit_version(url: &str) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(text).into_owned())
 }
 
-/// Answers to inline commands.
+/// Returns the answers to inline commands.
 fn redis_says(url: &str, commands: &str) -> anyhow::Result<String> {
     let rest = url.strip_prefix("redis://:").context("not a URL with a password")?;
     let (password, place) = rest.split_once('@').context("not a URL with a password")?;

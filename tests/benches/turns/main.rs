@@ -1,11 +1,18 @@
-//! Turn exchanges over RabbitMQ and Redis beside a bare lapin client on the same broker, and embedded conversations.
+//! Turn exchanges over RabbitMQ and Redis next to a bare lapin client on the same broker, and
+//! embedded conversations.
 //!
-//! A turn of ours: a driver in the coordinator's place publishes a `TurnFrame`; a whole agent in another process (the real
-//! inbox, router and tokenizer, with the scripted engine) answers with a `ResultFrame`; the driver commits the result in
-//! Redis under a claimed lease and only then acks. The bare client sends the same number of bytes both ways between two
-//! processes with the same quorum queues, persistence, `mandatory`, confirms, and acks after the reply's confirm; it keeps
-//! nothing in Redis. The tokenizer's own rate stands beside, because no exchange of prompts as text can be faster. Samples are interleaved (ours, bare, ours, bare ...), so that the ratio survives a machine whose speed
-//! drifts. `cargo bench -p tests --bench turns -- [seconds per sample] [rounds] [part]`, part being `turns` or `embedded`.
+//! A turn of ours: a driver in the coordinator's place publishes a `TurnFrame`. A whole agent in
+//! another process (the real inbox, router and tokenizer, with the scripted engine) answers with a
+//! `ResultFrame`. The driver commits the result in Redis under a claimed lease and only then acks.
+//!
+//! The bare client sends the same number of bytes both ways between two processes. It uses the same
+//! quorum queues, persistence, `mandatory`, confirms, and acks after the reply's confirm; it keeps
+//! nothing in Redis. The report also prints the tokenizer's own rate, because no exchange of
+//! prompts as text can be faster. Samples are interleaved (ours, bare, ours, bare ...), so that the
+//! ratio stays valid on a machine with drifting speed.
+//!
+//! `cargo bench -p tests --bench turns -- [seconds per sample] [rounds] [part]`; part is `turns` or
+//! `embedded`.
 
 mod bare;
 mod embedded;
@@ -27,7 +34,8 @@ use figures::{Cpu, Rate, Row};
 use ours::{Case, Prompts};
 use peer::Peer;
 
-/// What is compared. A wave is one frame of 64 requests in four groups, as a synchronous round makes them.
+/// The compared cases. A wave is one frame of 64 requests in four groups, as a synchronous round
+/// sends them.
 const CASES: [Case; 8] = [
     Case::singles(1, 1 << 10, Prompts::Held),
     Case::singles(64, 1 << 10, Prompts::Held),
@@ -69,7 +77,7 @@ async fn turns(length: Duration, rounds: usize) -> anyhow::Result<()> {
     Row::print_head();
     for case in CASES {
         let (request, reply) = driver.bytes(case).await?;
-        // Not measured: connections, tokenizer and broker are warm after it.
+        // A warm-up that is not measured: connections, tokenizer and broker.
         driver.sample(case, Duration::from_millis(500)).await?;
         requester
             .sample(case.in_flight(), request, reply, Duration::from_millis(500))
@@ -108,7 +116,7 @@ fn main() -> anyhow::Result<()> {
         eprintln!("{error:?}");
         std::process::exit(1);
     }
-    // At once: libtorch's own clean-up is of no use to anyone.
+    // Exit at once: the clean-up of libtorch has no use here.
     std::process::exit(0);
 }
 

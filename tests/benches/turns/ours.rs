@@ -1,4 +1,5 @@
-//! Our side of a comparison: a driver in the coordinator's place, with its frames, commits and acks.
+//! Our side of a comparison: a driver in the coordinator's place, with its frames, commits and
+//! acks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use tokio::task::JoinSet;
 
 use super::figures::Times;
 
-/// As the coordinator's.
+/// The coordinator's value.
 const PREFETCH: u16 = 256;
 const REPLY_TO: &str = "driver";
 /// Conversations of a group.
@@ -34,14 +35,15 @@ pub(crate) fn agent() -> anyhow::Result<AgentName> {
     AgentName::new("a").map_err(|error| anyhow::anyhow!("{error}"))
 }
 
-/// Where a prompt's bytes are.
+/// The place of a prompt's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prompts {
-    /// In a message, which the agent's tokenizer reads; no two requests share one.
+    /// In a message, which the agent's tokenizer reads; each request has its own.
     Text,
-    /// The same, each shared by [`SHARED_BY`] requests, as the conversations of a group share their first prompt.
+    /// In a message shared by [`SHARED_BY`] requests, as the conversations of a group share their
+    /// first prompt.
     Shared,
-    /// In the ids of earlier turns, as in a conversation that has gone on for a while; one short message is new.
+    /// In the ids of earlier turns, as in a conversation of many turns; one short message is new.
     Held,
 }
 
@@ -134,7 +136,8 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Decodes, commits each group's results in one step, acks, and then says so.
+    /// Decodes, commits each group's results in one step, acks, and then notifies the waiting
+    /// lanes.
     async fn take(&self, delivery: Delivery) -> anyhow::Result<()> {
         *lock(&self.reply) = delivery.body.len();
         let frame: ResultFrame = codec::decode(&delivery.body)?;
@@ -169,7 +172,7 @@ impl Driver {
                 lock(&self.leases).insert(group, claimed.lease);
                 Ok(claimed.lease)
             }
-            Claim::Theirs { .. } => bail!("somebody else has the group"),
+            Claim::Theirs { .. } => bail!("another coordinator has the group"),
         }
     }
 
@@ -216,11 +219,11 @@ impl Driver {
             body: body.into(),
             durable: true,
         };
-        io::publish(&self.bus, message).await?;
+        retry::publish(&self.bus, message).await?;
         Ok(size)
     }
 
-    /// One frame out and all its results committed; answers with the frame's size.
+    /// Sends one frame, waits until all its results are committed, and returns the frame's size.
     async fn exchange(&self, case: Case, leases: &[Lease], nth: usize) -> anyhow::Result<usize> {
         let wanted: Vec<Wanted> = (0..case.requests)
             .map(|i| self.wanted(case, leases[i % leases.len()], nth * case.requests + i))
@@ -257,7 +260,7 @@ impl Driver {
             lock(&self.leases).remove(&lease.group);
             self.store.void(lease).await?;
         }
-        // A wave's requests are exchanges that took the wave's time each.
+        // Each request of a wave is an exchange that took the wave's time.
         Ok(times
             .into_iter()
             .flat_map(|time| std::iter::repeat_n(time, case.requests))
@@ -281,7 +284,7 @@ impl Driver {
         })
     }
 
-    /// Bytes of a request and of its result, for the bare client to send as well.
+    /// Returns the bytes of a request and of its result, so that the bare client sends as many.
     pub(crate) async fn bytes(self: &Arc<Self>, case: Case) -> anyhow::Result<(usize, usize)> {
         let alone = Case {
             frames: 1,
@@ -296,7 +299,7 @@ impl Driver {
     }
 }
 
-/// As the coordinator's.
+/// Makes a record as the coordinator does.
 fn record(result: &TurnResult) -> anyhow::Result<Record> {
     let TurnOutcome::Done(_) = result.outcome else {
         bail!("the agent failed: {:?}", result.outcome);
@@ -307,7 +310,7 @@ fn record(result: &TurnResult) -> anyhow::Result<Record> {
     })
 }
 
-/// The `nth` prompt of all. A word and its blank are four bytes, as its id is.
+/// Returns the `nth` prompt of all. A word and its blank are four bytes, as its id is.
 pub(crate) fn prompt(case: Case, nth: u64) -> Prompt {
     let words = case.size / 4;
     match case.prompts {

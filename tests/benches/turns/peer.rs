@@ -54,7 +54,7 @@ async fn serve() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The signal game's configuration with the engine that computes nothing.
+/// Returns the signal game's configuration with the scripted engine.
 pub(crate) fn scripted() -> anyhow::Result<RunConfig> {
     let mut config = RunConfig::load(&Program::root().join("configs/signal.toml"))?;
     for agent in config.agents.values_mut() {
@@ -63,7 +63,7 @@ pub(crate) fn scripted() -> anyhow::Result<RunConfig> {
     Ok(config)
 }
 
-/// The agent's tokenizer, for its own rate.
+/// Returns the agent's tokenizer, to measure its rate.
 pub(crate) fn text() -> anyhow::Result<TextCodec> {
     let config = scripted()?;
     let agent = config.agents.get(&ours::agent()?).context("no agent a")?;
@@ -75,7 +75,7 @@ pub(crate) fn text() -> anyhow::Result<TextCodec> {
     Ok(TextCodec::open(folder.path())?)
 }
 
-/// A whole agent, as `dyad agent` starts it.
+/// Runs a whole agent, as `dyad agent` starts it.
 pub(crate) async fn agent(url: &str, folder: &Path) -> anyhow::Result<()> {
     let config = scripted()?;
     let run = RunId::new("bench").context("a bad run name")?;
@@ -95,7 +95,7 @@ pub(crate) async fn agent(url: &str, folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The bare client's other side.
+/// Runs the bare client's other side.
 pub(crate) async fn responder(url: &str) -> anyhow::Result<()> {
     let run = RunId::new("bench").context("a bad run name")?;
     let queues = bare::Queues::new(&Topology::new(run));

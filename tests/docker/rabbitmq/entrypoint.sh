@@ -1,5 +1,6 @@
 #!/bin/sh
-# As the official image: the first user and vhost from the environment, logs to the console, not as root.
+# Does the same as the official image: the first user and vhost from the environment, logs to the
+# console, not as root.
 set -eu
 mkdir -p /etc/rabbitmq/conf.d
 {

@@ -1,4 +1,4 @@
-//! What clients of an agent's HTTP front send.
+//! Requests that clients send to an agent's HTTP front.
 
 use agents::http::ask::{Ask, Kind};
 use configs::SamplingConfig;
@@ -26,10 +26,7 @@ fn bodies(name: &str, kind: Kind, seeds: &[&str]) {
                 }
                 Err(refusal) => {
                     assert!(refusal.status == 400 && !refusal.message.is_empty());
-                    assert!(
-                        refusal.json().to_string().len() < 2000,
-                        "no refusal is as long as what it refuses"
-                    );
+                    assert!(refusal.json().to_string().len() < 2000, "a refusal is short");
                 }
             }
             asked.is_ok()

@@ -1,4 +1,5 @@
-//! What models, tasks and model folders say: tokenizers, chat templates, messages, answers to be graded.
+//! Text from models, tasks and model folders: tokenizers, chat templates, messages, answers to be
+//! graded.
 
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use rollout::text::{TextCodec, make};
 
 use super::fuzz;
 
-/// A fixed date for templates that ask for one.
+/// A fixed date for templates that ask for the date.
 const NOW: i64 = 1_750_000_000;
 
 fn folder() -> tempfile::TempDir {
@@ -40,7 +41,7 @@ fn opens(folder: &Path) -> bool {
     codec.render(&prompt, History::Keep).map(|ids| codec.text(&ids)).is_ok()
 }
 
-/// Opens a folder whose file `name` is damaged.
+/// Opens a folder with a damaged file `name`.
 fn damaged_file(what: &str, name: &str, others: &[&str]) {
     let folder = folder();
     let path = folder.path().join(name);
@@ -72,7 +73,7 @@ fn chat_templates() {
     damaged_file("chat template", "chat_template.jinja", &[usual]);
 }
 
-/// No message becomes a control token: as many are in the ids as the template alone puts there.
+/// No message becomes a control token: the ids have only those of the template.
 #[test]
 fn messages_of_others() {
     let folder = folder();

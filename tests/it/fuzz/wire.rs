@@ -1,4 +1,4 @@
-//! What comes over the wire, from the command line and from a run's folder.
+//! Input from the wire, from the command line and from a run's folder.
 
 use broker::codec;
 use broker::protocol::bundle::Bundle;
@@ -22,7 +22,7 @@ fn tasks() {
     });
 }
 
-/// Every payload in bincode, decoded as each of them.
+/// Every payload in bincode, decoded as each type.
 #[test]
 fn payloads() {
     let names = [
@@ -67,7 +67,7 @@ fn control() {
     });
 }
 
-/// URLs are judged, and shown without what is secret in them, whatever they look like.
+/// Any URL is checked, and shown without its secrets.
 #[test]
 fn urls() {
     let secret = "s3cret";
@@ -80,7 +80,7 @@ fn urls() {
         let url = String::from_utf8_lossy(bytes);
         let shown = broker::bus::amqp::redact(&url);
         let between = url.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-        // Damage may also have made it part of the host.
+        // Damage may also have moved the secret into the host.
         let once = url.matches(secret).count() == 1;
         let hidden = once && between.is_some_and(|(credentials, _)| credentials.contains(secret));
         assert!(!hidden || !shown.contains(secret), "{url:?} is shown as {shown:?}");
@@ -123,7 +123,7 @@ fn checkpoints() {
             let manifest = Manifest::read(folder.path());
             if let Ok(manifest) = &manifest {
                 let sound = manifest.verify(folder.path()).is_ok();
-                assert!(!sound || manifest.files.is_empty(), "nothing of it is there");
+                assert!(!sound || manifest.files.is_empty(), "none of its files exist");
             }
             manifest.is_ok() || TrainerState::read(folder.path()).is_ok()
         },

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::world::{PATIENCE, World};
-use crate::program::wait_for;
+use crate::program::wait_until;
 use crate::proxy::{Mode, Proxy};
 
 /// A fault.
@@ -114,15 +114,11 @@ impl World {
 
     /// Sends SIGKILL to a process, once it runs.
     pub fn kill(&self, label: &str) {
-        wait_for("a process to be killed", PATIENCE, || {
-            self.fleet.signal(label, "KILL").then_some(())
-        });
+        wait_until("a process to be killed", PATIENCE, || self.fleet.signal(label, "KILL"));
     }
 
     fn halt(&self, label: &str, time: Duration) {
-        wait_for("a process to be halted", PATIENCE, || {
-            self.fleet.signal(label, "STOP").then_some(())
-        });
+        wait_until("a process to be halted", PATIENCE, || self.fleet.signal(label, "STOP"));
         std::thread::sleep(time);
         self.fleet.signal(label, "CONT");
     }

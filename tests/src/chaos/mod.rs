@@ -44,7 +44,7 @@ pub fn run(binary: &str, plan: Plan) -> Report {
         let tasks = due - world.published;
         let newer = world.servers.copy_redis();
         let before = world.closed();
-        let publisher = world.publish_beside(tasks);
+        let publisher = world.publish_in_background(tasks);
         std::thread::sleep(Duration::from_millis(dice.below(1500)));
         let fault = Fault::draw(&mut dice);
         println!(

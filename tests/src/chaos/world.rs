@@ -1,19 +1,18 @@
 //! A run of real processes over real servers, reached through proxies.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agents::ledger::Inspector;
-use broker::bus::amqp::{AmqpBus, AmqpOptions};
-use broker::bus::{Bus, Outgoing};
-use broker::ids::RunId;
+use broker::bus::Bus;
 use broker::local::rabbitmq::RabbitOptions;
 use broker::protocol::Kind;
 use broker::protocol::control::Command;
-use broker::topology::{Speaker, Topology};
+use broker::topology::Speaker;
 
 use crate::fleet::{Fleet, RUN};
-use crate::program::{Program, wait_for};
+use crate::letters::{connect, message, topology};
+use crate::program::{Program, wait_until};
 use crate::proxy::Proxy;
 use crate::servers::Servers;
 use crate::small::Small;
@@ -139,15 +138,15 @@ impl World {
             .set("defaults.agent.train.max_staleness", staleness as i64)
             .set("tasks.source", "queue")
             .without("tasks.params")
-            .write(&home(&program).join("run.toml"));
+            .write(&program.home().join("run.toml"));
         // These pauses stand for a model. Without them the run ends before a fault can hit it.
         let slow = "turn.generated=sleep(20);turn.committed=sleep(20);group.decided=sleep(20);reserve.stored=sleep(20)";
-        let once = home(&program).join("fired");
+        let once = program.home().join("fired");
         std::fs::create_dir(&once).unwrap();
         let mut environment = own.to_vec();
         environment.push(("a", "DYAD_BROKER", link_url.as_str()));
         for label in ["a", "b", "c1", "c2"] {
-            let own = failpoints.iter().find(|(whose, _)| *whose == label);
+            let own = failpoints.iter().find(|(name, _)| *name == label);
             environment.push((label, "DYAD_FAILPOINTS", own.map_or(slow, |(_, points)| points)));
             if !always {
                 environment.push((label, "DYAD_FAILPOINTS_ONCE", once.to_str().unwrap()));
@@ -164,9 +163,7 @@ impl World {
             published: 0,
             fields: fields.to_owned(),
         };
-        wait_for("the run to be running", PATIENCE, || {
-            world.fleet.log("c1").contains("the run is running").then_some(())
-        });
+        world.fleet.wait_until_running(PATIENCE);
         world
     }
 
@@ -183,7 +180,7 @@ impl World {
 
     /// Publishes from a thread, for publishing that may take long.
     #[must_use]
-    pub fn publish_beside(&mut self, tasks: u64) -> std::thread::JoinHandle<()> {
+    pub fn publish_in_background(&mut self, tasks: u64) -> std::thread::JoinHandle<()> {
         std::thread::spawn(self.publisher(tasks))
     }
 
@@ -195,7 +192,7 @@ impl World {
             .collect();
         self.published += tasks;
         // Several publishers may run at once.
-        let file = home(&self.program).join(format!("tasks-{}.jsonl", self.published));
+        let file = self.program.home().join(format!("tasks-{}.jsonl", self.published));
         std::fs::write(&file, lines).unwrap();
         // Not through the proxy, which disturbs the run's own processes alone.
         let url = self.servers.rabbit.url();
@@ -204,8 +201,8 @@ impl World {
             .program
             .command(&["publish", file.to_str().unwrap(), "--run", run, "--broker", &url]);
         move || {
-            wait_for("tasks to be confirmed", PATIENCE, || {
-                (tasks == 0 || publish.output().unwrap().status.success()).then_some(())
+            wait_until("tasks to be confirmed", PATIENCE, || {
+                tasks == 0 || publish.output().unwrap().status.success()
             });
         }
     }
@@ -290,33 +287,25 @@ impl World {
 
     /// Orders the coordinators to drain until every process has ended.
     fn drain(&self) {
-        let topology = Topology::new(RunId::new(RUN).unwrap());
+        let control = topology(RUN).to_control(Speaker::Operator);
         self.servers.block_on(async {
-            let bus = AmqpBus::connect(&self.servers.rabbit.url(), AmqpOptions::default())
-                .await
-                .unwrap();
+            let bus = connect(&self.servers.rabbit.url()).await;
             let began = Instant::now();
             while !self.fleet.ended() {
-                assert!(began.elapsed() < PATIENCE, "does not end:\n{}", self.fleet.logs());
-                let order = Outgoing {
-                    to: topology.to_control(Speaker::Operator),
-                    kind: Kind::Command,
-                    message_id: "drain".into(),
-                    correlation_id: None,
-                    headers: Vec::new(),
-                    body: broker::codec::encode_json(&Command::Drain).into(),
-                    durable: false,
-                };
+                assert!(
+                    began.elapsed() < PATIENCE,
+                    "the run does not end:\n{}",
+                    self.fleet.logs()
+                );
+                let body = broker::codec::encode_json(&Command::Drain);
+                let mut order = message(control.clone(), Kind::Command, "drain", body);
+                order.durable = false;
                 let _ = bus.publish(order).await;
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
             bus.close().await;
         });
     }
-}
-
-fn home(program: &Program) -> PathBuf {
-    program.runs().parent().unwrap().to_owned()
 }
 
 /// Returns the number of groups that an agent's ledger has closed, `None` while it is unreadable.
