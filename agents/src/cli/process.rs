@@ -139,7 +139,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         }
         if let Some((router, front)) = started.get() {
             let tidy = async {
-                let _ = router.send(agent::router::Input::Stop).await;
+                let _ = router.send(agent::router::RouterMessage::Stop).await;
                 if let Some(front) = front {
                     front.close().await;
                 }
@@ -159,7 +159,7 @@ type Playing = (Addr<agent::router::Router>, Option<Arc<http::Serving>>);
 async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
     let run = process.folder.run().clone();
-    let agent = agent::start(agent::Env {
+    let agent = agent::start(agent::AgentEnv {
         name: name.clone(),
         run: run.clone(),
         config: process.config.clone(),

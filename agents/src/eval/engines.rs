@@ -47,9 +47,9 @@ impl Seat {
         heard.sampled |= answers.iter().any(|one| one.result.is_ok());
         let version = heard
             .broken
-            .hear(answers.iter().map(|one| (one.job.request, &one.result)));
+            .record(answers.iter().map(|one| (one.job.request, &one.result)));
         version.map_or(Ok(()), |version| {
-            Err(Usage::new(broken::told(agent, &version, broken::IN_SUCCESSION)))
+            Err(Usage::new(broken::explain(agent, &version, broken::IN_SUCCESSION)))
         })
     }
 
@@ -60,7 +60,7 @@ impl Seat {
     pub(super) fn heard_all(&self, agent: &AgentName) -> Result<(), Usage> {
         let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         match heard.broken.failing() {
-            Some(version) if !heard.sampled => Err(Usage::new(broken::told(agent, version, broken::AT_ALL))),
+            Some(version) if !heard.sampled => Err(Usage::new(broken::explain(agent, version, broken::AT_ALL))),
             _ => Ok(()),
         }
     }

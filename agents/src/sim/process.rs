@@ -93,7 +93,7 @@ async fn begin(who: Who, run: Run, bus: Arc<SimBus>, incarnation: String) {
 
 async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: String) -> Arc<Agent> {
     let name = AgentName::new(name).unwrap();
-    let env = agent::Env {
+    let env = agent::AgentEnv {
         name: name.clone(),
         run: run.folder.run().clone(),
         config: run.config.clone(),
@@ -113,7 +113,7 @@ async fn agent(name: &'static str, run: Run, bus: Arc<SimBus>, incarnation: Stri
         .await
         .unwrap();
     let engine = ScriptedEngine::new(vec![65, 66, 67], WeightVersion { lineage: 1, step: 0 });
-    agent::heart::start(agent.clone(), engine.clone());
+    agent::heartbeat::start(agent.clone(), engine.clone());
     let router = agent::listen(&agent, &settings, engine).await.unwrap();
     std::future::pending::<()>().await;
     drop(router);
