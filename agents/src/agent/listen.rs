@@ -18,7 +18,7 @@ pub struct Started {
     pub router: Addr<router::Router>,
     pub engine: Arc<dyn EngineClient>,
     /// The HTTP front, if the agent has one; closed when the run is.
-    pub front: Option<Arc<http::Serving>>,
+    pub front: Option<Arc<http::ServedFront>>,
     /// Resolves when the run is closed and this agent has written its last checkpoint.
     pub end: tokio::task::JoinHandle<anyhow::Result<()>>,
 }

@@ -154,7 +154,7 @@ pub fn agent(args: &AgentArgs) -> anyhow::Result<()> {
 }
 
 /// What a stop needs of an agent that has started.
-type Playing = (Addr<agent::router::Router>, Option<Arc<http::Serving>>);
+type Playing = (Addr<agent::router::Router>, Option<Arc<http::ServedFront>>);
 
 async fn play_agent(name: &AgentName, process: Process, started: &OnceCell<Playing>) -> anyhow::Result<()> {
     let bus = connect::bus(&process.urls.broker).await?;
