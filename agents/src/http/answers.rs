@@ -184,7 +184,7 @@ impl AnswerWriter {
     }
 }
 
-/// The prompts, if they are to come back.
+/// The prompts as text, if the client wants them back.
 fn echoes(ask: &ClientRequest, prompts: &[Arc<[u32]>], codec: &TextCodec) -> Vec<Echo> {
     let prompts = ask.inputs.iter().zip(prompts).filter(|_| ask.echo);
     prompts
