@@ -182,7 +182,7 @@ fn weights_are_chosen_by_run_step_folder_and_agent_and_samples_are_told_by_k() {
     let gone = program.output(&["eval", "--run", &format!("{path}@3")]);
     let said = String::from_utf8_lossy(&gone.stderr).into_owned();
     assert!(
-        gone.status.code() == Some(2) && said.contains("kept are: 2, 4"),
+        gone.status.code() == Some(2) && said.contains("kept steps: 2, 4"),
         "{said}"
     );
 

@@ -138,7 +138,7 @@ fn write(args: &ExportArgs) -> anyhow::Result<String> {
         }
         exported => exported.with_context(|| format!("exporting agent {agent} to {}", args.out.display()))?,
     };
-    Ok(told(agent, &chosen.told, &files.model, args, &exported))
+    Ok(told(agent, &chosen.label, &files.model, args, &exported))
 }
 
 /// The weights, with what to try where they are damaged.
@@ -173,7 +173,7 @@ fn provenance(run: &RunFolder, agent: &AgentName, chosen: &Chosen) -> serde_json
     json!({
         "run": run.run().to_string(),
         "agent": agent.as_str(),
-        "weights": chosen.told,
+        "weights": chosen.label,
         "step": manifest.as_ref().map(|manifest| manifest.step),
         "digest": manifest.as_ref().map(|manifest| manifest.digest.as_str()),
         "dyad": env!("CARGO_PKG_VERSION"),

@@ -163,7 +163,7 @@ fn checkpoints_are_exported_without_their_training() {
         let said = refusal(&args);
         assert!(said.contains("--step last-good"), "{said}");
         args.step = Step::At(9);
-        assert!(refusal(&args).contains("kept are: 3, 4"));
+        assert!(refusal(&args).contains("kept steps: 3, 4"));
         args.step = Step::LastGood;
         assert!(write(&args).unwrap().contains("step 3"));
         let told: serde_json::Value =
@@ -202,7 +202,7 @@ fn what_is_not_there_says_what_is() {
     let said = refusal(&args(base.path(), "nobody", Step::Latest));
     assert!(said.contains("nobody") && said.contains("it has a, b"), "{said}");
     let said = refusal(&args(base.path(), "a", Step::At(7)));
-    assert!(said.contains("step 7") && said.contains("kept are: none"), "{said}");
+    assert!(said.contains("step 7") && said.contains("kept steps: none"), "{said}");
     let said = refusal(&args(base.path(), "a", Step::Latest));
     assert!(said.contains("no checkpoint of agent a"), "{said}");
     assert!("7".parse::<Step>() == Ok(Step::At(7)) && "newest".parse::<Step>().is_err());
