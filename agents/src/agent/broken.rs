@@ -195,7 +195,11 @@ mod tests {
             given_up_at(&answers).map(|(place, _)| place)
         };
         assert_eq!(with((9, sampled(4))), Some(5), "counted from zero again");
-        assert_eq!(with((9, sampled(3))), Some(3), "other weights prove nothing about these");
+        assert_eq!(
+            with((9, sampled(3))),
+            Some(3),
+            "other weights prove nothing about these"
+        );
         let context = EngineFailure {
             reason: failure::context("70 tokens"),
             retry: false,

@@ -48,13 +48,15 @@ impl Due {
     /// waits for none. Returns true if that is news.
     pub(crate) fn record(&mut self, coordinator: &str, seq: u64, step: Option<u64>, now: Instant) -> bool {
         let first = self.listening.take().is_some();
-        self.received.retain(|_, received| now.duration_since(received.at) < self.lease);
+        self.received
+            .retain(|_, received| now.duration_since(received.at) < self.lease);
         let known = self.received.get(coordinator);
         if known.is_some_and(|known| seq <= known.seq) {
             return first;
         }
         let news = known.is_none_or(|known| known.step != step);
-        self.received.insert(coordinator.to_owned(), Announcement { seq, at: now, step });
+        self.received
+            .insert(coordinator.to_owned(), Announcement { seq, at: now, step });
         first || news
     }
 
@@ -171,7 +173,11 @@ mod tests {
     fn the_wait_for_a_gone_coordinator_ends_after_a_lease() {
         let (mut due, mut waiting, start) = listening();
         let mut until = |due: &Due, after| waiting.until(RunPhase::Running, 4, due, start + after);
-        assert_eq!(until(&due, seconds(3)), Some(start + LEASE), "no coordinator was received yet");
+        assert_eq!(
+            until(&due, seconds(3)),
+            Some(start + LEASE),
+            "no coordinator was received yet"
+        );
         assert_eq!(until(&due, LEASE), None);
         due.record("c", 1, Some(4), start + seconds(20));
         assert_eq!(until(&due, seconds(21)), Some(start + seconds(35)));

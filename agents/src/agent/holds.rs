@@ -56,7 +56,8 @@ impl Holds {
     /// if the standing holds changed.
     pub(crate) fn record(&mut self, coordinator: &str, seq: u64, name: Option<&str>, now: Instant) -> bool {
         let before = self.standing(now);
-        self.received.retain(|_, received| now.duration_since(received.at) < self.lease);
+        self.received
+            .retain(|_, received| now.duration_since(received.at) < self.lease);
         let known = self.received.get(coordinator);
         // A heartbeat that was overtaken in transit is out of date.
         if known.is_some_and(|known| seq <= known.seq) {
@@ -245,11 +246,7 @@ mod tests {
             );
             let last = phase == RunPhase::Draining;
             assert_eq!(may(phase, &[], &["c/1"]), last);
-            assert_eq!(
-                may(phase, &["c/1"], &["c/2"]),
-                last,
-                "the kept hold is an earlier one"
-            );
+            assert_eq!(may(phase, &["c/1"], &["c/2"]), last, "the kept hold is an earlier one");
         }
     }
 

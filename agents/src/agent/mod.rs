@@ -8,12 +8,12 @@
 pub mod alarms;
 pub(crate) mod answers;
 pub(crate) mod broken;
-mod job_queue;
 pub(crate) mod due;
 pub mod figures;
 pub mod heartbeat;
 pub(crate) mod holds;
 pub mod inbox;
+mod job_queue;
 mod listen;
 pub mod orders;
 mod past_opponent;
@@ -22,8 +22,8 @@ pub mod replies;
 pub mod router;
 mod served;
 mod state;
-pub mod training;
 pub mod trainer_thread;
+pub mod training;
 
 use configs::ModelConfig;
 

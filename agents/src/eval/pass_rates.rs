@@ -77,7 +77,11 @@ mod tests {
             conversation("t", Some(1), Some(1.0)),
             conversation("t", Some(2), None),
         ]);
-        assert_eq!(rates(&list), [("k1".into(), 0.5, 2)], "failed conversations are in no rate");
+        assert_eq!(
+            rates(&list),
+            [("k1".into(), 0.5, 2)],
+            "failed conversations are in no rate"
+        );
         assert!(lines(&[]).unwrap_err().to_string().contains("success"));
         let text = lines(&of(&list, &keys)).unwrap();
         assert_eq!(

@@ -11,8 +11,8 @@ use rollout::text::TextCodec;
 use serde_json::{Map, Value, json};
 use trainer::engine::PromptScores;
 
-use super::client_request::{ClientRequest, Endpoint};
 use super::choice::ChoicePiece;
+use super::client_request::{ClientRequest, Endpoint};
 use super::echo::Echo;
 
 /// The common values of all parts of one answer.

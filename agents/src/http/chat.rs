@@ -3,7 +3,7 @@
 use broker::protocol::turn::Message;
 use serde_json::{Value, json};
 
-use super::client_request::{Prompt, MOST_LIKELY};
+use super::client_request::{MOST_LIKELY, Prompt};
 use super::json_fields::{JsonFields, kind};
 use super::request_error::RequestError;
 

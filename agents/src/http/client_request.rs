@@ -157,7 +157,12 @@ fn stream(fields: &mut JsonFields) -> Result<(bool, bool), RequestError> {
     Ok((stream, include_usage))
 }
 
-fn sampling(fields: &mut JsonFields, kind: Endpoint, echo: bool, usual: &SamplingConfig) -> Result<Sampling, RequestError> {
+fn sampling(
+    fields: &mut JsonFields,
+    kind: Endpoint,
+    echo: bool,
+    usual: &SamplingConfig,
+) -> Result<Sampling, RequestError> {
     // A temperature near 0 makes infinite logits, which would end every generation of the engine.
     let temperature = |t: f32| t == 0.0 || (LEAST_TEMPERATURE..=10.0).contains(&t);
     let temperature = fields.number("temperature", temperature, "0, or a number from 0.01 to 10")?;
@@ -233,7 +238,10 @@ fn stop(fields: &mut JsonFields) -> Result<Vec<String>, RequestError> {
         Some(Value::Array(texts)) if texts.len() <= MOST_STOPS => {
             let text = |value: Value| match value {
                 Value::String(text) => Ok(text),
-                other => Err(RequestError::wrong("stop", format!("has {}: write texts", kind(&other)))),
+                other => Err(RequestError::wrong(
+                    "stop",
+                    format!("has {}: write texts", kind(&other)),
+                )),
             };
             texts.into_iter().map(text).collect::<Result<_, _>>()?
         }

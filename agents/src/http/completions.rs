@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::client_request::{Prompt, MOST_LIKELY};
+use super::client_request::{MOST_LIKELY, Prompt};
 use super::json_fields::{JsonFields, kind};
 use super::request_error::RequestError;
 
@@ -45,7 +45,8 @@ fn ids(list: Vec<Value>) -> Result<Vec<u32>, RequestError> {
     let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
     list.iter()
         .map(|value| {
-            id(value).ok_or_else(|| RequestError::wrong("prompt", format!("has {} among token ids: {WANTED}", kind(value))))
+            id(value)
+                .ok_or_else(|| RequestError::wrong("prompt", format!("has {} among token ids: {WANTED}", kind(value))))
         })
         .collect()
 }

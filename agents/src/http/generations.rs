@@ -69,7 +69,11 @@ impl Generations {
             }
         }
         engine.visit(visits);
-        Self { engine, updates, choices }
+        Self {
+            engine,
+            updates,
+            choices,
+        }
     }
 
     /// Returns the next report and its choice. `None`: the engine is gone, or every choice has

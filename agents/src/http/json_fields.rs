@@ -36,7 +36,10 @@ impl JsonFields {
                 map,
                 place: format!("{place}."),
             }),
-            other => Err(RequestError::wrong(place, format!("is {}: write an object", kind(&other)))),
+            other => Err(RequestError::wrong(
+                place,
+                format!("is {}: write an object", kind(&other)),
+            )),
         }
     }
 
@@ -78,7 +81,12 @@ impl JsonFields {
     }
 
     /// Takes a number, as the f32 that an engine uses.
-    pub fn number(&mut self, field: &str, fits: impl Fn(f32) -> bool, wanted: &str) -> Result<Option<f32>, RequestError> {
+    pub fn number(
+        &mut self,
+        field: &str,
+        fits: impl Fn(f32) -> bool,
+        wanted: &str,
+    ) -> Result<Option<f32>, RequestError> {
         let Some(value) = self.take(field) else {
             return Ok(None);
         };

@@ -5,8 +5,8 @@ use broker::protocol::engine::TopLogprob;
 use serde_json::{Map, Value, json};
 
 use super::answers::AnswerWriter;
-use super::client_request::Endpoint;
 use super::choice::ChoicePiece;
+use super::client_request::Endpoint;
 
 /// The lists of a completion's log-probs, each with an entry for each token.
 #[derive(Default)]

@@ -12,19 +12,19 @@
 //! rejected requests.
 
 pub mod answers;
-pub mod client_request;
 pub(crate) mod chat;
 pub mod choice;
+pub mod client_request;
 pub(crate) mod completions;
 pub mod echo;
-pub mod json_fields;
-mod size_limits;
 pub mod gate;
-mod logprobs;
 pub mod generations;
+pub mod json_fields;
+mod logprobs;
 pub mod rates;
 pub mod request_error;
 pub mod routes;
+mod size_limits;
 pub mod sse;
 pub mod stops;
 
@@ -44,7 +44,7 @@ use rollout::text::TextCodec;
 use crate::base::fault::Usage;
 use crate::base::secret::Token;
 use crate::engine::EngineClient;
-use gate::{RequestGate, FrontPhase};
+use gate::{FrontPhase, RequestGate};
 use rates::Rates;
 
 /// The time that running requests may take to finish when the run ends.
@@ -75,7 +75,10 @@ impl Plan {
             return Ok(None);
         };
         let Some(address) = config.address() else {
-            let message = format!("agents.{agent}.http.listen is {:?}, which is not an address", config.listen);
+            let message = format!(
+                "agents.{agent}.http.listen is {:?}, which is not an address",
+                config.listen
+            );
             return Err(Usage::new(message).hint("write an IP address and a port, for example \"127.0.0.1:8001\""));
         };
         let token = Token::from_environment()?;

@@ -11,8 +11,8 @@ use serde_json::json;
 
 use super::Front;
 use super::answers::{AnswerWriter, model};
-use super::client_request::{ClientRequest, Prompt, Endpoint};
 use super::choice::{Choice, ChoicePiece};
+use super::client_request::{ClientRequest, Endpoint, Prompt};
 use super::gate::{Place, closed};
 use super::generations::Generations;
 use super::request_error::RequestError;
@@ -192,7 +192,11 @@ async fn generate(front: &Front, ask: &ClientRequest, paper: AnswerWriter, mut o
 }
 
 /// Collects every choice to its end.
-async fn gather(open: &mut Generations, choices: &mut [Choice], first: (usize, Told)) -> Result<Vec<ChoicePiece>, RequestError> {
+async fn gather(
+    open: &mut Generations,
+    choices: &mut [Choice],
+    first: (usize, Told),
+) -> Result<Vec<ChoicePiece>, RequestError> {
     let mut pieces = vec![ChoicePiece::default(); choices.len()];
     let mut next = Some(first);
     while choices.iter().any(|choice| choice.end.is_none()) {
@@ -244,14 +248,20 @@ impl Front {
 
     /// Returns the ids of every prompt. Templates and tokenizers run on a blocking thread. They
     /// hold the request's places until they are done, even if the client has gone.
-    async fn prompts(&self, ask: &ClientRequest, places: [Place; 2]) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), RequestError> {
+    async fn prompts(
+        &self,
+        ask: &ClientRequest,
+        places: [Place; 2],
+    ) -> Result<(Vec<Arc<[u32]>>, [Place; 2]), RequestError> {
         let (codec, vocab, inputs) = (self.text.clone(), self.vocab, ask.inputs.clone());
         let render = move || {
             let ids: Result<_, RequestError> = inputs.into_iter().map(|input| ids(&codec, vocab, input)).collect();
             ids.map(|ids| (ids, places))
         };
         // A panic there ends the process, so no error is lost here.
-        tokio::task::spawn_blocking(render).await.map_err(|_| RequestError::lost())?
+        tokio::task::spawn_blocking(render)
+            .await
+            .map_err(|_| RequestError::lost())?
     }
 
     /// The number of new tokens that the longest prompt leaves of a client's context, at most
@@ -278,7 +288,10 @@ fn ids(codec: &rollout::text::TextCodec, vocab: usize, input: Prompt) -> Result<
             field,
             format!("has the token id {id}, and the model has {vocab}"),
         )),
-        None if ids.is_empty() => Err(RequestError::wrong(field, "has no tokens: there is nothing to go on from")),
+        None if ids.is_empty() => Err(RequestError::wrong(
+            field,
+            "has no tokens: there is nothing to go on from",
+        )),
         None => Ok(ids.into()),
     }
 }

@@ -1,7 +1,7 @@
 //! Limits the size of one part of an answer: an answer without a stream waits in memory until it is
 //! sent, and so does a stream's event.
 
-use super::client_request::{ClientRequest, Prompt, Endpoint};
+use super::client_request::{ClientRequest, Endpoint, Prompt};
 use super::request_error::RequestError;
 
 /// The maximum of most-likely log-probs in one answer without a stream: each takes hundreds of

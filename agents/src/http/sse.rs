@@ -43,7 +43,12 @@ const KEEP_ALIVE: &[u8] = b": wait\n\n";
 const LONGEST_SILENCE: Duration = Duration::from_secs(15);
 
 impl Sse {
-    pub fn new(paper: AnswerWriter, open: Generations, choices: Vec<Choice>, phases: watch::Receiver<FrontPhase>) -> Self {
+    pub fn new(
+        paper: AnswerWriter,
+        open: Generations,
+        choices: Vec<Choice>,
+        phases: watch::Receiver<FrontPhase>,
+    ) -> Self {
         Self {
             begun: vec![false; choices.len()],
             paper,

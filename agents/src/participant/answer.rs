@@ -14,7 +14,10 @@ pub(super) fn answer_to(id: u64, answer: Vec<u8>) -> Result<String, String> {
     let answer = String::from_utf8(answer).map_err(|_| "its answer is not UTF-8".to_owned())?;
     match serde_json::from_str::<serde_json::Value>(&answer) {
         Ok(value) if value.get("id").and_then(serde_json::Value::as_u64) == Some(id) => Ok(answer),
-        Ok(_) => Err(format!("its answer does not have the id of the question: {}", head(&answer))),
+        Ok(_) => Err(format!(
+            "its answer does not have the id of the question: {}",
+            head(&answer)
+        )),
         Err(error) => Err(format!("its answer is not JSON ({error}): {}", head(&answer))),
     }
 }

@@ -171,7 +171,9 @@ impl Caller {
     pub(super) async fn run(self, jobs: Arc<Mutex<mpsc::Receiver<ProgramJob>>>) {
         loop {
             let job = jobs.lock().await.recv().await;
-            let Some(ProgramJob { line, mut reply }) = job else { return };
+            let Some(ProgramJob { line, mut reply }) = job else {
+                return;
+            };
             // The conversation is over: no server is asked or waited for.
             if reply.is_closed() {
                 continue;

@@ -30,7 +30,7 @@ use super::{Agent, holds};
 use crate::engine::{EngineClient, Refusal};
 use crate::policy::Prepared;
 use crate::turn::past::Past;
-use patience::{LOOK_EVERY, Patience, AfterError, WaitLog, WaitMessage, next_pause};
+use patience::{AfterError, LOOK_EVERY, Patience, WaitLog, WaitMessage, next_pause};
 use renewer::Renewer;
 
 /// Pause before weights that the engine rejected are read again.
@@ -238,7 +238,10 @@ mod tests {
             kept(standing(), true, &[]).is_empty(),
             "the other agent may still make a step"
         );
-        assert!(kept(Vec::new(), true, &standing()).is_empty(), "no coordinator asks any more");
+        assert!(
+            kept(Vec::new(), true, &standing()).is_empty(),
+            "no coordinator asks any more"
+        );
     }
 
     #[tokio::test]

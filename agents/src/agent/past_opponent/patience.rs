@@ -127,7 +127,11 @@ mod tests {
         assert_eq!(patience.count("no such file", true, now), AfterError::GiveUp);
         let again = patience.count("another", true, now + seconds(10));
         let pause = FIRST_PAUSE;
-        assert_eq!(again, AfterError::Again { pause, log: true }, "another error starts at the first pause");
+        assert_eq!(
+            again,
+            AfterError::Again { pause, log: true },
+            "another error starts at the first pause"
+        );
     }
 
     #[test]
@@ -164,7 +168,11 @@ mod tests {
             ]
         );
         waiting.over();
-        assert_eq!(waiting.message(start + seconds(90)), None, "it waits for another checkpoint");
+        assert_eq!(
+            waiting.message(start + seconds(90)),
+            None,
+            "it waits for another checkpoint"
+        );
     }
 
     #[test]

@@ -369,7 +369,11 @@ fn a_stopped_agent_begins_no_more_jobs() {
         drop(bench.asked);
         let left = async |queue| bench.bus.depth(&queue).await;
         assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
-        assert_eq!(left(bench.topology.results("new")).await, Some(0), "no request is answered");
+        assert_eq!(
+            left(bench.topology.results("new")).await,
+            Some(0),
+            "no request is answered"
+        );
         assert_eq!(std::fs::read(&bench.marks).unwrap(), marked, "no group is begun");
     });
 }
@@ -411,6 +415,10 @@ fn weights_with_infinite_logits_end_the_agent_unanswered() {
         drop(bench.asked);
         let left = async |queue| bench.bus.depth(&queue).await;
         assert_eq!(left(bench.topology.turns(&agent())).await, Some(2), "they come again");
-        assert_eq!(left(bench.topology.results("new")).await, Some(0), "no request is answered");
+        assert_eq!(
+            left(bench.topology.results("new")).await,
+            Some(0),
+            "no request is answered"
+        );
     });
 }

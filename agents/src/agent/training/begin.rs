@@ -135,7 +135,11 @@ impl Training {
     pub(super) fn worker(&self, trainer: Trainer) -> anyhow::Result<TrainerThread> {
         let pulse = trainer.pulse();
         self.watch("trainer".into(), pulse.clone());
-        Ok(TrainerThread::start(self.agent.name.as_str(), Box::new(trainer), pulse)?)
+        Ok(TrainerThread::start(
+            self.agent.name.as_str(),
+            Box::new(trainer),
+            pulse,
+        )?)
     }
 
     fn refusals(&self, engine: &dyn EngineClient) -> Refused {
@@ -234,9 +238,8 @@ impl Training {
     /// weights.
     fn warm_start_failed(&self, step: u64, loss: f64) -> Usage {
         let agent = &self.agent.name;
-        let problem = format!(
-            "agent {agent}: the loss of its warm start is {loss} at step {step}, so its weights cannot learn"
-        );
+        let problem =
+            format!("agent {agent}: the loss of its warm start is {loss} at step {step}, so its weights cannot learn");
         Usage::new(problem).hint(match step {
             0 => broken::damaged(agent, &self.settings.model),
             _ => broken::lower_warm_start(agent),

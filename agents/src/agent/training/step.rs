@@ -130,7 +130,10 @@ impl Training {
 
     fn report(&mut self, bundles: &[Bundle], batch: &Batch, outcome: &BatchOutcome, began: Instant) {
         let entropy = outcome.stats.entropy / outcome.stats.tokens.max(1.0);
-        let alarms = alarms::raised(&self.settings.train.alarms, &alarms::BatchFigures::of(&batch.stats, entropy));
+        let alarms = alarms::raised(
+            &self.settings.train.alarms,
+            &alarms::BatchFigures::of(&batch.stats, entropy),
+        );
         self.alarms.log_changes(&self.agent.name, self.version.step, &alarms);
         let line = figures::train_line(&self.agent, self.version, bundles, batch, outcome, began)
             .with("collapse/alarms", alarms.len());

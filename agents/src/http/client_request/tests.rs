@@ -236,7 +236,10 @@ fn numbers_that_would_hurt_the_engine_are_refused() {
         refused(Endpoint::Chat, json!({"max_tokens": 1, "max_completion_tokens": 2})).0,
         "max_tokens"
     );
-    assert_eq!(refused(Endpoint::Chat, json!({"stream_options": {}})).0, "stream_options");
+    assert_eq!(
+        refused(Endpoint::Chat, json!({"stream_options": {}})).0,
+        "stream_options"
+    );
     let options = json!({"stream": true, "stream_options": {"odd": 1}});
     assert_eq!(refused(Endpoint::Chat, options).0, "stream_options.odd");
 }
@@ -318,14 +321,19 @@ fn too_many_prompt_log_probs_need_a_stream() {
     };
     assert_eq!(event(true, most / 20), Ok(()));
     assert_eq!(event(true, most / 20 + 1), too_many);
-    assert_eq!(event(false, most / 20 + 1), Ok(()), "checked together with all other log-probs");
+    assert_eq!(
+        event(false, most / 20 + 1),
+        Ok(()),
+        "checked together with all other log-probs"
+    );
 }
 
 #[test]
 fn too_long_repeated_prompts_need_a_stream() {
     let asked = |changes: Value| with(Endpoint::Completion, changes).unwrap();
-    let of =
-        |result: Result<(), RequestError>| result.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()));
+    let of = |result: Result<(), RequestError>| {
+        result.map_err(|refusal| (refusal.status, refusal.param.unwrap_or_default()))
+    };
     // A MiB of text, 16 times.
     let text = "x".repeat(1 << 20);
     let echo =

@@ -123,7 +123,10 @@ async fn a_choice_may_be_its_prompt_alone() {
             }
             assert_eq!(choice["logprobs"]["token_logprobs"][0], Value::Null);
         }
-        assert_eq!(characters as u64, answer["usage"]["prompt_tokens"].as_u64().unwrap() * n);
+        assert_eq!(
+            characters as u64,
+            answer["usage"]["prompt_tokens"].as_u64().unwrap() * n
+        );
         body["stream"] = true.into();
         let mut pieces = streamed(&front, &body).await;
         pieces.sort_by_key(|piece| piece["index"].as_u64());

@@ -5,7 +5,7 @@ use broker::ids::RunId;
 use configs::{SamplingConfig, TokenizerConfig};
 use serde_json::Value;
 
-use super::super::gate::{RequestGate, FrontPhase};
+use super::super::gate::{FrontPhase, RequestGate};
 use super::super::rates::Rates;
 use super::*;
 use crate::base::secret::Token;

@@ -163,8 +163,9 @@ impl Tool {
         let _room = self.free.acquire().await;
         let limit = self.config.timeout;
         let late = || ToolFault::Failed(format!("no answer within {limit}"));
-        let timed =
-            |answer: Result<Result<String, ToolFault>, tokio::time::error::Elapsed>| answer.unwrap_or_else(|_| Err(late()));
+        let timed = |answer: Result<Result<String, ToolFault>, tokio::time::error::Elapsed>| {
+            answer.unwrap_or_else(|_| Err(late()))
+        };
         match &self.place {
             Backend::Broken(reason) => Err(ToolFault::Broken(reason.clone())),
             Backend::Server(server) => timed(tokio::time::timeout(limit.0, server.call(question)).await),

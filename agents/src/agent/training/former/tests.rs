@@ -228,7 +228,11 @@ fn known_answers_that_the_model_cannot_take_keep_no_row() {
         ..sample(member)
     };
     let bundle = Bundle {
-        content: BundleContent::Samples(vec![labelled(0, Some("1")), labelled(1, Some("1 2")), labelled(2, None)]),
+        content: BundleContent::Samples(vec![
+            labelled(0, Some("1")),
+            labelled(1, Some("1 2")),
+            labelled(2, None),
+        ]),
         conversations: 3,
         ..part(0, 1, 0, 0, 1)
     };
