@@ -224,7 +224,7 @@ mod tests {
             "train.optimizer.lr",
             "dyad export a --step N",
         ] {
-            assert!(said.contains(part), "{part}: {said}");
+            assert!(text.contains(part), "{part}: {text}");
         }
     }
 

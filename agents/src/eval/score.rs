@@ -1,5 +1,4 @@
-//! Statistics over many conversations: accuracy, avg@k, pass@k, maj@k and tokens, with intervals
-//! over tasks.
+//! Accuracy, avg@k, pass@k, maj@k and tokens of many conversations, with intervals over tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -87,8 +86,7 @@ fn events(turns: &[(TurnKey, Generation)]) -> Vec<Event> {
     turns.iter().map(|(key, made)| Event::of(key, made)).collect()
 }
 
-/// Converts greedy conversations into an evaluation of a run: for each figure, the value of every
-/// task that has it.
+/// Converts greedy conversations into a run's evaluation: each figure's values by task.
 #[must_use]
 pub fn evaluation(greedy: &[Conversation]) -> Evaluation {
     let mut found = Evaluation::default();
@@ -193,8 +191,7 @@ fn is_tokens(figure: &str) -> bool {
     figure == TOKENS || figure.starts_with("tokens/")
 }
 
-/// The mean of a figure over the conversations that have it. A role that did not speak counts as 0
-/// tokens.
+/// The mean over the conversations that have the figure. A silent role counts as 0 tokens.
 fn mean_of(name: &str, conversations: &[&Conversation]) -> Option<f64> {
     let silent = is_tokens(name).then_some(0.0);
     let value = |one: &&Conversation| one.figures.get(name).copied().or(silent);

@@ -15,7 +15,7 @@ use super::rates::Charge;
 use crate::engine::{EngineClient, Job, Told, Visit};
 
 /// The places and the token charge that a request holds until its generations have ended.
-pub type Held = ([Place; 2], Charge);
+pub type HeldPlaces = ([Place; 2], Charge);
 
 /// The running generations of one request. Dropping it cancels those that are left.
 pub struct Generations {
@@ -28,7 +28,12 @@ pub struct Generations {
 impl Generations {
     /// Begins `n` choices of each prompt. They hold their places while they generate, however
     /// slowly the client reads.
-    pub fn begin(engine: Arc<dyn EngineClient>, prompts: &[Arc<[u32]>], ask: &ClientRequest, taken: Held) -> Self {
+    pub fn begin(
+        engine: Arc<dyn EngineClient>,
+        prompts: &[Arc<[u32]>],
+        ask: &ClientRequest,
+        taken: HeldPlaces,
+    ) -> Self {
         let (tell, updates) = unbounded_channel();
         let updates = held(taken, updates, prompts.len() * ask.n);
         let seed = ask.seed.unwrap_or_else(|| Uuid::new_v4().as_u64_pair().0);
@@ -107,7 +112,11 @@ impl Drop for Generations {
 }
 
 /// Forwards reports, and holds the places until all generations have ended or were cancelled.
-fn held((places, mut charge): Held, mut from: UnboundedReceiver<Told>, mut open: usize) -> UnboundedReceiver<Told> {
+fn held(
+    (places, mut charge): HeldPlaces,
+    mut from: UnboundedReceiver<Told>,
+    mut open: usize,
+) -> UnboundedReceiver<Told> {
     let (tell, updates) = unbounded_channel();
     tokio::spawn(async move {
         while open > 0

@@ -71,7 +71,7 @@ struct Asked {
     reply: oneshot::Sender<Bytes>,
 }
 
-/// Whether a participant's queue had a consumer when last checked.
+/// The last check for a consumer of a participant's queue.
 struct Presence {
     there: bool,
     looked: Option<Instant>,

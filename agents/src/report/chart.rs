@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::html::escape;
 
-/// The most points drawn: more cannot be told apart.
+/// The most points drawn: more cannot be distinguished.
 const DRAWN: usize = 360;
 const WIDTH: f64 = 560.0;
 const HEIGHT: f64 = 230.0;
