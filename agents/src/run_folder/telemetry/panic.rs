@@ -51,9 +51,7 @@ mod tests {
     #[test]
     fn only_a_closed_output_ends_without_a_bug() {
         assert!(is_closed_output("failed printing to stdout: Broken pipe (os error 32)"));
-        assert!(!is_closed_output(
-            "failed printing to stdout: No space left on device (os error 28)"
-        ));
+        assert!(!is_closed_output("failed printing to stdout: No space left on device (os error 28)"));
         assert!(!is_closed_output("the actor sent to a Broken pipe"));
     }
 }
